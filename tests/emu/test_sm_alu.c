@@ -53,7 +53,7 @@ static void check_predicate(struct one *o, const struct state *s, unsigned p, u3
 typedef u64 reference(u64 a, u64 b, u64 c, u32 o); /* o: the option bits */
 struct simple {
   const char *name;
-  unsigned base, at, bits; /* options under test: number of bits at bit `at` */
+  unsigned base, at, bits; /* options under test: `bits` bits from bit `at` on */
   reference *f;
   unsigned forms; /* mask of forms; 0: 1, 2, 4, 6 and 7 */
   unsigned wide;  /* operands and, bit 3, the result are pairs */

@@ -446,7 +446,7 @@ static const struct {
   long double (*f)(long double);
 } functions[] = {{"COS", 0, f_cos}, {"SIN", 1, f_sin}, {"EX2", 2, exp2l},  {"LG2", 3, log2l},
                  {"RCP", 4, f_rcp}, {"RSQ", 5, f_rsq}, {"SQRT", 8, sqrtl}, {"TANH", 9, tanhl}};
-/* Halves: before sm_90 the format is a one-bit field; on sm_90 its value 2 selects f16. */
+/* Halves: before sm_90 the format field's value 2 selects f16; on sm_90, 1 is f16 and 2 is bf16. */
 static void mufu_halves(void **state) {
   static const struct {
     u32 version, field;

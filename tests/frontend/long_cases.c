@@ -15,6 +15,6 @@ static int finish(void **state) { return db_shutdown(); }
 
 int main(void) {
   const struct CMUnitTest tests[] = {cmocka_unit_test(emulated), cmocka_unit_test(nvidia), cmocka_unit_test(chosen)};
-  has_ptxas(); /* chooses the cache before anything is compiled */
+  has_ptxas(); /* sets the cache folder before anything is compiled */
   return cmocka_run_group_tests_name("cases, all", tests, NULL, finish);
 }

@@ -1,4 +1,4 @@
-/* Ten thousand steps of a training-like loop on each device: neither device memory nor the process grows. */
+/* Ten thousand steps of a training-like loop on each device: neither the device's memory use nor the process grows. */
 #include "support.h"
 
 static size_t resident_pages(void) {

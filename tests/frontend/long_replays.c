@@ -1,4 +1,4 @@
-/* Ten million replays on the CPU, fewer where each is emulated, also over two devices: nothing grows. */
+/* Ten million replays on the CPU, fewer on emulated devices, also over two devices: memory does not grow. */
 #include "support.h"
 #include "tests/ok.h"
 
@@ -11,7 +11,7 @@ static size_t resident_kib(void) {
   return resident * 4;
 }
 
-/* On the other device and back, where there is another. */
+/* To the other device and back, if there is another one. */
 static int step(void *ctx, db_tensor *const *in, db_tensor **out) {
   db_tensor *there = db_mul(db_to(in[0], ctx), 3);
   out[0] = db_add(db_to(there, db_device_of(in[0])), 1);
@@ -30,7 +30,7 @@ static void replay(const char *name, const char *other_name, unsigned runs) {
     DB_SCOPED;
     db_tensor *out[1];
     OK(db_jit_call(j, &in[i & 1], out));
-    if (i == runs / 2) { /* rings have been round, and what is kept for the next calls is there */
+    if (i == runs / 2) { /* rings have wrapped around, and memory that is kept for later calls is allocated */
       EXPECT_FLOATS(out[0], i & 1 ? 16 : 4, i & 1 ? 19 : 7, i & 1 ? 22 : 10, i & 1 ? 25 : 13);
       db_device_counters(dev, &early[0]), db_device_counters(other, &early[1]);
       before = resident_kib();
@@ -56,7 +56,7 @@ static void emulated(void **state) {
     char second[64];
     snprintf(second, sizeof second, "%s:1", DEVICE_NAME);
     replay(DEVICE_NAME, DEVICE_NAME, 100000);
-    replay(DEVICE_NAME, second, 100000); /* half of them fill the smallest packets' ring */
+    replay(DEVICE_NAME, second, 100000); /* half of them fill a ring even with the smallest packets */
   }
 }
 static int finish(void **state) { return db_shutdown(); }

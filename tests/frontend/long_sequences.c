@@ -3,7 +3,7 @@
 
 static void run(const char *device, unsigned first, unsigned n) {
   setenv("DEV", device, 1);
-  assert_int_equal(db_shutdown(), 0); /* lets go of the default device */
+  assert_int_equal(db_shutdown(), 0); /* closes the default device */
   sequences_check(first, n);
 }
 
@@ -18,6 +18,6 @@ static int finish(void **state) { return db_shutdown(); }
 
 int main(void) {
   const struct CMUnitTest tests[] = {cmocka_unit_test(cpu), cmocka_unit_test(emulated), cmocka_unit_test(nvidia)};
-  has_ptxas(); /* chooses the cache before anything is compiled */
+  has_ptxas(); /* sets the cache folder before anything is compiled */
   return cmocka_run_group_tests_name("sequences, all", tests, NULL, finish);
 }

@@ -1,11 +1,10 @@
-/* How far functions of one number are from the exact result, on the CPU: of f32 every STRIDE-th number is tried, of f64
- * random ones, against the C library's next wider type. ACCURACY in the environment prints the errors found, of the
- * function it names, or of all. */
+/* The errors of unary functions on the CPU: for f32 every STRIDE-th number, for f64 random ones, compared with the C
+ * library's next wider type. ACCURACY in the environment prints the errors of the function that it names, or of all. */
 #include "support.h"
 
 #ifndef STRIDE
 #define STRIDE 4093
-#define COUNT  200000 /* of f64 */
+#define COUNT  200000 /* numbers of f64 */
 #endif
 enum { CHUNK = 1 << 20 };
 
@@ -39,13 +38,13 @@ static double gelu_tanh(double x) { return x * sigmoid(2 * M_2_SQRTPI * M_SQRT1_
 static double softplus(double x) { return fmax(x, 0) + log1p(exp(-fabs(x))); }
 static double mish(double x) { return x * tanh(softplus(x)); }
 
-/* ulps: of the result; within: an absolute error besides, where a difference cancels. */
+/* ulps: allowed error of the result; within: additional absolute error, where a difference cancels. */
 static const struct row {
   const char *name;
   call_type *call;
   reference_type *single;
   wide_type *twice;
-  double most, ulps, within, ulps_twice; /* |x| up to most */
+  double most, ulps, within, ulps_twice; /* most: the largest |x| tested */
 } rows[] = {
 #define ROW(name, wide, ...) {#name, call_##name, name, wide, __VA_ARGS__}
     ROW(exp2, exp2l, INFINITY, 0.9, 0, 0.9),      ROW(exp, expl, INFINITY, 1.1, 0, 1.1),
@@ -121,7 +120,7 @@ static void twice(void **state) {
     if (!row->twice || !is_chosen(row)) continue;
     double worst = 0, at = 0;
     DB_SCOPED;
-    for (unsigned i = 0; i < COUNT; i++) { /* three of four in a span where there is something to see */
+    for (unsigned i = 0; i < COUNT; i++) { /* three of four in an interesting span */
       double unit = (double)(random_bits() >> 11) * 0x1p-53;
       uint64_t bits = random_bits();
       if (i % 4)
@@ -170,7 +169,7 @@ static void derivatives(void **state) {
     const char *name;
     call_type *call;
     reference_type *exact;
-    double low, high, within; /* of the larger of 1 and the derivative */
+    double low, high, within; /* within: relative to the larger of 1 and the derivative */
   } rows_[] = {
 #define D(name, exact, low, high) {#name, call_##name, exact, low, high, 4e-6}
       D(tanh, d_tanh, -100, 100),    D(erf, d_erf, -100, 100),         D(expm1, d_expm1, -100, 80),
@@ -184,7 +183,7 @@ static void derivatives(void **state) {
   for (unsigned f = 0; f < sizeof rows_ / sizeof *rows_; f++) {
     DB_SCOPED;
     double low = rows_[f].low, high = rows_[f].high;
-    for (int i = 0; i < N; i++) { /* the middle of the span is 0; three of four are near it */
+    for (int i = 0; i < N; i++) { /* the middle of the span is 0; three of four numbers are near it */
       double v = i % 4 ? (i - N / 2) * (12.0 / N) : low + (high - low) * i / N;
       x[i] = (float)(v < low ? low : v > high ? high : v);
     }

@@ -1,4 +1,4 @@
-/* Assigning: in place where nothing else needs the memory, never a wrong value. */
+/* Assignment: in place if nothing else needs the memory, and never a wrong value. */
 #include "support.h"
 
 static db_tensor *four(db_device *dev) { return db_from(((float[]){1, 2, 3, 4}), DB_F32, dev, 4); }
@@ -33,7 +33,7 @@ static void new_values(void **state) {
   }
 }
 
-/* The pattern of a training loop: no copy, no memory, though what the step was made of is still in scope. */
+/* The pattern of a training loop: no copy and no allocation, although the operands of the step are still in scope. */
 static void in_place(void **state) {
   FOR_DEVICES {
     db_device *dev = open_device(DEVICE_NAME);
@@ -91,7 +91,7 @@ static void what_is_realized_stays(void **state) {
       EXPECT_FLOATS(view, 1, 2, 3, 4);
       EXPECT_FLOATS(part, 2, 3);
       EXPECT_FLOATS(same, 1, 2, 3, 4);
-      db_assign(view, db_transpose(view, 0, 1)); /* a view may be assigned, too */
+      db_assign(view, db_transpose(view, 0, 1)); /* a view may also be assigned */
       EXPECT_FLOATS(view, 1, 3, 2, 4);
       EXPECT_FLOATS(same, 1, 2, 3, 4);
       EXPECT_FLOATS(x, 4, 3, 2, 1);
@@ -118,7 +118,8 @@ static void parts(void **state) {
       }
       db_device_counters(dev, &c1);
       assert_int_equal(c1.kernels - c0.kernels, 2);
-      if (d_ == 0) assert_int_equal(c1.bytes_allocated, c0.bytes_allocated); /* a GPU has loaded kernels */
+      if (d_ == 0)
+        assert_int_equal(c1.bytes_allocated, c0.bytes_allocated); /* a GPU has allocated memory for kernels */
       EXPECT_FLOATS(x, 1, 2, 3, 2, 4, 6, 0, 0, 0, 0, 0, 0);
       db_assign_slice(x, 9, 2, 4, 1, 2);
       db_assign_slice(x, db_shrink(x, 0, 4, 0, 1), 0, 4, 2, 3); /* reads what the first one wrote */
@@ -126,26 +127,27 @@ static void parts(void **state) {
       assert_int_equal(db_realize(sum, x), 0);
       EXPECT_FLOATS(x, 1, 2, 1, 2, 4, 2, 0, 9, 0, 0, 9, 0);
       assert_float_equal(must_item(sum), 30, 0);
-      db_assign_slice(x, db_flip(db_shrink(x, 0, 2, 0, 3), 0), 0, 2, 0, 3); /* over what it reads, at other places */
+      db_assign_slice(x, db_flip(db_shrink(x, 0, 2, 0, 3), 0), 0, 2, 0,
+                      3); /* overwrites what it reads, at other positions */
       EXPECT_FLOATS(x, 2, 4, 2, 1, 2, 1, 0, 9, 0, 0, 9, 0);
       db_tensor *kept = db_shrink(x, 0, 1, 0, 3);
       assert_int_equal(db_realize(kept), 0);
       db_assign_slice(x, -1, 0, 1, 0, 3);
       EXPECT_FLOATS(x, -1, -1, -1, 1, 2, 1, 0, 9, 0, 0, 9, 0);
       EXPECT_FLOATS(kept, 2, 4, 2);
-      EXPECT_FLOATS(db_assign_slice(kept, 5, 0, 1, 1, 2), 2, 5, 2); /* a part of a part has to move */
+      EXPECT_FLOATS(db_assign_slice(kept, 5, 0, 1, 1, 2), 2, 5, 2); /* a slice of a slice must be copied */
       EXPECT_FLOATS(x, -1, -1, -1, 1, 2, 1, 0, 9, 0, 0, 9, 0);
       EXPECT_FLOATS(db_assign_slice(db_ones(DB_F32, dev, 3), 2, 1, 2), 1, 2, 1); /* not in memory before */
       EXPECT_FLOATS(db_assign_slice(db_add(four(dev), 1), db_from(((float[]){8, 9}), DB_F32, dev, 2), 2, 4), 2, 3, 8,
                     9);
-      db_assign_slice(x, 3, 4, 4, 0, 3); /* nothing */
+      db_assign_slice(x, 3, 4, 4, 0, 3); /* an empty slice */
       EXPECT_FLOATS(x, -1, -1, -1, 1, 2, 1, 0, 9, 0, 0, 9, 0);
     }
     db_close(dev);
   }
 }
 
-/* Reads of the old contents in the same realize come first, in whatever order the tensors are named. */
+/* Reads of the old contents in the same realize come first, in any order of the tensors. */
 static void together(void **state) {
   FOR_DEVICES {
     db_device *dev = open_device(DEVICE_NAME);
@@ -178,7 +180,7 @@ static void several_on_one(void **state) {
       assert_int_equal(db_realize(between, x), 0);
       EXPECT_FLOATS(x, 25, 16, 9, 4);
       EXPECT_FLOATS(between, 20, 30, 40, 50);
-      /* the first alone, by what needs it; then the rest */
+      /* first only what needs the first one, then the rest */
       db_assign(x, db_sub(x, 4));
       db_tensor *read = db_sum(x);
       db_assign(x, db_add(x, 100));
@@ -192,7 +194,7 @@ static void several_on_one(void **state) {
       assert_int_equal(db_realize(y, z), 0);
       EXPECT_FLOATS(y, 2, 3, 4, 5);
       EXPECT_FLOATS(z, 10, 20, 30, 40);
-      /* across, as in a swap */
+      /* swapped */
       db_tensor *old = db_contiguous(db_mul(y, 1));
       db_assign(y, z);
       db_assign(z, old);
@@ -223,7 +225,7 @@ static void stale_values_say_so(void **state) {
       assert_contains(db_error(), where);
       EXPECT_FLOATS(fine, 3, 4, 5, 6);
       EXPECT_FLOATS(db_add(fine, x), 8, 9, 10, 11);
-      db_assign(pending, 1); /* a new value is a value */
+      db_assign(pending, 1); /* a new value counts as a value */
       EXPECT_FLOATS(pending, 1, 1, 1, 1);
     }
     db_close(dev);
@@ -236,7 +238,7 @@ static void bad_arguments_poison_the_target(void **state) {
     db_tensor *x = four(NULL), *i = db_zeros(DB_I32, NULL, 2), *y = four(NULL);
     assert_contains(db_poison(db_assign(x, db_zeros(DB_F32, NULL, 3))), "assign at ");
     assert_contains(db_poison(x), "of [3] to [4], which it does not broadcast to");
-    assert_ptr_equal(db_assign(x, 1), x); /* it stays so */
+    assert_ptr_equal(db_assign(x, 1), x); /* it remains poisoned */
     assert_non_null(db_poison(x));
     assert_contains(db_poison(db_assign(i, 1ll << 40)), "does not fit i32");
     assert_contains(db_poison(db_assign(y, db_sum(x, 9))), "does not broadcast");
@@ -258,7 +260,7 @@ static void bad_arguments_poison_the_target(void **state) {
 enum { TENSORS = 6, SIZE = 8, STEPS = 40 };
 struct model { /* of a tensor */
   float v[SIZE];
-  uint64_t made_of; /* the values it was built on and is not realized */
+  uint64_t made_of; /* the values that it was built on, if it is not realized */
   bool realized, overwritten;
 };
 static uint64_t rng_state;
@@ -279,7 +281,7 @@ static db_tensor *combined(db_tensor *a, db_tensor *b, const float *x, const flo
     for (int i = 0; i < SIZE; i++) r[i] = x[i] - y[i];
     t = db_sub(a, b);
     break;
-  case 2: /* moved by half */
+  case 2: /* rotated by half */
     for (int i = 0; i < SIZE; i++) r[i] = x[(i + SIZE / 2) % SIZE];
     t = db_reshape(db_flip(db_reshape(a, 2, SIZE / 2), 0), SIZE);
     break;
@@ -300,7 +302,7 @@ static void random_program(db_device *dev, uint64_t seed) {
   rng_state = seed * 7919 + 1;
   db_tensor *t[TENSORS];
   struct model m[TENSORS];
-  uint64_t id[TENSORS], next = 0; /* each value has a bit while there are 64 */
+  uint64_t id[TENSORS], next = 0; /* up to 64 values, one bit each */
   {
     DB_SCOPED;
     for (int k = 0; k < TENSORS; k++) {
@@ -312,14 +314,14 @@ static void random_program(db_device *dev, uint64_t seed) {
     for (int step = 0; step < STEPS && next < 63; step++) {
       unsigned a = below(TENSORS), b = below(TENSORS), k = below(TENSORS);
       switch (below(4)) {
-      case 0: { /* a tensor takes the place of another */
+      case 0: { /* replace a tensor by another one */
         struct model r = {.made_of = m[a].made_of | m[b].made_of | 1ull << id[a] | 1ull << id[b],
                           .overwritten = m[a].overwritten || m[b].overwritten};
         db_tensor *made = combined(t[a], t[b], m[a].v, m[b].v, r.v);
         t[k] = made, m[k] = r, id[k] = next++;
         break;
       }
-      case 1: { /* an assign: whoever was built on the old value and is not realized may be lost */
+      case 1: { /* an assignment: tensors that were built on the old value and are not realized may be lost */
         struct model r = {.made_of = m[a].made_of | m[b].made_of | m[k].made_of | 1ull << id[a] | 1ull << id[b],
                           .overwritten = m[a].overwritten || m[b].overwritten};
         db_tensor *value = combined(t[a], t[b], m[a].v, m[b].v, r.v);
@@ -330,7 +332,7 @@ static void random_program(db_device *dev, uint64_t seed) {
         m[k] = r, id[k] = next++;
         break;
       }
-      case 2: { /* some at once */
+      case 2: { /* realize several together */
         int err = db_realize(t[a], t[b], t[k]);
         bool may_fail = m[a].overwritten || m[b].overwritten || m[k].overwritten;
         if (err && !may_fail) fail_msg("program %llu, step %d: %s", (unsigned long long)seed, step, db_error());

@@ -2,7 +2,7 @@
  * are among tests/data/cases. */
 #include "support.h"
 
-/* A query against the first n of kept keys: one schedule serves every n. */
+/* A query with the first n of the cached keys: one schedule serves every n. */
 static void growing_keys(void **state) {
   enum { MOST = 8, HEADS = 4, WIDTH = 4 };
   float q[HEADS * WIDTH], kv[2 * MOST * WIDTH], got[HEADS * WIDTH], want[HEADS * WIDTH];

@@ -1,5 +1,5 @@
 /* BEAM=2: kernels are searched on the CPU by time and on emulated GPUs by model time, with SPEC=1, which compares the
- * results of every plan; what was found is kept as text, which survives damage, and costs no measuring again. */
+ * results of every plan. Results are stored as text, which tolerates damage, and are not measured again. */
 #define _GNU_SOURCE /* asprintf */
 #include "support.h"
 #include "../../frontend/run/beam.h"
@@ -24,8 +24,8 @@ static void put_contents(const char *text) {
   fclose(f);
 }
 
-/* x @ y + 1 of m x k and k x n, compared with plain sums; returns how many kernels the device ran for it, in a runtime
- * of its own. said: what was written to stderr, or NULL. */
+/* Computes x @ y + 1 of M x K and K x N in a new runtime and compares with plain sums. Returns the number of kernels
+ * that the device ran. said: gets the text written to stderr; may be NULL. */
 enum { M = 12, K = 16, N = 9 };
 static unsigned compute(const char *device, char *said, size_t cap) {
   float x[M * K], y[K * N], out[M * N];
@@ -89,9 +89,9 @@ static void finds_and_keeps_plans(void **state) {
     assert_non_null(strstr(r.machine, DEVICE_NAME));
     free(r.plan);
     char *first = strdup(contents(path));
-    assert_int_equal(compute(DEVICE_NAME, NULL, 0), 1); /* the kernel, and nothing measured */
+    assert_int_equal(compute(DEVICE_NAME, NULL, 0), 1); /* only the kernel, nothing is measured */
     assert_string_equal(contents(path), first);
-    if (d_ == 1) { /* model time is the same each time */
+    if (d_ == 1) { /* model time is deterministic */
       unlink(path);
       assert_int_equal(compute(DEVICE_NAME, NULL, 0), searched);
       assert_string_equal(contents(path), first);
@@ -105,7 +105,7 @@ static void survives_damage(void **state) {
   unlink(path);
   compute("CPU", NULL, 0);
   char *whole = strdup(contents(path)), *line = strchr(whole, '\n') + 1;
-  /* Broken lines are reported with their numbers, stay, and cost nothing else. */
+  /* Broken lines are reported with their numbers and kept; nothing else is affected. */
   assert_true(asprintf(&text, "# mine\nnonsense\n%s0123 CPU r_1 2 done 1 1 = upcat a:2\n%.30s", whole, line) > 0);
   put_contents(text);
   assert_int_equal(compute("CPU", said, sizeof said), 1);
@@ -114,12 +114,12 @@ static void survives_damage(void **state) {
   assert_non_null(strstr(said, "beam.txt:6 is ignored"));
   assert_string_equal(contents(path), text);
   free(text);
-  /* Without the kernel's line it is searched again, and put at the end. */
+  /* Without the kernel's line it is searched again, and the result is appended. */
   put_contents("# mine\nnonsense");
   assert_true(compute("CPU", said, sizeof said) > 20);
   assert_ptr_equal(strstr(contents(path), "# mine\nnonsense\n"), contents(path));
   struct beam_record r = the_record();
-  /* A plan that does not fit is reported, and the optimizer's is used. */
+  /* A plan that cannot be applied is reported, and the optimizer's plan is used. */
 
   assert_true(
       asprintf(&text, "%016llx %s %s 2 done 1 1 = upcast z:4\n", (unsigned long long)r.key, r.machine, r.shape) > 0);
@@ -128,14 +128,14 @@ static void survives_damage(void **state) {
   assert_non_null(strstr(said, "a plan of beam.txt is ignored: kernel "));
   assert_non_null(strstr(said, "'upcast z:4'"));
   free(text);
-  /* A person's plan is taken. */
+  /* A plan written by hand is used. */
   assert_true(
       asprintf(&text, "%016llx %s %s 64 done 1 1 = unroll c:4 \n", (unsigned long long)r.key, r.machine, r.shape) > 0);
   put_contents(text);
   assert_int_equal(compute("CPU", said, sizeof said), 1);
   assert_string_equal(said, "");
   free(text);
-  /* So is one of an interrupted search, which goes on; and one for a smaller width. */
+  /* So is the plan of an interrupted search, which continues, and one of a search with a smaller width. */
   for (unsigned i = 0; i < 2; i++) {
     assert_true(asprintf(&text, "# first\n%016llx %s %s %u %s 1 1 = unroll c:4\n# last\n", (unsigned long long)r.key,
                          r.machine, r.shape, i ? 1u : 2u, i ? "done" : "round:3") > 0);
@@ -154,7 +154,7 @@ static void survives_damage(void **state) {
 
 static void reads_lines(void **state) {
   static const struct {
-    const char *line, *why; /* NULL: it is a record */
+    const char *line, *why; /* why: part of the message; NULL if the line is a valid record */
   } lines[] = {
       {"1f CPU/x86_64 r_4_4 4 done 2.5 1.25 = vector b:4; upcast a:2\n", NULL},
       {"1f CPU/x86_64 r_4_4 64 round:12 2.5 1.25 =\n", NULL}, /* no step at all */
@@ -186,7 +186,7 @@ static void reads_lines(void **state) {
 }
 
 int main(void) {
-  has_ptxas(); /* sets the cache's folder, which is another one here */
+  has_ptxas(); /* sets the cache folder, which this suite then replaces */
   if (!mkdtemp(folder)) return 1;
   snprintf(path, sizeof path, "%s/doorbell/beam.txt", folder);
   setenv("XDG_CACHE_HOME", folder, 1);

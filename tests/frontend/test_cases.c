@@ -1,5 +1,5 @@
-/* Every op against PyTorch's and NumPy's numbers: all cases on the CPU, some on the emulated GPUs (long_cases.c runs
- * all there). */
+/* Compares every op with PyTorch and NumPy: all cases on the CPU, some on the emulated GPUs (long_cases.c runs all
+ * there). */
 #include "reference.h"
 
 enum { SOME = 16 };
@@ -15,6 +15,6 @@ static int finish(void **state) { return db_shutdown(); }
 
 int main(void) {
   const struct CMUnitTest tests[] = {cmocka_unit_test(cpu), cmocka_unit_test(emulated), cmocka_unit_test(nvidia)};
-  has_ptxas(); /* chooses the cache before anything is compiled */
+  has_ptxas(); /* sets the cache folder before anything is compiled */
   return cmocka_run_group_tests_name("cases", tests, NULL, finish);
 }

@@ -56,7 +56,7 @@ static double reduced(enum db_reduce_op op, unsigned n, int64_t i) {
   return op == DB_REDUCE_MEAN ? r / n : r;
 }
 
-/* Below and above the size from which a ring is used, and shares of different sizes. */
+/* Sizes below and above the threshold for a ring, and shares of different sizes. */
 static void combine(void **state) {
   static const enum db_reduce_op ops[] = {DB_REDUCE_SUM, DB_REDUCE_PROD, DB_REDUCE_MAX, DB_REDUCE_MIN, DB_REDUCE_MEAN};
   static const int64_t sizes[] = {5, 1000, 70001};

@@ -1,4 +1,4 @@
-/* The doorbell command from outside: what it prints, what it refuses, and how it exits. */
+/* The doorbell command from outside: its output, its errors, and its exit status. */
 #include "support.h"
 #include <jansson.h>
 #include <sys/stat.h>
@@ -8,7 +8,7 @@
 
 static char out[1 << 18], dir[] = "/tmp/doorbell-test-XXXXXX";
 
-/* Runs `doorbell ARGS` with both streams in out; returns the exit status. */
+/* Runs `doorbell ARGS` with both output streams in out. Returns the exit status. */
 __attribute__((format(printf, 1, 2))) static int doorbell(const char *fmt, ...) {
   char args[4096], line[8192];
   va_list ap;
@@ -41,7 +41,7 @@ __attribute__((format(printf, 1, 2))) static int doorbell(const char *fmt, ...) 
 #define BENCH_FOLDER   DATA_DIR "/../../bench/kernels"
 #define GPU            " --dev " EMULATED " "
 
-/* out, which is JSON and nothing else; json_decref */
+/* Parses out, which must be a single JSON value. Free it with json_decref. */
 static json_t *json_out(void) {
   json_error_t error;
   json_t *json = json_loads(out, 0, &error);
@@ -85,8 +85,8 @@ static char *file_text(const char *path) {
   return text;
 }
 
-/* The list in the README is the table's, and the table has every variable that the source reads. The others are set by
- * the shell, by launchers of several processes, and by `doorbell emu` for the library that it preloads. */
+/* The README's list of variables is the table's, and the table has every variable that the source reads. The others are
+ * set by the shell, by launchers of several processes, and by `doorbell emu` for the library that it preloads. */
 static void variables_are_listed(void **state) {
   static const char *const others[] = {"HOME",       "PATH",     "TERM",     "XDG_CACHE_HOME", "OMPI_COMM_WORLD_SIZE",
                                        "LD_PRELOAD", "PMI_RANK", "PMIX_RANK"};
@@ -394,7 +394,7 @@ static void an_endless_kernel_is_given_up(void **state) {
   EXPECT(1, "run %s --grid 1 --block 32" GPU "--timeout 0.2 --arg u32[1]=zeros", TEST_CO("endless"));
   assert_contains(out, "did not reach");
   assert_contains(out, "within 0.200 s");
-  assert_contains(out, "still running, at pc 0x"); /* and the instruction, workgroup and wave */
+  assert_contains(out, "still running, at pc 0x"); /* also the instruction, workgroup and wave */
   assert_contains(out, "endless");
 }
 
@@ -405,7 +405,7 @@ static void an_endless_kernel_is_given_up(void **state) {
 #define SAXPY_ARGUMENTS " --grid 4 --block 256 --arg f32[1024]=ones --arg f32[1024]=iota --arg f32:2 --arg u32:1000"
 
 static void runs_cubins(void **state) {
-  EXPECT(0, "run " CUBIN SAXPY_ARGUMENTS); /* the file chooses the vendor */
+  EXPECT(0, "run " CUBIN SAXPY_ARGUMENTS); /* the file type determines the vendor */
   assert_contains(out, "saxpy on EMU+NV:sm_90");
   assert_contains(out, "f32[1024] = 1 3 5 7 9 11 13 15 ...");
   EXPECT(0, "run " CUBIN SAXPY_ARGUMENTS " --dev EMU+NV:sm_90 --json");
@@ -446,7 +446,7 @@ static void write_source(const char *name, const char *text) {
   fclose(f);
 }
 
-/* Source files, compiled by what is installed. */
+/* Source files, compiled with the installed compilers. */
 static void runs_source(void **state) {
   static const char args[] = "--grid 2 --block 32 --arg i32[64]=zeros";
   write_source(
@@ -462,7 +462,7 @@ static void runs_source(void **state) {
                          "  store i32 %i, ptr addrspace(1) %at\n  ret void\n}\n");
   EXPECT(0, "run ids.ll %s" GPU, args);
   assert_contains(out, "i32[64] = 0 1 2 3");
-  /* What clang prints of a kernel, it assembles. */
+  /* It assembles the assembly that clang prints for a kernel. */
   char command[512];
   snprintf(command, sizeof command,
            "cd %s && clang-19 -S -x cl -cl-std=CL2.0 --target=amdgcn-amd-amdhsa -mcpu=gfx1100 "
@@ -489,7 +489,7 @@ static void runs_source(void **state) {
   }
 }
 
-/* Dynamic local memory, whose size neither a code object nor a cubin says, and accesses outside what there is. */
+/* Dynamic local memory, whose size is in neither a code object nor a cubin, and accesses outside of it. */
 static void runs_with_dynamic_local_memory(void **state) {
   write_source("turned.ll", "target triple = \"amdgcn-amd-amdhsa\"\n"
                             "@s = external addrspace(3) global [0 x i32], align 16\n"
@@ -520,7 +520,7 @@ static void runs_with_dynamic_local_memory(void **state) {
   }
 }
 
-/* What a kernel would need from a runtime, told before it runs. */
+/* Runtime services that a kernel needs are reported before it runs. */
 static void names_services_that_are_missing(void **state) {
 #define USES(name, offset)                                                                                             \
   "define amdgpu_kernel void @" name "(ptr addrspace(1) %p) {\n"                                                       \
@@ -539,7 +539,7 @@ static void names_services_that_are_missing(void **state) {
     assert_contains(out, "not supported");
     assert_contains(out, cases[i][1]);
   }
-  /* Without optimization compilers name them all for every kernel. */
+  /* Without optimization compilers declare all services for every kernel. */
   char command[512];
   write_source("plain.cl", "__kernel void plain(__global int *out) { *out = 7; }\n");
   snprintf(command, sizeof command,
@@ -616,7 +616,7 @@ static void reads_offload_bundles(void **state) {
   write_bytes("zstd.hipfb", packed, 24 + packed_size);
   EXPECT(1, "run zstd.hipfb %s" GPU, args);
   assert_contains(out, "not supported: an offload bundle compressed with zstd");
-  for (size_t cut = 4; cut < 300; cut += 37) { /* also inside the table and in front of the code */
+  for (size_t cut = 4; cut < 300; cut += 37) { /* also inside the table and before the code */
     write_bytes("cut.hipfb", bundle, cut);
     EXPECT(1, "run cut.hipfb %s" GPU, args);
   }
@@ -832,7 +832,7 @@ static void runs_captured_programs(void **state) {
   REFUSES("--in 0: K=FILE is expected", "jit t.dbj --run --in 0");
 }
 
-/* In a cache of its own, which one kernel is compiled for. */
+/* Uses a separate cache, into which one kernel is compiled. */
 static void shows_the_cache(void **state) {
   write_files();
   EXPECT(0, "version && mkdir kept && XDG_CACHE_HOME=$PWD/kept " DOORBELL " bench --dev CPU --case saxpy >bench.txt && "

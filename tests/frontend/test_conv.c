@@ -1,4 +1,4 @@
-/* Convolutions: how many kernels they are, empty ones, what is refused. Their values are among tests/data/cases. */
+/* Convolutions: the number of kernels, empty ones, errors. Their values are tested in tests/data/cases. */
 #include "support.h"
 
 static void one_kernel(void **state) {
@@ -21,8 +21,8 @@ static void one_kernel(void **state) {
   db_close(dev);
 }
 
-/* Gradients: one kernel by weight and by bias; by the input a product and the sum of its windows, which is much faster
- * than both at once. dy comes from memory, as it does inside of a network. */
+/* Gradients: one kernel each for weight and bias. The input needs two, a product and the sum of its windows, which is
+ * much faster than both in one. dy is read from memory, as in a network. */
 static void kernels_of_gradients(void **state) {
   db_device *dev = open_device("CPU");
   {
@@ -91,6 +91,6 @@ static int finish(void **state) { return db_shutdown(); }
 int main(void) {
   const struct CMUnitTest tests[] = {cmocka_unit_test(one_kernel), cmocka_unit_test(kernels_of_gradients),
                                      cmocka_unit_test(empty_batch), cmocka_unit_test(refused)};
-  has_ptxas(); /* chooses the cache before anything is compiled */
+  has_ptxas(); /* sets the cache folder before anything is compiled */
   return cmocka_run_group_tests_name("conv", tests, NULL, finish);
 }

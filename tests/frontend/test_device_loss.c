@@ -1,5 +1,5 @@
-/* A device that faults in mid-replay of a program over two: what was computed with it is refused with the reason, the
- * other device and the tensors on it that were there before go on. */
+/* A device faults during a replay of a program over two devices. Tensors computed with it are poisoned with the reason;
+ * the other device and the tensors that it had before continue to work. */
 #include "support.h"
 #include "tests/ok.h"
 #include "../../frontend/tensor/call.h"
@@ -9,7 +9,7 @@ struct parameters {
   db_tensor *here, *there; /* on the first device, on the second */
 };
 
-/* Goes to the second device and comes back. */
+/* Computes on the second device and comes back. */
 static int across(void *ctx, db_tensor *const *in, db_tensor **out) {
   struct parameters *p = ctx;
   db_tensor *there = db_add(db_mul(db_to(in[0], db_device_of(p->there)), p->there), 1);
@@ -51,7 +51,7 @@ static void in_mid_replay(const char *names[2], int doomed) {
     OK(db_jit_call(j, in, out));
     EXPECT_FLOATS(out[0], 14, 29);
     EXPECT_FLOATS(out[1], 8, 18);
-    if (i == 4) before = db_retain(out[doomed]); /* on the device that stays: out[0] is on the first */
+    if (i == 4) before = db_retain(out[doomed]); /* on the remaining device: out[0] is on the first one */
   }
   if (!doomed) db_release(before), before = NULL;
   {
@@ -59,17 +59,17 @@ static void in_mid_replay(const char *names[2], int doomed) {
     struct storage *s = (doomed ? p.there : p.here)->value->storage;
     db_buffer *real = s->buffer, *bad = db_alloc(dev[doomed], s->bytes, 0);
     uint64_t address = bad->address;
-    bad->address = 0x1000; /* nothing is mapped there */
+    bad->address = 0x1000; /* not mapped */
     s->buffer = bad;
     db_tensor *in[1] = {db_from(((float[]){1, 2}), DB_F32, dev[0], 2)}, *out[2];
     OK(db_jit_call(j, in, out));
     s->buffer = real;
     bad->address = address;
     db_buffer_release(bad);
-    db_tensor *on_it = db_mul(out[0], 3); /* computed with what is lost, before or after that is known */
+    db_tensor *on_it = db_mul(out[0], 3); /* computed with lost tensors, before or after the loss is detected */
     db_realize(on_it);
     lost_with(out[0], names[doomed]);
-    float apart[2] = {8, 18}; /* what the other device may have done without it */
+    float apart[2] = {8, 18}; /* the other device may have completed this */
     if (doomed || db_read(out[1], apart, sizeof apart))
       lost_with(out[1], names[doomed]);
     else
@@ -78,7 +78,7 @@ static void in_mid_replay(const char *names[2], int doomed) {
     db_tensor *late = db_mul(out[0], 4);
     assert_int_not_equal(db_realize(late), 0);
     in[0] = db_from(((float[]){1, 2}), DB_F32, dev[!doomed], 2);
-    EXPECT_FLOATS(db_add(in[0], after), 6, 8); /* the other device goes on, with what was there */
+    EXPECT_FLOATS(db_add(in[0], after), 6, 8); /* the other device continues, with its earlier tensors */
     lost_with(doomed ? p.there : p.here, names[doomed]);
     if (doomed) assert_int_not_equal(db_jit_call(j, in, out), 0);
     assert_non_null(db_poison(db_zeros(DB_F32, dev[doomed], 2))

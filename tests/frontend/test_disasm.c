@@ -1,4 +1,4 @@
-/* doorbell disasm against llvm-objdump, line for line, and what it refuses; the table of doorbell emu --isa. */
+/* doorbell disasm compared with llvm-objdump, line by line, and its errors; the table of doorbell emu --isa. */
 #include "support.h"
 #include <glob.h>
 #include <sys/wait.h>
@@ -54,7 +54,7 @@ static void write_words(const char *path, const uint32_t *dw, size_t bytes) {
   fclose(f);
 }
 
-/* v_cmp_lt_f32, s_branch back to it, no instruction, half a v_add3_u32, two bytes. */
+/* v_cmp_lt_f32, s_branch back to it, an invalid instruction, half a v_add3_u32, two bytes. */
 static void raw_words(void **state) {
   static const uint32_t words[] = {0x7c220501, 0xbfa0fffe, 0xffffffff, 0xd6550000, 0x0201};
   char path[256];

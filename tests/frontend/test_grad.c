@@ -163,7 +163,7 @@ static void test_conventions(void **state) {
     EXPECT(db_grad(db_sum(db_pow(x, 3.0)), x), 1e-5, 3, 0, 3, 12, 30000, 30000);
     EXPECT(db_grad(db_sum(db_pow(x, db_from(((float[]){1, 1, 1, 0, 0, 2}), DB_F32, cpu, 6))), x), 1e-5, 1, 1, 1, 0, 0,
            -200);
-    EXPECT(db_grad(db_sum(db_sqrt(db_abs(x))), x), 1e-6, -0.5, 0 /* NaN in PyTorch */, 0.5, 0.35355338, 0.05, -0.05);
+    EXPECT(db_grad(db_sum(db_sqrt(db_abs(x))), x), 1e-6, -0.5, 0 /* PyTorch gives NaN */, 0.5, 0.35355338, 0.05, -0.05);
     EXPECT(db_grad(db_sum(db_where(db_gt(x, 0.0), db_log(x), 0.0)), x), 1e-6, 0, NAN, 1, 0.5, 0.01, 0);
     db_tensor *m = db_from(((float[]){3, 1, 3, 2, 2, 2}), DB_F32, cpu, 2, 3);
     EXPECT(db_grad(db_sum(db_max(m, 1)), m), 1e-7, 0.5, 0, 0.5, 1 / 3.0, 1 / 3.0, 1 / 3.0);
@@ -204,7 +204,7 @@ static void test_higher_order(void **state) {
         h[3 * i + k] =
             3 * v[i] * v[i] * cos(v[k]) + 3 * v[k] * v[k] * cos(v[i]) + (i == k) * (6 * v[i] * s - c * sin(v[i]));
     for (int i = 0; i < 3; i++) expect(db_grad(db_shrink(d, i, i + 1), x), h + 3L * i, 3, 1e-5);
-    must_read(d, h, 24); /* a realized derivative has forgotten x, which was not marked */
+    must_read(d, h, 24); /* a realized derivative has no history of x, which was not marked */
     assert_contains(db_poison(db_grad(db_sum(d), x)), "does not depend");
     db_tensor *y = db_requires_grad(f64(v, DB_LIST(3)));
     db_tensor *g = db_grad(db_sum(db_pow(y, 3)), y);
@@ -227,7 +227,7 @@ static void test_realized(void **state) {
     EXPECT(db_grad_of(x), 1e-6, 8, 40, 120);
     EXPECT(db_grad(loss, h), 1e-6, 4, 10, 20);
     EXPECT(db_grad(loss, x), 1e-6, 8, 40, 120);
-    /* h is in memory: its gradient's kernels read it, they do not compute it again */
+    /* h is in memory: the gradient's kernels read it instead of computing it again */
     assert_int_equal(db_backward(loss), 0);
     EXPECT(db_grad_of(x), 1e-6, 16, 80, 240);
     db_zero_grad(x);
@@ -243,7 +243,7 @@ static void test_realized(void **state) {
   }
 }
 
-/* What was assigned to, in memory or not, before the loss was read: gradients reach the value and what is left of the
+/* Assignments before the loss is read, to targets in memory or not: gradients reach the value and the rest of the
  * target. */
 static void test_assigned(void **state) {
   for (int early = 0; early < 3; early++) {
@@ -265,7 +265,7 @@ static void test_assigned(void **state) {
     assert_true(must_item(loss) == 49 + 81 + 121);
     EXPECT(db_grad(loss, x), 1e-6, 28, 36, 44);
     EXPECT(db_grad(loss, v), 1e-6, 54);
-    db_assign(x, db_mul(x, 3.0)); /* a leaf stays one, and forgets what it was */
+    db_assign(x, db_mul(x, 3.0)); /* a leaf remains a leaf, without a history */
     EXPECT(db_grad(db_sum(db_square(x)), x), 1e-6, 6, 12, 18);
     db_zero_grad(x);
     assert_int_equal(db_backward(db_sum(db_square(x))), 0);
@@ -273,7 +273,7 @@ static void test_assigned(void **state) {
   }
 }
 
-/* A gradient outlives what it was made from. */
+/* A gradient outlives the tensors that it was computed from. */
 static void test_lifetimes(void **state) {
   db_tensor *d = NULL;
   {
@@ -289,14 +289,14 @@ static void test_lifetimes(void **state) {
     EXPECT(d, 1e-5, 32, 100, 216);
   }
   for (int step = 0; step < 50; step++) {
-    DB_SCOPED; /* marked tensors and what is collected hold each other by no cycle */
+    DB_SCOPED; /* marked tensors and their collected gradients do not form a reference cycle */
     db_tensor *w = db_requires_grad(db_full(0.5, DB_F32, cpu, 4));
     assert_int_equal(db_backward(db_sum(db_square(w))), 0);
     if (step & 1) EXPECT(db_grad_of(w), 0, 1, 1, 1, 1);
   }
 }
 
-/* Training by hand: the values are those of the recurrence w -= 0.1 * dw, and the history does not grow. */
+/* Training by hand: the values follow the recurrence w -= 0.1 * dw, and the history does not grow. */
 static void test_steps(void **state) {
   {
     DB_SCOPED;
@@ -372,7 +372,7 @@ static void test_bad_calls(void **state) {
   }
 }
 
-/* The gradient of a value that was copied comes back to where x is. */
+/* The gradient of a copied value is on x's device. */
 static void test_devices(void **state) {
   FOR_EMULATED_GPU {
     DB_SCOPED;
@@ -386,7 +386,7 @@ static void test_devices(void **state) {
   }
 }
 
-/* One size for all: the gradients' kernels are compiled once. */
+/* A symbolic size: the gradients' kernels are compiled once for all sizes. */
 static void test_symbolic(void **state) {
   for (int64_t n = 3; n < 7; n++) {
     DB_SCOPED;

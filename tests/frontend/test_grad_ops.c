@@ -1,10 +1,10 @@
-/* The gradient of every operation that has one, against central differences in f64 on the CPU. */
+/* The gradient of every operation that has one, compared with central differences in f64 on the CPU. */
 #include "support.h"
 
 enum { MOST = 256 };
 static db_device *cpu;
 static int setup(void **state) {
-  has_ptxas(); /* points the compiler's cache at the build folder */
+  has_ptxas(); /* sets the cache folder */
   return (cpu = open_device("CPU")) ? 0 : -1;
 }
 static int teardown(void **state) {
@@ -162,7 +162,7 @@ static const struct op_case {
 
 static const double at[6] = {0.31, 1.72, 0.53, 2.41, 1.13, 0.87};
 
-/* The result weighted, so that its elements count differently. */
+/* The result with weights, so that its elements contribute differently. */
 static db_tensor *weighted(const char *name, db_tensor *y) {
   double w[MOST];
   int64_t n = db_numel(y);

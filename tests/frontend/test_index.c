@@ -1,5 +1,5 @@
-/* Indexing, setting, gathering, scattering, choosing: x[...] against NumPy (tests/data/index), the others against plain
- * loops. */
+/* Indexing, setting, gathering, scattering, choosing: x[...] compared with NumPy (tests/data/index), the others with
+ * plain loops. */
 #include "support.h"
 
 enum { ROWS = 4, COLS = 5, DEPTH = 6, ALL = ROWS * COLS * DEPTH };
@@ -70,7 +70,7 @@ static void one_case(char *line, db_device *dev) {
                             : db_setitem_at(DB_HERE, x, db_operand_tensor(v), s, n);
     assert_true(!in_place || r == memory);
     must_read(r, got, sizeof got);
-    for (unsigned i = 0; i < ALL; i++) /* of several that go to one place the last one stays */
+    for (unsigned i = 0; i < ALL; i++) /* if several values go to one position, the last one wins */
       if (got[i] != set[i]) fail_msg("%s: element %u is %g, NumPy has %g", line, i, (double)got[i], (double)set[i]);
   }
 }
@@ -104,7 +104,7 @@ static void outside_is_zero_or_refused(void **state) {
     db_tensor *x = counted(NULL), *at = db_from(((int64_t[]){3, 4, -5}), DB_I64, NULL, 3);
     must_read(db_index(x, DB_BY(at), DB_PICK(0), DB_PICK(0)), got, sizeof got);
     assert_memory_equal(got, ((float[]){91, 0, 0}), sizeof got);
-    must_read(db_setitem(x, 7, DB_BY(at), DB_BY(at)), all, sizeof all); /* [3, 3], then nothing */
+    must_read(db_setitem(x, 7, DB_BY(at), DB_BY(at)), all, sizeof all); /* an index [3, 3] */
     for (int i = 0; i < ALL; i++) assert_true(all[i] == (i / DEPTH == 3 * COLS + 3 ? 7 : i + 1));
     uint64_t far[1] = {UINT64_MAX};
     must_read(db_take(x, db_from(far, DB_U64, NULL, 1)), got, sizeof *got);

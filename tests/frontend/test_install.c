@@ -1,4 +1,4 @@
-/* What `make install` leaves: the READMEs' programs compile against it and run, and so does the installed command. */
+/* The result of `make install`: the READMEs' programs compile with it and run, and so does the installed command. */
 #include "support.h"
 #include "tests/sanitizers.h"
 #include <sys/wait.h>
@@ -8,7 +8,7 @@
 
 static char out[1 << 16], dir[] = "/tmp/doorbell-install-XXXXXX";
 
-/* Runs a shell command in dir, where P is the prefix; the exit status, with both streams in out. */
+/* Runs a shell command in dir, where P is the prefix, with both output streams in out. Returns the exit status. */
 __attribute__((format(printf, 1, 2))) static int shell(const char *format, ...) {
   char command[8192], line[16384];
   va_list args;
@@ -36,7 +36,7 @@ __attribute__((format(printf, 1, 2))) static int shell(const char *format, ...) 
 
 static char readme[1 << 17];
 
-/* A copy of the fenced text in a language that has `part` in it. */
+/* A copy of the fenced text in a language that contains `part`. */
 static char *fenced(const char *language, const char *part) {
   char fence[32];
   size_t n = (size_t)snprintf(fence, sizeof fence, "\n```%s\n", language);
@@ -49,14 +49,14 @@ static char *fenced(const char *language, const char *part) {
   return NULL;
 }
 
-/* A file with a fence of C code between two texts. */
+/* Writes a file with a fence of C code between two texts. */
 static void write_program(const char *name, const char *before, const char *part, const char *after) {
   char path[256], *code = fenced("c", part), *text = code;
   snprintf(path, sizeof path, "%s/%s", dir, name);
   FILE *f = fopen(path, "w");
   assert_non_null(f);
   fputs(before, f);
-  /* The READMEs leave a loop's head out as (...). */
+  /* The READMEs write (...) for the head of a loop. */
   for (char *dots; (dots = strstr(text, "(...)")); text = dots + 5)
     fprintf(f, "%.*s(int turn = 0; turn < 3; turn++)", (int)(dots - text), text);
   fputs(text, f);
@@ -65,7 +65,7 @@ static void write_program(const char *name, const char *before, const char *part
   free(code);
 }
 
-/* A line of a shell fence, by its first words. */
+/* The line of a shell fence that begins with `words`. */
 static char *line_of(const char *words) {
   char *text = fenced("sh", words), *at = strstr(text, words);
   char *line = strndup(at, strcspn(at, "\n"));
@@ -98,7 +98,7 @@ static void the_example_runs(void **state) {
 #define HEAD "#include <doorbell/doorbell.h>\n#include <doorbell/hcq.h>\n#include <doorbell/nn.h>\n#include <stdio.h>\n"
 #define END  "  return *db_error() ? fprintf(stderr, \"%s\\n\", db_error()), 1 : 0;\n}\n"
 
-/* Each piece of C code in the READMEs compiles within a program that has what it mentions, and runs without an error.
+/* Each piece of C code in the READMEs compiles inside a program that declares what it uses, and runs without an error
  */
 static void pieces_compile_and_run(void **state) {
   static const struct {
@@ -138,7 +138,7 @@ static void pieces_compile_and_run(void **state) {
   }
 }
 
-/* The archive, with what it needs. */
+/* Links with the static archive and its libraries. */
 static void links_with_the_archive(void **state) {
   no_sanitizers();
   write_program("example.c", "", "int main(void)", "");
@@ -147,7 +147,7 @@ static void links_with_the_archive(void **state) {
        "&& ./archived");
 }
 
-/* MPI is loaded by what mpirun starts only; the command finds the emulator beside it. */
+/* MPI is only loaded by processes that mpirun starts; the command finds the emulator beside it. */
 static void the_command_runs(void **state) {
   no_sanitizers();
   DONE("! readelf -d $P/bin/doorbell $P/lib/libdoorbell.so | grep -i 'NEEDED.*mpi'");
@@ -160,7 +160,7 @@ static void the_command_runs(void **state) {
   DONE("test -s $P/share/bash-completion/completions/doorbell");
 }
 
-/* An OpenCL C kernel by the README's line for clang, and by the command alone, which has the header inside. */
+/* Compiles an OpenCL C kernel with the README's clang line, and with the command alone, which contains the header. */
 static void opencl_compiles(void **state) {
   no_sanitizers();
   char *build = line_of("clang-19 -x cl");
@@ -173,7 +173,7 @@ static void opencl_compiles(void **state) {
   assert_contains(out, "f32[64] = 1 3 5 7");
 }
 
-/* DESTDIR, the folders' variables, and uninstall, which leaves nothing. */
+/* DESTDIR, the variables for folders, and uninstall, which leaves no files. */
 static void goes_where_it_is_told(void **state) {
   const char *where = "DESTDIR=$P/staged PREFIX=/opt/x LIBDIR=/opt/x/lib/multi MANDIR=/opt/man";
   DONE("make -s -C %s B=$(dirname %s) install-files %s", ROOT, DOORBELL, where);
@@ -195,7 +195,7 @@ static int install(void **state) {
   }
   readme[n] = 0;
   if (!mkdtemp(dir)) return -1;
-  unsetenv("MAKEFLAGS"); /* of the make that runs the suites */
+  unsetenv("MAKEFLAGS"); /* set by the make that runs the suites */
   unsetenv("MFLAGS");
   int status = shell("make -s -C %s B=$(dirname %s) install-files PREFIX=$P", ROOT, DOORBELL);
   if (status) print_message("%s\n", out);

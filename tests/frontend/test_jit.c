@@ -1,12 +1,12 @@
-/* Captured functions: replays give what the function would, with inputs, parameters and variables that change; mistakes
- * are told. */
+/* Captured functions: replays give the function's results, with inputs, parameters and variables that change; mistakes
+ * are reported. */
 #include "support.h"
 #include "tests/ok.h"
 #include "../../frontend/jit/captured.h"
 #include "../../frontend/nn.h"
 #include "../../hcq/backend.h"
 
-static int calls; /* of captured functions: replays add none */
+static int calls; /* number of calls of captured functions; replays do not increase it */
 
 static db_jit *make(db_jit_fn *fn, void *ctx, unsigned nin, unsigned nout) {
   db_jit *j = db_jit_new(fn, ctx, nin, nout);
@@ -43,7 +43,7 @@ static void inputs_change(void **state) {
       if (i == 4) kept = db_retain(out[0]);
     }
     assert_int_equal(calls, 2);
-    EXPECT_FLOATS(kept, 81, 144, 225); /* later calls left it alone */
+    EXPECT_FLOATS(kept, 81, 144, 225); /* later calls do not change it */
     {
       DB_SCOPED; /* inputs that are not computed yet, and a slice of something larger */
       db_tensor *big = db_arange(0, 16, 1, DB_F32, dev);
@@ -97,7 +97,7 @@ static void parameters_are_assigned(void **state) {
       float got[2];
       must_read(s.w, got, sizeof got);
       for (int k = 0; k < 2; k++) assert_float_equal(got[k], w[k], 1e-4);
-      if (i == 9) { /* another rate, assigned from outside; and other weights */
+      if (i == 9) { /* another rate and other weights, assigned outside of the function */
         db_assign(s.rate, rate = 0.0625);
         OK(db_realize(s.rate));
       }
@@ -109,7 +109,7 @@ static void parameters_are_assigned(void **state) {
     }
     assert_int_equal(calls, 2);
     {
-      DB_SCOPED; /* what is built on a parameter and not computed would see another value */
+      DB_SCOPED; /* a tensor built on a parameter and not computed would see another value */
       db_tensor *in[2] = {db_zeros(DB_F32, dev, 2), db_zeros(DB_F32, dev, 2)}, *out[1], *later = db_mul(s.w, 3);
       assert_int_equal(db_jit_call(j, in, out), -EINVAL);
       assert_non_null(strstr(db_error(), "not realized"));
@@ -276,7 +276,7 @@ static void variables_change(void **state) {
   }
 }
 
-/* A kernel over a symbolic size is launched with workgroups for what there is, not for the most. */
+/* A kernel over a symbolic size is launched with the workgroups that the current size needs, not the largest one. */
 static int doubled(void *ctx, db_tensor *const *in, db_tensor **out) {
   calls++;
   db_tensor *twice = db_mul(in[0], 2);
@@ -317,7 +317,7 @@ static void launch_sizes_follow_variables(void **state) {
   }
 }
 
-/* Two GPUs of one machine: hardware waits for hardware, one doorbell a queue. */
+/* Two GPUs of one machine: they wait for each other in hardware, with one doorbell per queue. */
 static int across(void *ctx, db_tensor *const *in, db_tensor **out) {
   db_device *other = ctx;
   calls++;
@@ -355,7 +355,7 @@ static void devices_wait_for_each_other(void **state) {
   }
 }
 
-/* Random numbers go on from call to call. */
+/* The sequence of random numbers continues from call to call. */
 static int draws(void *ctx, db_tensor *const *in, db_tensor **out) {
   db_device *dev = ctx;
   out[0] = db_rand(DB_F32, dev, 16);
@@ -384,7 +384,7 @@ static void random_numbers_go_on(void **state) {
   }
 }
 
-/* Who watches is told of every command of every replay; when nobody does, there is nothing to pay. */
+/* A watcher gets every command of every replay; without one there is no cost. */
 struct seen {
   unsigned kernels, copies;
 };
@@ -395,7 +395,7 @@ static void see(void *ctx, const struct db_command *c) {
   assert_true(c->begin_ns && c->end_ns >= c->begin_ns);
 }
 
-/* Hardware packets of a replay. */
+/* The number of hardware packets of a replay. */
 static unsigned packets_of_replay(db_device *dev, struct seen *s) {
   unsigned packets = 0;
   {
@@ -428,13 +428,13 @@ static void watching_replays(void **state) {
     assert_int_equal(s.kernels % 4, 0);
     assert_true(s.kernels >= 4 * 3 && s.copies == 0);
     assert_true(with >=
-                without + 2 * s.kernels / 4); /* two stamps a command, and launches that are no longer chained */
+                without + 2 * s.kernels / 4); /* two timestamps per command, and launches that are no longer chained */
     assert_int_equal(packets_of_replay(dev, NULL), without);
     db_close(dev);
   }
 }
 
-/* Inputs that lie in one memory when captured, or are one tensor, or are found elsewhere as well. */
+/* Inputs that share a buffer when captured, or are the same tensor, or are also referenced elsewhere. */
 static int apart(void *ctx, db_tensor *const *in, db_tensor **out) {
   db_tensor *w = *(db_tensor **)ctx;
   out[0] = db_add(db_mul(in[0], 10), in[1]);
@@ -455,7 +455,7 @@ static void inputs_are_told_apart(void **state) {
       DB_SCOPED;
       float got[4];
       db_tensor *in[2], *out[2];
-      int first[2] = {i == 1 ? 0 : 4 * (i % 3), i == 1 ? 0 : 20 + i % 5}; /* also where kernels do not load at once */
+      int first[2] = {i == 1 ? 0 : 4 * (i % 3), i == 1 ? 0 : 20 + i % 5}; /* also where vectors cannot be loaded */
       for (int k = 0; k < 2; k++) in[k] = db_shrink(data, first[k], first[k] + 4);
       if (i == 6) in[0] = w; /* what the function assigns */
       if (i == 8) {
@@ -484,7 +484,7 @@ static void inputs_are_told_apart(void **state) {
   }
 }
 
-/* What was realized before keeps its value when the program assigns the memory it lies in. */
+/* A realized tensor keeps its value when the program assigns to its memory. */
 static void others_keep_their_values(void **state) {
   FOR_DEVICES {
     db_device *dev = open_device(DEVICE_NAME);
@@ -515,7 +515,7 @@ static void others_keep_their_values(void **state) {
   }
 }
 
-/* Sizes and places that a variable says: a window into memory, and outputs that have as many elements as an input. */
+/* Sizes and positions given by a variable: a window into memory, and outputs with as many elements as an input. */
 static int window(void *ctx, db_tensor *const *in, db_tensor **out) {
   db_tensor *data = *(db_tensor **)ctx;
   int64_t n = *(int64_t *)((void **)ctx)[1];
@@ -538,7 +538,7 @@ static void sizes_of_outputs_change(void **state) {
       DB_SCOPED;
       float got[64];
       db_tensor *in[1] = {db_shrink(data, 0, bound = db_bind("n", 0, 32, n))}, *out[3];
-      if (last && i > 5) { /* what a call returned, of its size */
+      if (last && i > 5) { /* the result of an earlier call, with its size */
         in[0] = last;
         n = db_size_value(bound = db_bind("n", 0, 32, db_numel(last)));
       }
@@ -560,8 +560,8 @@ static void sizes_of_outputs_change(void **state) {
   }
 }
 
-/* Values in memory that take turns: a chain, beside another on which the end depends; one is left elsewhere and stays
- * as it is. */
+/* Temporaries that share memory: a chain, and another one on which the end depends; one temporary is kept elsewhere and
+ * must not change. */
 enum { CHAIN = 8, WIDE = 3000 };
 static int chain(void *ctx, db_tensor *const *in, db_tensor **out) {
   db_tensor *x = in[0], *y = in[1], **left = ctx;
@@ -595,7 +595,7 @@ static void memory_takes_turns(void **state) {
         if (got[WIDE + i] != (float)(i + k + 6)) fail_msg("call %d: left %d is %g", k, i, (double)got[WIDE + i]);
       }
     }
-    /* of each chain two, but for what was left */
+    /* two of each chain, except for the one that was kept */
     assert_true(j->program.unplanned >= 13 * WIDE * sizeof *got);
     assert_in_range(j->program.peak, 3 * WIDE * sizeof *got, 6 * WIDE * sizeof *got);
     free(got);
@@ -605,7 +605,7 @@ static void memory_takes_turns(void **state) {
   }
 }
 
-/* Captured again; and dropped with work under way. */
+/* Capturing again, and freeing with work in flight. */
 static void dropping(void **state) {
   FOR_DEVICES {
     db_device *dev = open_device(DEVICE_NAME);
@@ -677,7 +677,7 @@ static void mistakes(void **state) {
     refused(db_jit_call(j, (db_tensor *[]){NULL, two}, out), -EINVAL, "input 0: the tensor is NULL");
     refused(db_jit_call(j, (db_tensor *[]){two, db_reshape(two, 7)}, out), -EINVAL, "input 1: reshape at");
     refused(db_jit_call(j, NULL, out), -EINVAL, "NULL");
-    OK(db_jit_call(j, (db_tensor *[]){two, two}, out)); /* unharmed */
+    OK(db_jit_call(j, (db_tensor *[]){two, two}, out)); /* it still works */
     EXPECT_FLOATS(out[0], 9, 9);
     db_jit_free(j);
     j = make(reads, NULL, 1, 1);

@@ -1,6 +1,6 @@
-/* Captured programs in files: another process replays what this one captured and goes on from its state, without
- * compiling anything; files that are cut, changed or not for here are refused. Run with arguments this suite is that
- * other process. */
+/* Captured programs in files: another process replays a program that this one captured and continues from its state,
+ * without compiling anything. Files that are truncated, modified or made for another machine are rejected. With
+ * arguments this suite is the other process. */
 #define _GNU_SOURCE
 #include "support.h"
 #include "tests/ok.h"
@@ -29,7 +29,7 @@ void *LLVMContextCreate(void) {
 
 /* ---- what is captured: each process calls it with the same inputs, one that made it and one that loaded it ---- */
 
-enum { FIRST = 5 /* calls before it is saved */, LAST = 9, MOST_RESULTS = 1024 };
+enum { FIRST = 5 /* number of calls before it is saved */, LAST = 9, MOST_RESULTS = 1024 };
 
 struct world {
   db_device *dev[2], *group;
@@ -69,7 +69,7 @@ static int draws(void *ctx, db_tensor *const *in, db_tensor **out) {
 }
 static void no_inputs(struct world *w, int i, db_tensor **in) {}
 
-/* A sum over a size that changes, a tensor assigned, outputs that were there before, and one without elements. */
+/* A sum over a size that changes, an assigned tensor, outputs that existed before, and one without elements. */
 static int various(void *ctx, db_tensor *const *in, db_tensor **out) {
   struct world *w = ctx;
   db_tensor *twice = db_mul(in[0], 2);
@@ -98,7 +98,7 @@ static void across_inputs(struct world *w, int i, db_tensor **in) {
   in[0] = db_from(((float[]){(float)i, 2.5f, -(float)i}), DB_F32, w->dev[0], 3);
 }
 
-/* Values in memory that take turns: what is saved has been planned. */
+/* Temporaries that share memory: the memory plan is saved. */
 static int stages(void *ctx, db_tensor *const *in, db_tensor **out) {
   db_tensor *x = in[0];
   for (int i = 0; i < 6; i++) {
@@ -109,8 +109,8 @@ static int stages(void *ctx, db_tensor *const *in, db_tensor **out) {
   return 0;
 }
 
-/* A network trained on a batch in parts, one larger than the other, and what is split itself: an input returned, a
- * tensor assigned. */
+/* A network trained on a batch in two parts of different size, and split tensors: an input that is returned, and an
+ * assigned one. */
 static int parallel(void *ctx, db_tensor *const *in, db_tensor **out) {
   struct world *w = ctx;
   db_tensor *h = db_dropout(db_relu(db_apply(&w->in, in[0])), 0.25, true);
@@ -119,7 +119,7 @@ static int parallel(void *ctx, db_tensor *const *in, db_tensor **out) {
   db_assign(w->shift, db_add(db_mul(w->shift, 0.5), in[2]));
   out[2] = w->shift;
   out[3] = in[0];
-  if (db_realize(out[1])) return -EIO; /* with the weights as they are before the step */
+  if (db_realize(out[1])) return -EIO; /* with the weights from before the step */
   return db_train_step(w->params, w->adam, out[0]);
 }
 static void parallel_inputs(struct world *w, int i, db_tensor **in) {
@@ -138,7 +138,7 @@ static const struct scenario scenarios[] = {
     {"stages", 1, 1, 1, stages, across_inputs},    {"parallel", 2, 3, 4, parallel, parallel_inputs}};
 enum { SCENARIOS = sizeof scenarios / sizeof *scenarios };
 
-/* Either process has the tensors that inputs are made of; the one that captures has the model, too. */
+/* Both processes have the tensors for the inputs; the one that captures also has the model. */
 static void world_new(struct world *w, const struct scenario *s, const char *device, bool whole) {
   *w = (struct world){0};
   for (unsigned i = 0; i < s->ndevices; i++) {
@@ -174,15 +174,15 @@ static void world_free(struct world *w) {
     if (w->dev[i]) db_close(w->dev[i]);
 }
 
-/* What was compiled and scheduled until now. */
+/* The number of compilations and schedules so far. */
 static uint64_t compiled(void) {
   struct db_cache_counters c;
   db_cache_counters(&c);
   return (uint64_t)llvm_calls + c.made + c.kernels;
 }
 
-/* Calls from to to, and the elements of all outputs. 0, or the call's error. */
-static uint64_t compiled_by_calls; /* of the last run_calls */
+/* Runs calls `from` to `to` and stores the elements of all outputs. Returns 0 or the call's error. */
+static uint64_t compiled_by_calls; /* by the last run_calls */
 static int run_calls(struct world *w, const struct scenario *s, db_jit *j, int from, int to, float *out, unsigned *n) {
   int err = 0;
   compiled_by_calls = 0;
@@ -228,7 +228,7 @@ static int other_process(char **argv) {
   world_new(&w, s, argv[1], false);
   if (run_calls(&w, s, j, FIRST, LAST - 2, out, &n)) return say("call");
   uint64_t by_calls = compiled_by_calls;
-  /* saved from here, it goes on as well */
+  /* it also continues after saving it here */
   char again[512];
   snprintf(again, sizeof again, "%s.again", argv[2]);
   struct db_named named[2] = {{"in.weight", NULL}, {"shift", NULL}};
@@ -251,7 +251,7 @@ static int other_process(char **argv) {
     return say("other sharding");
   db_jit_free(j);
   world_free(&w);
-  if (by_calls || (compiled() && s->fn != parallel)) { /* whose inputs db_shard makes */
+  if (by_calls || (compiled() && s->fn != parallel)) { /* parallel's inputs are made by db_shard, which compiles */
     fprintf(stderr, "%d calls of LLVM, schedules and kernels: %llu, %llu of them by the program's calls\n", llvm_calls,
             (unsigned long long)compiled(), (unsigned long long)by_calls);
     return 1;
@@ -260,7 +260,7 @@ static int other_process(char **argv) {
   return fwrite(out, sizeof *out, n, stdout) == n ? 0 : 1;
 }
 
-/* Its results, in a process that has no cache of kernels and no assembler. */
+/* Gets its results from a process without a kernel cache and without an assembler. */
 static unsigned replay_elsewhere(const struct scenario *s, const char *device, const char *path, float *out) {
   int pipe_[2];
   assert_int_equal(pipe(pipe_), 0);
@@ -269,7 +269,7 @@ static unsigned replay_elsewhere(const struct scenario *s, const char *device, c
     dup2(pipe_[1], 1);
     close(pipe_[0]);
     setenv("CACHE", "0", 1);
-    if (s->fn != parallel) setenv("PTXAS", "/nonexistent", 1); /* db_shard may compile what copies a part */
+    if (s->fn != parallel) setenv("PTXAS", "/nonexistent", 1); /* db_shard may compile copies of parts */
     unsetenv("XDG_CACHE_HOME");
     char self[512];
     ssize_t length = readlink("/proc/self/exe", self, sizeof self - 1);
@@ -364,7 +364,7 @@ static void refused(const char *path, const char *says) {
   assert_contains(db_error(), path);
 }
 
-/* The file with another text of the program and a checksum that is right. */
+/* Writes the file with a modified program text and a correct checksum. */
 static void rewrite(const char *path, struct bytes file, const char *from, const char *to) {
   struct safetensors s;
   char err[256], *text = NULL;
@@ -393,7 +393,7 @@ static void rewrite(const char *path, struct bytes file, const char *from, const
   free(b.p);
 }
 
-/* What is said of the program's text where one thing in it is not true. */
+/* The error message for a program text with one wrong fact. */
 struct lie {
   const char *from, *to, *says;
 };
@@ -458,7 +458,7 @@ static const struct lie lies_of_groups[] = {
     {"\"first\":0", "\"first\":9", "outputs[0].parts[0]: 4 bytes from 36 on in memory"},
 };
 
-/* The file's text with each lie: it is refused with what is said of it. */
+/* Modifies the file's text in each of the given ways; it must be rejected with the given message. */
 static void tell(const char *path, const struct lie *lie, size_t n) {
   char other[540];
   struct bytes b = contents(path);
@@ -470,7 +470,7 @@ static void tell(const char *path, const struct lie *lie, size_t n) {
     if (!strstr(db_error(), lie[i].says) || !strstr(db_error(), other))
       fail_msg("%s -> %s: \"%s\" does not say \"%s\"", lie[i].from, lie[i].to, db_error(), lie[i].says);
   }
-  rewrite(other, b, "\"version\":2,", "\"version\": 2,"); /* what is written anew and true is good */
+  rewrite(other, b, "\"version\":2,", "\"version\": 2,"); /* a rewritten file that is correct is accepted */
   db_jit *j = db_jit_load(other, NULL, 0);
   if (!j) fail_msg("%s", db_error());
   db_jit_free(j);
@@ -478,7 +478,7 @@ static void tell(const char *path, const struct lie *lie, size_t n) {
   unlink(other);
 }
 
-/* What the command says is in it. */
+/* The command's output about the file. */
 static void show(const char *path, char *shown, size_t cap) {
   char line[600];
   snprintf(line, sizeof line, "%s jit %s", DOORBELL, path);
@@ -524,7 +524,7 @@ static void groups_in_files(void **state) {
   assert_contains(shown, "input 2: f32 [3] on CPU, CPU:1, all of it on each\n");
   assert_contains(shown, "output 1: f32 [7, 3] on CPU (3), CPU:1 (4), split along axis 0\n");
   assert_contains(shown, "input 0, part 1\n");
-  struct bytes b = contents(path); /* other readers find what each device has, once */
+  struct bytes b = contents(path); /* other readers find the contents of each device once */
   struct safetensors found;
   char err[256];
   unsigned whole = 0;
@@ -562,7 +562,7 @@ static void groups_in_files(void **state) {
     assert_int_equal(db_jit_call(j, in, t), -EINVAL);
     assert_contains(db_error(), "input 0 is on CPU, it was captured on 2 devices");
     in[0] = other;
-    db_assign(first, 4.0); /* from outside: the program follows */
+    db_assign(first, 4.0); /* assigned from outside: the program uses the new value */
     OK(db_realize(first));
     OK(db_jit_call(j, in, t));
     EXPECT_FLOATS(t[2], 3, 2.5, 1, 3, 2.5, 1, 3, 2.5, 1, 3, 2.5, 1, 3, 2.5, 1);
@@ -585,7 +585,7 @@ static const struct lie lies_of_sizes[] = {
      "outputs[0]: it is on several devices, of symbolic size"},
 };
 
-/* Rows on one of two devices, none on the other; sizes that change, too. */
+/* All rows are on one of two devices; also sizes that change. */
 static int one_row(void *ctx, db_tensor *const *in, db_tensor **out) {
   struct world *w = ctx;
   db_assign(w->shift, db_add(w->shift, in[0]));
@@ -712,7 +712,7 @@ static void mistakes(void **state) {
   assert_contains(db_error(), "no parameter 'b'");
   assert_int_equal(db_jit_reset(j), -EINVAL);
   {
-    DB_SCOPED; /* inputs are checked like those of what was captured here, from the first call on */
+    DB_SCOPED; /* inputs are checked like those of a program captured here, from the first call on */
     db_tensor *in[2] = {db_ones(DB_F32, w.dev[0], 3), db_ones(DB_F32, w.dev[0], 4)}, *t[5];
     assert_int_equal(db_jit_call(j, in, t), -EINVAL);
     assert_contains(db_error(), "input 0 is [3]");
@@ -720,7 +720,7 @@ static void mistakes(void **state) {
     assert_int_equal(db_jit_call(j, in, t), -EINVAL);
     assert_contains(db_error(), "input 1 is of i32");
     in[1] = db_full(10, DB_F32, w.dev[0], 4);
-    OK(db_assign(db_jit_param(j, "a"), 1.0) ? 0 : -1); /* from outside: the program follows */
+    OK(db_assign(db_jit_param(j, "a"), 1.0) ? 0 : -1); /* assigned from outside: the program uses the new value */
     OK(db_realize(db_jit_param(j, "a")));
     OK(db_jit_call(j, in, t));
     EXPECT_FLOATS(t[2], 11, 11, 11, 11);
@@ -731,7 +731,7 @@ static void mistakes(void **state) {
   world_free(&w);
 }
 
-/* What the fuzzer starts from. */
+/* Writes the fuzzer's seeds. */
 static int write_seeds(const char *folder) {
   for (unsigned k = 0; k < SCENARIOS; k++) {
     char path[512];

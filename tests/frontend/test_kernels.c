@@ -64,7 +64,7 @@ static void check_device(const char *name, struct compiler *compiler) {
   db_close(dev);
 }
 
-/* One kernel a type, with an output for each operation on the type's awkward values. */
+/* One kernel per type, with an output for each operation on the type's corner values. */
 static void check_operations(const char *name) {
   static const uint8_t binary[] = {OP_ADD,   OP_SUB,   OP_MUL, OP_FDIV, OP_IDIV, OP_MOD, OP_MAX, OP_CMPLT,
                                    OP_CMPEQ, OP_CMPNE, OP_AND, OP_OR,   OP_XOR,  OP_SHL, OP_SHR};
@@ -102,7 +102,7 @@ static void check_operations(const char *name) {
     for (unsigned i = 0; i < n + 2; i++) {
       want[i] = calloc(N, 8);
       if (i < 2) fill(t, want[i], N);
-      if (i == 1) /* so that specials meet other specials */
+      if (i == 1) /* combines corner values with other corner values */
         for (int64_t e = 0; e < N; e++)
           write_element(t, want[1], e, read_element(t, want[0], (e * 5 + e / 16 + 3) % (e % 2 ? N : 16)));
       bufs[i] = db_alloc(dev, N * 8, 0);
@@ -182,8 +182,8 @@ static void check_matrices(const char *name) {
   db_close(dev);
 }
 
-/* What the emulated device executes for x @ w of 1024 x sum x 1024 in bf16, by the plan that is chosen; some elements
- * are compared. */
+/* Counts what the emulated device executes for x @ w of 1024 x sum x 1024 in bf16, with the optimizer's plan; compares
+ * some elements. */
 static struct emu_stats large_matmul(db_device *dev, int64_t sum) {
   enum { ROWS = 1024, SAMPLES = 500 };
   struct uop *r = range(ROWS, 0, AXIS_LOOP), *c = range(ROWS, 1, AXIS_LOOP), *k = range(sum, 2, AXIS_REDUCE);
@@ -231,9 +231,9 @@ static struct emu_stats large_matmul(db_device *dev, int64_t sum) {
   return after;
 }
 
-/* sm_90 multiplies by instructions of warp groups: as many as the products need, in the main loop at most 12 other
- * instructions for each, and none of them loads operands from shared memory. What a sum twice as long takes more is
- * what the main loop takes. */
+/* sm_90 multiplies with warp-group instructions: as many as the products need, with at most 12 other instructions for
+ * each in the main loop, none of which loads operands from shared memory. The difference to a sum of twice the length
+ * is the main loop. */
 static void nvidia_warp_groups(void **state) {
   if (!ptxas) skip();
   db_device *dev = db_open(NVIDIA);
@@ -250,7 +250,7 @@ static void nvidia_warp_groups(void **state) {
   db_close(dev);
 }
 
-/* Each instruction of matrix.def that the machine has, on small integers, whose sums are exact. */
+/* Each instruction of matrix.def that the machine supports, on small integers, whose sums are exact. */
 static void check_instructions(const char *name) {
   enum { ROWS = 48, COLUMNS = 24, SUM = 64 };
   db_device *dev = db_open(name);

@@ -1,5 +1,5 @@
-/* Layers with PyTorch's parameters give its outputs and gradients (tests/data/layers/make.py); what parameters and
- * training do. */
+/* Layers with PyTorch's parameters give PyTorch's outputs and gradients (tests/data/layers/make.py); also tests
+ * parameters and training. */
 #include "support.h"
 #include "../../frontend/nn.h"
 
@@ -31,7 +31,7 @@ static void expect_same(const char *layer, const char *what, db_tensor *got) {
   free(a), free(b);
 }
 
-/* y, and the gradient of the sum of its squares. */
+/* Compares y, and the gradient of the sum of its squares. */
 static void expect_layer(const char *name, db_tensor *y) {
   db_tensor *grad = db_grad(db_sum(db_square(y)), in_file(name, "x")); /* before y is realized */
   expect_same(name, "y", y);
@@ -101,7 +101,7 @@ static void layers_nvidia(void **state) {
   all_layers(EMULATED_NVIDIA);
 }
 
-static void state_goes_on(void **state) { /* two halves of a sequence give what the whole does */
+static void state_goes_on(void **state) { /* two halves of a sequence give the same result as the whole */
   begin_on("CPU");
   db_recurrent lstm = db_lstm_new(params, "lstm", 3, 4, 2);
   load();
@@ -119,7 +119,7 @@ static void state_goes_on(void **state) { /* two halves of a sequence give what 
   end();
 }
 
-/* The steps of a recurrence are the same few kernels: more steps compile no more, and there may be many. */
+/* The steps of a recurrence use the same few kernels: more steps compile no more, and there may be many. */
 static void many_steps(void **state) {
   static const int64_t lengths[] = {60, 120, 240};
   static float y[3][240 * 2 * 4];
@@ -154,7 +154,7 @@ static void first_values(void **state) {
             lc = db_linear_new(c, "fc", 100, 6, true);
   must_read(la.weight->tensor, va, sizeof va), must_read(lb.weight->tensor, vb, sizeof vb),
       must_read(lc.weight->tensor, vc, sizeof vc);
-  assert_memory_equal(va, vb, sizeof va); /* whatever else was made */
+  assert_memory_equal(va, vb, sizeof va); /* independent of other parameters */
   assert_memory_not_equal(va, vc, sizeof va);
   double mean = 0, square = 0;
   for (int i = 0; i < 600; i++)
@@ -227,7 +227,7 @@ static void dropout(void **state) {
     assert_contains(db_poison(db_dropout(x, 1.5, true)), "a probability of 1.5");
     db_tensor *q = db_ones(DB_F32, NULL, 1, 2, 64, 8);
     static float out[1024];
-    must_read(db_attention(q, q, q, .dropout = 0.5), out, sizeof out); /* without, all are 1 */
+    must_read(db_attention(q, q, q, .dropout = 0.5), out, sizeof out); /* without it all are 1 */
     double mean = 0;
     for (int i = 0; i < 1024; i++) mean += (double)out[i] / 1024;
     assert_true(fabs(mean - 1) < 0.1 && out[0] != 1);
@@ -236,7 +236,7 @@ static void dropout(void **state) {
   db_params_free(p);
 }
 
-/* What a step leaves: statistics in memory, no gradients, a lower loss. */
+/* After a step: statistics are in memory, gradients are gone, the loss is lower. */
 static void training(void **state) {
   db_params *p = db_params_new(NULL, 1);
   db_linear fc = db_linear_new(p, "fc", 4, 3, true);
@@ -275,6 +275,6 @@ int main(void) {
       cmocka_unit_test(layers_cpu),    cmocka_unit_test(layers_emulated), cmocka_unit_test(layers_nvidia),
       cmocka_unit_test(state_goes_on), cmocka_unit_test(many_steps),      cmocka_unit_test(first_values),
       cmocka_unit_test(trees),         cmocka_unit_test(dropout),         cmocka_unit_test(training)};
-  has_ptxas(); /* chooses the cache before anything is compiled */
+  has_ptxas(); /* sets the cache folder before anything is compiled */
   return cmocka_run_group_tests_name("layers", tests, NULL, finish);
 }

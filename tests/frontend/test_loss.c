@@ -1,4 +1,4 @@
-/* Losses: targets that are no class, what is refused. Their values are among tests/data/cases. */
+/* Losses: targets that are not a class, and errors. Their values are tested in tests/data/cases. */
 #include "support.h"
 
 static void no_class(void **state) {
@@ -46,6 +46,6 @@ static int finish(void **state) { return db_shutdown(); }
 int main(void) {
   const struct CMUnitTest tests[] = {cmocka_unit_test(no_class), cmocka_unit_test(narrow_targets),
                                      cmocka_unit_test(refused)};
-  has_ptxas(); /* chooses the cache before anything is compiled */
+  has_ptxas(); /* sets the cache folder before anything is compiled */
   return cmocka_run_group_tests_name("loss", tests, NULL, finish);
 }

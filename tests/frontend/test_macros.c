@@ -1,5 +1,5 @@
-/* What the macros of the public headers accept: each line compiles, or is an error, with the compiler that built this
- * and with clang where it is installed. */
+/* The arguments that the macros of the public headers accept: each line compiles or is an error, with the compiler that
+ * built this suite and with clang if it is installed. */
 #include "../../frontend/nn.h"
 #include "../../frontend/tensor/call.h"
 #include "support.h"
@@ -19,7 +19,7 @@ static bool is_there(const char *compiler) {
   return system(command) == 0;
 }
 
-/* Whether a line compiles, without a warning if it does. */
+/* Whether a line compiles; if it does it must not cause a warning. */
 static bool compiles(const char *compiler, const char *line) {
   char command[1024];
   snprintf(
@@ -31,7 +31,7 @@ static bool compiles(const char *compiler, const char *line) {
   fprintf(f, PROGRAM, line);
   return pclose(f) == 0;
 }
-/* Whether it is an error, not a warning that -Werror makes one. */
+/* Whether a line is an error, not a warning turned into one by -Werror. */
 static bool is_error(const char *compiler, const char *line) {
   char command[1024];
   snprintf(command, sizeof command, "%s -std=gnu11 -w -I'%s' -x c -fsyntax-only - >/dev/null 2>&1", compiler, HEADERS);
@@ -159,7 +159,7 @@ static void operands_have_values(void **state) {
   }
 }
 
-/* An integer beside a bool tensor makes both i32, whatever its value. */
+/* An integer combined with a bool tensor converts both to i32, for any value. */
 static void bool_and_numbers(void **state) {
   {
     DB_SCOPED;
@@ -180,7 +180,7 @@ static void bool_and_numbers(void **state) {
 
 static unsigned live(void) { return (unsigned)rt.nvalues; }
 
-/* A choice of another function: an error of the compiler in macros, and of the call in options and functions. */
+/* An enumerator of another function: a compiler error in macros, a runtime error in options and functions. */
 static void choices(void **state) {
   static const char *const good[] = {
       "db_world_all_reduce(DB_REDUCE_MAX, x)",
@@ -211,7 +211,7 @@ static void choices(void **state) {
   assert_contains(db_error(), "no kind 100");
 }
 
-/* break, continue and return leave what they leave without a scope, and the scope ends. */
+/* break, continue and return work as without a scope, and they end the scope. */
 static int leaves_by_return(void) {
   DB_SCOPED;
   db_ones(DB_F32, NULL, 3);
@@ -240,7 +240,7 @@ out:
   assert_int_equal(live(), before);
 }
 
-/* A list that has a number of elements and no elements, made without DB_LIST, is refused wherever one is taken. */
+/* A list with a number of elements but no elements, made without DB_LIST, is rejected everywhere. */
 static void lists_have_elements(void **state) {
   const db_list none = {2, NULL};
   {

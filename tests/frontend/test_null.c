@@ -1,5 +1,5 @@
-/* NULL instead of anything that a public function takes: poison or an error, never a crash. The table has every
- * function of the public headers, which this checks against the headers themselves. */
+/* NULL for every argument of public functions: poison or an error, never a crash. The table has every function of the
+ * public headers; a test compares it with the headers. */
 #include "../../frontend/nn.h"
 #include "support.h"
 #include <ctype.h>
@@ -17,7 +17,7 @@ static void crashed(int sig) {
   _exit(1);
 }
 
-/* The thread's message is not what an earlier call left. */
+/* Sets another error, so that the thread's message is not left from an earlier call. */
 static void forget_error(void) { assert_null(db_open("NOWHERE")); }
 static void message_is_new(void) {
   if (strstr(db_error(), "NOWHERE") == db_error() || !*db_error()) fail_msg("%s leaves no message", calling);
@@ -89,7 +89,7 @@ static void table_is_complete(void **state) {
   assert_true(found > 250);
 }
 
-/* Objects that are good, with NULL beside them; what a recorder is told sticks. */
+/* Valid objects together with NULL; a recorder's error is sticky. */
 static void beside_good_objects(void **state) {
   db_device *dev = open_device("CPU");
   db_queue *q = db_queue_new(dev, DB_QUEUE_COMPUTE), *copies = db_queue_new(dev, DB_QUEUE_COPY);
@@ -118,7 +118,7 @@ static void beside_good_objects(void **state) {
   db_close(dev);
 }
 
-/* The reason that an object is NULL follows through any number of calls that are given it. */
+/* The reason why an object is NULL is preserved through any number of calls that get it. */
 static void says_why(void **state) {
   db_device *dev = db_open("EMU+AMD:gfx9999");
   db_queue *q = db_queue_new(dev, DB_QUEUE_COMPUTE);
@@ -126,7 +126,7 @@ static void says_why(void **state) {
   assert_contains(db_error(), "db_wait: the signal is NULL; the failure before it: EMU+AMD:gfx9999");
 }
 
-/* Makes layers and an optimizer and trains, as README does, on a default device that is not there. */
+/* Makes layers and an optimizer and trains, as in the README, on a default device that does not exist. */
 static void training_without_a_device(void **state) {
   char old[64];
   snprintf(old, sizeof old, "%s", getenv("DEV") ? getenv("DEV") : "");
@@ -158,7 +158,7 @@ static void training_without_a_device(void **state) {
     unsetenv("DEV");
 }
 
-/* Parameters keep their device, a group too, when its handle is closed before the last of them is made. */
+/* Parameters keep their device, also a group, when its handle is closed before the last parameter is made. */
 static void params_keep_their_device(void **state) {
   db_device *dev[2] = {open_device(EMULATED ":0"), open_device(EMULATED ":1")}, *group = db_group(dev, 2);
   db_params *p = db_params_new(group, 7), *alone = db_params_new(dev[0], 7);

@@ -1,4 +1,5 @@
-/* Optimizers and learning rates against PyTorch, and against NumPy after the papers (tests/data/optim/make.py). */
+/* Optimizers and learning rates compared with PyTorch, and with NumPy implementations of the papers
+ * (tests/data/optim/make.py). */
 #include "../../frontend/nn.h"
 #include "support.h"
 
@@ -153,7 +154,7 @@ static void test_values(void **state) {
     if (strcmp(l.kind, "lr") != 0) {
       check_steps(&l, DB_F32, 1e-5, cpu);
       check_steps(&l, DB_F64, 1e-7, cpu);
-      if (steps++ == 8) FOR_EMULATED_GPU { /* Adam with all its numbers */
+      if (steps++ == 8) FOR_EMULATED_GPU { /* Adam with all options */
           db_device *gpu = open_device(DEVICE_NAME);
           check_steps(&l, DB_F32, 1e-5, gpu);
           db_close(gpu);
@@ -173,7 +174,7 @@ static void test_values(void **state) {
   assert_int_equal(rates, 9);
 }
 
-/* What is not named is the default, and what is named is taken as it is. */
+/* An option that is not named has its default, and one that is named is used as it is. */
 static void rates_of_zero(void **state) {
   struct db_lr_plateau p = DB_LR_PLATEAU(.lr = 1);
   assert_float_equal(p.factor, 0.1, 0);
@@ -184,15 +185,15 @@ static void rates_of_zero(void **state) {
   db_lr_plateau(&p, 1);
   assert_float_equal(db_lr_plateau(&p, 1 - 1e-6), 1, 0);
   assert_float_equal(db_lr_plateau(&p, 1), 0, 0);
-  /* It only falls, as PyTorch's OneCycleLR does with pct_start 0. */
+  /* It only decreases, like PyTorch's OneCycleLR with pct_start 0. */
   for (int step = 0; step < 4; step++) {
     double least = 2.0 / 250000, expected = least + (2 - least) * (1 + cos(M_PI * (step + 1) / 4)) / 2;
     assert_float_equal(db_lr_one_cycle(2, 0, 4, step), expected, 1e-12);
   }
-  assert_float_equal(db_lr_one_cycle(2, 0.25, 4, 0), 2, 0); /* the first step is the top */
+  assert_float_equal(db_lr_one_cycle(2, 0.25, 4, 0), 2, 0); /* the first step has the maximum */
 }
 
-/* Halves are updated in f32 and rounded once a step. */
+/* Halves are updated in f32 and rounded once per step. */
 static void test_narrow(void **state) {
   {
     DB_SCOPED;
@@ -209,7 +210,7 @@ static void test_narrow(void **state) {
   }
 }
 
-/* Parameters without a gradient stay; what is still collected is added to; memory does not grow with the steps. */
+/* Parameters without a gradient are unchanged; gradients accumulate; memory does not grow with the steps. */
 static void test_training(void **state) {
   {
     DB_SCOPED;
@@ -256,7 +257,7 @@ static db_tensor *many_loss(db_tensor **w) {
   return loss;
 }
 
-/* A hundred parameters take a handful of kernels more than their gradients do, and step as each would by itself. */
+/* A hundred parameters need only a few kernels more than their gradients do, and each is updated as if alone. */
 static void test_many_parameters(void **state) {
   db_watch(count, NULL);
   {
@@ -301,8 +302,8 @@ static void test_many_parameters(void **state) {
   db_watch(NULL, NULL);
 }
 
-/* What else stands for a parameter's or a gradient's old value keeps it; a parameter without a gradient is left alone
- * with its state. */
+/* Other tensors with a parameter's or gradient's old value keep it; a parameter without a gradient and its state are
+ * unchanged. */
 static void test_kept_values(void **state) {
   {
     DB_SCOPED;
@@ -313,12 +314,12 @@ static void test_kept_values(void **state) {
     double speed[2] = {0, 0};
     for (int i = 0; i < 6; i++) {
       db_tensor *loss = db_sum(db_square(w[0]));
-      if (i != 4) loss = db_add(loss, db_mul(db_sum(db_square(w[1])), 0.5)); /* step 4 leaves w[1] as it is */
+      if (i != 4) loss = db_add(loss, db_mul(db_sum(db_square(w[1])), 0.5)); /* step 4 does not change w[1] */
       if (i == 1) {                                                          /* collected twice */
         assert_int_equal(db_backward(db_mul(loss, 0.5)), 0);
         loss = db_mul(loss, 0.5);
       }
-      old = i == 2 ? db_reshape(w[1], 4) : NULL; /* what the step leaves behind, kept by another tensor */
+      old = i == 2 ? db_reshape(w[1], 4) : NULL; /* a tensor that keeps the value from before the step */
       double was = want[1], held = 2 * want[0];
       if (old) assert_int_equal(db_realize(old), 0);
       assert_int_equal(db_backward(loss), 0);
@@ -367,7 +368,7 @@ static int train(void *ctx, db_tensor *const *in, db_tensor **out) {
   return err;
 }
 
-/* A captured step goes on as the same one called each time, with other data and another learning rate. */
+/* A captured step gives the same as calling the function each time, with other data and another learning rate. */
 static void test_replayed(void **state) {
   float a[12], b[8];
   for (int i = 0; i < 12; i++) a[i] = sinf((float)i);
@@ -427,7 +428,7 @@ static void test_zeros(void **state) {
   assert_float_equal(stepped(o, w, -7), 1, 1e-12);
   db_optim_free(o);
   o = db_lars(&w, 1, .lr = 1, .momentum = 0,
-              .trust = 0.25); /* 0.25 |w| along the sign, and nothing of the step before */
+              .trust = 0.25); /* 0.25 |w| along the sign, and nothing from the previous step */
   assert_float_equal(stepped(o, w, 2), 0.75, 1e-12);
   assert_float_equal(stepped(o, w, -2), 0.75 * 1.25, 1e-12);
   db_optim_free(o);
@@ -474,7 +475,7 @@ static void test_bad_calls(void **state) {
     assert_contains(db_error(), "reshape at");
     float v[4];
     must_read(w, v, sizeof v);
-    assert_true(v[0] == 1); /* as it was */
+    assert_true(v[0] == 1); /* unchanged */
     db_optim_free(o);
     db_optim_free(NULL);
   }

@@ -1,6 +1,6 @@
-/* Random kernels by random plans on the emulated GPUs, against the interpreter of their asts
- * (tests/compiler/test_plans.c has the host and the C text). PLANS_SEED=n runs the kernel of that number alone,
- * PLANS_FROM and PLANS_COUNT others. */
+/* Random kernels with random plans on the emulated GPUs, compared with the interpreter of their asts
+ * (tests/compiler/test_plans.c tests the host and the C text). PLANS_SEED=n runs only the kernel with that number,
+ * PLANS_FROM and PLANS_COUNT run others. */
 #include "../compiler/random_plans.h"
 #include "compiler/ptxas.h"
 #include "kernel_launch.h"

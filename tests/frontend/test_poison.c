@@ -1,11 +1,12 @@
-/* Bad arguments: every operation gives a poisoned tensor that says what was wrong and where. */
+/* Bad arguments: every operation returns a poisoned tensor whose message says what was wrong and where. */
 #include "../../frontend/nn.h"
 #include "support.h"
 #include "tests/sanitizers.h"
 
 static db_tensor *zeros(int64_t a, int64_t b) { return db_zeros(DB_F32, NULL, a, b); }
 
-/* t is poisoned with a message that has both parts and this file's name; realizing and reading report it. */
+/* Expects that t is poisoned with a message that contains both parts and this file's name, and that realizing and
+ * reading report it. */
 static void poisoned(db_tensor *t, const char *op, const char *part) {
   char word[64];
   float out[4];
@@ -62,8 +63,8 @@ static void shapes(void **state) {
   }
 }
 
-/* Element counts that arise from shapes which are possible each: 2^64 wraps to 0, 2^62 fits a count of elements but not
- * of bytes. */
+/* Element counts that overflow although each shape is possible: 2^64 wraps to 0, 2^62 is a valid number of elements but
+ * not of bytes. */
 static void too_many_elements(void **state) {
   const int64_t big = 1ll << 31, huge = 1ll << 32;
   const char *many = "too many elements";
@@ -119,7 +120,7 @@ static void too_many_elements(void **state) {
   }
 }
 
-/* A few elements short of the limit there is nothing wrong, and nothing is computed that is not asked for. */
+/* Just below the limit there is no error, and nothing is computed that is not needed. */
 static void many_elements_unused(void **state) {
   {
     DB_SCOPED;
@@ -132,7 +133,7 @@ static void many_elements_unused(void **state) {
   }
 }
 
-/* Messages that name the cause: what was given, in the caller's terms. */
+/* Messages name the cause: the given arguments, in the caller's terms. */
 static void causes(void **state) {
   DB_SCOPED;
   db_tensor *x = zeros(2, 3), *gone;
@@ -140,7 +141,7 @@ static void causes(void **state) {
     DB_SCOPED;
     gone = db_add(x, 1);
   }
-#ifndef ADDRESS_SANITIZER /* which reports the same, and ends the process */
+#ifndef ADDRESS_SANITIZER /* the sanitizer reports the same and ends the process */
   poisoned(db_mul(x, gone), "mul", "argument 2 was released, or its scope has ended");
 #else
   (void)gone;
@@ -254,7 +255,7 @@ static void other_devices(void **state) {
     db_close(gpu);
   }
   setenv("DEV", "NOSUCH", 1);
-  assert_int_equal(db_shutdown(), 0); /* lets go of the default device */
+  assert_int_equal(db_shutdown(), 0); /* closes the default device */
   {
     DB_SCOPED;
     poisoned(zeros(2, 2), "full", "NOSUCH");
@@ -262,7 +263,7 @@ static void other_devices(void **state) {
   unsetenv("DEV");
 }
 
-/* The first failure stays the message, however long the expression. */
+/* The first failure remains the message, in expressions of any length. */
 static void poison_spreads(void **state) {
   {
     DB_SCOPED;

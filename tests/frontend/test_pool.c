@@ -1,4 +1,4 @@
-/* Pools and interpolation: how many kernels they are; what is refused. Their values are among tests/data/cases. */
+/* Pools and interpolation: the number of kernels, and errors. Their values are tested in tests/data/cases. */
 #include "support.h"
 
 static void one_kernel(void **state) {
@@ -46,6 +46,6 @@ static int finish(void **state) { return db_shutdown(); }
 
 int main(void) {
   const struct CMUnitTest tests[] = {cmocka_unit_test(one_kernel), cmocka_unit_test(refused)};
-  has_ptxas(); /* chooses the cache before anything is compiled */
+  has_ptxas(); /* sets the cache folder before anything is compiled */
   return cmocka_run_group_tests_name("pool", tests, NULL, finish);
 }

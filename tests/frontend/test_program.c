@@ -1,5 +1,5 @@
-/* Captured programs from the inside, on emulated GPUs that detect races: which queues commands go to, what waits for
- * what, and that each of the waits is needed. The commands are kernels made for it. */
+/* Captured programs from the inside, on emulated GPUs that detect races: the queues that commands go to, the waits
+ * between them, and that each wait is needed. The commands are special kernels. */
 #include "support.h"
 #include "tests/ok.h"
 #include "tests/sanitizers.h"
@@ -9,7 +9,7 @@ enum { N = 1000, MEMORIES = 8, COMMANDS = 32, DOUBLED = 6, FEW_GROUPS = 1, MANY_
 
 static const struct machine {
   const char *name, *relay, *saxpy;
-  bool in_order; /* launches of a queue run one after the other: no barrier is needed */
+  bool in_order; /* launches of a queue run one after the other, without barriers */
 } machines[] = {
     {"EMU+AMD:gfx1100", KERNELS_DIR "/tests/kernels/relay.gfx1100.co", KERNELS_DIR "/bench/kernels/saxpy.gfx1100.co",
      false},
@@ -67,7 +67,7 @@ static void bench_close(struct bench *b) {
   db_close(b->dev);
 }
 
-/* A memory of the program, which others may lie in, too. */
+/* Adds a memory of the program over a buffer, which may have others. */
 static uint32_t memory(struct bench *b, unsigned buffer) {
   b->p.memories[b->p.nmemories] = (struct program_memory){.buffer = b->buffer[buffer], .slot = (uint8_t)b->slot};
   return b->p.nmemories++;
@@ -85,14 +85,14 @@ static struct program_command *add(struct bench *b, const struct kernel *k, db_p
 }
 
 static const struct kernel relay_kernel = {
-    .name = "relay", .grid = {1, 1, 1}, .block = {64, 1, 1}, .flops = 1e8}; /* by estimate it takes long, on its own */
+    .name = "relay", .grid = {1, 1, 1}, .block = {64, 1, 1}, .flops = 1e8}; /* estimated to take long */
 
-/* Sets the first number of a memory to the variable, and ends when that of another is as much. The program's order
- * knows of them as what is written and what is read. */
+/* Adds a kernel that sets the first number of memory `set` to the variable and ends when that of memory `wait` has the
+ * same value. The program treats them as written and read. */
 static void add_relay(struct bench *b, uint32_t set, uint32_t wait) {
   struct program_command *c = add(b, &relay_kernel, b->relay, set, wait);
   struct program_access *a = &b->p.accesses[c->first], first = a[0];
-  a[0] = a[1], a[1] = first; /* in the kernel's order */
+  a[0] = a[1], a[1] = first; /* in the order of the kernel's parameters */
   c->vars = (uint32_t)b->p.nvar_of;
   b->p.var_of[b->p.nvar_of++] = 0;
   c->nvars = 1;
@@ -124,8 +124,8 @@ static void chains_stay_on_their_queue(void **state) {
     for (size_t i = 0; i < 6; i++) assert_true(!b.p.commands[i].signals && b.p.commands[i].barrier == (i > 0));
     bench_close(&b);
 
-    bench_open(&b,
-               m); /* two, one after the other: a queue each; the second waits for the run's start, its end for it */
+    bench_open(&b, m); /* two chains: a queue each; the second waits for the start of the run, and the end of the run
+                          waits for it */
     uint32_t chain[2][2] = {{memory(&b, 0), memory(&b, 1)}, {memory(&b, 2), memory(&b, 3)}};
     for (int i = 0; i < 12; i++) add(&b, &small, b.saxpy, chain[i / 6][i % 2], chain[i / 6][1 - i % 2]);
     OK(program_order(&b.p));
@@ -143,7 +143,7 @@ static void chains_stay_on_their_queue(void **state) {
     assert_int_equal(b.p.nqueues, 1);
     bench_close(&b);
 
-    bench_open(&b, m); /* one forks into two and they join: a wait there and back, and where it ends */
+    bench_open(&b, m); /* one forks into two and they join: a wait in each direction, and where it ends */
     uint32_t at[4];
     for (unsigned i = 0; i < 4; i++) at[i] = memory(&b, i);
     add(&b, &small, b.saxpy, at[0], at[3]);
@@ -169,12 +169,13 @@ static void chains_stay_on_their_queue(void **state) {
   }
 }
 
-/* Kernels that end only when the other one runs: replays end when they are on queues that run at once. */
+/* Kernels that end only when the other one runs: replays end only if they are on queues that run at the same time. */
 static void independent_kernels_overlap(void **state) {
   FOR_MACHINES {
     struct bench b;
     bench_open(&b, m);
-    uint32_t first[2] = {memory(&b, 0), memory(&b, 1)}, second[2] = {memory(&b, 1), memory(&b, 0)}; /* as if apart */
+    uint32_t first[2] = {memory(&b, 0), memory(&b, 1)},
+             second[2] = {memory(&b, 1), memory(&b, 0)}; /* as if independent */
     add_relay(&b, first[0], first[1]);
     add_relay(&b, second[0], second[1]);
     build(&b);
@@ -184,7 +185,7 @@ static void independent_kernels_overlap(void **state) {
       db_device_counters(b.dev, &before);
       OK(program_run(&b.p));
       db_device_counters(b.dev, &after);
-      assert_int_equal(after.doorbells - before.doorbells, 2); /* one a queue */
+      assert_int_equal(after.doorbells - before.doorbells, 2); /* one per queue */
       OK(db_device_synchronize(b.dev, 20 * SECOND));
     }
     bench_close(&b);
@@ -200,7 +201,8 @@ static void note(void *ctx, const struct db_command *c) {
   t->command[t->n++ % 3] = *c;
 }
 
-/* A kernel that ends when another one runs, which waits for a copy: the copy is done while it runs. */
+/* A kernel ends when another one runs, and that one waits for a copy: the copy must be done while the first kernel
+ * runs. */
 static void copies_overlap_kernels(void **state) {
   FOR_MACHINES {
     struct times t = {0};
@@ -223,7 +225,7 @@ static void copies_overlap_kernels(void **state) {
       assert_int_equal(t.n, 3 * b.p.vars[0]);
       assert_true(t.command[1].is_copy && t.command[1].begin_ns);
       assert_true(t.command[1].end_ns <=
-                  t.command[2].begin_ns + 1000); /* as near as reading two clocks at once comes */
+                  t.command[2].begin_ns + 1000); /* the accuracy of reading two clocks together */
       assert_true(t.command[2].begin_ns <= t.command[0].end_ns + 1000);
     }
     bench_close(&b);
@@ -260,14 +262,15 @@ static void weave(struct bench *b, const struct kernel *k) {
   b->p.nvar_of = 2;
 }
 
-/* Takes a wait out of n from *first on, if it is one of them. */
+/* Removes wait number `wait` if it is one of these n, which are numbered from *first. */
 static bool leave_out(struct program *p, size_t wait, uint32_t first, uint32_t *n) {
   if (!*n || wait < first || wait >= first + *n) return false;
   p->waits[wait] = p->waits[first + --*n];
   return true;
 }
 
-/* Without one of the waits or barriers. How the run ends; *left: whether there was one of that number. */
+/* Runs the program without one of the waits or barriers. Returns how the run ends; *left: whether a wait or barrier of
+ * that number exists. */
 static int run_without(const struct machine *m, size_t wait, size_t barrier, bool *left) {
   struct kernel k = work((N + 63) / 64);
   k.grid[0] = (N + 63) / 64;
@@ -288,7 +291,7 @@ static int run_without(const struct machine *m, size_t wait, size_t barrier, boo
   for (unsigned i = 0; i < b.p.nqueues; i++)
     *left |= leave_out(&b.p, wait, b.p.queues[i].first_wait, &b.p.queues[i].nwaits);
   OK(program_record(&b.p));
-  /* Nothing starts before all is submitted, however late this thread is. */
+  /* Nothing starts before everything is submitted, even if this thread is slow. */
   db_signal *gate = db_signal_new(b.dev);
   db_queue *main_queue = slot_queue(b.slot, DB_QUEUE_COMPUTE);
   OK(db_queue_wait(main_queue, gate, 1));

@@ -1,5 +1,5 @@
-/* Random numbers: the cipher against its published answers, tensors against the cipher, and their distributions; alike
- * on every device. */
+/* Random numbers: the cipher compared with its published answers, tensors with the cipher, and their distributions;
+ * equal on every device. */
 #include "support.h"
 
 /* ---- the cipher, one element at a time ---- */
@@ -97,9 +97,9 @@ static void calls_differ_and_seeds_repeat(void **state) {
     float a[8], b[8], c[8], again[8];
     db_manual_seed(9);
     db_tensor *x = db_rand(DB_F32, NULL, 8), *y = db_rand(DB_F32, NULL, 8);
-    must_read(db_add(y, 0), b, sizeof b); /* out of order: a number depends on when its tensor was made */
+    must_read(db_add(y, 0), b, sizeof b); /* in another order: a number depends on when its tensor was made */
     must_read(db_add(x, 0), a, sizeof a);
-    must_read(db_mul(x, 1), again, sizeof again); /* and is computed again the same */
+    must_read(db_mul(x, 1), again, sizeof again); /* and is the same when computed again */
     assert_memory_equal(a, again, sizeof a);
     assert_memory_not_equal(a, b, sizeof a);
     db_manual_seed(9);

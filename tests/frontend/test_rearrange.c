@@ -1,4 +1,4 @@
-/* Axes by name, against the reshapes and permutations they stand for. */
+/* Named axes, compared with the equivalent reshapes and permutations. */
 #include "support.h"
 
 static db_tensor *x; /* 0 .. 119 as [2, 12, 5] */

@@ -1,5 +1,6 @@
-/* What a replayed training step asks of the host: a doorbell a device, no memory, no system call. A child trains the
- * digits' net, its main thread stopped at every system call; emulated devices' own threads are left alone. */
+/* The host's work for a replayed training step: one doorbell per device, no allocation, no system call. A child trains
+ * the digits' net, and its main thread is stopped at every system call; the emulated devices' threads are not traced.
+ */
 #define _GNU_SOURCE
 #include "support.h"
 #include "../../frontend/nn.h"
@@ -32,7 +33,7 @@ enum {
 static _Thread_local bool counting;
 static _Thread_local unsigned allocations;
 
-#ifdef SANITIZED /* which has allocators of its own */
+#ifdef SANITIZED /* sanitizers have their own allocators */
 void __sanitizer_malloc_hook(const volatile void *p, size_t n) { allocations += counting; }
 void __sanitizer_free_hook(const volatile void *p) {}
 #else
@@ -69,14 +70,19 @@ struct result {                           /* shared with the parent */
   uint64_t doorbells[2], kernels, copies; /* doorbells by device */
   unsigned allocations;
   double first, last; /* losses */
-  char error[512];    /* "": all went well */
+  char error[512];    /* "" if there was no error */
 };
 
-enum mode { DRAWN, GIVEN /* batches are inputs, else they are drawn inside */, SPLIT /* over two devices */, SUMS };
+enum mode {
+  DRAWN,
+  GIVEN /* GIVEN: batches are inputs; DRAWN: the function draws them */,
+  SPLIT /* over two devices */,
+  SUMS
+};
 static enum mode mode;
 
 struct training {
-  db_device *dev[2], *home; /* home: where tensors are made, the first device or both */
+  db_device *dev[2], *home; /* home: the device of new tensors, the first one or both */
   db_params *params;
   db_optim *adam;
   db_convolution conv;
@@ -97,7 +103,7 @@ static int step(void *ctx, db_tensor *const *in, db_tensor **out) {
   return db_train_step(t->params, t->adam, out[0]);
 }
 
-/* Of two devices: each adds to its tensor what both have. */
+/* Over two devices: each adds the sum of both to its tensor. */
 static int sums_step(void *ctx, db_tensor *const *in, db_tensor **out) {
   struct training *t = ctx;
   db_tensor *own[2] = {db_mul(t->images, 0.25), db_mul(t->labels, 0.25)}, *sum[2], *all[3];
@@ -135,7 +141,7 @@ static bool loss_now(double *out) {
   return ok;
 }
 
-/* The system call that tells the parent where the measured part begins and ends. */
+/* A system call that marks the beginning and the end of the measured part for the parent. */
 static void marker(void) { syscall(SYS_getpgid, 0); }
 
 static bool digits_begin(struct training *t) {
@@ -225,8 +231,8 @@ struct calls {
   long first[ROUNDS][CALLS_MAX];
 };
 
-/* Lets the child's main thread run from system call to system call, and notes those between the markers. False: it
- * cannot be traced. */
+/* Runs the child's main thread from system call to system call and records those between the markers. Returns false if
+ * the child cannot be traced. */
 static bool trace(pid_t pid, struct calls *calls, bool *allowed) {
   int status;
   unsigned markers = 0;
@@ -254,7 +260,7 @@ static bool trace(pid_t pid, struct calls *calls, bool *allowed) {
   }
 }
 
-/* Runs a child on one device or two; the calls of its rounds. */
+/* Runs a child on one device or two. Returns the calls of its rounds. */
 static struct result measure(const char *name, const char *other, struct calls *calls) {
   struct result *shared = mmap(NULL, sizeof *shared, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
   assert_true(shared != MAP_FAILED);
@@ -279,8 +285,8 @@ static struct result measure(const char *name, const char *other, struct calls *
   return r;
 }
 
-/* No memory and, but in rounds in which the thread was kept from running long enough for a device to fall asleep, no
- * system call. */
+/* Expects no allocation and no system call, except in rounds in which the thread was interrupted long enough for a
+ * device to fall asleep. */
 static void expect_quiet(const char *name, const struct result *r, const struct calls *calls) {
   unsigned quiet = 0;
   for (unsigned i = 0; i < ROUNDS; i++) {
@@ -298,7 +304,7 @@ static void digits(const char *name) {
   expect_quiet(name, &r, &calls);
   assert_int_equal(r.doorbells[0], ROUNDS * STEPS);
   assert_int_equal(r.copies, 0);
-  assert_in_range(r.kernels, 2 * ROUNDS * STEPS, 100 * ROUNDS * STEPS); /* it was the training that was measured ... */
+  assert_in_range(r.kernels, 2 * ROUNDS * STEPS, 100 * ROUNDS * STEPS); /* check that the training was measured ... */
   assert_true(r.first > 1 && r.last < r.first / 2);                     /* ... and it trained */
 }
 
@@ -312,8 +318,8 @@ static void batches_given(void **state) {
   FOR_DEVICES digits(DEVICE_NAME);
 }
 
-/* With signals between queues a replay waits for the last but one, so no more are begun than that. A doorbell for each
- * queue of a device. */
+/* With signals between queues a replay waits for the one before the previous, so at most two are in flight. One
+ * doorbell for each queue of a device. */
 static struct result two_devices(const char *name) {
   char other[64];
   struct calls calls;

@@ -1,5 +1,5 @@
-/* What cannot be reported is an error, too: traces on a full disk, kernels that cannot be kept; and several processes
- * that trace. */
+/* Reports that cannot be written are errors: traces on a full disk, kernels that cannot be stored; also several
+ * processes that trace. */
 #include "hcq/json.h"
 #include "support.h"
 #include <signal.h>
@@ -7,7 +7,7 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
-/* Runs a child that reads the environment anew; its exit status. */
+/* Runs a child that reads the environment again. Returns its exit status. */
 static int in_child(int (*fn)(void), const char *const *environment) {
   pid_t pid = fork();
   if (!pid) {

@@ -1,5 +1,5 @@
-/* Sequences of random operations, good and bad, against a naive interpreter; again without optimizations in a process
- * of its own. */
+/* Sequences of random operations, valid and invalid, compared with a naive interpreter; again without optimizations in
+ * a separate process. */
 #include "sequences.h"
 #include <spawn.h>
 #include <sys/wait.h>
@@ -9,7 +9,7 @@ extern char **environ;
 
 enum { SEQUENCES = 200 };
 
-/* SEQUENCE=n runs one of them, SEQUENCES=n as many. */
+/* SEQUENCE=n runs only sequence n, SEQUENCES=n runs n sequences. */
 static void sequences(void **state) {
   const char *only = getenv("SEQUENCE"), *count = getenv("SEQUENCES");
   sequences_check(only ? (unsigned)atoi(only) : 0, only ? 1 : count ? (unsigned)atoi(count) : SEQUENCES);

@@ -1,4 +1,4 @@
-/* One tensor on several devices: every operation gives what it gives on one, wherever its parts are. */
+/* Tensors on several devices: every operation gives the same as on one device, for all placements of the parts. */
 #include "support.h"
 #include "tests/ok.h"
 #include "../../frontend/nn.h"
@@ -7,7 +7,7 @@ enum { MOST = 6 };
 
 /* Machines to run on: six devices of the CPU, six emulated GPUs of one machine, and two of another. */
 static const struct machine {
-  const char *name; /* of device i, with its index at %d */
+  const char *name; /* name of device i, with its index at %d */
   unsigned n;
   bool needs_ptxas;
 } machines[] = {
@@ -52,7 +52,7 @@ static int64_t numel(const struct shape_of *s) {
   return n;
 }
 
-/* Compares on every combination of splits of the arguments, over n devices. */
+/* Compares f on one device with f over n devices, for every combination of splits of the arguments. */
 static void compare(const char *what, function *f, unsigned nargs, const struct shape_of *shapes, unsigned n, long m) {
   static float data[1 << 14], want[1 << 14], got[1 << 14];
   unsigned combinations = 1;
@@ -70,7 +70,7 @@ static void compare(const char *what, function *f, unsigned nargs, const struct 
       possible &= axis < (int)shapes[k].rank;
       if (c && axis < (int)shapes[k].rank) x[k] = db_shard(x[k], gpus, n, axis < 0 ? DB_REPLICATE : axis);
     }
-    if (!possible || (c && m > 0 && c % 3 != 1)) continue; /* emulated ones: some of them */
+    if (!possible || (c && m > 0 && c % 3 != 1)) continue; /* on emulated devices only some of them */
     db_tensor *y = f(x);
     int64_t size = db_numel(y);
     if (db_poison(y)) fail_msg("%s: %s", what, db_poison(y));
@@ -120,7 +120,7 @@ FUNCTION(numbers, db_mul(x[0], db_reshape(db_arange(0, 12, 1, DB_F32, db_device_
 FUNCTION(moves, db_add(db_to(x[0], gpus[1]), db_to(x[1], gpus[1])))
 FUNCTION(reshards, db_mul(db_add(db_shard(x[0], gpus, ngpus, 1), db_shard(x[1], gpus, ngpus, 0)), 2))
 
-/* The gradients of a weighted sum of f by all its arguments, one behind the other. */
+/* The gradients of a weighted sum of y with respect to all arguments, concatenated. */
 static db_tensor *gradients(db_tensor *y, db_tensor *const *x, unsigned n) {
   db_tensor *weights =
       db_add(db_mul(db_reshape(db_arange(0, (double)db_numel(y), 1, DB_F32, db_device_of(y)), -1), 0.01), 1);
@@ -233,8 +233,7 @@ static void layouts(void **state) {
     expect_split(db_matmul(rows, db_transpose(all, 0, 1)), 5, 0);
     expect_split(db_matmul(all, db_transpose(rows, 0, 1)), 5, 1);
     expect_split(db_reshape(rows, 60), 5, 0);
-    expect_split(db_reshape(rows, 2, 6, 5), 5,
-                 2); /* parts of rows do not divide by six: turned to an axis that stays */
+    expect_split(db_reshape(rows, 2, 6, 5), 5, 2); /* rows do not divide by six: split along another axis */
     expect_split(db_zeros(DB_F32, db_device_of(rows), 7), 5, DB_REPLICATE);
     OK(db_realize(rows, all));
     expect_split(rows, 5, 0);
@@ -251,9 +250,9 @@ static void layouts(void **state) {
     }
     must_read(db_to(rows, gpus[3]), got, sizeof got);
     assert_memory_equal(got, data, sizeof got);
-    must_read(db_to(rows, gpus[5]), got, sizeof got); /* not one of the group's */
+    must_read(db_to(rows, gpus[5]), got, sizeof got); /* not a device of the group */
     assert_memory_equal(got, data, sizeof got);
-    db_device *others = db_group(gpus + 1, 5); /* as many devices: split as it was */
+    db_device *others = db_group(gpus + 1, 5); /* the same number of devices: keeps the split */
     expect_split(db_to(rows, others), 5, 0);
     must_read(db_to(rows, others), got, sizeof got);
     assert_memory_equal(got, data, sizeof got);
@@ -270,7 +269,7 @@ static void layouts(void **state) {
   close_machine();
 }
 
-/* Large enough to go round a ring, by all ways of combining. */
+/* Large enough for a ring, with all reductions. */
 static void rings(void **state) {
   enum { N = 70001 };
   static float data[3 * N], got[N];
@@ -314,9 +313,9 @@ static void assigns(void **state) {
           fail_msg("%s axis %d element %d: %g, not %g", m_->name, axis, i, (double)got[i], (double)want[i]);
       must_read(before, got, sizeof got);
       assert_memory_equal(got, data, sizeof got);
-      must_read(kept, got, (size_t)db_numel(kept) * 4); /* a part that another tensor is keeps what it was */
+      must_read(kept, got, (size_t)db_numel(kept) * 4); /* another tensor over the same part keeps its value */
       assert_float_equal(got[0], data[0], 0);
-      /* a slice over parts, and a tensor that is built on both versions */
+      /* a slice across parts, and a tensor built on both versions */
       y = db_add(x, 0);
       db_assign_slice(x, 7, 3, 11, 1, 4);
       OK(db_realize(x, y));
@@ -327,7 +326,7 @@ static void assigns(void **state) {
       }
       must_read(y, got, sizeof got);
       for (int i = 0; i < 60; i++) assert_float_equal(got[i], want[i], 1e-6);
-      /* what was built on the old value and is not realized says so */
+      /* a tensor built on the old value and not realized reports it */
       y = db_mul(x, 3);
       db_assign(x, 0);
       OK(db_realize(x));
@@ -380,8 +379,8 @@ enum kind {
   DATA,
   TENSOR,
   KINDS
-}; /* the batch is split; or the hidden layer, the weights into it by their outputs and those out of it by their inputs
-    */
+}; /* the batch is split, or the hidden layer: the weights into it by their outputs, the weights out of it by their
+      inputs */
 
 struct network {
   db_params *p;
@@ -396,7 +395,7 @@ static int step(void *ctx, db_tensor *const *in, db_tensor **out) {
   return db_train_step(n->p, n->adam, out[0]);
 }
 
-/* On n devices, 0: on the first without a group. */
+/* Trains on n devices; 0: on the first one without a group. */
 static void train(unsigned n, enum kind kind, bool captured, double losses[STEPS], float weights[IN * HIDDEN]) {
   db_device *group = n ? db_group(gpus, n) : db_device_retain(gpus[0]);
   struct network net = {.p = db_params_new(group, 5)};

@@ -1,5 +1,5 @@
-/* Programs larger than one kernel may be: many buffers, long chains, many axes, many workgroups. The scheduler and the
- * compiler cut them, and the values stay the same. */
+/* Programs that exceed the limits of one kernel: many buffers, long chains, many axes, many workgroups. The scheduler
+ * and the compiler divide them, and the values are the same. */
 #include "support.h"
 #include "../../frontend/nn.h"
 
@@ -29,7 +29,7 @@ static void many_tensors(void **state) {
   }
 }
 
-/* An LSTM of 200 steps gives what two of 100 give, the second from the state of the first. */
+/* An LSTM of 200 steps gives the same as two of 100, the second one starting from the state of the first. */
 static void long_lstm(void **state) {
   enum { STEPS = 200, BATCH = 2, IN = 3, HIDDEN = 4 };
   float x[STEPS * BATCH * IN];
@@ -75,7 +75,7 @@ static void long_chains(void **state) {
   }
 }
 
-/* p = p[p] again and again finds the end of every list. */
+/* Repeating p = p[p] finds the end of every list. */
 static void pointer_doubling(void **state) {
   enum { N = 1 << 10 };
   FOR_DEVICES {
@@ -93,7 +93,7 @@ static void pointer_doubling(void **state) {
   }
 }
 
-/* 16 axes, of which every other one is normalized over: 32 ranges of a kernel. */
+/* 16 axes, normalized over every other one: 32 ranges of a kernel. */
 static void many_axes(void **state) {
   enum { RANK = 16, N = 1 << 12 };
   FOR_DEVICES {

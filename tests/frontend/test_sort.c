@@ -1,8 +1,7 @@
-/* Sorting against a stable sort of the C library's kind written here: places, ties, NaN, both directions, axes of all
- * lengths. */
+/* Sorting, compared with a stable sort written here: indices, ties, NaN, both directions, axes of all lengths. */
 #include "support.h"
 
-/* Whether b has to come before a, which stands before it. */
+/* Whether b, which follows a, must come before it. */
 static bool after(double a, double b, bool descending) {
   if (isnan(a) || isnan(b)) return descending ? isnan(b) && !isnan(a) : isnan(a) && !isnan(b);
   return descending ? a < b : a > b;
@@ -32,7 +31,7 @@ static void fill(float *x, int64_t n, unsigned kinds) {
   }
 }
 
-/* [n, 2] sorted along axis 0, so that elements lie apart. */
+/* Sorts [n, 2] along axis 0, so that elements are not adjacent. */
 static void check(db_device *dev, int64_t n, unsigned kinds, bool descending) {
   size_t count = (size_t)n * 2;
   float *x = malloc(count * sizeof *x), *value = malloc(count * sizeof *x);
@@ -74,7 +73,7 @@ static void all_lengths(void **state) {
     check(dev, lengths[i], 1000, false);
     check(dev, lengths[i], 20, true);
   }
-  check(dev, 3000, 1, false); /* all the same but for the special ones */
+  check(dev, 3000, 1, false); /* all equal except for the special ones */
   db_close(dev);
 }
 

@@ -1,13 +1,13 @@
-/* Devices of several machines in one program: copies between all of them, at once and captured, training that is spread
- * over them, collectives, and that the host waits for none of it. */
+/* Devices of several machines in one program: copies between all of them, together and captured, training over all of
+ * them, collectives; the host waits for none of it. */
 #define _GNU_SOURCE
 #include "support.h"
 #include <unistd.h>
 #include "tests/ok.h"
 
-/* The CPU, both vendors where their compilers are, and another machine of the first vendor. */
+/* The CPU, both vendors if their compilers are installed, and another machine of the first vendor. */
 static const char *names[] = {"CPU", EMULATED, "EMU+AMD:gfx1100,gfx1100,gfx1100", EMULATED_NVIDIA};
-enum { MOST = sizeof names / sizeof *names, LARGE = (6 << 20) / 4 + 3 /* floats in more than three pieces */ };
+enum { MOST = sizeof names / sizeof *names, LARGE = (6 << 20) / 4 + 3 /* LARGE: floats in more than three pieces */ };
 static db_device *dev[MOST];
 static unsigned ndev;
 static float host[LARGE], got[LARGE];
@@ -45,7 +45,7 @@ static void to_and_fro(void **state) {
     if (n == LARGE && a + b != ndev) continue;
     fill(n, k);
     db_tensor *x = db_from(host, DB_F32, dev[a], n);
-    expect(db_to(x, dev[b]), n, 0, 1, 0, a, b);                                      /* as it lies there */
+    expect(db_to(x, dev[b]), n, 0, 1, 0, a, b);                                      /* as it is stored */
     expect(db_to(db_add(db_to(db_mul(x, 2), dev[b]), 1), dev[a]), n, 0, 2, 1, a, b); /* between kernels */
     if (n < 100) continue;
     db_tensor *slice = db_shrink(x, 17, n - 3);
@@ -54,8 +54,8 @@ static void to_and_fro(void **state) {
   }
 }
 
-/* A copy goes on from another one that no kernel comes behind, and many small ones share the memory they pass
- * through. */
+/* A copy whose source is the result of another copy, with no kernel in between; also many small copies that share the
+ * memory that they pass through. */
 static void chains(void **state) {
   {
     DB_SCOPED;
@@ -101,7 +101,7 @@ static void captured(void **state) {
   }
 }
 
-/* What was captured goes to a file with the memory that its copies pass through, to other devices too. */
+/* A captured program is saved with the memory that its copies pass through, and loaded on other devices too. */
 static void saved(void **state) {
   char path[] = "/tmp/doorbell-staging-XXXXXX.safetensors";
   int fd = mkstemps(path, 12);
@@ -130,7 +130,7 @@ static void saved(void **state) {
       expect(out[0], 3001, 0, 2, 1, a, b);
       expect(out[1], 3001, 0, 1, 0, a, b);
     }
-  /* What one machine's GPUs did directly is not for two machines; what went through host memory is. */
+  /* Direct copies between one machine's GPUs cannot be loaded on two machines; copies through host memory can. */
   db_device *second = open_device(EMULATED ":1");
   bool directly = db_reaches(dev[a], second);
   j = db_jit_new(there_and_back, second, 1, 2);
@@ -151,7 +151,7 @@ static void saved(void **state) {
   remove(path);
 }
 
-/* Replays follow each other without pause, each on what the last one left. */
+/* Replays follow each other without pause; each uses the result of the previous one. */
 static int grow(void *ctx, db_tensor *const *in, db_tensor **out) {
   db_tensor *w = ctx, *x = w;
   for (unsigned k = 1; k <= ndev; k++) x = db_add(db_to(x, dev[k % ndev]), 1);
@@ -247,7 +247,7 @@ static void collectives(void **state) {
       expect(whole[i], n, 0, 1, 0, 0, i);
       in[i] = db_add(whole[i], (int)i);
     }
-    db_all_reduce(DB_REDUCE_SUM, in, ndev, out); /* directly, and round a ring */
+    db_all_reduce(DB_REDUCE_SUM, in, ndev, out); /* directly and in a ring */
     db_reduce_scatter(DB_REDUCE_SUM, in, ndev, 0, shares);
     for (unsigned i = 0; i < ndev; i++) {
       float plus = (float)(ndev * (ndev - 1) / 2);
@@ -259,7 +259,7 @@ static void collectives(void **state) {
   }
 }
 
-/* One tensor over all of them: a batch in parts, a weight on each, gradients that are put together. */
+/* Tensors over all devices: a batch in parts, replicated weights, gradients that are combined. */
 static int sharded_step(void *ctx, db_tensor *const *in, db_tensor **out) {
   db_tensor *w = ctx, *x = in[0];
   if (db_device_of(w) != db_device_of(x)) x = db_shard(x, dev, ndev, 0);
@@ -296,7 +296,7 @@ static void sharded(void **state) {
 
 /* ---- the host does not wait ---- */
 
-/* All compute queues stand still until the gate opens. */
+/* All compute queues wait until the gate opens. */
 static db_signal *gate;
 static void shut(void) {
   gate = db_signal_new(dev[0]);
@@ -345,7 +345,7 @@ static void nobody_waits(void **state) {
   }
 }
 
-/* While the destination is not ready, the source fills both halves of what lies between, and no more. */
+/* While the destination is not ready, the source fills both halves of the staging memory, and no more. */
 static void reading_goes_ahead(void **state) {
   unsigned a = 1, b = 2;
   enum { N = 3 * (2 << 20) / 4 };
@@ -370,8 +370,8 @@ static void reading_goes_ahead(void **state) {
   }
 }
 
-/* Each test has devices of its own: strict machines see the host by its faults, which cmocka takes over when a test
- * begins. */
+/* Each test opens its own devices: strict machines detect the host's accesses with faults, whose handler cmocka
+ * replaces when a test begins. */
 #define WITH_DEVICES(test)                                                                                             \
   static void with_devices_##test(void **state) {                                                                      \
     open_all();                                                                                                        \

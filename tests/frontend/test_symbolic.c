@@ -1,4 +1,5 @@
-/* Symbolic sizes: results for every value of a variable against loops on the host, and one schedule for all of them. */
+/* Symbolic sizes: results for every value of a variable compared with loops on the host, and one schedule for all of
+ * them. */
 #include "support.h"
 
 enum { MOST = 16, D = 8 };
@@ -22,7 +23,7 @@ static void near(db_tensor *t, int64_t n, const double *want) {
 
 static db_tensor *rows(db_tensor *x, int64_t begin, int64_t end) { return db_shrink(x, begin, end, 0, D); }
 
-/* What is computed of the first n rows. */
+/* Operations on the first n rows. */
 static void operations(db_device *dev, int v) {
   db_tensor *x = db_from(data, DB_F32, dev, MOST, D), *y = db_from(other, DB_F32, dev, MOST, D);
   int64_t n = db_bind("n", 1, MOST, v);
@@ -73,7 +74,7 @@ static void operations(db_device *dev, int v) {
   near(db_flip(a, 0), v * D, want);
   for (int i = 0; i < v; i++) want[2 * i] = 3, want[2 * i + 1] = 4;
   near(db_expand(db_from(((float[]){3, 4}), DB_F32, dev, 1, 2), n, 2), 2 * v, want);
-  /* the size as a number, and a part at a variable place */
+  /* the size as a number, and a slice at a variable position */
   want[0] = v + 1;
   near(db_cast(db_size_tensor(db_size_add(n, 1), dev), DB_F32), 1, want);
   for (int k = 0; k < D; k++) want[k] = data[v - 1][k] * 3;
@@ -93,7 +94,7 @@ static void all_values_one_schedule(void **state) {
       db_cache_counters(&c1);
       if (v == 2)
         assert_true(c1.made > c0.made);
-      else { /* but for the row at v - 1, which may lie on an aligned address or not */
+      else { /* except for the row at v - 1, whose address may be aligned or not */
         assert_true(c1.made - c0.made <= 1);
         assert_true(c1.kernels - c0.kernels <= 1);
       }
@@ -103,7 +104,7 @@ static void all_values_one_schedule(void **state) {
   }
 }
 
-/* Attention to what has been seen so far, kept in memory that is written in place. */
+/* Attention to the keys so far, in a cache that is written in place. */
 static void attention_with_a_growing_cache(void **state) {
   FOR_DEVICES {
     db_device *dev = open_device(DEVICE_NAME);
@@ -145,7 +146,7 @@ static void attention_with_a_growing_cache(void **state) {
   }
 }
 
-/* What is realized keeps its size; memory is that of the largest. */
+/* A realized tensor keeps its size; its memory is that of the largest size. */
 static void realized_values_keep_their_size(void **state) {
   FOR_DEVICES {
     db_device *dev = open_device(DEVICE_NAME);

@@ -1,4 +1,4 @@
-/* Laziness, ownership, memory, kernel counts, several devices, the watcher. */
+/* Laziness, ownership, memory, numbers of kernels, several devices, the watcher. */
 #include "support.h"
 #include <pthread.h>
 
@@ -120,7 +120,7 @@ static void movement_runs_no_kernel(void **state) {
   }
 }
 
-/* What was realized is not computed again by expressions built on it before. */
+/* Expressions built on a tensor before it was realized use the realized value. */
 static void realized_values_are_reused(void **state) {
   FOR_DEVICES {
     db_device *dev = open_device(DEVICE_NAME);
@@ -176,7 +176,7 @@ static void constants_and_ranges(void **state) {
   }
 }
 
-/* What no memory says where to compute is computed where its tensor is, whichever device came first. */
+/* An expression without memory is computed on its tensor's device, in any order of devices. */
 static void constants_on_the_second_device(void **state) {
   FOR_EMULATED_GPU {
     db_device *cpu = open_device("CPU"), *gpu = open_device(DEVICE_NAME);
@@ -241,14 +241,14 @@ static void a_view_keeps_its_memory(void **state) {
       assert_int_equal(db_realize(slice), 0);
       row = db_keep(db_shrink(slice, 1, 2, 0, 64));
     }
-    db_realize(numbers(dev, 64, 64), db_zeros(DB_F32, dev, 64, 64)); /* would land in memory that is free */
+    db_realize(numbers(dev, 64, 64), db_zeros(DB_F32, dev, 64, 64)); /* would reuse memory that is free */
     assert_float_equal(must_item(db_shrink(slice, 0, 1, 3, 4)), number(8 * 64 + 3), 1e-6);
     assert_float_equal(must_item(db_shrink(row, 0, 1, 5, 6)), number(9 * 64 + 5), 1e-6);
   }
   db_close(dev);
 }
 
-/* The batches of a data set are one schedule; another constant is another. */
+/* The batches of a data set share one schedule; another constant gives another one. */
 static void schedules_are_found_again(void **state) {
   FOR_DEVICES {
     db_device *dev = open_device(DEVICE_NAME);
@@ -296,7 +296,7 @@ static void the_cache_is_bounded(void **state) {
   assert_true(c.evicted >= 300);
 }
 
-/* A slot that was given back goes to another device: what was compiled for the first is not used again. */
+/* A released device slot is reused by another device: code compiled for the first device is not used again. */
 static void schedules_go_with_their_device(void **state) {
   const char *name[] = {"CPU", EMULATED, "CPU"};
   for (int i = 0; i < 3; i++) {
@@ -358,7 +358,7 @@ static void sizes_of_zero(void **state) {
       assert_int_equal(db_read(db_to(none, NULL), NULL, 0), 0);
       assert_int_equal(db_numel(db_arange(3, 3, 1, DB_I32, dev)), 0);
       assert_int_equal(db_numel(db_arange(3, 0, 1, DB_F32, dev)), 0);
-      /* together with what has elements */
+      /* together with a tensor that has elements */
       assert_int_equal(db_realize(sum, x, db_sum(x), db_neg(given)), 0);
     }
     db_close(dev);
@@ -397,7 +397,7 @@ static void items_of_every_type(void **state) {
   for (db_dtype t = DB_BOOL; t <= DB_F8E5M2; t++) assert_float_equal(must_item(db_full(1, t, NULL, 1, 1)), 1, 0);
 }
 
-/* 8-bit floats: stored as bytes, computed in f32, rounded after each operation; what they promote to. */
+/* 8-bit floats: stored as bytes, computed in f32, rounded after each operation; their promotions. */
 static void eight_bit_floats(void **state) {
   static const uint8_t codes[] = {0x38, 0x39, 0x7e, 0x7f, 0x80, 0x01}; /* e4m3: 1, 1.125, 448, NaN, -0, 2^-9 */
   FOR_DEVICES {
@@ -553,7 +553,7 @@ void *__real_realloc(void *p, size_t n);
 void *__wrap_realloc(void *p, size_t n);
 void *__wrap_realloc(void *p, size_t n) { return out_of_memory ? NULL : __real_realloc(p, n); }
 
-/* On a thread of its own, whose scopes begin with room for 64 tensors and begins of scopes. */
+/* Runs on a separate thread, whose scopes start with room for 64 tensors and 64 scopes. */
 static void *scopes_without_memory(void *failed) {
   enum { ROOM = 64 };
   double value = 0;
@@ -565,15 +565,15 @@ static void *scopes_without_memory(void *failed) {
   db_tensor *x = db_full(3, DB_F32, NULL, 2), *y;
   for (int i = 2; i < ROOM; i++) db_scope_begin();
   out_of_memory = true;
-  db_scope_begin(); /* is part of the one around it */
+  db_scope_begin(); /* it becomes a part of the enclosing scope */
   out_of_memory = false;
   db_scope_begin();
   y = db_keep(db_sum(db_add(x, 1)));
   db_scope_end();
   db_scope_end();
-  if (db_item(y, &value) || value != 8) return failed; /* the last scope that was begun has it */
+  if (db_item(y, &value) || value != 8) return failed; /* it belongs to the last scope that was begun */
   for (int i = 2; i < ROOM; i++) db_scope_end();
-  if (db_item(db_sum(x), &value) || value != 6) return failed; /* the first scope is open still */
+  if (db_item(db_sum(x), &value) || value != 6) return failed; /* the first scope is still open */
   db_scope_end();
   return NULL;
 }
@@ -598,7 +598,7 @@ static void references_outside_scopes(void **state) {
   db_release(NULL);
 }
 
-/* A training-like loop: what is old is freed, graph and memory stay bounded. */
+/* A training-like loop: old tensors are freed, graph and memory remain bounded. */
 static void ten_thousand_steps_leak_nothing(void **state) {
   db_device *dev = open_device("CPU");
   struct db_device_counters early, late;
@@ -665,13 +665,13 @@ static void shutdown_refuses_while_tensors_live(void **state) {
   {
     DB_SCOPED;
     assert_float_equal(must_item(db_sum(db_ones(DB_F32, NULL, 2))), 2, 0);
-  } /* and it starts again */
+  } /* and the device can be used again */
 }
 
 static int finish(void **state) { return db_shutdown(); }
 
-/* Sizes that tiles do not divide: lanes at the edge take another path than the others of their warp, in loops long
- * enough that an emulated warp goes back and forth between the two. */
+/* Sizes that tiles do not divide: lanes at the edge branch differently from the others of their warp, in loops long
+ * enough that an emulated warp switches between the two paths. */
 static void matmuls_with_edges_in_long_loops(void **state) {
   enum { SIDE = 511, TERMS = 128 };
   FOR_DEVICES {
@@ -688,7 +688,7 @@ static void matmuls_with_edges_in_long_loops(void **state) {
     for (int i = 0; i < SIDE; i += 3)
       for (int k = SIDE - 1; k >= 0; k -= 7) {
         float want = 0;
-        for (int j = 0; j < TERMS; j++) want += a[i * TERMS + j] * b[j * SIDE + k]; /* whole numbers: exact */
+        for (int j = 0; j < TERMS; j++) want += a[i * TERMS + j] * b[j * SIDE + k]; /* integers: exact */
         if (got[i * SIDE + k] != want) fail_msg("row %d, column %d: %g, not %g", i, k, got[i * SIDE + k], want);
       }
     free(a);

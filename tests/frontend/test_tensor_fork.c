@@ -1,4 +1,4 @@
-/* A child of fork goes on with tensors on devices of its own; its parent's are refused by name. */
+/* A forked child can use tensors on its own devices; its parent's are rejected with a message. */
 #include "support.h"
 #include "tests/child.h"
 #include "tests/ok.h"
@@ -16,7 +16,7 @@ static int child(void *arg) {
     if (db_read(own, out, sizeof out) || out[3] != 5) status |= 4;
     if (!db_poison(db_add(own, parents))) status |= 8;
   }
-  if (!db_shutdown()) status |= 16; /* its parent's tensors live here, too */
+  if (!db_shutdown()) status |= 16; /* the parent's tensors also exist here */
   db_release(parents);
   if (db_shutdown()) status |= 32;
   {

@@ -1,4 +1,4 @@
-/* Tensors used from several threads at once: calls take turns, results are those of one thread. */
+/* Tensors used by several threads at the same time: calls are serialized, results are those of one thread. */
 #include "support.h"
 #include <pthread.h>
 
@@ -9,11 +9,11 @@ struct worker {
   pthread_t thread;
   unsigned number;
   db_device *dev;
-  const char *wrong; /* NULL: all was well */
+  const char *wrong; /* NULL if there was no error */
   char text[300];
 };
 
-/* cmocka's checks are for the main thread. */
+/* cmocka's assertions may only be used on the main thread. */
 static void *work(void *arg) {
   struct worker *w = arg;
   for (int round = 0; round < ROUNDS && !w->wrong; round++) {

@@ -1,5 +1,5 @@
-/* PROFILE: the trace is whole JSON after every realize and replay and holds what ran: parsed here by a reader of its
- * own. */
+/* PROFILE: after every realize and replay the trace is valid JSON and contains what ran. It is parsed by a separate
+ * reader here. */
 #include "support.h"
 #include <unistd.h>
 
@@ -97,7 +97,7 @@ static struct trace read_trace(void) {
 static const char *get(const struct event *e, const char *name) {
   const char *found = NULL;
   for (unsigned i = 0; i < e->n; i++)
-    if (!strcmp(e->field[i].name, name)) found = e->field[i].value; /* the last: of args */
+    if (!strcmp(e->field[i].name, name)) found = e->field[i].value; /* the last match, which is in args */
   return found;
 }
 static const char *must_get(const struct event *e, const char *name) {
@@ -145,7 +145,7 @@ static void kernels_one_after_the_other(void **state) {
       for (size_t i = before.n; i < t.n; i++) {
         const struct event *e = &t.event[i];
         if (!is(e, "ph", "X")) continue;
-        assert_true(number(e, "ts") >= last - 0.002); /* one queue, in order; printed to the nanosecond */
+        assert_true(number(e, "ts") >= last - 0.002); /* one queue, in order, with nanosecond precision */
         assert_true(number(e, "dur") >= 0);
         last = number(e, "ts") + number(e, "dur");
         busy += number(e, "GFLOPS") * number(e, "dur");
@@ -159,8 +159,7 @@ static void kernels_one_after_the_other(void **state) {
   }
 }
 
-/* From a GPU to another device and back; there is a slice for each of the two queues that a staged copy goes
- * through. */
+/* From a GPU to another device and back; a staged copy has a slice on each of its two queues. */
 static void copies_between(const char *first, const char *second, unsigned by_first, unsigned by_second) {
   char on[2][96];
   struct trace before = {0};
@@ -189,7 +188,7 @@ static void copies_between(const char *first, const char *second, unsigned by_fi
           end = &t.event[k];
         }
       assert_non_null(end);
-      /* What waits begins after what it waits for has ended, as far as the clocks of two machines agree. */
+      /* A command begins after the one that it waits for has ended, within the accuracy of two machines' clocks. */
       assert_true(number(end, "ts") >= number(e, "ts") - (by_first + by_second > 2 ? 200 : 0));
       assert_string_not_equal(must_get(end, "tid"), must_get(e, "tid"));
     }
@@ -233,7 +232,7 @@ static void replays(void **state) {
       unsigned replayed = kernels_so_far(dev) - ran;
       assert_true(replayed >= 10);
       struct trace during = read_trace();
-      assert_in_range(count(&during, "kernel", on) - had, replayed * 3 / 5, replayed); /* two may be under way */
+      assert_in_range(count(&during, "kernel", on) - had, replayed * 3 / 5, replayed); /* two may be in flight */
       assert_float_equal(must_item(out[0]), 16 * 16 * 16, 0);
       db_jit_free(j);
       struct trace t = read_trace();
@@ -262,10 +261,10 @@ static int there_and_back(void *ctx, db_tensor *const *in, db_tensor **out) {
   return 0;
 }
 
-/* What waits on one device begins after what it waits for on the other has ended: their clocks are on one axis. */
+/* A command begins after the one on the other device that it waits for has ended: their clocks share one axis. */
 static void replays_across(void **state) {
   FOR_EMULATED_GPU {
-    enum { REPLAYS = 6, MICROSECOND = 1 /* as near as reading two clocks at once comes */ };
+    enum { REPLAYS = 6, MICROSECOND = 1 /* the accuracy of reading two clocks together */ };
     char second[64], copies[2][80];
     snprintf(second, sizeof second, "%s:1", DEVICE_NAME);
     snprintf(copies[0], sizeof copies[0], "%s copy", DEVICE_NAME);

@@ -1,5 +1,5 @@
-/* Captured programs over two strict emulated devices: with all their waits they run, and without any one of those that
- * their dependencies ask for the devices tell of a data race, in whatever order the queues go. */
+/* Captured programs over two strict emulated devices: with all waits they run; without any one of the waits that their
+ * dependencies require, the devices report a data race, in every order of the queues. */
 #include "support.h"
 #include "tests/ok.h"
 #include "tests/sanitizers.h"
@@ -9,9 +9,9 @@
 /* ---- leaving a wait out: the linker gives program.c these instead ---- */
 
 enum { WAITS_MAX = 256, CALLS = 6 };
-static int left_out, recorded;    /* by number of what is recorded */
+static int left_out, recorded;    /* numbers of recorded waits: the one to leave out, and the count */
 static int since;                 /* the first wait after the last command */
-static bool at_border[WAITS_MAX]; /* of a run: for a start, or for what is awaited at the end */
+static bool at_border[WAITS_MAX]; /* whether a wait is at the start or the end of a run */
 
 int __real_db_queue_wait_slot(db_queue *q, db_signal *sig, uint64_t value, unsigned slot);
 int __wrap_db_queue_wait_slot(db_queue *q, db_signal *sig, uint64_t value, unsigned slot);
@@ -55,11 +55,11 @@ db_recording *__wrap_db_queue_bind(db_queue *q) {
 enum { BATCH = 10, IN = 30, HIDDEN = 20 };
 struct pair {
   db_device *dev, *other;
-  db_tensor *w[2]; /* on either */
+  db_tensor *w[2]; /* one on each device */
   db_optim *adam;
 };
 
-/* There and back, beside a kernel that needs nothing from there. */
+/* To the other device and back, with an independent kernel. */
 static int across(void *ctx, db_tensor *const *in, db_tensor **out) {
   struct pair *p = ctx;
   db_tensor *there = db_mul(db_to(in[0], p->other), 3), *here = db_add(in[0], 1);
@@ -72,7 +72,7 @@ static db_tensor *weights(db_device *dev, int n, int m) {
   return db_retain(db_div(db_reshape(db_arange(0, n * m, 1, DB_F32, dev), n, m), n * m));
 }
 
-/* Training of two layers, one a device: forward, backward and Adam. */
+/* Training of two layers, one per device: forward, backward and Adam. */
 static int make_layers(struct pair *p) {
   {
     DB_SCOPED;
@@ -94,7 +94,7 @@ static int trains(void *ctx, db_tensor *const *in, db_tensor **out) {
   return err;
 }
 
-/* Calls without pause; 0, or what they or the end of their work returned. */
+/* Calls the function repeatedly without pause. Returns 0 or the first error. */
 static int run(const char *name, db_jit_fn *fn) {
   char second[64];
   snprintf(second, sizeof second, "%s:1", name);
@@ -122,8 +122,7 @@ static int run(const char *name, db_jit_fn *fn) {
   return err;
 }
 
-/* What orders a run with whatever came before and comes next: when that is the same program, its own waits may imply
- * it. */
+/* Some waits order a run with earlier and later work: if that is the same program, its own waits may imply them. */
 static void each_wait_is_needed(db_jit_fn *fn, int least, int orders) {
   NO_THREAD_SANITIZER;
   FOR_EMULATED_GPU for (int order = 1; order <= orders; order++) {

@@ -1,5 +1,5 @@
-/* Exchanges between processes: the suite starts itself under mpirun, once a choice of devices, and each process checks
- * what it gets against numbers that it computes itself. */
+/* Exchanges between processes: the suite starts itself under mpirun, once for each choice of devices, and each process
+ * checks its results against numbers that it computes itself. */
 #include "support.h"
 #include "tests/ok.h"
 #include <sys/stat.h>
@@ -7,7 +7,7 @@
 #include <time.h>
 #include <unistd.h>
 
-static int rank, size; /* of the process, once mpirun has started it */
+static int rank, size; /* of this process, set when mpirun has started it */
 
 /* ---- values that all processes can compute for each other ---- */
 
@@ -37,7 +37,7 @@ static void must_be(double got, double want, double relative, const char *what, 
   if (!(fabs(got - want) <= relative * fabs(want))) fail_msg("%s, element %d: %g, not %g", what, (int)i, got, want);
 }
 
-/* What rounding to the type may change. */
+/* The relative error of rounding to the type. */
 static double precision(db_dtype t) {
   return t == DB_F64      ? 1e-15
          : t == DB_F16    ? 5e-4
@@ -53,7 +53,7 @@ enum { TYPES = sizeof types / sizeof *types };
 static const enum db_reduce_op ops[] = {DB_REDUCE_SUM, DB_REDUCE_PROD, DB_REDUCE_MAX, DB_REDUCE_MIN, DB_REDUCE_MEAN};
 enum { OPS = sizeof ops / sizeof *ops };
 
-/* Strict machines look at every access of the host, and take their time: a few types do. */
+/* Strict machines check every access of the host, which is slow: test only a few types. */
 static unsigned step(void) { return getenv("EMU_STRICT") ? 7 : 1; }
 
 static void all_reduce(void **state) {
@@ -63,7 +63,7 @@ static void all_reduce(void **state) {
     double got[700];
     db_tensor *x = mine(types[t], n), *r[OPS];
     for (unsigned o = 0; o < OPS; o++) r[o] = db_world_all_reduce(ops[o], x);
-    OK(db_realize_all(r, OPS)); /* all five under way at once */
+    OK(db_realize_all(r, OPS)); /* all five in flight at once */
     for (unsigned o = 0; o < OPS; o++) {
       bool is_mean = ops[o] == DB_REDUCE_MEAN;
       db_dtype want = is_mean && types[t] < DB_F16 ? DB_F32 : types[t];
@@ -76,7 +76,7 @@ static void all_reduce(void **state) {
   }
 }
 
-/* What fits no double, numbers that are none, and what has no memory before. */
+/* Numbers that a double cannot represent, NaN, and tensors that are not in memory before. */
 static void all_reduce_edges(void **state) {
   {
     DB_SCOPED;
@@ -94,7 +94,8 @@ static void all_reduce_edges(void **state) {
       assert_float_equal(f[1], least ? 0 : size - 1, 0);
       assert_true(isinf(f[2]) && f[2] < 0);
     }
-    /* Processes may have equal numbers where others differ: these are two exchanges everywhere. */
+    /* Processes may have equal numbers where others have different ones: these remain two exchanges in every process.
+     */
     db_tensor *a = db_world_all_reduce(DB_REDUCE_SUM, db_full((double)rank, DB_F32, NULL, 2));
     db_tensor *b = db_world_all_reduce(DB_REDUCE_SUM, db_full(0.0, DB_F32, NULL, 2));
     OK(db_realize(a, b));
@@ -198,7 +199,7 @@ static void gradients(void **state) {
         must_be((double)got[i], want, 1e-6, "gradient", 10 * k + i);
       }
     }
-    /* Of a part of the sum: everyone's part reaches it. */
+    /* The gradient of a part of the sum reaches every process's x. */
     db_tensor *part = db_world_reduce_scatter(DB_REDUCE_SUM, db_tile(x, size), 0);
     float got[N];
     must_read(db_grad(db_sum(db_mul(part, weights(N))), x), got, sizeof got);
@@ -212,7 +213,7 @@ static void gradients(void **state) {
 
 /* ---- captured ---- */
 
-enum { SEVERAL = 20 }; /* more than MPI has under way at once */
+enum { SEVERAL = 20 }; /* more than MPI has in flight at once */
 static int several(void *ctx, db_tensor *const *in, db_tensor **out) {
   db_tensor *sum = NULL;
   for (int i = 0; i < SEVERAL; i++) {
@@ -234,7 +235,7 @@ static void replayed(void **state) {
     for (int i = 0; i < N; i++) x[i] = (float)value(rank, i + call);
     db_tensor *in = db_from(x, DB_F32, NULL, N), *out[2];
     OK(db_jit_call(j, &in, out));
-    if (call % 7 && call < calls - 2) continue; /* most follow the last without a wait */
+    if (call % 7 && call < calls - 2) continue; /* most follow the previous one without a wait */
     must_read(out[0], got, sizeof got);
     must_read(out[1], sums, (size_t)size * sizeof *sums);
     double all = 0;
@@ -354,7 +355,7 @@ static void exchanges_in_replays_are_told(void **state) {
   assert_true(w.timed);
 }
 
-/* Others go on once process 0 has said so. */
+/* The others continue after a message of process 0. */
 static void meet(const char *name) {
   char path[256];
   snprintf(path, sizeof path, "%s/%s", getenv("TEST_WORLD_FOLDER"), name);
@@ -382,8 +383,7 @@ static void gradients_travel_while_others_are_computed(void **state) {
       OK(db_jit_call(j, in, &loss)); /* returns, although nothing can have been exchanged in process 0 */
       if (!rank) {
         do nap(), db_world_counters(&now);
-        while (now.sent <
-               before.sent + LAYERS + 1); /* the gradients of all layers, and the loss, have left the device */
+        while (now.sent < before.sent + LAYERS + 1); /* the gradients of all layers and the loss have been sent */
         assert_int_equal(now.issued, before.issued + LAYERS + 1);
         assert_int_equal(now.done, before.done);
         meet(name);
@@ -394,8 +394,8 @@ static void gradients_travel_while_others_are_computed(void **state) {
   }
 }
 
-/* One test for all: cmocka takes over SIGSEGV at the beginning of each, which strict machines need while they are in
- * use. */
+/* One test for everything: cmocka replaces the SIGSEGV handler at the beginning of each test, which strict machines
+ * need while they are in use. */
 static void everything(void **state) {
   static const struct {
     const char *name;
@@ -435,7 +435,7 @@ static int other_shapes(void) {
   float got[8];
   if (!db_read(sum, got, (size_t)db_numel(x) * 4)) return 1;
   say(db_error());
-  if (!db_read(db_add(x, 1), got, (size_t)db_numel(x) * 4)) return 1; /* for good */
+  if (!db_read(db_add(x, 1), got, (size_t)db_numel(x) * 4)) return 1; /* fails permanently */
   return 0;
 }
 
@@ -473,7 +473,7 @@ static const struct {
 
 static char output[1 << 16];
 
-/* The exit status of mpirun, or -1; what was said is in output. */
+/* Runs mpirun, with its output in `output`. Returns its exit status, or -1. */
 static int run_command(const char *command) {
   char line[4096], folder[] = "/tmp/doorbell-world-XXXXXX";
   assert_non_null(mkdtemp(folder));
@@ -492,7 +492,7 @@ static int run_command(const char *command) {
 
 static char self[1024];
 
-/* Skips the test where there is no MPI. */
+/* Runs a program in n processes. Skips the test if MPI is not installed. */
 static int run_program(const char *program, unsigned n, const char *const *dev) {
   char command[4096] = "mpirun --oversubscribe --bind-to none";
   if (system("command -v mpirun >/dev/null")) {
@@ -523,7 +523,7 @@ static void three_processes(void **state) { world_passes(3, (const char *[]){"CP
 static void processes_on_different_devices(void **state) {
   const char *dev[] = {EMULATED, has_ptxas() ? devices[2] : EMULATED};
   world_passes(2, dev);
-  setenv("EMU_STRICT", "1", 1); /* and say so if anything runs in the right order by chance only */
+  setenv("EMU_STRICT", "1", 1); /* report anything that runs in the right order only by chance */
   world_passes(2, dev);
   unsetenv("EMU_STRICT");
 }
@@ -543,7 +543,7 @@ static void what_does_not_fit_is_told(void **state) {
   assert_contains(output, "process 0 has all-reduce sum of 4 x f32; process 1 has all-reduce maximum of 4 x f32");
 }
 
-/* The example has the losses that it has in one process, and reads as many digits, but for rounding. */
+/* The example has the same losses as in one process, and recognizes as many digits, except for rounding. */
 static void an_example_trains_alike(void **state) {
   const char *program = KERNELS_DIR "/../examples/mnist 640", *dev[] = {"CPU", "CPU"};
   double first[2], last[2], read[2];
@@ -557,7 +557,7 @@ static void an_example_trains_alike(void **state) {
   assert_true(read[0] > 500 && fabs(read[1] - read[0]) < 50); /* of 2048; chance is 205 */
 }
 
-/* Open MPI ends all processes when one ends without having finished with MPI. */
+/* Open MPI ends all processes when one ends without finalizing MPI. */
 static void who_does_not_come_is_missed(void **state) {
   const char *cpus[] = {"CPU", "CPU"};
   assert_int_not_equal(run_world("absent", 2, cpus), 0);
@@ -587,20 +587,20 @@ static void a_process_by_itself(void **state) {
 }
 
 int main(int argc, char **argv) {
-  has_ptxas(); /* where compiled kernels are kept */
+  has_ptxas(); /* sets the cache folder */
   for (unsigned i = 0; argc == 2 && i < sizeof roles / sizeof *roles; i++)
     if (!strcmp(argv[1], roles[i].name)) {
       rank = db_world_rank(), size = db_world_size();
       return size < 0 ? fprintf(stderr, "%s\n", db_error()), 1 : roles[i].run();
     }
-  /* On one host, as root too, and without a core for each. */
+  /* Run on one host, also as root, and without a core for each process. */
   static const char *const environment[][2] = {{"OMPI_ALLOW_RUN_AS_ROOT", "1"},
                                                {"OMPI_ALLOW_RUN_AS_ROOT_CONFIRM", "1"},
                                                {"OMPI_MCA_mpi_yield_when_idle", "1"},
                                                {"OMPI_MCA_btl", "self,vader"},
                                                {"OMPI_MCA_odls_base_sigkill_timeout", "0"}};
   for (size_t i = 0; i < sizeof environment / sizeof *environment; i++) setenv(environment[i][0], environment[i][1], 1);
-  char options[1024]; /* what MPI has not freed at the end is its own */
+  char options[1024]; /* MPI does not free all of its memory at the end */
   snprintf(options, sizeof options, "%s:detect_leaks=0", getenv("ASAN_OPTIONS") ? getenv("ASAN_OPTIONS") : "");
   setenv("ASAN_OPTIONS", options, 1);
   if (readlink("/proc/self/exe", self, sizeof self - 1) < 0) return 1;
