@@ -70,7 +70,7 @@ static void raw_words(void **state) {
   assert_contains(ours, "\tv_cmp_lt_f32_e32 vcc, v1, v2 ");
 }
 
-/* What an assembler writes: unlinked, without kernels. */
+/* An assembler's output: unlinked, without kernels. */
 static void unlinked(void **state) {
   char source[256], object[256];
   snprintf(source, sizeof source, "%s/a.s", dir);

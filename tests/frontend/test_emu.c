@@ -1,5 +1,5 @@
-/* doorbell emu from outside. The program it runs is this suite itself, started again with the name of a part to play:
- * parts but one use the C library only, as strangers do. */
+/* doorbell emu from outside. The program that it runs is this suite, started again with the name of a part. All parts
+ * but one use only the C library, like foreign programs. */
 #define _GNU_SOURCE
 #include <setjmp.h>
 #include <stdarg.h>
@@ -75,7 +75,7 @@ static void part_paths(void) {
   WANT(access(NODES "/9", F_OK) && errno == ENOENT);
   WANT(open("/dev/dri/renderD130", O_RDWR) == -1 && errno == ENOENT);
   WANT(open(NODES "/1/properties", O_RDWR) == -1 && errno == EACCES);
-  /* Relative to a folder's descriptor; a file's descriptor reads like any. */
+  /* Opens relative to a folder's descriptor; a file's descriptor reads like any other. */
   int dir = open(NODES "/1", O_RDONLY | O_DIRECTORY), fd = openat(dir, "properties", O_RDONLY);
   WANT(dir >= 0 && fd >= 0 && !fstatat(dir, "properties", &st, 0) && S_ISREG(st.st_mode));
   WANT(read(fd, buf, 15) == 15 && !memcmp(buf, "cpu_cores_count", 15) && pread(fd, buf, 3, 4) == 3);
@@ -83,17 +83,17 @@ static void part_paths(void) {
   dir = open("/dev/dri", O_RDONLY | O_DIRECTORY), fd = openat(dir, "renderD128", O_RDWR);
   WANT(fd >= 0 && !fstat(fd, &st) && st.st_rdev == makedev(226, 128));
   WANT(!close(fd) && !close(dir));
-  /* What is not the machine's. */
+  /* Files that do not belong to the emulated machine. */
   WANT(!stat("/dev/null", &st) && S_ISCHR(st.st_mode) && entries("/dev", "null") == 1);
   WANT(!access("/sys/devices", F_OK));
-  if (!access("/sys/kernel", F_OK)) WANT(entries("/sys", "devices") == 1); /* sysfs may not be mounted at all */
+  if (!access("/sys/kernel", F_OK)) WANT(entries("/sys", "devices") == 1); /* sysfs may not be mounted */
   fd = open("/dev/null", O_RDWR);
   WANT(fd >= 0 && write(fd, "x", 1) == 1 && ioctl(fd, TIOCGWINSZ, buf) == -1 && !close(fd));
   void *p = mmap(NULL, 4096, PROT_READ, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
   WANT(p != MAP_FAILED && !munmap(p, 4096));
 }
 
-/* Every way to name a file leads to it. */
+/* Every way of naming a file opens it. */
 static void part_names(void) {
   static const char *const names[] = {"/dev/kfd", "//dev/./kfd", "/dev/../dev/kfd", "/tmp/../dev/kfd", "/../dev/kfd"};
   char buf[PATH_MAX];
@@ -106,14 +106,14 @@ static void part_names(void) {
   WANT(creat(NODES "/1/new", 0600) == -1 && errno == EACCES);
   WANT(open("/dev/kfd", O_RDWR | O_DIRECTORY) == -1 && errno == ENOTDIR);
   WANT(open(NODES, O_RDWR) == -1 && errno == EISDIR);
-  /* Relative to a real folder, by descriptor and by working folder. */
+  /* Relative to a real folder, by descriptor and by working directory. */
   int dev = open("/dev", O_RDONLY | O_DIRECTORY);
   WANT(dev >= 0 && (fd = openat(dev, "kfd", O_RDWR)) >= 0 && !close(fd) && !faccessat(dev, "dri", X_OK, 0));
   WANT((fd = openat(dev, "../sys/class/kfd/kfd/topology/system_properties", O_RDONLY)) >= 0 && !close(fd));
   WANT(!close(dev) && getcwd(buf, sizeof buf) && !chdir("/dev"));
   WANT((fd = open("kfd", O_RDWR)) >= 0 && !close(fd) && !access("./dri/renderD128", R_OK | W_OK));
   WANT(access("dri/renderD200", F_OK) && errno == ENOENT && !stat("null", &st) && S_ISCHR(st.st_mode) && !chdir(buf));
-  /* The class's link. */
+  /* The link in the class folder. */
   ssize_t n = readlink("/sys/class/kfd/kfd", buf, sizeof buf);
   WANT(n > 0 && !strncmp(buf, "../../devices/virtual/kfd/kfd", (size_t)n));
   WANT(!lstat("/sys/class/kfd/kfd", &st) && S_ISLNK(st.st_mode));
@@ -122,7 +122,7 @@ static void part_names(void) {
   WANT(!realpath(NODES "/7", buf) && errno == ENOENT && readlink(NODES, buf, sizeof buf) == -1 && errno == EINVAL);
 }
 
-/* Folders by stream, by descriptor and by scandir. */
+/* Folders read as a stream, from a descriptor and with scandir. */
 static void part_folders(void) {
   struct dirent **list, *e;
   DIR *d = opendir(NODES);
@@ -203,7 +203,7 @@ static void part_queue(void) {
   }
 }
 
-/* A pointer to nothing, or to memory that is not writable, is EFAULT. */
+/* A pointer to unmapped or read-only memory gives EFAULT. */
 static void part_pointers(void) {
   struct gpu g = open_gpu(1);
   void *wild[] = {NULL, (void *)8, (void *)(UINT64_MAX - 64),
@@ -219,7 +219,7 @@ static void part_pointers(void) {
   WANT(ioctl(g.kfd, KFD_GET_VERSION, constant) == -1 && errno == EFAULT);
 }
 
-/* How many descriptors of memory files this process has. */
+/* The number of descriptors of memory files in this process. */
 static int memory_files(void) {
   char path[300], to[300];
   DIR *d = opendir("/proc/self/fd");
@@ -234,7 +234,7 @@ static int memory_files(void) {
   return found;
 }
 
-/* A program that closes all that it knows nothing of leaves the emulator's own descriptors open. */
+/* A program that closes all descriptors that it did not open leaves the emulator's open. */
 static void part_own_descriptors(void) {
   struct gpu g = open_gpu(1);
   memory(&g, 4096);
@@ -265,7 +265,7 @@ static void part_descriptors(void) {
   int (*libc_open)(const char *, int, ...) = NULL;
   *(void **)&libc_open = dlsym(libc, "open");
   WANT(libc_open && (fd = libc_open("/dev/kfd", O_RDWR)) >= 0 && version_works(fd));
-  /* A child has no device until it opens it; posix_spawn's child closes nothing of its parent's. */
+  /* A child has no device until it opens one; a child of posix_spawn closes nothing of its parent. */
   pid_t child = fork();
   if (!child) {
     if (version_works(fd) || errno != EBADF) _exit(1);
@@ -283,7 +283,7 @@ static void part_descriptors(void) {
   posix_spawn_file_actions_destroy(&actions);
 }
 
-/* This project's driver opens what it takes for hardware, closes it and opens it again. */
+/* This project's driver opens the emulated machine as if it were hardware, closes it and opens it again. */
 static void reopen(void) {
   for (int i = 0; i < 3; i++) {
     db_device *dev = db_open("AMD");
@@ -324,7 +324,7 @@ static const struct {
 
 static char self[4096], output[1 << 16];
 
-/* Runs a shell command with its output and messages in output; the exit status. */
+/* Runs a shell command, with stdout and stderr in output. Returns the exit status. */
 __attribute__((format(printf, 1, 2))) static int shell(const char *format, ...) {
   char command[8192];
   va_list args;
@@ -348,7 +348,7 @@ static void says(const char *what) {
   if (!strstr(output, what)) fail_msg("no \"%s\" in: %s", what, output);
 }
 
-/* A library with the sanitizers' run time cannot be loaded into programs without it. */
+/* A library built with sanitizers cannot be loaded into programs built without them. */
 static void no_sanitizers(void) {
 #ifdef SANITIZED
   print_message("preloading does not work with the sanitizers\n");
@@ -393,14 +393,14 @@ static void passes_status(void **state) {
   assert_int_equal(shell("%s emu -- sh -c '[ \"$1\" = --stats ]' x --stats", DOORBELL), 0);
 }
 
-/* The machine's files are on no disk: a folder for temporary files that is not there does not matter. */
+/* The machine's files are not on disk: it works without a folder for temporary files. */
 static void writes_no_files(void **state) {
   no_sanitizers();
   assert_int_equal(shell("TMPDIR=/nonexistent %s emu -- ls /dev/dri 2>&1", DOORBELL), 0);
   assert_string_equal(output, "renderD128\n");
 }
 
-/* The driver of this project through the real table of calls: a device that it takes for hardware. */
+/* This project's driver with the real table of calls uses the emulated device as if it were hardware. */
 static void runs_the_driver(void **state) {
   no_sanitizers();
   const char *run = "--grid 8 --block 128 --arg f32[1024]=iota --arg f32[1024]=ones --arg f32:2 --arg u32:1024";

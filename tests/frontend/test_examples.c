@@ -1,11 +1,11 @@
-/* The examples learn: a little training lowers their loss, on what they were not trained on, too. */
+/* The examples learn: a short training lowers the loss, also on data that they were not trained on. */
 #include "support.h"
 #include <math.h>
 #include <unistd.h>
 
 #define EXAMPLES KERNELS_DIR "/../examples"
 
-/* What command prints; it must succeed. */
+/* Runs a command, which must succeed, and returns its output. */
 static char *output_of(const char *command) {
   static char text[1 << 16];
   FILE *f = popen(command, "r");
@@ -16,7 +16,7 @@ static char *output_of(const char *command) {
   return text;
 }
 
-/* The number behind the last appearance of a word. */
+/* The number after the last occurrence of a word. */
 static double last_number(const char *text, const char *word) {
   const char *at = NULL;
   for (const char *next = text; (next = strstr(next, word)); next++) at = next;
@@ -26,23 +26,25 @@ static double last_number(const char *text, const char *word) {
 
 static void mnist_drawn(void **state) {
   char *text = output_of(EXAMPLES "/mnist 1600");
-  assert_contains(text, "step    0: loss 2.");                   /* as good as chance at first */
+  assert_contains(text, "step    0: loss 2.");                   /* as good as chance at the beginning */
   assert_true(last_number(text, "held-out digits read: ") > 50); /* chance is 10 % */
 }
 
-/* The same losses, but for rounding, however many devices share a batch; the CPU and emulated GPUs. */
+/* The losses are the same, except for rounding, for any number of devices that share a batch, on the CPU and emulated
+ * GPUs. */
 static void mnist_on_several_devices(void **state) {
   static const char *const machine[] = {"CPU", "EMU+AMD:gfx1100,gfx1100,gfx1100,gfx1100,gfx1100,gfx1100"};
   for (int m = 0; m < 2; m++) {
     double loss[2][2];
-    for (int n = 0; n <= 6; n += 2) { /* 0: as without the option */
+    for (int n = 0; n <= 6; n += 2) { /* 0: the option is not given */
       char command[400], option[32] = "";
       if (n) snprintf(option, sizeof option, "--devices %d", n);
       snprintf(command, sizeof command, "DEV=%s " EXAMPLES "/mnist %s 320", machine[m], option);
       char *text = output_of(command);
       loss[n > 0][0] = last_number(text, "step    0: loss ");
       loss[n > 0][1] = last_number(text, "step    9: loss ");
-      for (int k = 0; k < 2 && n; k++) assert_float_equal(loss[1][k], loss[0][k], 0.0021); /* two of the last digit */
+      for (int k = 0; k < 2 && n; k++)
+        assert_float_equal(loss[1][k], loss[0][k], 0.0021); /* two units of the last digit */
     }
     assert_true(loss[0][1] < loss[0][0]);
   }

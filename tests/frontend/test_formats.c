@@ -1,5 +1,5 @@
-/* Files of tensors: what Python wrote is read (tests/data/formats/make.py), what is written is read back, what is
- * malformed is refused. */
+/* Files of tensors: reads files that Python wrote (tests/data/formats/make.py), reads back files written here, and
+ * rejects malformed ones. */
 #include "support.h"
 #include "../../frontend/nn.h"
 #include <dirent.h>
@@ -26,7 +26,7 @@ static db_tensor *tensor_of(struct db_named *t, unsigned n, const char *name) {
   return NULL;
 }
 
-/* Element i is i + first. */
+/* Expects that element i is i + first. */
 static void expect_counts(db_tensor *t, db_dtype dtype, double first, db_list shape) {
   assert_int_equal(db_dtype_of(t), dtype);
   assert_int_equal(db_rank(t), shape.n);
@@ -149,7 +149,7 @@ static void parameters(void **state) {
   db_params_free(p), db_params_free(q), db_params_free(r);
 }
 
-/* A file of these bytes is refused, with a message. */
+/* A file with these bytes must be rejected with a message. */
 static void refuse(const char *name, const void *bytes, size_t n, const char *why) {
   struct db_named *t;
   unsigned count;
@@ -205,7 +205,7 @@ static void malformed(void **state) {
   size_t n = fread(npz, 1, sizeof npz, f);
   fclose(f);
   refuse("bad.npz", npz, n - 30, "bad.npz: ");
-  npz[190] ^= 1; /* an element of a: the checksum tells */
+  npz[190] ^= 1; /* changes an element of a: detected by the checksum */
   refuse("bad.npz", npz, n, "bad.npz: a.npy cannot be read");
   struct db_named *t;
   unsigned count;
@@ -236,7 +236,7 @@ static unsigned files_there(void) {
   return n;
 }
 
-/* A disk that fills up while a file is written leaves the one before, and no part of the new one. */
+/* If the disk becomes full while a file is written, the previous file remains and no part of the new one. */
 static void full_disk(void **state) {
   static const char *const names[] = {"full.safetensors", "full.npz", "full.npy", "full.dbj"};
   enum { N = 4096 };
@@ -275,7 +275,8 @@ static void full_disk(void **state) {
   db_jit_free(j);
 }
 
-/* What has the name before decides where the file goes and who may read it: a link leads to it, a device is written. */
+/* What exists under the name determines where the data goes and the permissions: a link is followed, a device is
+ * written. */
 static void links_and_devices(void **state) {
   char path[128], link[128], other[160];
   struct stat st;

@@ -1,5 +1,5 @@
-/* Gradients of tensors: every differentiable operation against central differences in f64 on the CPU, conventions
- * against PyTorch's values, and what db_backward collects. */
+/* Gradients of tensors: every differentiable operation compared with central differences in f64 on the CPU, conventions
+ * with PyTorch's values, and the gradients that db_backward collects. */
 #include "support.h"
 
 enum { MOST = 64 };
@@ -88,7 +88,7 @@ static const struct unary_case unary_cases[] = {UNARY_CASES(ENTRY)};
 
 static const double spread_values[6] = {0.31, 1.72, 0.53, 2.41, 1.13, 0.87};
 
-/* y weighted, so that its elements count differently. */
+/* y with weights, so that its elements contribute differently. */
 static db_tensor *weighted(db_tensor *y) {
   double w[MOST];
   int64_t n = db_numel(y);
@@ -146,7 +146,7 @@ static void expect(db_tensor *d, const double *want, unsigned n, double toleranc
 #define EXPECT(d, tolerance, ...)                                                                                      \
   expect(d, (double[]){__VA_ARGS__}, sizeof((double[]){__VA_ARGS__}) / sizeof(double), tolerance)
 
-/* The derivatives of the sum of each, as PyTorch 1.13 gives them. */
+/* The derivatives of the sum of each, compared with PyTorch 1.13. */
 static void test_conventions(void **state) {
   {
     DB_SCOPED;

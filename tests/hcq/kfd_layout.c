@@ -1,5 +1,5 @@
-/* hcq/amd/kfd.h against the kernel header that the system has, by the compiler; see test_kfd_layout.c. The installed
- * header may be older than the interface described, so only what it knows is compared. */
+/* Compares hcq/amd/kfd.h with the installed kernel header at compile time; see test_kfd_layout.c. The installed header
+ * may be older than hcq/amd/kfd.h, so only what it declares is compared. */
 #include "hcq/amd/kfd.h"
 #include <linux/kfd_ioctl.h>
 #include <stddef.h>

@@ -1,4 +1,4 @@
-/* A copy that takes more than one SDMA packet, 1 GiB each. */
+/* A copy that needs more than one SDMA packet of 1 GiB. */
 #include "hcq/hcq.h"
 #include <setjmp.h>
 #include <stdarg.h>

@@ -1,5 +1,5 @@
-/* The code object loader: kernels built by clang against what llvm-readelf prints, unlinked objects from LLVM's C
- * API, and malformed files, each of which must name its problem. */
+/* The code object loader: kernels built by clang compared with the output of llvm-readelf, unlinked objects from LLVM's
+ * C API, and malformed files, for each of which the message must name the problem. */
 #define _GNU_SOURCE /* memmem */
 #include <setjmp.h>
 #include <stdarg.h>
@@ -50,7 +50,7 @@ static uint64_t offset_of(const struct code_object *co, const char *name) {
 
 /* ---- against llvm-readelf ---- */
 
-/* Next line of `llvm-readelf --notes` that holds key; its value in out. */
+/* Whether a line of `llvm-readelf --notes` has the key; stores its value in out. */
 static bool value_of(const char *line, const char *key, char *out) {
   const char *at = strstr(line, key);
   out[0] = 0;
@@ -63,8 +63,8 @@ static const char *kind_names[] = {
 #undef NAME
 };
 
-/* Compares one file with the printed metadata. In it an argument's .offset comes before its .size and .value_kind,
- * and a kernel's .args before its other keys (LLVM sorts them). */
+/* Compares one file with the printed metadata, in which an argument's .offset precedes its .size and .value_kind, and a
+ * kernel's .args precedes its other keys (LLVM sorts them). */
 static void compare_with_readelf(const char *path) {
   struct bytes b = read_file(path);
   struct code_object co;
@@ -105,7 +105,7 @@ static void compare_with_readelf(const char *path) {
       assert_int_equal(strtoul(v, NULL, 0), k->reqd_workgroup_size[reqd++ - 1]);
     else
       reqd = 0;
-    if (value_of(line, ".wavefront_size", v)) { /* the keys after it do not matter here */
+    if (value_of(line, ".wavefront_size", v)) { /* the following keys are not checked */
       assert_int_equal(strtoul(v, NULL, 0), k->wavefront_size);
       assert_int_equal(arg, k->nargs);
       kernel++, kernels++;
@@ -140,7 +140,7 @@ static void metadata_as_readelf_prints_it(void **state) {
   each_file(KERNELS_DIR "/bench/kernels", compare_with_readelf);
 }
 
-/* The descriptor's entry is the kernel's own symbol, and loading copies what the file's sections hold. */
+/* The descriptor's entry is the kernel's symbol, and loading copies the contents of the file's sections. */
 static void check_image(const char *path) {
   struct bytes b = read_file(path);
   struct code_object co;
@@ -170,7 +170,7 @@ static void check_image(const char *path) {
 }
 static void images_hold_the_sections(void **state) { each_file(KERNELS_DIR "/tests/kernels", check_image); }
 
-/* Literal numbers of one kernel: what llvm-readelf prints for tests/kernels/calls.cl. */
+/* Literal values of one kernel, from llvm-readelf for tests/kernels/calls.cl. */
 static void descriptor_fields(void **state) {
   struct bytes b = read_kernel("calls");
   struct code_object co;
@@ -197,7 +197,7 @@ static void descriptor_fields(void **state) {
   free(b.p);
 }
 
-/* A linked file's dynamic relocations, and memory that the file does not hold. */
+/* A linked file's dynamic relocations, and memory that is not in the file (.bss). */
 static void program_scope_variables(void **state) {
   struct bytes b = read_kernel("globals");
   struct code_object co;
@@ -260,8 +260,9 @@ static void unlinked_object(void **state) {
   uint64_t address = 0x7f45fffff000;
   uint8_t *image = malloc(co.image.size);
   assert_int_equal(code_object_load(&co, image, address), 0);
-  /* REL32_LO/HI: s_getpc_b64 (SOP1 opcode 0x47) gives the address of what follows; s_add_u32, s_addc_u32 with
-   * literals add the distance. Each such triple of the kernel must lead to the helper or the table. */
+  /* REL32_LO/HI: s_getpc_b64 (SOP1 opcode 0x47) gives the address of the next instruction; s_add_u32 and s_addc_u32
+   * with literals add the distance. Each such sequence of the kernel must give the address of the helper or the table.
+   */
   bool saw_helper = false, saw_table = false;
   const uint32_t *code = (const uint32_t *)(image + k->entry_offset);
   for (unsigned i = 0; i < 64; i++) {
@@ -281,7 +282,7 @@ static void unlinked_object(void **state) {
   uint64_t pointer;
   memcpy(&pointer, image + offset_of(&co, "pointer"), 8);
   assert_int_equal(pointer, address + offset_of(&co, "counter"));
-  /* Rights: descriptor readable, code executable and not writable, data writable. */
+  /* Access rights: descriptor readable, code executable and not writable, data writable. */
   unsigned access[3] = {0};
   for (unsigned i = 0; i < co.image.nranges; i++) {
     const struct elf_range *r = &co.image.ranges[i];
@@ -297,7 +298,7 @@ static void unlinked_object(void **state) {
   free(object);
 }
 
-/* The same module as code object version 4: hidden arguments lie elsewhere and the metadata says where. */
+/* The same module as code object version 4: hidden arguments are at other offsets, which the metadata gives. */
 static void version_4(void **state) {
   char ir[4096];
   snprintf(ir, sizeof ir, "%s!llvm.module.flags = !{!0}\n!0 = !{i32 1, !\"amdhsa_code_object_version\", i32 400}\n",
@@ -317,7 +318,7 @@ static void version_4(void **state) {
   free(object);
 }
 
-/* Machines and versions that the loader takes: LLVM's own objects carry the flags. */
+/* Machines and versions that the loader accepts; LLVM's objects have the flags. */
 static void machines_and_versions(void **state) {
   static const char *const archs[] = {"gfx900",  "gfx906",  "gfx908",  "gfx90a",  "gfx942",  "gfx1010",
                                       "gfx1030", "gfx1036", "gfx1100", "gfx1101", "gfx1102", "gfx1103",
@@ -362,7 +363,7 @@ static void undefined_symbol(void **state) {
   free(object);
 }
 
-/* Code for a family runs on each of its members; a kernel of it does so on the emulated gfx1100. */
+/* Code for a GPU family runs on each of its members; one such kernel runs on the emulated gfx1100. */
 static void generic_machine(void **state) {
   size_t size;
   void *object = llvm_emit("amdgcn-amd-amdhsa", "gfx11-generic",
@@ -435,7 +436,7 @@ static Elf64_Phdr *segment(struct bytes b, uint32_t type, unsigned nth) {
   fail_msg("no segment of type %u", type);
   return NULL;
 }
-/* The metadata's bytes after the nth appearance of text. */
+/* The metadata's bytes after the nth occurrence of text. */
 static uint8_t *after(struct bytes b, const char *text) {
   Elf64_Shdr *note = section(b, ".note");
   uint8_t *at = memmem(b.p + note->sh_offset, note->sh_size, text, strlen(text));
@@ -463,7 +464,7 @@ static Elf64_Dyn *dynamic(struct bytes b, int64_t tag) {
   return d;
 }
 
-/* M(name, what the message must hold, change to a copy b of a good file) */
+/* M(name, required part of the message, change to a copy b of a valid file) */
 #define MALFORMED(M)                                                                                                   \
   M(empty, "has 0 bytes", b->n = 0)                                                                                    \
   M(header_cut, "has 63 bytes", b->n = 63)                                                                             \
@@ -587,7 +588,7 @@ static void malformed_files_name_their_problem(void **state) {
   each_names_its_problem("globals", malformed_dynamic, sizeof malformed_dynamic / sizeof *malformed_dynamic);
 }
 
-/* Every prefix of a file is an error and none reads past its end. */
+/* Every prefix of a file is an error, and none causes a read past its end. */
 static void truncated_everywhere(void **state) {
   struct bytes good = read_kernel("structarg");
   for (size_t n = 0; n < good.n; n += n < 1200 ? 1 : 37) {

@@ -141,7 +141,7 @@ static void unknown_symbols_and_machines(void **state) {
   db_close(dev);
 }
 
-/* Half and bfloat16 conversions that compilers call, against the compiler's own arithmetic. */
+/* The half and bfloat16 conversions that compilers call, compared with the compiler's arithmetic. */
 static void float16_conversions(void **state) {
   db_device *dev = db_open("CPU");
   size_t n = 0;
@@ -246,7 +246,7 @@ static void signals_order_two_queues(void **state) {
   db_close(dev);
 }
 
-/* Everything is let go right after submit; the queue keeps what it uses. */
+/* Everything is released right after submit; the queue keeps the objects that it uses. */
 static void released_after_submit(void **state) {
   db_device *dev = db_open("CPU");
   static const struct db_param params[] = {{"stop", 0, 8, DB_PARAM_BUFFER}};
@@ -300,7 +300,7 @@ static void errors_stick_to_the_recorder(void **state) {
   assert_int_equal(db_queue_submit(q, &when), -EINVAL);
   assert_non_null(strstr(db_error(), "takes 1 arguments, 2 given"));
   assert_int_equal(when, 77);
-  OK(db_queue_exec(q, p, &arg, 1, one, one)); /* the recorder starts afresh */
+  OK(db_queue_exec(q, p, &arg, 1, one, one)); /* the recorder starts again */
   OK(db_queue_submit(q, &when));
   OK(db_wait(db_queue_timeline(q), when, 5 * SECOND));
   assert_int_equal(out[0], 1);
@@ -371,7 +371,7 @@ static void handles_and_objects(void **state) {
   char text[100];
   OK(db_buffer_read(b, 0, text, 100));
   assert_int_equal(text[99], 1);
-  dev = db_open(NULL); /* DEV is unset: the CPU */
+  dev = db_open(NULL); /* DEV is not set: the CPU */
   assert_non_null(dev);
   assert_ptr_equal(db_buffer_device(b), dev);
   db_buffer_release(b);

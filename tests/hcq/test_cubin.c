@@ -1,5 +1,6 @@
-/* The cubin loader: files of ptxas 12.4 and 13.0 and of nvlink (tests/data/nv/cubin) against what cuobjdump and
- * readelf print of them, relocated code against nvdisasm, and malformed files, each of which must name its problem. */
+/* The cubin loader: files of ptxas 12.4 and 13.0 and of nvlink (tests/data/nv/cubin) compared with the output of
+ * cuobjdump and readelf, relocated code with nvdisasm, and malformed files, for each of which the message must name the
+ * problem. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -135,7 +136,7 @@ static void names(void **state) {
   free(b.p);
 }
 
-/* Only the kernel that calls it needs vprintf. */
+/* Only the kernel that calls vprintf needs it. */
 static void missing_functions(void **state) {
   struct cubin c;
   struct bytes b = open_ok(&c, "13.0.sm_90.printf");
@@ -179,7 +180,7 @@ static void data(void **state) {
     assert_int_equal(k->bank[3].size, 16);
     assert_int_equal(k->bank[4].size, 24);
     assert_int_equal(k->bank[2].size, 0);
-    assert_int_equal(find(&c, "calls")->bank[2].size, 24); /* its functions' offsets */
+    assert_int_equal(find(&c, "calls")->bank[2].size, 24); /* offsets of its functions */
     for (int i = 0; i < 4; i++) assert_int_equal(load32(image + k->bank[3].offset + 4 * i), 10 * (i + 1));
     const uint8_t *bank4 = image + k->bank[4].offset;
     uint64_t counter = load64(bank4) - address, values = load64(bank4 + 8) - address,
@@ -196,14 +197,15 @@ static void data(void **state) {
   }
 }
 
-/* Offset of a function in the image: what the linked files' table of functions names. Both are 128-byte aligned. */
+/* Offset in the image of the function that a relocated instruction refers to: an entry of the linked files' function
+ * table. Functions are 128-byte aligned. */
 static uint64_t target_of(const uint8_t *image, uint64_t at, bool split) {
   uint64_t lo = load64(image + at), hi = load64(image + at + 8), field = lo >> 34 | (hi & 0x1ffff) << 30;
   return split ? field << 10 | (lo >> 16 & 0xff) << 2 : field << 2;
 }
 
-/* Code relocations where readelf -r lists them: MOV pairs (R_CUDA_ABS32_LO_32, _HI_32) and calls (R_CUDA_ABS47_34 on
- * sm_80, R_CUDA_ABS55_16_34 on sm_90), at an address that uses all their bits. */
+/* Code relocations at the offsets that readelf -r lists: MOV pairs (R_CUDA_ABS32_LO_32, _HI_32) and calls
+ * (R_CUDA_ABS47_34 on sm_80, R_CUDA_ABS55_16_34 on sm_90), at an address that uses all of their bits. */
 static void code(void **state) {
   static const struct {
     const char *file;
@@ -284,7 +286,7 @@ static Elf64_Shdr *section(struct bytes b, const char *name) {
   fail_msg("no section %s", name);
   return NULL;
 }
-/* The value of the first record of that attribute. */
+/* The value of the attribute's first record. */
 static uint8_t *attribute(struct bytes b, const char *name, uint8_t attr) {
   Elf64_Shdr *s = section(b, name);
   for (uint8_t *p = b.p + s->sh_offset; p < b.p + s->sh_offset + s->sh_size;) {
@@ -335,7 +337,7 @@ static void malformed(void **state) {
   expect_failure((struct bytes){(uint8_t *)"", 0}, "the file has 0 bytes");
 }
 
-/* What only loading finds. */
+/* Errors that only loading detects. */
 static void malformed_relocations(void **state) {
   static const struct {
     const char *message;
@@ -364,11 +366,11 @@ static void malformed_relocations(void **state) {
   }
 }
 
-/* Any prefix of a file, and files with any byte of the tables changed, are opened or refused without harm. */
+/* Every prefix of a file, and files with any byte of the tables changed, are accepted or rejected without harm. */
 static void damaged(void **state) {
   struct bytes b = read_cubin("13.0.sm_90.linked");
   for (size_t n = 0; n < b.n; n += 13) {
-    uint8_t *prefix = malloc(n ? n : 1); /* so that a sanitizer sees what is read behind it */
+    uint8_t *prefix = malloc(n ? n : 1); /* so that a sanitizer detects reads past its end */
     memcpy(prefix, b.p, n);
     struct cubin c;
     if (!cubin_open(&c, prefix, n)) cubin_close(&c);

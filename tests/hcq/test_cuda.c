@@ -1,4 +1,4 @@
-/* CUDA C kernels as nvcc -O3 makes them, on the emulated sm_90. */
+/* CUDA C kernels compiled by nvcc -O3, on the emulated sm_90. */
 #include "cuda_cases.h"
 
 static void one_case(void **state) { cuda_run(*state, "O3"); }

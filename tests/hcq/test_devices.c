@@ -1,4 +1,4 @@
-/* Names, the registry, and the list of what this machine offers. */
+/* Device names, the registry, and the list of this machine's devices. */
 #include "hcq/hcq.h"
 #include <errno.h>
 #include <pthread.h>
@@ -29,7 +29,7 @@ static void names(void **state) {
       {"EMU+AMD", "needs its ISA, as in EMU+AMD:gfx1100"},
       {"EMU+AMD:", "needs its ISA"},
       {"EMU+AMD:gfx1100:one", "'one' is not a device index"},
-      {"EMU+AMD:gfx803", "gfx1100"}, /* says what is known */
+      {"EMU+AMD:gfx803", "gfx1100"}, /* lists the known names */
   };
   for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
     assert_null(db_open(cases[i].name));
@@ -64,8 +64,8 @@ static void environment(void **state) {
   db_close(NULL);
 }
 
-/* Where there is none, the message says so and names an emulated one; where there is some, it opens or says why not,
- * and a GPU that the machine lacks is refused. */
+/* Without a GPU, the message says so and names an emulated one. With one, it opens or the message says why not, and a
+ * GPU that the machine does not have is rejected. */
 static void hardware(const char *vendor, const char *node, const char *emulated) {
   char says[128], name[16];
   db_device *dev = db_open(vendor);
@@ -115,7 +115,7 @@ static void the_list(void **state) {
       emulated++;
     }
     if (!all[i].usable) continue;
-    db_device *dev = db_open(all[i].name); /* what is listed as usable is */
+    db_device *dev = db_open(all[i].name); /* a device listed as usable can be opened */
     if (!dev) fail_msg("%s: %s", all[i].name, db_error());
     assert_string_equal(db_device_arch(dev), all[i].arch);
     db_close(dev);
@@ -126,7 +126,7 @@ static void the_list(void **state) {
   assert_int_equal(emulated, 2);
 }
 
-/* The message belongs to the thread. */
+/* The error message is per thread. */
 static void *other_thread(void *arg) {
   assert_string_equal(db_error(), "");
   for (int i = 0; i < 20; i++) {

@@ -1,5 +1,5 @@
-/* ELF images: code from LLVM's C API is laid out, relocated and, where it is the host's, executed; AArch64
- * relocations are read back with LLVM's disassembler. */
+/* ELF images: code from LLVM's C API is laid out, relocated and, if it is for the host, executed; AArch64 relocations
+ * are read back with LLVM's disassembler. */
 #define _GNU_SOURCE
 #include <setjmp.h>
 #include <stdarg.h>
@@ -19,7 +19,7 @@ const char *db_error(void);
 struct loaded {
   struct elf elf;
   struct elf_image image;
-  uint8_t *memory; /* of the image, at its own address */
+  uint8_t *memory; /* of the image, at the address that it is linked for */
   void *object;
 };
 
@@ -51,7 +51,7 @@ static uint64_t offset_of(const struct loaded *l, const char *name) {
   return offset;
 }
 
-/* Constants, a jump table, data that changes, and far functions and data. */
+/* Constants, a jump table, mutable data, and far functions and data. */
 static const char program[] =
     "@table = internal constant [4 x float] [float 1.0, float 2.0, float 4.0, float 8.0], align 16\n"
     "@state = global i32 5, align 4\n"
@@ -106,7 +106,7 @@ static void run_on_host(LLVMRelocMode reloc, LLVMCodeModel model, int map_flags)
   __builtin___clear_cache((char *)l.memory, (char *)l.memory + l.image.size);
   float (*run)(int) = (float (*)(int))(uintptr_t)(l.memory + offset_of(&l, "run"));
   assert_true(run(0) == 1002.0f); /* external_function(1, 1000) */
-  assert_true(run(3) == 5.0f);    /* state as it was */
+  assert_true(run(3) == 5.0f);    /* unchanged state */
   external_data = 77;
   assert_true(run(1) == 2.0f);
   assert_true(run(3) == 77.0f);
@@ -141,7 +141,7 @@ static void host_static_in_low_memory(void **state) {
   assert_int_equal(mprotect(l.memory, l.image.size, PROT_READ | PROT_WRITE | PROT_EXEC), 0);
   int (*run)(int) = (int (*)(int))(uintptr_t)(l.memory + offset_of(&l, "run"));
   assert_int_equal(run(2), 9 + 35);
-  /* Above 2 GiB the same file has no correct bytes. */
+  /* Above 2 GiB the same file cannot be relocated. */
   uint8_t *copy = malloc(l.image.size);
   assert_int_equal(elf_image_load(&l.image, copy, 0, l.image.size, 0x7f0000000000, resolve, NULL), -ERANGE);
   assert_non_null(strstr(db_error(), "does not fit"));
@@ -176,7 +176,7 @@ static void undefined_symbols(void **state) {
   drop(&l);
 }
 
-/* Any window of an image that cuts no relocated word has the same bytes as the whole. */
+/* Any window of an image that does not cut a relocated word has the same bytes as the whole image. */
 static void windows(void **state) {
   struct loaded l;
   lay_out(&l, "x86_64-linux-gnu", program, LLVMRelocPIC, LLVMCodeModelDefault);
@@ -286,7 +286,7 @@ static void aarch64_relocations(void **state) {
   TEXT(15, "tbz w3, #5, #%lld", DELTA(15));
   TEXT(16, "adr x3, #%lld", DELTA(16));
   TEXT(17, "ldr x4, #%lld", DELTA(17));
-  /* The far call goes to a stub that loads the address behind it and jumps there. */
+  /* The far call goes to a stub, which loads the address stored after it and jumps there. */
   uint32_t bl;
   memcpy(&bl, m + (start - base) + 44, 4);
   assert_int_equal(bl >> 26, 0x25);

@@ -1,4 +1,4 @@
-/* The whole way over an emulated GPU: memory, copies, launches, waits, timestamps, faults. */
+/* End to end on an emulated GPU: memory, copies, launches, waits, timestamps, faults. */
 #define DEVICE "EMU+AMD:gfx1100"
 #define FILES  KERNELS_DIR "/%s.gfx1100.co"
 #include "device_test.h"
@@ -216,7 +216,7 @@ static void launch_errors(void **state) {
   db_queue_submit(q, NULL);
   size_t n = read_image("bench/kernels/saxpy");
   assert_null(db_program_load(dev, image, n, "nothing", NULL, 0));
-  assert_non_null(strstr(db_error(), "saxpy")); /* what there is */
+  assert_non_null(strstr(db_error(), "saxpy")); /* lists the existing kernels */
   assert_null(db_program_load(dev, image, n / 2, NULL, NULL, 0));
   assert_null(db_program_load(dev, NULL, 0, NULL, NULL, 0));
   db_queue_release(q);
@@ -226,7 +226,7 @@ static void launch_errors(void **state) {
 
 /* ---- queues ---- */
 
-/* Copy and compute queues hand work to each other; nothing waits on the host. */
+/* Copy and compute queues pass work to each other without the host. */
 static void queues_wait_for_each_other(void **state) {
   enum { N = 4096, ROUNDS = 20 };
   db_program *p = load("bench/kernels/saxpy", "saxpy");
@@ -239,7 +239,7 @@ static void queues_wait_for_each_other(void **state) {
   float a = 2;
   uint64_t when;
   for (uint64_t r = 1; r <= ROUNDS; r++) {
-    OK(db_queue_wait(compute, ready, r)); /* submitted before what it waits for */
+    OK(db_queue_wait(compute, ready, r)); /* submitted before the work that it waits for */
     OK(db_queue_exec(compute, p, (struct db_arg[]){{.buffer = dy}, {.buffer = dx}, {.data = &a}, {.bits = N}}, 4,
                      (uint32_t[3]){N / 64, 1, 1}, (uint32_t[3]){64, 1, 1}));
     OK(db_queue_signal(compute, done, r));
@@ -263,7 +263,7 @@ static void queues_wait_for_each_other(void **state) {
   db_program_release(p);
 }
 
-/* Several rings' worth of packets, in one submission and in many, with everything let go at once. */
+/* Packets that fill the ring several times, in one submission and in many; everything is released immediately. */
 static void many_launches(void **state) {
   db_program *p = load("bench/kernels/saxpy", "saxpy");
   static float x[64], y[64];
@@ -378,7 +378,7 @@ static void unmapped_address(void **state) {
   db_program_release(p);
   db_buffer_release(b);
   db_close(d);
-  /* The name opens a new machine, which works. */
+  /* The same name opens a new machine, which works. */
   d = own_machine(1);
   b = db_alloc(d, 4096, 0);
   uint32_t v = 7, got = 0;
@@ -414,7 +414,7 @@ static void endless_kernel(void **state) {
   db_queue_release(q);
   struct timespec t0, t1;
   clock_gettime(CLOCK_MONOTONIC, &t0);
-  db_close(d); /* stops it */
+  db_close(d); /* closing stops the kernel */
   clock_gettime(CLOCK_MONOTONIC, &t1);
   assert_in_range(t1.tv_sec - t0.tv_sec, 0, 5);
 }

@@ -1,4 +1,4 @@
-/* A process that ends with work under way ends soon, and with the status that it meant to. */
+/* A process that exits with work in flight ends soon, with its own exit status. */
 #include "saxpy.h"
 #include <pthread.h>
 #include "tests/child.h"
@@ -22,7 +22,7 @@ struct work {
   db_signal *never;
 };
 
-/* For as long as the process lives. */
+/* Submits until the process ends. */
 static void *submit_all_the_time(void *arg) {
   struct work *w = arg;
   db_queue *q = db_queue_new(w->dev, DB_QUEUE_COMPUTE);
@@ -42,11 +42,11 @@ static void *wait_for_ever(void *arg) {
   return NULL;
 }
 
-/* ThreadSanitizer's: the children end with queues that nobody released, whose threads nobody joined. */
+/* Options for ThreadSanitizer: the children exit with queues that are not released, whose threads are not joined. */
 __attribute__((visibility("default"))) const char *__tsan_default_options(void);
 const char *__tsan_default_options(void) { return "report_thread_leaks=0"; }
 
-/* Submits to a queue that does not move, until it has no room. */
+/* Submits to a blocked queue until it is full. */
 static void *fill(void *arg) {
   struct work *w = arg;
   db_queue *q = db_queue_new(w->dev, DB_QUEUE_COPY);
@@ -59,7 +59,7 @@ static void *fill(void *arg) {
 
 static int end_with(void *arg) {
   const struct ending *e = arg;
-  static struct work w; /* outlives main */
+  static struct work w; /* must outlive main */
   w = (struct work){.m = e->m, .dev = db_open(e->m->name)};
   size_t size = 0;
   void *image = saxpy_image(e->m, &size);
@@ -105,10 +105,10 @@ static int end_with(void *arg) {
   for (int i = 0; i < 50; i++)
     if (saxpy_record(e->m, q, w.saxpy, w.x, w.x, 1, 0, N) || db_queue_submit(q, NULL)) return 5;
   if (e->how == CLOSED) {
-    db_wait(db_queue_timeline(q), 1000, SECOND / 2); /* who has waited in vain does not wait long to close */
+    db_wait(db_queue_timeline(q), 1000, SECOND / 2); /* after a wait that timed out, closing does not wait long */
     db_close(w.dev);
   }
-  if (e->how % 2) exit(60 + (int)e->how); /* as by return */
+  if (e->how % 2) exit(60 + (int)e->how); /* like a return from main */
   return 60 + (int)e->how;
 }
 

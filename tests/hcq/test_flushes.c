@@ -1,5 +1,5 @@
-/* EMU_STRICT=1: with all cache maintenance of the AMD driver a program of two GPUs runs; with any part of it left
- * out the machine says which accesses it was for. The encoders are wrapped (Makefile). */
+/* EMU_STRICT=1: with all cache maintenance of the AMD driver a program on two GPUs runs; if any part is left out, the
+ * machine reports the accesses that needed it. The encoders are wrapped (Makefile). */
 #include "hcq/amd/amd.h"
 #include "hcq/amd/pm4.h"
 #include "hcq/amd/sdma.h"
@@ -15,7 +15,7 @@
 
 enum { N = 1000, BYTES = 4 * N };
 
-/* What is left out: a whole packet, or bits of one. */
+/* The part that is left out: a whole packet, or bits of one. */
 static enum left_out {
   NOTHING,
   HDP_PM4,
@@ -96,9 +96,9 @@ static void saxpy(db_queue *q, db_program *program, db_buffer *y, db_buffer *x) 
                    block));
 }
 
-/* The host writes x through the window of GPU 0. y0 += x there; y1 += y0 by another queue; b = y0 by its copy queue;
- * on GPU 1 a copy of y0, one of x, and y2 += b. Copies of x on GPU 0 too. What waiting for all of it says, "" for
- * success. */
+/* The host writes x through the window of GPU 0. GPU 0 computes y0 += x, then y1 += y0 on another queue, and copies b =
+ * y0 on its copy queue. GPU 1 copies y0 and x and computes y2 += b. GPU 0 also copies x. Stores the error of waiting
+ * for all of this in said, "" on success. */
 static void run(char *said, size_t cap) {
   size_t size;
   const void *image = read_image(&size);
@@ -122,7 +122,7 @@ static void run(char *said, size_t cap) {
   struct one done[8] = {{0}};
   int n = 0;
   if (!err) {
-    /* The host's flush for the other GPU comes last: what is submitted later is behind it. */
+    /* The host's flush for the other GPU is last: later submissions run after it. */
     saxpy(compute, program[0], y0, x);
     struct one first = done[n++] = submit(compute);
     OK(db_queue_copy(copies, x0, 0, x, 0, BYTES));
@@ -165,7 +165,7 @@ static void each_is_needed(void **state) {
     if (left_out) NO_THREAD_SANITIZER;
     char said[1024] = "";
     bool right = false;
-    /* On a busy host the queues may come to rest between two submissions, which orders what they do. */
+    /* On a busy host the queues may become idle between two submissions, which orders their work. */
     for (int tries = 0; tries < 8 && !right && (left_out || !tries); tries++) {
       run(said, sizeof said);
       right = left_out == NOTHING ? !*said : *said && strstr(said, says[left_out]);
@@ -177,7 +177,7 @@ static void each_is_needed(void **state) {
   left_out = NOTHING;
 }
 
-/* A program is loaded while another queue's flush is behind a wait: the launch has a flush of its own. */
+/* A program is loaded while another queue's flush is blocked by a wait: the launch has its own flush. */
 static void each_queue_flushes(void **state) {
   left_out = NOTHING;
   size_t size;

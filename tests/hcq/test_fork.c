@@ -1,4 +1,5 @@
-/* A child of fork finds its parent's devices unusable, lets them go without touching them, and opens its own. */
+/* In a forked child the parent's devices are unusable; the child releases them without touching them, and opens its
+ * own. */
 #include "saxpy.h"
 #include <errno.h>
 #include <pthread.h>
@@ -21,7 +22,7 @@ struct family {
   uint64_t when;
 };
 
-/* In a child: what fails is told by line. */
+/* In a child: reports a failure by line. */
 #define EXPECT(condition)                                                                                              \
   do                                                                                                                   \
     if (!(condition)) {                                                                                                \
@@ -54,7 +55,7 @@ static int refused(struct family *f) {
   EXPECT_REFUSED(db_wait(db_queue_timeline(f->q), f->when, 10 * SECOND) == -ENODEV);
   EXPECT_REFUSED(db_wait(f->go, 0, 10 * SECOND) == -ENODEV);
   EXPECT_REFUSED(db_device_synchronize(f->dev, 10 * SECOND) == -ENODEV);
-  db_signal_set(f->go, 1); /* would let the parent's queue go on */
+  db_signal_set(f->go, 1); /* would release the parent's queue */
   return 0;
 }
 
@@ -106,14 +107,14 @@ static int child(void *arg) {
   return own_device(f) ? 1 : 42;
 }
 
-/* Ends with everything held. */
+/* Exits without releasing anything. */
 static int child_that_leaves(void *arg) { return own_device(arg) ? 1 : 43; }
 
 struct busy {
   struct family *f;
   atomic_bool stop;
 };
-/* Another thread that is in the middle of something when the process forks. */
+/* Another thread that holds locks when the process forks. */
 static void *keep_busy(void *arg) {
   struct busy *b = arg;
   db_queue *q = db_queue_new(b->f->dev, DB_QUEUE_COPY);
@@ -149,7 +150,7 @@ static void children_open_their_own(void **state) {
     OK(saxpy_record(f.m, f.recorded, f.saxpy, f.y, f.x, 1, 1, N));
     assert_non_null(f.r = db_queue_bind(f.recorded));
     OK(saxpy_record(f.m, f.recorded, f.saxpy, f.y, f.x, 1, 0, N)); /* recorded, not submitted */
-    /* Under way, behind something that only the parent does. */
+    /* In flight, waiting for a signal that only the parent sets. */
     OK(db_queue_wait(f.q, f.go, 1));
     OK(saxpy_record(f.m, f.q, f.saxpy, f.y, f.x, 1, 0, N));
     OK(db_queue_submit(f.q, &f.when));

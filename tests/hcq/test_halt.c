@@ -35,7 +35,7 @@ static void begin(struct stuck *s, const struct machine *m) {
     assert_true(now_ns() - start < 60 * SECOND);
 }
 
-/* The kernel on the CPU can only end by itself. */
+/* On the CPU the kernel cannot be stopped, so it must end by itself. */
 static void end(struct stuck *s) {
   if (!s->m->file) __atomic_store_n((uint32_t *)db_buffer_host(s->flags), 1, __ATOMIC_RELEASE);
   db_queue_release(s->q);
@@ -91,7 +91,7 @@ static void halting_ends_waits(void **state) {
   }
 }
 
-/* An idle device, and what was given to it, too. */
+/* An idle device, and one with queued work. */
 static void an_idle_device(void **state) {
   for (int m = 0; m < MACHINES; m++) {
     db_device *dev = db_open(machines[m].name);
@@ -109,7 +109,7 @@ static void an_idle_device(void **state) {
   }
 }
 
-/* A group that is closed leaves its members to their work; halting it halts them. */
+/* Closing a group does not stop its members; halting it halts them. */
 static void a_group(void **state) {
   for (int m = 1; m < MACHINES; m++) {
     struct stuck s;

@@ -1,4 +1,4 @@
-/* A device used from several threads at once, each with recorders, recordings and memory of its own. */
+/* A device used by several threads at the same time, each with its own recorders, recordings and memory. */
 #include "hcq/backend.h"
 #include "saxpy.h"
 #include <pthread.h>
@@ -7,7 +7,7 @@
 
 enum { THREADS = 4, ROUNDS = 24, N = 500, BYTES = N * 4 };
 
-/* What a test's threads share. Its objects are used by all of them. */
+/* Shared by a test's threads, which all use its objects. */
 struct common {
   const struct machine *m;
   const void *image;
@@ -24,7 +24,7 @@ struct worker {
   char wrong[400];
 };
 
-/* cmocka's checks are for the main thread. */
+/* cmocka's assertions may only be used on the main thread. */
 #define TRY(call)                                                                                                      \
   do                                                                                                                   \
     if (call) {                                                                                                        \
@@ -47,7 +47,7 @@ static void expect(struct worker *w, db_buffer *buf, float factor) {
 out:;
 }
 
-/* Launches, a copy behind them, and a replay, on one device; all objects made and dropped within the round. */
+/* Launches, then a copy and a replay, on one device; all objects are made and released within the round. */
 static void round_on(struct worker *w, unsigned d, int round) {
   struct common *c = w->common;
   db_device *dev = c->dev[d], *again = NULL;
@@ -92,7 +92,7 @@ static void round_on(struct worker *w, unsigned d, int round) {
     TRY(db_recording_submit(r, &when));
     sum += by;
   }
-  db_recording_release(r); /* while it runs */
+  db_recording_release(r); /* released while it runs */
   r = NULL;
   expect(w, y, sum);
   TRY(db_device_synchronize(dev, 60 * SECOND));
@@ -113,7 +113,7 @@ static void *one_device(void *arg) {
   return NULL;
 }
 
-/* Where timelines begin anew, what waits for one may have to be recorded again. */
+/* A timeline may have restarted, in which case the wait for it must be recorded again. */
 static void *again_and_again(void *arg) {
   struct worker *w = arg;
   for (int round = 0; round < ROUNDS && !w->wrong[0]; round++)
@@ -125,7 +125,7 @@ static void *again_and_again(void *arg) {
   return NULL;
 }
 
-/* From one device to the other and back, by queues that wait for each other; between times on either alone. */
+/* From one device to the other and back, with queues that wait for each other; in between on either device alone. */
 static void *two_devices(void *arg) {
   struct worker *w = arg;
   struct common *c = w->common;
@@ -198,7 +198,7 @@ static void together(const struct machine *m, unsigned devices, void *(*work)(vo
     OK(db_device_synchronize(c.dev[d], 60 * SECOND));
     db_device_counters(c.dev[d], &counted);
     assert_int_equal(counted.bytes_allocated, 0);
-    if (work == one_device) { /* nothing was lost between threads */
+    if (work == one_device) { /* no thread's work was lost */
       assert_int_equal(counted.kernels, THREADS * ROUNDS * 6);
       assert_true(counted.copies >= THREADS * ROUNDS);
     }
@@ -215,7 +215,7 @@ static void on_two_devices(void **state) {
   for (int m = 1; m < MACHINES; m++) together(&machines[m], 2, two_devices, 0);
 }
 
-/* All queues come to rest again and again while threads submit. */
+/* All queues become idle repeatedly while threads submit. */
 static void timelines_begin_anew(void **state) {
   for (int m = 0; m < MACHINES; m++) together(&machines[m], 1, again_and_again, 40);
 }
@@ -236,7 +236,7 @@ out:
   return NULL;
 }
 
-/* As under the address sanitizer, whose shadow memory leaves 2 GiB of those addresses. */
+/* As with the address sanitizer, whose shadow memory leaves only 2 GiB of those addresses. */
 static void with_few_low_addresses(void **state) {
   const uintptr_t from = 2ull << 30, end = 1ull << 40;
   void *taken = mmap((void *)from, end - from, PROT_NONE,
@@ -262,7 +262,7 @@ static void *open_and_close(void *arg) {
   return NULL;
 }
 
-/* The last reference goes in one thread while another one opens the device. */
+/* One thread releases the last reference while another one opens the device. */
 static void opened_and_closed(void **state) {
   for (int m = 0; m < MACHINES; m++) {
     struct opener o[THREADS];

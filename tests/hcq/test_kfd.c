@@ -1,6 +1,5 @@
-/* The driver against a scripted kernel: a table of system calls that answers like a machine with a Radeon RX 7900 XTX,
- * fails where a test says so, checks what it is asked, and executes nothing. It stands where the emulated machines
- * would. */
+/* The driver with a scripted kernel: a table of system calls that answers like a machine with a Radeon RX 7900 XTX,
+ * fails where a test says so, checks the requests, and executes nothing. It replaces the emulated machines. */
 #define _GNU_SOURCE
 #include "hcq/amd/kfd.h"
 #include "hcq/amd/pm4_wire.h"
@@ -21,12 +20,12 @@
 
 #define SECOND 1000000000ull
 
-enum { KFD_FD = 100, DRM_FD = 200, GPU_ID = 51122 }; /* each open of a render node has a descriptor of its own */
-static char device[32]; /* each test has a machine of its own, as if it were a process of its own */
+enum { KFD_FD = 100, DRM_FD = 200, GPU_ID = 51122 }; /* each open of a render node returns another descriptor */
+static char device[32];                              /* each test has a new machine, as if it were a new process */
 
 static struct {
-  /* script */
-  int fail_call, fail_errno; /* the n-th fallible call fails, from 1 */
+  /* set by the test */
+  int fail_call, fail_errno; /* the fallible call that fails, counted from 1 */
   unsigned long fail_request;
   int open_errno;
   uint32_t minor;
@@ -34,29 +33,29 @@ static struct {
   bool nvidia; /* the system has an NVIDIA driver, too */
   bool linked; /* two GPUs have links to each other, with these flags */
   int link_flags;
-  const char *properties; /* instead of the usual */
+  const char *properties; /* replaces the default properties */
   struct kfd_memory_exception fault;
   struct kfd_hw_exception exception;
   const char *report;
-  struct { /* the render node's: of this process's address space, and of the GPU */
+  struct { /* memory use from the render node: of this process, and of the GPU */
     uint64_t address;
     uint32_t status, hub;
   } page_fault;
   uint32_t memory_losses;
-  uint64_t clock_error;  /* ticks that reading the GPU's clock is off */
+  uint64_t clock_error;  /* error of reading the GPU's clock, in ticks */
   bool slow_open;        /* opening the second GPU takes until this is false */
   bool complete;         /* WAIT_EVENTS lets the compute timeline advance */
   bool event_page_taken; /* the next CREATE_EVENT fails with the page taken */
-  /* observed */
+  /* observed by the script */
   int calls, open_fds, handles, maps, reservations, events, queues;
   unsigned waits, looks;
-  uint32_t slept_on; /* the first queue event waited for */
+  uint32_t slept_on; /* the first queue event that was waited for */
   bool slept_on_others, opening;
   struct kfd_create_queue queue[2];
   struct kfd_alloc_memory alloc[512];
   int nalloc;
   uint64_t doorbells[1024];
-  /* what the kernel keeps until the process ends: by GPU, the render node's file, and the event page's handle */
+  /* the kernel keeps these until the process ends: per GPU, the render node's file, and the event page's handle */
   int opened, acquired[8];
   uint64_t event_page;
 } k;
@@ -170,7 +169,7 @@ static int fake_ioctl(struct os *os, int fd, unsigned long request, void *arg) {
     struct kfd_create_event *e = arg;
     if (e->event_page_offset && k.event_page) return -EINVAL;
     if (e->event_page_offset) k.event_page = e->event_page_offset;
-    if (!k.event_page) return -EINVAL; /* this test's choice: the driver brings a page */
+    if (!k.event_page) return -EINVAL; /* in this test the driver must bring the page */
     if (k.event_page_taken) {
       k.event_page_taken = false;
       return -ENOMEM;
@@ -197,7 +196,7 @@ static int fake_ioctl(struct os *os, int fd, unsigned long request, void *arg) {
     assert_true(w->timeout <= 100);
     k.waits++;
     if (w->num_events == 2) {
-      assert_int_equal(w->timeout, 0); /* a look at exceptions never sleeps */
+      assert_int_equal(w->timeout, 0); /* a check for exceptions never sleeps */
       k.looks++;
     } else if (!k.slept_on)
       k.slept_on = s[0].event_id;
@@ -233,7 +232,7 @@ static void *fake_mmap(struct os *os, void *addr, size_t len, int prot, int flag
     assert_true(flags & MAP_FIXED);
     flags = MAP_PRIVATE | MAP_ANONYMOUS | MAP_FIXED;
   } else if (flags & MAP_FIXED) {
-    assert_true(flags & MAP_SHARED && flags & MAP_ANONYMOUS); /* pages for KFD to pin */
+    assert_true(flags & MAP_SHARED && flags & MAP_ANONYMOUS); /* pages that KFD can pin */
   } else {
     assert_int_equal(prot, PROT_NONE);
     k.reservations++;
@@ -309,13 +308,13 @@ static int fresh(void **state) {
   k.gpus = 1;
   return 0;
 }
-/* The device's name and more of a message or an index; good until the next one. */
+/* The device's name followed by `more`; valid until the next call. */
 static const char *named(const char *more) {
   static char name[128];
   snprintf(name, sizeof name, "%s%s", device, more);
   return name;
 }
-/* Descriptors that the kernel's state belongs to stay open. */
+/* The number of descriptors that remain open because the kernel's state depends on them. */
 static int kept_fds(void) {
   int n = 0;
   for (int i = 0; i < 8; i++) n += k.acquired[i] != 0;
@@ -345,7 +344,7 @@ static void opens_with_the_sizes_the_kernel_wants(void **state) {
   assert_int_equal(c->queue_type, KFD_QUEUE_COMPUTE);
   assert_int_equal(s->queue_type, KFD_QUEUE_SDMA);
   assert_int_equal(c->ring_size & (c->ring_size - 1), 0);
-  /* Save area of a GPU with 96 CUs, worked out by hand from the kernel's formula. */
+  /* Save area of a GPU with 96 CUs, computed by hand with the kernel's formula. */
   assert_int_equal(c->ctl_stack_size, 40960);
   assert_int_equal(c->ctx_save_restore_size, 46047232);
   assert_int_equal(c->eop_buffer_size, 4096);
@@ -361,10 +360,10 @@ static void opens_with_the_sizes_the_kernel_wants(void **state) {
   assert_int_equal(s->eop_buffer_address, 0);
   db_close(dev);
   assert_nothing_left();
-  assert_int_equal(k.maps, 1); /* the event page, which goes with the process */
+  assert_int_equal(k.maps, 1); /* the event page, which is unmapped when the process ends */
 }
 
-/* Whichever call fails, opening says something and leaves nothing behind. */
+/* If any call fails, opening reports an error and leaks nothing. */
 static void every_call_may_fail(void **state) {
   int n = 1, opened = 0;
   for (;; n++) {
@@ -372,11 +371,11 @@ static void every_call_may_fail(void **state) {
     k.fail_call = n;
     k.fail_errno = -ENOMEM;
     db_device *dev = db_open(device);
-    if (dev && k.calls < n) { /* n calls are not made */
+    if (dev && k.calls < n) { /* fewer than n calls were made */
       db_close(dev);
       break;
     }
-    /* It may do without the size of memory, the two lists of links and the count of resets. */
+    /* These may fail: the size of memory, the two lists of links and the count of resets. */
     if (dev) opened++;
     if (!dev && !strstr(db_error(), device)) fail_msg("call %d: \"%s\" does not name the device", n, db_error());
     db_close(dev);
@@ -402,7 +401,7 @@ static void refusals(void **state) {
   assert_refused(named(":2"), "there are 2 GPUs");
   fresh(NULL);
   assert_refused(named(":1"), "there is 1 GPU");
-  k.acquired[0] = 1; /* another library of this process has opened the render node */
+  k.acquired[0] = 1; /* another library in this process has opened the render node */
   assert_refused(device, "busy");
   fresh(NULL);
   k.fail_errno = -EINVAL;
@@ -446,8 +445,8 @@ static void malformed_topology(void **state) {
   }
 }
 
-/* The kernel keeps a process's first files and event page. So do the driver's devices, in any order of opening and
- * closing. */
+/* The kernel keeps a process's first files and event page, so the driver's devices keep them, too, in any order of
+ * opening and closing. */
 static void reopens_in_one_process(void **state) {
   k.gpus = 2;
   for (int round = 0; round < 6; round++) {
@@ -514,7 +513,7 @@ static void memory_kinds(void **state) {
   k.fail_errno = -ENOMEM;
   assert_null(db_alloc(dev, 16 << 20, 0));
   assert_non_null(strstr(db_error(), "of device memory: out of memory, 12345678 bytes are left"));
-  assert_null(db_alloc(dev, 1 << 20, 0)); /* less than is left on the device */
+  assert_null(db_alloc(dev, 1 << 20, 0)); /* less than the free memory of the device */
   assert_non_null(
       strstr(db_error(), "of device memory: the host is out of memory; the device has 12345678 bytes left"));
   assert_null(db_alloc(dev, 16 << 20, DB_BUFFER_HOST));
@@ -536,9 +535,9 @@ static void memory_kinds(void **state) {
   assert_nothing_left();
 }
 
-/* The kernel stops all queues when it moves pages of the process that a GPU uses. So signals, arguments and
- * recordings are the driver's memory, but for what another vendor's driver, which cannot pin that, may have to
- * reach: signals and the memory that the caller asks for. */
+/* The kernel stops all queues when it moves pages of the process that a GPU uses. Signals, arguments and recordings are
+ * therefore in the driver's memory, except for memory that another vendor's driver, which cannot pin that, may have to
+ * reach: signals and memory that the caller requests. */
 static void host_memory(void **state) {
   for (int both = 0; both < 2; both++) {
     fresh(NULL);
@@ -565,8 +564,8 @@ static void host_memory(void **state) {
   }
 }
 
-/* Another GPU's memory: never where the topology has no link or one without peer access, and where the kernel
- * refuses it after all (EINVAL), -EXDEV, upon which callers stage. Host memory is mapped anywhere. */
+/* Another GPU's memory cannot be mapped if the topology has no link or one without peer access; if the kernel rejects
+ * it (EINVAL), the result is -EXDEV, upon which callers stage copies. Host memory can always be mapped. */
 static void memory_of_peers(void **state) {
   const struct {
     bool linked, refused;
@@ -602,7 +601,7 @@ static void memory_of_peers(void **state) {
 
 static const uint32_t *ring(int i) { return (const uint32_t *)(uintptr_t)k.queue[i].ring_base_address; }
 static uint64_t pointer(uint64_t address) { return *(volatile uint64_t *)(uintptr_t)address; }
-/* What the hardware would do at the end: read everything, and let the timeline reach value. */
+/* Does what the hardware would do at the end: reads everything, and sets the timeline to value. */
 static void finish(int i, db_queue *q, uint64_t value) {
   uint64_t wptr = pointer(k.queue[i].write_pointer_address);
   *(volatile uint64_t *)(uintptr_t)k.queue[i].read_pointer_address = i ? wptr : wptr % (k.queue[i].ring_size / 4);
@@ -631,7 +630,7 @@ static void one_doorbell_per_submission(void **state) {
   db_queue_memory_barrier(compute);
   assert_int_equal(db_queue_submit(compute, &when), 0);
   assert_int_equal(k.doorbells[100], pointer(k.queue[0].write_pointer_address)); /* dwords */
-  /* Every packet of the ring is one that the table knows, and they end at the write pointer. */
+  /* Every packet of the ring is in the table, and the last one ends at the write pointer. */
   const uint32_t *w = ring(0);
   uint64_t at = 0;
   int releases = 0;
@@ -653,7 +652,7 @@ static void one_doorbell_per_submission(void **state) {
   assert_nothing_left();
 }
 
-/* Around the end of the ring many times: SDMA packets never wrap. */
+/* Many wrap-arounds of the ring: SDMA packets never wrap. */
 static void rings_wrap(void **state) {
   db_device *dev = db_open(device);
   assert_non_null(dev);
@@ -699,7 +698,7 @@ static void rings_wrap(void **state) {
   assert_nothing_left();
 }
 
-/* More than a ring of packets goes into an indirect buffer. */
+/* Packets that exceed the ring go into an indirect buffer. */
 static void long_recordings_are_indirect(void **state) {
   db_device *dev = db_open(device);
   assert_non_null(dev);
@@ -717,7 +716,7 @@ static void long_recordings_are_indirect(void **state) {
     if ((w[at] >> 8 & 0xff) != PM4_INDIRECT_BUFFER) continue;
     const uint32_t *ib = (const uint32_t *)(uintptr_t)(w[at + 1] | (uint64_t)w[at + 2] << 32);
     uint32_t size = w[at + 3] & 0xfffff, i = 0;
-    while (i < size) i += (ib[i] >> 16 & 0x3fff) + 2; /* cut between packets */
+    while (i < size) i += (ib[i] >> 16 & 0x3fff) + 2; /* divided between packets */
     assert_int_equal(i, size);
     dwords += size;
   }
@@ -735,7 +734,7 @@ static void a_full_ring_waits(void **state) {
   k.fault = (struct kfd_memory_exception){0};
   uint64_t when = 0;
   int n = 0;
-  /* Nobody reads: the ring fills, submit waits, and is told of the fault that stopped the queue. */
+  /* Nothing reads the ring: it fills up, submit waits, and returns the fault that stopped the queue. */
   for (; n < 100000; n++) {
     if (k.doorbells[100] > k.queue[0].ring_size / 4 - 100)
       k.fault = (struct kfd_memory_exception){.gpu_id = GPU_ID, .va = 0x1000, .not_present = 1};
@@ -748,7 +747,7 @@ static void a_full_ring_waits(void **state) {
   assert_nothing_left();
 }
 
-/* What the host wrote to a peer's memory is flushed by the host: a queue flushes the HDP of its own GPU only. */
+/* The host flushes its writes to a peer's memory: a queue flushes the HDP of its own GPU only. */
 static void writes_to_peers(void **state) {
   k.gpus = 2;
   k.linked = true;
@@ -805,8 +804,8 @@ static uint64_t seconds_waited(db_queue *q, uint64_t when) {
   return (uint64_t)(u.tv_sec - t.tv_sec);
 }
 
-/* Who waits does not wait for a device that another thread opens, and takes no wake-up from who waits for another
- * one. */
+/* A waiter is not blocked by another thread that opens a device, and does not consume the wake-up of a waiter for
+ * another signal. */
 static void waiters_do_not_block_each_other(void **state) {
   k.gpus = 2;
   k.slow_open = true;
@@ -841,7 +840,7 @@ static void waiters_do_not_block_each_other(void **state) {
   assert_nothing_left();
 }
 
-/* As amdgpu writes it (Linux amdgpu_dev_coredump.c), with less in between. */
+/* In the format of amdgpu (Linux amdgpu_dev_coredump.c), with less in between. */
 #define DUMP_HEAD "**** AMDGPU Device Coredump ****\nversion: 1\nkernel: 6.12.0\nmodule: amdgpu\ntime: 1234.000000567\n"
 #define DUMP_FAULT                                                                                                     \
   "\nSOC Information\nSOC Device id: 29772\n\n[gfxhub] Page fault observed\n"                                          \
@@ -873,7 +872,7 @@ static void exceptions_lose_the_device(void **state) {
        .report = DUMP_HEAD "process_name: other PID: 1\n" DUMP_FAULT,
        .says = {"memory is lost", "", ""},
        .lacks = "0x841051"},
-      /* No exception of this GPU, but one of another GPU's that may have taken its place. */
+      /* No exception of this GPU, but one of another GPU that may have replaced it. */
       {.fault = {.gpu_id = GPU_ID + 1}, .page_fault = 0x3000, .says = {"memory access fault at 0x3000", "", ""}},
       {.fault = {.gpu_id = GPU_ID + 1}, .losses = 1, .says = {"hardware exception", "memory is lost", ""}},
   };
@@ -896,7 +895,7 @@ static void exceptions_lose_the_device(void **state) {
     if (cases[i].lacks) assert_null(strstr(db_error(), cases[i].lacks));
     char first[1024];
     snprintf(first, sizeof first, "%s", db_error());
-    /* From now on everything fails with the same reason. */
+    /* Then everything fails with the same reason. */
     assert_null(db_alloc(dev, 4096, 0));
     assert_string_equal(db_error(), first);
     assert_int_equal(db_queue_memory_barrier(q), -EIO);
@@ -913,7 +912,8 @@ static void exceptions_lose_the_device(void **state) {
   }
 }
 
-/* A queue that the kernel cannot stop may still use its memory: nothing is freed, and the GPU is not opened again. */
+/* A queue that the kernel cannot stop may still use its memory: nothing is freed, and the GPU cannot be opened again.
+ */
 static void a_queue_does_not_stop(void **state) {
   db_device *dev = db_open(device);
   assert_non_null(dev);
@@ -929,7 +929,7 @@ static void a_queue_does_not_stop(void **state) {
   assert_non_null(strstr(db_error(), "was lost earlier in this process"));
 }
 
-/* Another GPU's exception is not this one's. */
+/* Another GPU's exception does not affect this GPU. */
 static void exceptions_of_other_gpus(void **state) {
   db_device *dev = db_open(device);
   db_queue *q = db_queue_new(dev, DB_QUEUE_COMPUTE);
@@ -944,7 +944,7 @@ static void exceptions_of_other_gpus(void **state) {
   assert_nothing_left();
 }
 
-/* Reading both clocks again has another error; a kernel's duration must not. */
+/* Reading both clocks again has a different error, which must not change a kernel's duration. */
 static void intervals_are_ticks(void **state) {
   db_device *dev = db_open(device);
   db_buffer *b = db_alloc(dev, 4096, DB_BUFFER_HOST);
@@ -958,7 +958,8 @@ static void intervals_are_ticks(void **state) {
   k.clock_error = 300;
   db_stamp_interval(dev, b, 0, DB_STAMP_BYTES, &begin, &end);
   assert_int_equal(end - begin, 70);
-  assert_true(db_stamp_time_ns(dev, b, DB_STAMP_BYTES) < early); /* one by one: the end before the begin */
+  assert_true(db_stamp_time_ns(dev, b, DB_STAMP_BYTES) <
+              early); /* converted one by one, the end would be before the beginning */
   db_stamp_interval(dev, b, 2 * DB_STAMP_BYTES, DB_STAMP_BYTES, &begin, NULL);
   assert_int_equal(begin, 0);
   db_buffer_release(b);
@@ -974,7 +975,7 @@ static void timestamps_are_host_time(void **state) {
   assert_int_equal(db_queue_timestamp(q, s), 0);
   uint64_t when;
   assert_int_equal(db_queue_submit(q, &when), 0);
-  /* Do what the packet says: the scripted GPU's clock is CLOCK_MONOTONIC in ticks of 10 ns, 50 us behind. */
+  /* Executes the packet: the scripted GPU's clock is CLOCK_MONOTONIC in ticks of 10 ns, 50 us behind. */
   struct timespec t;
   clock_gettime(CLOCK_MONOTONIC, &t);
   uint64_t now = (uint64_t)t.tv_sec * SECOND + (uint64_t)t.tv_nsec, stamped = 0;

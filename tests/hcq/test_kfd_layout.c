@@ -1,5 +1,5 @@
-/* Compiles kfd_layout.c, which compares hcq/amd/kfd.h with the installed kernel header. It is compiled here and not
- * with the suites since that header includes drm/drm.h, which some distributions put elsewhere. */
+/* Compiles kfd_layout.c, which compares hcq/amd/kfd.h with the installed kernel header. It is not compiled with the
+ * suites because that header includes drm/drm.h, which some distributions install elsewhere. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>

@@ -1,5 +1,5 @@
-/* A device that faults or hangs in mid-replay, while another one waits for it and it for the other: the program fails
- * with the reason, the other device goes on, nothing stays behind. */
+/* A device faults or hangs during a replay, while it and another device wait for each other: the program fails with the
+ * reason, the other device continues, nothing is leaked. */
 #include "hcq/backend.h"
 #include "saxpy.h"
 #include "hcq/nv/rm_wire.h"
@@ -57,7 +57,7 @@ static int record_saxpy(const struct machine *m, struct half *h, unsigned slot) 
   return db_queue_exec(h->q, h->saxpy, args, 4, (uint32_t[3]){N / SAXPY_ITEMS, 1, 1}, m->block);
 }
 
-/* The first adds, then tells the second, which adds and tells the first, which then ends. */
+/* The first device adds and signals the second, which adds and signals the first, which then ends. */
 static void bind_both(const struct machine *m, struct half h[2]) {
   OK(record_saxpy(m, &h[0], SLOT_Y));
   OK(db_queue_signal_slot(h[0].q, h[0].signal, 0, SLOT_TIME));
@@ -88,7 +88,7 @@ static void expect(struct half *h, float factor) {
   for (int i = 0; i < N; i++) assert_true(out[i] == factor * (float)(i + 1));
 }
 
-/* Everything on it says why. */
+/* Every call on the lost device reports the reason. */
 static void refused(const struct machine *m, struct half *h) {
   float data[N] = {0};
   assert_int_equal(db_buffer_read(h->y, 0, data, BYTES), -EIO);
@@ -112,10 +112,10 @@ static void lose(const struct machine *m, enum cause cause, int doomed, const vo
   for (; run <= GOOD_RUNS; run++) submit_both(h, run);
   for (int i = 0; i < 2; i++) OK(wait_for(&h[i], 20 * SECOND));
   for (int i = 0; i < 2; i++) expect(&h[i], GOOD_RUNS);
-  /* This run does not end well. */
+  /* A run that fails. */
   uint64_t address = lost->x->address;
   if (cause == FAULT) {
-    lost->x->address = 0x1000; /* nothing is mapped there */
+    lost->x->address = 0x1000; /* not mapped */
     OK(db_recording_set_buffer(lost->r, SLOT_Y, lost->x, 0));
     lost->x->address = address;
   } else {
@@ -123,7 +123,7 @@ static void lose(const struct machine *m, enum cause cause, int doomed, const vo
     OK(db_queue_submit(lost->q, NULL));
   }
   submit_both(h, run);
-  OK(record_saxpy(m, other, 0)); /* behind it, on the device that stays */
+  OK(record_saxpy(m, other, 0)); /* queued after it, on the remaining device */
   uint64_t behind;
   OK(db_queue_submit(other->q, &behind));
   const char *name = db_device_name(lost->dev);
@@ -140,14 +140,14 @@ static void lose(const struct machine *m, enum cause cause, int doomed, const vo
     assert_int_equal(wait_for(lost, SECOND / 2), -ETIMEDOUT);
     told("compute queue did not reach");
     assert_int_equal(wait_for(other, SECOND / 10), -ETIMEDOUT);
-    db_close(lost->dev); /* gives it up: its objects are there, but no handle */
+    db_close(lost->dev); /* closes it: its objects exist, but no handle */
     assert_int_equal(wait_for(other, 20 * SECOND), -EIO);
     told("which was lost: ");
     told("did not reach");
   }
   refused(m, lost);
   assert_int_equal(db_wait(db_queue_timeline(other->q), behind, 20 * SECOND), -EIO);
-  /* The other one has lost no more than what was under way. */
+  /* The other device lost only the work in flight. */
   assert_int_equal(other->dev->lost, 0);
   float data[N] = {0};
   OK(db_buffer_write(other->y, 0, data, BYTES));
@@ -157,7 +157,7 @@ static void lose(const struct machine *m, enum cause cause, int doomed, const vo
   }
   OK(wait_for(other, 20 * SECOND));
   expect(other, 5);
-  /* A wait for what was lost is refused, and all of it can be let go. */
+  /* A wait for the lost device is rejected, and all objects can be released. */
   assert_int_equal(db_queue_wait(other->q, lost->signal, 1), -EIO);
   assert_int_equal(db_queue_submit(other->q, NULL), -EIO);
   assert_int_equal(db_recording_set_value(other->r, SLOT_TIME, run + 1), 0);
@@ -190,7 +190,7 @@ static void in_mid_replay(void **state) {
 
 enum bad { PAGE, CODE };
 
-/* Its end is no instruction that the machine knows. */
+/* Replaces the final instruction by an invalid one. */
 static void spoil(const struct machine *m, uint8_t *image, size_t size) {
   const uint32_t end = m == &machines[1] ? 0xbfb00000 /* s_endpgm */ : 0x0000794d /* EXIT */, unknown = 0xffffffff;
   unsigned found = 0;
@@ -202,7 +202,7 @@ static void spoil(const struct machine *m, uint8_t *image, size_t size) {
   assert_true(found);
 }
 
-/* Until the driver tells of a fault, which is looked at past the queue layer. */
+/* Waits until the driver reports a fault, which is read bypassing the queue layer. */
 static void await_report(const struct machine *m, db_device *dev) {
   struct hcq_found found[8];
   char path[96], text[4096];
@@ -228,7 +228,7 @@ static void fault(const struct machine *m, struct half *h, enum bad bad, uint64_
   h->x->address = address;
   OK(db_queue_submit(h->q, &h->when));
   await_report(m, h->dev);
-  usleep(500); /* then come its events */
+  usleep(500); /* its events come afterwards */
 }
 
 static void three_open(struct half h[3], const struct machine *m, const void *const images[3], size_t size) {
@@ -272,7 +272,7 @@ static void lose_both(const struct machine *m, const enum bad bad[2], int first,
   three_close(h);
 }
 
-/* The one that is looked at waits for one that waits for the one that faults. */
+/* The device under test waits for one that waits for the one that faults. */
 static void lose_far(const struct machine *m, const void *image, size_t size) {
   struct half h[3] = {{0}};
   three_open(h, m, (const void *[]){image, image, image}, size);
@@ -289,10 +289,10 @@ static void lose_far(const struct machine *m, const void *image, size_t size) {
   three_close(h);
 }
 
-/* Numbers that a kernel which runs reads and writes, too. */
+/* Flags that a running kernel also reads and writes. */
 static uint32_t *flags_of(const struct half *h) { return db_buffer_host(h->flags); }
 
-/* What stops is its copy queue: a kernel on it ends behind that, and what follows stores less than others wait for. */
+/* The copy queue stops: a kernel that waits for it never ends, and later work stores less than others wait for. */
 static void lose_in_part(const struct machine *m, const void *image, size_t size) {
   struct half h[3] = {{0}};
   three_open(h, m, (const void *[]){image, image, image}, size);
@@ -324,7 +324,7 @@ static void lose_in_part(const struct machine *m, const void *image, size_t size
   three_close(h);
 }
 
-/* One that is opened while another has yet to look at what its GPU told of earlier. */
+/* A device is opened while another one has not yet handled an earlier report of its GPU. */
 static void lose_earlier(const struct machine *m, const void *image, size_t size) {
   struct half h[3] = {{0}};
   three_open(h, m, (const void *[]){image, image, image}, size);
@@ -335,7 +335,7 @@ static void lose_earlier(const struct machine *m, const void *image, size_t size
   half_release(&h[1]);
   db_close(h[1].dev);
   h[1] = (struct half){.dev = db_open(name)};
-  bool again = m != &machines[1]; /* KFD keeps the queues of a process that faulted stopped */
+  bool again = m != &machines[1]; /* KFD keeps the queues of a faulting process stopped */
   if (!h[1].dev == again) fail_msg("%s", db_error());
   if (!again) told("the GPU was lost earlier in this process");
   OK(relay_record(m, h[0].q, h[0].relay, h[0].flags)); /* so that there is something to wait for */

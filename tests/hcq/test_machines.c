@@ -1,5 +1,5 @@
 /* Devices of different machines in one process: waits and signals in either direction without the host, copies through
- * host memory, what becomes of imports, and losses. */
+ * host memory, lifetimes of imports, and losses. */
 #include "hcq/backend.h"
 #include <errno.h>
 #include <pthread.h>
@@ -11,7 +11,7 @@
 #include <cmocka.h>
 #include "tests/ok.h"
 
-/* sm_86 has semaphores at addresses of 40 bits only; the last two are machines of their own by their names. */
+/* sm_86 has semaphores only at 40-bit addresses; the names of the last two make them separate machines. */
 static const char *const names[] = {"CPU", "EMU+AMD:gfx1100", "EMU+NV:sm_86", "EMU+AMD:gfx1100,gfx1100,gfx1100",
                                     "EMU+NV:sm_90"};
 enum { MACHINES = sizeof names / sizeof *names };
@@ -25,7 +25,7 @@ static void close_all(void) {
   for (int i = 0; i < MACHINES; i++) db_close(dev[i]);
 }
 
-/* A recorder of a device, until stampers_close ends. */
+/* A queue of each device, until stampers_close ends. */
 static db_queue *mine_of[MACHINES];
 static db_queue *mine(int a) {
   if (!mine_of[a]) mine_of[a] = db_queue_new(dev[a], DB_QUEUE_COMPUTE);
@@ -42,9 +42,9 @@ static void wait_for(db_queue *q, uint64_t when, const char *what, int a, int b)
     fail_msg("%s, %s and %s: %s", what, names[a], names[b], db_error());
 }
 
-/* Two queues hand a value to and fro; the host looks at the end only. */
+/* Two queues pass a value back and forth; the host checks only the end. */
 static void ping_pong(void **state) {
-  const uint64_t bounces = getenv("EMU_STRICT") ? 50 : 1000; /* every poll of the host is a fault there */
+  const uint64_t bounces = getenv("EMU_STRICT") ? 50 : 1000; /* each poll of the host causes a fault there */
   EACH_PAIR for (int kind = 0; kind < 2; kind++) {
     if (a > b) continue;
     db_signal *ping = db_signal_new(dev[a]), *pong = db_signal_new(dev[b]);
@@ -69,7 +69,7 @@ static void ping_pong(void **state) {
   }
 }
 
-/* A queue waits for another machine's timeline, and nothing of it is done before. */
+/* A queue waits for another machine's timeline, and none of its work runs before. */
 static void timelines(void **state) {
   EACH_PAIR {
     db_signal *gate = db_signal_new(dev[a]), *after = db_signal_new(dev[a]);
@@ -96,7 +96,7 @@ static void fill(uint8_t *p, size_t n, uint32_t seed) {
   for (size_t i = 0; i < n; i++) p[i] = (uint8_t)((seed = seed * 1664525 + 1013904223) >> 24);
 }
 
-/* From one device's memory through pinned host memory into another's, by their copy queues. */
+/* From one device's memory through pinned host memory to another's, with their copy queues. */
 static void copies(void **state) {
   enum { MOST = 5 << 20 };
   static uint8_t want[MOST], got[MOST + 64], mine[1 << 16];
@@ -117,7 +117,7 @@ static void copies(void **state) {
     uint64_t read, written;
     OK(db_queue_wait(out, db_queue_timeline(in), dev[a]->rings[DB_QUEUE_COPY]->submitted + 1));
     OK(db_queue_copy(out, dst, cases[k].to, pinned, cases[k].in, n));
-    OK(db_queue_submit(out, &written)); /* who waits comes first */
+    OK(db_queue_submit(out, &written)); /* the waiting queue is submitted first */
     OK(db_queue_copy(in, pinned, cases[k].in, src, cases[k].from, n));
     OK(db_queue_submit(in, &read));
     wait_for(out, written, "copy", a, b);
@@ -133,7 +133,7 @@ static void copies(void **state) {
   }
 }
 
-/* Device memory is out of another machine's reach, but the host reaches what it maps. */
+/* Another machine cannot reach device memory, but the host can reach mapped memory. */
 static void what_is_not_reached(void **state) {
   EACH_PAIR {
     if (!a) continue;
@@ -160,7 +160,7 @@ static void what_is_not_reached(void **state) {
   }
 }
 
-/* Replays change to memory of other machines and wait for their signals. */
+/* Replays switch to memory of other machines and wait for their signals. */
 static void replays(void **state) {
   enum { N = 5000, SLOT_FROM = 1, SLOT_TIME };
   EACH_PAIR {
@@ -192,7 +192,7 @@ static void replays(void **state) {
   }
 }
 
-/* Either side may close first; what it imported, or what was imported of it, goes with it. */
+/* Either side may be closed first; its imports, and imports of its memory, are released. */
 static void closing(void **state) {
   for (int order = 0; order < 2; order++)
     for (int m = 1; m < MACHINES; m++) {
@@ -223,7 +223,7 @@ static void closing(void **state) {
     }
 }
 
-/* Threads, each with a device of its own, use the same buffer of another one, and the same signal. */
+/* Threads with different devices use the same buffer and the same signal of another device. */
 enum { THREADS = MACHINES - 1, ROUNDS = 60, SHARED = 9000 };
 struct worker {
   db_device *dev;
@@ -270,7 +270,8 @@ static void threads(void **state) {
   db_buffer_release(from);
 }
 
-/* All wait for a device of one machine that is lost: they end with the reason and go on working. */
+/* All devices wait for a device of one machine that is lost: the waits end with the reason and the devices continue to
+ * work. */
 static void others_survive_a_loss(void **state) {
   enum { N = 4096 };
   for (int lost = 1; lost < MACHINES; lost++) { /* the CPU has no faults of this kind */
@@ -289,7 +290,7 @@ static void others_survive_a_loss(void **state) {
       OK(db_queue_copy(q[i], y[i], 0, x[i], 0, N));
       OK(db_queue_submit(q[i], &waits[i]));
     }
-    c->address = 0x1000; /* nothing is mapped there */
+    c->address = 0x1000; /* not mapped */
     OK(db_queue_copy(dies, x[0], 0, c, 0, N));
     c->address = address;
     OK(db_queue_submit(dies, &never));
@@ -314,7 +315,7 @@ static void others_survive_a_loss(void **state) {
   }
 }
 
-/* A device that has stamped a signal is closed: the time is still there, waits end, and the device goes with the
+/* A device that has stamped a signal is closed: the time can still be read, waits end, and the device is freed with the
  * signal. */
 static void stampers_close(void **state) {
   static const char *const stampers[] = {"CPU", "EMU+AMD:gfx1100:1", "EMU+NV:sm_86:1"};
@@ -352,8 +353,8 @@ static void stampers_close(void **state) {
   for (int a = 0; a < MACHINES; a++) db_queue_release(mine_of[a]), mine_of[a] = NULL;
 }
 
-/* Each test has devices of its own: strict machines see the host by its faults, which cmocka takes over when a test
- * begins. */
+/* Each test opens its own devices: strict machines detect the host's accesses with faults, whose handler cmocka
+ * replaces when a test begins. */
 #define WITH_DEVICES(test)                                                                                             \
   static void with_devices_##test(void **state) {                                                                      \
     open_all();                                                                                                        \

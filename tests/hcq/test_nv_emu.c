@@ -1,5 +1,5 @@
-/* The whole way over emulated NVIDIA GPUs: cubins, launches and their chains, copies, waits, timestamps, errors,
- * faults. Cubins are those of tests/data/nv/cubin. */
+/* End to end on emulated NVIDIA GPUs: cubins, launches and launch chains, copies, waits, timestamps, errors, faults.
+ * Cubins are in tests/data/nv/cubin. */
 #define DEVICE "EMU+NV:sm_90"
 #define FILES  DATA_DIR "/nv/cubin/%s.cubin"
 #include "device_test.h"
@@ -14,7 +14,7 @@
 
 static db_program *load(const char *kernel) { return load_on(dev, "13.0.sm_90", kernel); }
 
-/* One launch, and the first bytes of what it wrote. */
+/* Launches once and reads the first bytes of the output. */
 static void launch(db_device *on, db_program *p, struct db_arg *args, unsigned nargs, const uint32_t grid[3],
                    const uint32_t block[3], db_buffer *from, void *out, size_t n) {
   db_queue *q = db_queue_new(on, DB_QUEUE_COMPUTE);
@@ -88,7 +88,7 @@ static void arguments_of_all_sizes(void **state) {
   db_buffer_release(out);
 }
 
-/* Static shared memory, and dynamic behind it by an added parameter. */
+/* Static shared memory, followed by dynamic memory whose size is an added parameter. */
 static void shared_memory(void **state) {
   enum { N = 96 };
   size_t n = read_image("13.0.sm_90");
@@ -109,7 +109,8 @@ static void shared_memory(void **state) {
   db_buffer_release(y);
 }
 
-/* Initialized and zeroed variables, pointers between them, __constant__ memory; they keep what a launch leaves. */
+/* Initialized and zeroed variables, pointers between them, __constant__ memory; they keep their values between
+ * launches. */
 static void global_variables(void **state) {
   db_program *p = load("globals");
   db_buffer *out = db_alloc(dev, 32, 0);
@@ -162,7 +163,7 @@ static void sizes(void **state) {
   db_buffer *out = db_alloc(dev, 32, 0);
   uint32_t got[8];
   launch(dev, p, (struct db_arg[]){{.buffer = out}, {.bits = 1000}}, 2, DIMS(5, 3, 2), DIMS(32, 2, 4), out, got, 32);
-  static const uint32_t want[8] = {32, 2, 4, 5, 3, 2, 1000, 1024}; /* all is a multiple of 128 */
+  static const uint32_t want[8] = {32, 2, 4, 5, 3, 2, 1000, 1024}; /* all sizes are multiples of 128 */
   for (int i = 0; i < 8; i++) assert_int_equal(got[i], want[i]);
   db_program_release(p);
   db_buffer_release(out);
@@ -218,7 +219,7 @@ static void launch_errors(void **state) {
 static void load_errors(void **state) {
   size_t n = read_image("13.0.sm_90");
   assert_null(db_program_load(dev, image, n, "nothing", NULL, 0));
-  assert_non_null(strstr(db_error(), "saxpy")); /* what there is */
+  assert_non_null(strstr(db_error(), "saxpy")); /* lists the existing kernels */
   assert_null(db_program_load(dev, image, n / 2, "saxpy", NULL, 0));
   assert_null(db_program_load(dev, NULL, 0, NULL, NULL, 0));
   n = read_image("12.4.sm_80");
@@ -249,7 +250,7 @@ static void copies(void **state) {
     size_t n = lengths[i], src = i * 5, dst = 37 - i * 3;
     memset(to, 0xee, SIZE);
     db_queue *q = db_queue_new(dev, DB_QUEUE_COPY);
-    OK(db_queue_copy(q, b, dst, a, src, n)); /* the second needs the first */
+    OK(db_queue_copy(q, b, dst, a, src, n)); /* the second copy depends on the first */
     OK(db_queue_memory_barrier(q));
     OK(db_queue_copy(q, h, 11, b, dst, n));
     run(q);
@@ -267,7 +268,7 @@ static void copies(void **state) {
 
 /* ---- queues ---- */
 
-/* A launch right after a launch adds no methods; whatever else comes between starts a new chain. */
+/* A launch directly after a launch adds no methods; anything in between starts a new chain. */
 static void chains(void **state) {
   db_program *p = load("saxpy");
   float x[64], y[64] = {0};
@@ -297,7 +298,7 @@ static void chains(void **state) {
   EXEC();
   assert_int_equal(q->words.n, 31);
   run(q);
-  EXEC(); /* another recording, although at the same place */
+  EXEC(); /* another recording, although at the same address */
   assert_int_equal(q->words.n, 3);
   hcq_queue_reset(q);
   OK(db_queue_wait(q, sig, 1));
@@ -313,7 +314,7 @@ static void chains(void **state) {
   db_program_release(p);
 }
 
-/* The same QMD in the pushbuffer, as for arguments that SEND_PCAS_A cannot name. */
+/* The same QMD inline in the pushbuffer, for arguments at addresses that SEND_PCAS_A cannot encode. */
 static void inline_launches(void **state) {
   static const struct {
     const char *device, *file;
@@ -342,7 +343,7 @@ static void inline_launches(void **state) {
   }
 }
 
-/* Copy and compute queues hand work to each other; nothing waits on the host. */
+/* Copy and compute queues pass work to each other without the host. */
 static void queues_wait_for_each_other(void **state) {
   enum { N = 1024, ROUNDS = 20 };
   db_program *p = load("saxpy");
@@ -355,7 +356,7 @@ static void queues_wait_for_each_other(void **state) {
   float a = 2;
   uint64_t when;
   for (uint64_t r = 1; r <= ROUNDS; r++) {
-    OK(db_queue_wait(compute, ready, r)); /* submitted before what it waits for */
+    OK(db_queue_wait(compute, ready, r)); /* submitted before the work that it waits for */
     OK(db_queue_exec(compute, p, (struct db_arg[]){{.buffer = dy}, {.buffer = dx}, {.data = &a}, {.bits = N}}, 4,
                      DIMS(N / 64, 1, 1), DIMS(64, 1, 1)));
     OK(db_queue_signal(compute, done, r));
@@ -397,7 +398,7 @@ static void timestamps(void **state) {
   run(copy);
   clock_gettime(CLOCK_MONOTONIC, &t);
   uint64_t after = (uint64_t)t.tv_sec * SECOND + (uint64_t)t.tv_nsec;
-  uint64_t last = before > 1000000 ? before - 1000000 : 0; /* the two clocks were read one after the other */
+  uint64_t last = before > 1000000 ? before - 1000000 : 0; /* the two clocks are read one after the other */
   for (int i = 0; i < 4; i++) {
     assert_true(db_signal_time_ns(s[i]) >= last);
     last = db_signal_time_ns(s[i]);
@@ -411,7 +412,8 @@ static void timestamps(void **state) {
   db_program_release(p);
 }
 
-/* A long chain, then more submissions than the ring has entries and the pushbuffer bytes, with everything let go. */
+/* A long chain, then more submissions than the ring has entries and the pushbuffer has bytes; everything is released
+ * immediately. */
 static void many_launches(void **state) {
   db_program *p = load("saxpy");
   static float x[64], y[64];
@@ -443,7 +445,7 @@ static void many_launches(void **state) {
   assert_int_equal(after.doorbells - before.doorbells, 1 + ALONE);
 }
 
-/* Recordings that fill a quarter of the pushbuffer and that do not fit it at all, several at a time. */
+/* Recordings that fill a quarter of the pushbuffer, and ones that exceed it, several at a time. */
 static void long_recordings(void **state) {
   static const unsigned lengths[] = {8000, 30000, 11000, 60000, 10000};
   db_signal *sig = db_signal_new(dev);
@@ -464,7 +466,7 @@ static void long_recordings(void **state) {
   db_queue_release(q);
 }
 
-/* Submissions that cannot run yet take all entries, then all of the pushbuffer. */
+/* Submissions that cannot run yet fill all entries, then the whole pushbuffer. */
 static void full_ring(void **state) {
   db_signal *gate = db_signal_new(dev), *count = db_signal_new(dev);
   db_queue *q = db_queue_new(dev, DB_QUEUE_COPY);
@@ -476,7 +478,7 @@ static void full_ring(void **state) {
   }
   assert_int_equal(db_signal_value(count), 0);
   db_signal_set(gate, 1);
-  for (uint64_t i = 1001; i <= 4000; i++) { /* waits for room now and then */
+  for (uint64_t i = 1001; i <= 4000; i++) { /* waits for room from time to time */
     for (int j = 0; j < 20; j++) OK(db_queue_signal(q, count, (i - 1) * 20 + (uint64_t)j));
     OK(db_queue_submit(q, &when));
   }
@@ -523,7 +525,7 @@ static void two_gpus(void **state) {
 /* ---- faults ---- */
 
 static void unmapped_address(void **state) {
-  db_device *d = db_open("EMU+NV:sm_90,sm_90"); /* a machine of its own */
+  db_device *d = db_open("EMU+NV:sm_90,sm_90"); /* a separate machine */
   if (!d) fail_msg("%s", db_error());
   db_program *p = load_on(d, "13.0.sm_90", "saxpy");
   db_buffer *b = db_alloc(d, 4096, 0);

@@ -1,5 +1,5 @@
-/* Memory of the NVIDIA backend on the emulated machine: every kind through copies, peers, limits, and what stays behind
- * when devices come and go. */
+/* Memory of the NVIDIA backend on the emulated machine: copies of every kind, peers, limits, and leaks when devices are
+ * opened and closed. */
 #include "hcq/nv/nv.h"
 
 #define DEVICE "EMU+NV:sm_90"
@@ -57,7 +57,7 @@ static void every_kind_to_every_kind(void **state) {
       OK(db_buffer_read(b[1], 3, got, N - 5));
       assert_memory_equal(got, want + 5, N - 5);
       for (int k = 0; k < 2; k++) {
-        if (db_buffer_host(b[k])) { /* the host sees the same */
+        if (db_buffer_host(b[k])) { /* the host reads the same */
           const uint8_t *p = db_buffer_host(b[k]);
           assert_memory_equal(p + (k ? 3 : 5), want + 5, N - 5);
         }
@@ -91,7 +91,7 @@ static void imports_of_the_same_pages(void **state) {
   db_buffer_release(x);
   db_close(other);
   munmap(page, 3 * 4096);
-  assert_null(db_import_host(dev, (void *)0x10000, 4096)); /* nothing is mapped there */
+  assert_null(db_import_host(dev, (void *)0x10000, 4096)); /* not mapped */
   assert_non_null(strstr(db_error(), DEVICE ": allocating 4096 bytes of imported host memory"));
 }
 
@@ -105,7 +105,7 @@ static void peers_both_ways(void **state) {
   OK(db_buffer_write(a, 0, want, N));
   db_queue *pull = db_queue_new(other, DB_QUEUE_COPY), *push = db_queue_new(dev, DB_QUEUE_COPY);
   uint64_t when;
-  OK(db_queue_copy(pull, b, 0, a, 0, N / 2)); /* the other GPU reads ours */
+  OK(db_queue_copy(pull, b, 0, a, 0, N / 2)); /* the other GPU reads this GPU's memory */
   OK(db_queue_submit(pull, &when));
   OK(db_queue_wait(push, db_queue_timeline(pull), when)); /* GPU waits for GPU */
   OK(db_queue_copy(push, b, N / 2, a, N / 2, N / 2));
@@ -119,7 +119,7 @@ static void peers_both_ways(void **state) {
   db_buffer_release(b);
   db_close(other);
 
-  other = db_open(DEVICE ":1"); /* access is made anew, by either */
+  other = db_open(DEVICE ":1"); /* either one sets up peer access again */
   assert_non_null(other);
   a = alloc(dev, N, 0);
   b = alloc(other, N, 0);
@@ -158,7 +158,7 @@ static void limits(void **state) {
   assert_non_null(strstr(db_error(), DEVICE ": "));
   assert_null(db_alloc(dev, 200ull << 30, 0));
   if (!strstr(db_error(), "out of memory, ")) fail_msg("%s", db_error());
-  db_buffer *b = alloc(dev, 1ull << 30, 0); /* costs nothing until it is written */
+  db_buffer *b = alloc(dev, 1ull << 30, 0); /* uses no memory until it is written */
   uint8_t v = 77, got = 0;
   OK(db_buffer_write(b, (1ull << 30) - 1, &v, 1));
   OK(db_buffer_read(b, (1ull << 30) - 1, &got, 1));
@@ -167,7 +167,7 @@ static void limits(void **state) {
   db_buffer_release(b);
 }
 
-/* What the hardware addresses with 40 bits, and what nothing may overlap. */
+/* Memory that the hardware addresses with 40 bits, and addresses that nothing may overlap. */
 static void addresses(void **state) {
   const struct nv_device *nv = nv_device(dev);
   const struct nv_machine *m = nv->machine;
@@ -216,7 +216,7 @@ static void devices_come_and_go(void **state) {
     close_device(state);
     if (i == 3) first = mappings();
   }
-  /* Thread stacks and arenas may come and go; ThreadSanitizer's run time has mappings that do, too. */
+  /* Thread stacks, arenas and mappings of ThreadSanitizer's runtime may be mapped and unmapped. */
 #ifndef THREAD_SANITIZER
   assert_in_range(mappings(), 1, first + 8);
 #else
@@ -238,7 +238,7 @@ static void stamps_lie_in_between(void **state) {
   OK(db_wait(db_queue_timeline(q), when, 60 * SECOND));
   uint64_t after = now_ns(), t1 = db_signal_time_ns(first), t2 = db_signal_time_ns(second);
   assert_true(t1 < t2);
-  /* the clocks are read in pairs, which the scheduler may stretch */
+  /* the clocks are read in pairs, between which the scheduler may interrupt */
   assert_in_range(t1, before - SECOND / 10, after + SECOND / 10);
   assert_in_range(t2, before - SECOND / 10, after + SECOND / 10);
   db_signal_release(first);

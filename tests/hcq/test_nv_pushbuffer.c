@@ -1,10 +1,10 @@
-/* Pushbuffers of NVIDIA channels word for word. Expected words are written out from NVIDIA's open-gpu-doc class headers
- * (clc56f.h, clcbc0.h, clc8b5.h); nothing here uses the encoder's own tables to expect a value. */
+/* Pushbuffers of NVIDIA channels, word by word. Expected words are taken from NVIDIA's open-gpu-doc class headers
+ * (clc56f.h, clcbc0.h, clc8b5.h) and not from the encoder's tables. */
 #include "words_test.h"
 #include <string.h>
 #include "hcq/nv/pushbuffer.h"
 
-/* And starts over. */
+/* The same, then clears the buffer. */
 #define TOOK(...)                                                                                                      \
   do {                                                                                                                 \
     EXPECT(__VA_ARGS__);                                                                                               \
@@ -80,7 +80,7 @@ static void copy(void **state) {
   assert_int_equal(w.n, 0);
 }
 
-/* Pieces of 2 GiB, of which only the first waits for earlier copies (PIPELINED 1). */
+/* Pieces of 2 GiB; only the first one waits for earlier copies (PIPELINED 1). */
 static void long_copies(void **state) {
   uint64_t n = 0x80000000ull * 2 + 12;
   push_copy(&w, 0x00000010fffff000, 0x0000002000000000, n);
@@ -157,7 +157,7 @@ static void methods_by_class(void **state) {
   method(0xca6f, 0x6c, "SEM_EXECUTE", 0xfb141007);
 }
 
-/* No two methods of a class at one address; each named field inside the bits that some class defines. */
+/* No two methods of a class have the same address, and each named field is inside the bits that some class defines. */
 static void methods_do_not_overlap(void **state) {
   size_t n;
   const struct nv_method *m = nv_methods(&n);

@@ -1,6 +1,6 @@
-/* Queue meta data bit by bit, and constant bank 0. Positions and offsets below are written out from NVIDIA's
- * open-gpu-doc (clc9c0qmd.h, clcbc0qmd.h, clcdc0qmd.h) and from what nvdisasm prints of code by ptxas; nothing here
- * uses the encoder's own table to expect a value. */
+/* Queue meta data, bit by bit, and constant bank 0. Positions and offsets are taken from NVIDIA's open-gpu-doc
+ * (clc9c0qmd.h, clcbc0qmd.h, clcdc0qmd.h) and from nvdisasm's output for code by ptxas, not from the encoder's table.
+ */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -15,7 +15,7 @@ static uint32_t bits(const uint32_t *qmd, unsigned hi, unsigned lo) {
 
 /* ---- the table ---- */
 
-/* Every field holds every value that fits, and nothing else changes; no two fields share a bit. */
+/* Every field stores every value in its range without changing others; no two fields share a bit. */
 static void round_trip(void **state) {
   for (enum qmd_version v = QMD_V03; v <= QMD_V05; v++) {
     uint32_t used[QMD_MAX_WORDS] = {0}, q[QMD_MAX_WORDS];
@@ -62,7 +62,7 @@ static void round_trip(void **state) {
   }
 }
 
-/* A sample of places, by the headers: {high, low, shift} in V03_00, V04_00, V05_00; high 0: absent. */
+/* Some positions from the headers: {high, low, shift} in V03_00, V04_00, V05_00; high 0: absent. */
 static void places(void **state) {
   static const struct {
     enum qmd_field field;
@@ -169,7 +169,7 @@ static void hopper_block(void **state) {
   want[16] = 0x90u << 24;                    /* SASS_VERSION */
   want[17] = 0x240 | 1u << 24;               /* SHADER_LOCAL_MEMORY_HIGH_SIZE, API_VISIBLE_CALL_LIMIT NO_CHECK */
   want[18] = 4 << 4 | 5120 << 8 | 1 << 29 | 1u << 31; /* version 4.0, SHARED_MEMORY_SIZE, two invalidates */
-  /* 8 KiB are enough for one block, 3 blocks of 512 threads with 40 registers need 15: codes KiB / 4 + 1 */
+  /* minimum: 8 KiB for one block; target: 3 blocks of 512 threads with 40 registers need 15 KiB: codes KiB / 4 + 1 */
   want[19] = 3 | 58 << 6 | 5 << 12;
   want[32] = 100000, want[33] = 3, want[34] = 65535;
   want[35] = 1 << 16; /* CWD_MEMBAR_TYPE L1_SYSMEMBAR */
@@ -198,7 +198,7 @@ static void ampere_block(void **state) {
   want[5] = 1 << 29 | 1u << 31; /* invalidate shader data, shader constants */
   want[11] = 1 << 16 | 1 << 26; /* L1_SYSMEMBAR, NO_CHECK */
   want[12] = 100000, want[13] = 3, want[14] = 65535;
-  want[17] = 5120 | 3 << 18 | 26 << 25; /* 8 KiB with the system's; at most 100 */
+  want[17] = 5120 | 3 << 18 | 26 << 25; /* 8 KiB including the system's; maximum 100 */
   want[18] = 3 << 4 | 256 << 16;        /* version 3.0, block */
   want[19] = 2 | 1 << 16;
   want[20] = 1 | 1 << 3 | 40 << 8 | 9 << 17; /* banks 0 and 3; registers; target for 3 blocks: 18 of 32 KiB */

@@ -1,5 +1,5 @@
-/* The NVIDIA backend's objects against a scripted driver: what it asks for on each branch, what it does when calls
- * fail, and what becomes of errors. */
+/* The NVIDIA backend's objects with a scripted driver: its requests on each branch, its behaviour when calls fail, and
+ * its handling of errors. */
 #define _GNU_SOURCE
 #include "nv_script.h"
 #include "hcq/hcq.h"
@@ -33,18 +33,19 @@ static void assert_refused(const char *name, const char *what) {
 static void opens_with_what_the_driver_wants(void **state) {
   db_device *dev = must_open(DEVICE);
   assert_string_equal(db_device_arch(dev), "sm_90");
-  /* seven GPCs, one of them with a TPC less: (6 * 9 + 8) * 2 */
+  /* seven GPCs, one of them with one TPC fewer: (6 * 9 + 8) * 2 */
   assert_string_equal(db_device_description(dev), "NVIDIA Scripted, 124 SMs");
   const uint32_t once[] = {RM_CLASS_CLIENT,          RM_CLASS_DEVICE,   RM_CLASS_SUBDEVICE,      RM_CLASS_VASPACE,
                            RM_CLASS_USERMODE_HOPPER, RM_CLASS_CTXSHARE, RM_CLASS_COMPUTE_HOPPER, RM_CLASS_COPY_HOPPER};
   for (size_t i = 0; i < sizeof once / sizeof *once; i++) assert_int_equal(script_count(once[i]), 1);
   assert_int_equal(script_count(RM_CLASS_CHANNEL_GROUP), 2);
   assert_int_equal(script_count(RM_CLASS_GPFIFO_HOPPER), 2);
-  assert_int_equal(script_count(RM_CLASS_DEBUGGER), 0); /* it would change how errors are treated */
+  assert_int_equal(script_count(RM_CLASS_DEBUGGER), 0); /* a debugger object would change how errors are handled */
   const struct script_object *compute = script_find(RM_CLASS_GPFIFO_HOPPER, 0),
                              *copy = script_find(RM_CLASS_GPFIFO_HOPPER, 1);
   assert_int_equal(compute->channel.engine_type, RM_ENGINE_GR0);
-  assert_int_equal(copy->channel.engine_type, RM_ENGINE_COPY0 + 3); /* the first that is no graphics copy engine */
+  assert_int_equal(copy->channel.engine_type,
+                   RM_ENGINE_COPY0 + 3); /* the first copy engine that is not a graphics one */
   assert_int_equal(class_of(compute->channel.ctxshare), RM_CLASS_CTXSHARE);
   assert_int_equal(copy->channel.ctxshare, 0);
   for (int i = 0; i < 2; i++) {
@@ -183,7 +184,7 @@ static void failures_name_what_failed(void **state) {
   }
 }
 
-/* Whatever fails, opening fails or what failed was not needed, and nothing stays behind. */
+/* If any call fails, either opening fails or the call was not needed, and nothing is leaked. */
 static void every_call_may_fail(void **state) {
   const int ways[] = {-EIO, RM_GENERIC};
   for (int way = 0; way < 2; way++) {
@@ -231,7 +232,7 @@ static void memory_kinds(void **state) {
       {db_import_host(dev, mine + 3, 9000), RM_CLASS_OS_DESCRIPTOR, 4096, true, false},
   };
   enum { N = sizeof cases / sizeof *cases };
-  int pinned = script_count(RM_CLASS_OS_DESCRIPTOR); /* signals and the like of the device */
+  int pinned = script_count(RM_CLASS_OS_DESCRIPTOR); /* the device's signals and other internal memory */
   for (int i = 0; i < N; i++) {
     int range;
     if (!cases[i].buf) fail_msg("%d: %s", i, db_error());
@@ -260,7 +261,7 @@ static void memory_kinds(void **state) {
   k.fail_status = RM_NO_MEMORY;
   assert_null(db_alloc(dev, 6 << 20, 0));
   assert_says(DEVICE ": allocating 6291456 bytes of device memory: out of memory, 4424704 bytes are left");
-  assert_null(db_alloc(dev, 1 << 20, 0)); /* less than is left on the device */
+  assert_null(db_alloc(dev, 1 << 20, 0)); /* less than the free memory of the device */
   assert_says("of device memory: the host is out of memory; the device has 4424704 bytes left");
   k.fail_class = RM_CLASS_OS_DESCRIPTOR;
   k.fail_status = RM_INVALID_ADDRESS;
@@ -287,7 +288,7 @@ static void two_gpus_share_addresses(void **state) {
   db_queue *q = db_queue_new(b, DB_QUEUE_COPY);
   uint64_t when;
   assert_int_equal(db_queue_copy(q, more, 0, host, 0, 4096), 0);
-  assert_int_equal(k.peers_enabled, 0); /* host memory needs none */
+  assert_int_equal(k.peers_enabled, 0); /* host memory needs no peer access */
   assert_int_equal(k.ranges[shared].gpus, 3);
   assert_int_equal(db_queue_copy(q, more, 0, local, 0, 4096), 0);
   assert_int_equal(db_queue_copy(q, local, 4096, more, 0, 4096), 0);
@@ -326,7 +327,7 @@ static void peers_that_cannot(void **state) {
   assert_nothing_left();
 }
 
-/* The example of open-gpu-doc's class headers for GH100's litter: 64 warps, 2 SMs a TPC, 8 GPCs of 9 TPCs. */
+/* The example of open-gpu-doc's class headers with GH100's numbers: 64 warps, 2 SMs per TPC, 8 GPCs of 9 TPCs. */
 static void local_memory_sizes(void **state) {
   struct nv_device dev = {.gpcs = 8, .tpcs_per_gpc = 9, .sms_per_tpc = 2, .max_warps_per_sm = 64};
   struct nv_local local = {0};
@@ -373,7 +374,7 @@ static void timestamps_are_host_time(void **state) {
   assert_int_equal(db_queue_submit(q, &when), 0);
   assert_int_equal(db_wait(db_queue_timeline(q), when, 10 * SECOND), 0);
   uint64_t after = script_ns(), at = db_signal_time_ns(s);
-  /* the pair of samples may be off by half of what taking it took, which the scheduler stretches */
+  /* the pair of samples may be off by half of the time of taking it, which the scheduler may extend */
   assert_in_range(at, before - SECOND / 10, after + SECOND / 10);
   db_signal_release(s);
   db_queue_release(q);
@@ -397,9 +398,9 @@ static void a_hang_times_out(void **state) {
   assert_nothing_left();
 }
 
-/* A long wait sleeps in poll for the driver's event of errors, which ends it at once; it looks at its value rarely, and
- * is late by a small part of its length. A driver without events, or with other processes' ones, changes none of
- * that. */
+/* A long wait sleeps in poll until the driver's error event, which ends it immediately. It rarely checks the value, and
+ * is late by a small fraction of its length. This is the same with a driver without events or with events of other
+ * processes. */
 static void *later(void *what) {
   const struct timespec third = {.tv_nsec = 300000000};
   nanosleep(&third, NULL);
@@ -410,7 +411,8 @@ static void *later(void *what) {
   return NULL;
 }
 static void long_waits_poll(void **state) {
-  for (int way = 0; way < 3; way++) { /* the value comes; an error does; the value, and the driver has no events */
+  for (int way = 0; way < 3;
+       way++) { /* the value arrives; an error occurs; the value arrives and the driver has no events */
     fresh(state);
     k.no_events = way == 2;
     db_device *dev = must_open(DEVICE);
@@ -427,7 +429,8 @@ static void long_waits_poll(void **state) {
       assert_int_equal(k.polls, 0);
     else
       assert_in_range(k.polls, 5, 400);
-    if (way != 1) assert_int_equal(atomic_load(&k.events), way == 2 ? 2 : 0); /* taken, so that the next poll waits */
+    if (way != 1)
+      assert_int_equal(atomic_load(&k.events), way == 2 ? 2 : 0); /* consumed, so that the next poll waits */
     db_queue_release(q);
     db_close(dev);
     assert_int_equal(script_count(RM_CLASS_EVENT_OS), 0);
@@ -457,7 +460,7 @@ static void errors_lose_the_device(void **state) {
        .error_sm = 7,
        .says = {"kernel exception: illegal instruction at 0x7f0012340 on SM 7 (Xid 13 on the compute channel)", "", "",
                 ""}},
-      {.xid = 13, /* the second hundred takes a second call */
+      {.xid = 13, /* the second hundred needs a second call */
        .sm = {.warp_esr = 0x10, .warp_esr_pc64 = 0x100},
        .error_sm = 123,
        .log = "Xid 13: warp 3 of CTA 1,2,3 stored to shared memory\nmore",
@@ -485,17 +488,17 @@ static void errors_lose_the_device(void **state) {
     assert_int_equal(db_wait(db_queue_timeline(q), when, 10 * SECOND), -EIO);
     for (int j = 0; j < 4; j++) assert_says(cases[i].says[j]);
     assert_null(strstr(db_error(), "more"));
-    assert_int_equal(script_count(RM_CLASS_DEBUGGER), 0); /* let go again */
+    assert_int_equal(script_count(RM_CLASS_DEBUGGER), 0); /* freed again */
     assert_int_equal(db_queue_submit(q, &when), -EIO);
     assert_null(db_alloc(dev, 100, 0));
-    assert_null(db_open(DEVICE)); /* as long as it is open */
+    assert_null(db_open(DEVICE)); /* while it is open */
     db_queue_release(q);
     db_close(dev);
     assert_nothing_left();
   }
 }
 
-/* Memory of a channel that does not stop must stay; the channel may be asked again. */
+/* Memory of a channel that does not stop must not be freed; stopping the channel may be tried again. */
 static void a_channel_that_does_not_stop(void **state) {
   db_device *dev = must_open(DEVICE);
   k.fail_command = (uint32_t)RM_CTRL_GROUP_SCHEDULE;

@@ -1,7 +1,6 @@
-/* Sizes and offsets of hcq/nv's wire structures, by driver branch.
- *
- * The numbers were measured by compiling the headers of NVIDIA open-gpu-kernel-modules, releases 535.261.03 to
- * 595.45.04, and comparing them; those of RM's parameters that differ between branches are in branch_sizes. */
+/* Sizes and offsets of hcq/nv's wire structures, by driver branch. The numbers were measured by compiling the headers
+ * of NVIDIA open-gpu-kernel-modules, releases 535.261.03 to 595.45.04, and comparing them. Sizes of RM's parameters
+ * that differ between branches are in branch_sizes. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -234,10 +233,11 @@ static const struct {
     SIZE(uvm_map_external_sparse, 40) AT(uvm_map_external_sparse, base, 0) AT(uvm_map_external_sparse, length, 8)
     AT(uvm_map_external_sparse, uuid, 16) AT(uvm_map_external_sparse, status, 32)
     SIZE(uvm_is_8_supported, 8) AT(uvm_is_8_supported, supported, 0) AT(uvm_is_8_supported, status, 4)
-    /* not what the newest branch has */
+    /* different from the newest branch */
     SIZE(rm_map_memory_dma_575, 56) AT(rm_map_memory_dma_575, flags, 32) AT(rm_map_memory_dma_575, dma_offset, 40)
     AT(rm_map_memory_dma_575, status, 48)
-    SIZE(rm_unmap_memory_dma_545, 40) AT(rm_unmap_memory_dma_545, dma_offset, 24) AT(rm_unmap_memory_dma_545, status, 32)
+    SIZE(rm_unmap_memory_dma_545, 40) AT(rm_unmap_memory_dma_545, dma_offset, 24)
+    AT(rm_unmap_memory_dma_545, status, 32)
     SIZE(rm_build_version_555, 776) AT(rm_build_version_555, title, 512)
     AT(rm_build_version_555, changelist_number, 768)
     SIZE(rm_ce_caps_535, 68) AT(rm_ce_caps_535, present, 64)
@@ -248,11 +248,11 @@ static const struct {
     SIZE(uvm_unregister_channel_590, 12) AT(uvm_unregister_channel_590, channel, 4)
     AT(uvm_unregister_channel_590, status, 8)
     SIZE(uvm_free_590, 16) AT(uvm_free_590, status, 8)
-    /* one layout for lists that vary in length, and what has no size of its own */
+    /* one layout for lists of variable length, and for structures without a size */
     AT(rm_gr_info_v2, count, 0) AT(rm_gr_info_v2, list, 4)
     SIZE(rm_name_string, 68) AT(rm_name_string, ascii, 4)
     SIZE(rm_fb_info, 16) AT(rm_fb_info, list, 8)
-    /* memory that both sides of a channel see */
+    /* memory shared by both sides of a channel */
     SIZE(rm_notification, 16) AT(rm_notification, time_lo, 0) AT(rm_notification, time_hi, 4)
     AT(rm_notification, info32, 8) AT(rm_notification, info16, 12) AT(rm_notification, status, 14)
     SIZE(rm_userd, 512) AT(rm_userd, gp_get, 136) AT(rm_userd, gp_put, 140)
@@ -331,7 +331,7 @@ static void other_branches_are_unknown(void **state) {
   for (size_t i = 0; i < sizeof majors / sizeof *majors; i++) assert_int_equal(rm_branch_find(majors[i]).major, 0);
 }
 
-/* A structure of the header is at least as long as the branch's, and where the layout changed, exactly so. */
+/* A structure of the header is at least as long as the branch's, and exactly as long where the layout changed. */
 static void structures_fit_their_branches(void **state) {
   for (unsigned i = 0; i < RM_BRANCHES; i++) {
     struct rm_branch b = rm_branch_at(i);

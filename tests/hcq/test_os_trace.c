@@ -1,5 +1,5 @@
-/* A program is recorded on an emulated GPU of each vendor and played back without one; what differs is named. Each run
- * has a process of its own, as a recording and its player have. */
+/* Records a program on an emulated GPU of each vendor and plays it back without one; differences are reported. Each run
+ * is in a separate process, like a recording and its player. */
 #include "saxpy.h"
 #include "hcq/backend.h"
 #include "hcq/trace/trace.h"
@@ -12,7 +12,7 @@
 #define TIMEOUT 60000000000ull
 enum { N = 1000, BYTES = N * 4, FAILED = 1, FINISHED_EARLY = 2 };
 
-/* How a run differs from the recorded one. */
+/* The difference of a run from the recorded one. */
 enum change { SAME, OTHER_VALUE, OTHER_PACKET, OTHER_SIZE, MISSING_CALL, OTHER_FLAG, STOPS_EARLY, IMPORTS };
 
 static char folder[64], file[2][96];
@@ -33,7 +33,7 @@ static int wait_for(db_queue *q) {
   return err ? err : db_wait(db_queue_timeline(q), when, TIMEOUT);
 }
 
-/* The kernel once by itself, and three times as a recording whose factor varies; the results are in *sum. */
+/* Runs the kernel once directly, and three times as a recording whose factor varies; stores the results in *sum. */
 static int compute(struct run *r, const struct machine *m, enum change change, double *sum) {
   size_t size = 0;
   uint64_t when = 0;
@@ -107,7 +107,7 @@ static int child(const char *name, const struct machine *m, enum change change, 
   /* AMD's machine lasts as long as the process, NVIDIA's ends here. */
   db_fail(0, "%s", "");
   if (os_play_difference(kept->os))
-    db_fail(0, "%s", os_play_difference(kept->os)); /* nobody could say so while the device closed */
+    db_fail(0, "%s", os_play_difference(kept->os)); /* closing the device could not report it */
   else if (m == tried[0])
     os_play_finished(kept->os);
   else
@@ -116,7 +116,7 @@ static int child(const char *name, const struct machine *m, enum change change, 
   return *db_error() ? FINISHED_EARLY : 0;
 }
 
-/* The exit status, 128 and more for a signal; what was written in text. */
+/* Runs a child, with its output in text. Returns the exit status, 128 and more for a signal. */
 static int run(const char *name, const char *record, const struct machine *m, enum change change, char text[1024]) {
   char path[128];
   snprintf(path, sizeof path, "%s/out", folder);
@@ -230,7 +230,7 @@ static void names_damage(void **state) {
   uint8_t *bytes = read_whole(file[0], &size);
   for (size_t n = 0; n < size; n += 1 + size / 50) expect_refused(bytes, n, "a truncated file");
   for (size_t at = 0; at < size; at += at < 40 ? 1 : 1 + size / 50) {
-    bytes[at] ^= 0xff; /* all of it: some bits of the last byte before the checksum mean nothing */
+    bytes[at] ^= 0xff; /* change all bits: some bits of the last byte before the checksum have no meaning */
     expect_refused(bytes, size, "a flipped byte");
     bytes[at] ^= 0xff;
   }
@@ -245,7 +245,7 @@ static void names_damage(void **state) {
   assert_non_null(strstr(text, "PLAY:/nowhere/a.trace: cannot read it: No such file or directory"));
 }
 
-/* Pages of the caller are elsewhere in the next process, so that the trace says why it cannot be played. */
+/* The caller's pages have other addresses in the next process, so the trace says why it cannot be played. */
 static void names_what_cannot_be_played(void **state) {
   char text[1024], path[96];
   snprintf(path, sizeof path, "%s/changed", folder);

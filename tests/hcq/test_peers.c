@@ -1,5 +1,5 @@
-/* Whether devices of a machine reach each other's memory: as its links say, and without peer access only host
- * memory. */
+/* Access to the memory of a machine's other devices: according to its links, and without peer access only host memory.
+ */
 #include "hcq/hcq.h"
 #include <errno.h>
 #include <setjmp.h>
@@ -13,7 +13,7 @@
 
 enum { BYTES = 5000 };
 
-/* Machines that this suite alone opens, so that each is made with the variable as it is then. */
+/* Machines that only this suite opens, so that each is made with the current value of the variable. */
 static const struct {
   const char *first, *second, *peers;
 } cases[] = {
@@ -52,7 +52,7 @@ static void as_the_links_say(void **state) {
     int err = copy(a, mine, theirs);
     assert_int_equal(err, peers ? 0 : -EXDEV);
     if (err) assert_non_null(strstr(db_error(), cases[i].first));
-    if (!peers) { /* by way of host memory */
+    if (!peers) { /* through host memory */
       OK(copy(b, host, theirs));
       OK(copy(a, mine, host));
     }

@@ -1,6 +1,5 @@
-/* PM4 packets word for word. The expected words and field positions below are written out from the Linux amdgpu
- * driver's soc15d.h and nvd.h, its gc_11_0_0 register headers and AMD's PAL headers; nothing here uses the encoder's
- * own tables to expect a value. */
+/* PM4 packets, word by word. The expected words and field positions are taken from the Linux amdgpu driver's soc15d.h
+ * and nvd.h, its gc_11_0_0 register headers and AMD's PAL headers, not from the encoder's tables. */
 #include "words_test.h"
 #include <string.h>
 #include "hcq/amd/pm4.h"
@@ -122,7 +121,7 @@ static void dispatch(void **state) {
          0xc0031500, 10, 11, 12, 0x8005);
   assert_int_equal(w.packets, 8);
   assert_int_equal(field(w.w[17], 23, 15), 2);   /* LDS_SIZE */
-  assert_int_equal(field(w.w[17], 5, 1), 14);    /* USER_SGPR as it was */
+  assert_int_equal(field(w.w[17], 5, 1), 14);    /* USER_SGPR unchanged */
   assert_int_equal(field(w.w[23], 11, 0), 1536); /* WAVES */
   assert_int_equal(field(w.w[23], 26, 12), 22);  /* WAVESIZE */
   uint32_t initiator = w.w[w.n - 1];
@@ -212,7 +211,7 @@ static void registers(void **state) {
   assert_int_equal(gfx11_register_bits(0x1234), 0);
 }
 
-/* Everything the encoders write lies inside fields and lengths of the table that readers use. */
+/* Everything that the encoders write is inside the fields and lengths of the table that readers use. */
 static void encoders_stay_in_fields(void **state) {
   pm4_acquire_mem(&w);
   pm4_cs_partial_flush(&w);

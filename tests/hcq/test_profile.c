@@ -1,5 +1,5 @@
-/* PROFILE and DEBUG=2 for programs that use the queue layer alone. Each case runs in a child, which reads the
- * environment anew. */
+/* PROFILE and DEBUG=2 for programs that use only the queue layer. Each case runs in a child, which reads the
+ * environment again. */
 #include "saxpy.h"
 #include "tests/ok.h"
 #include <errno.h>
@@ -95,7 +95,7 @@ static int replays(const struct machine *m) {
   return 0;
 }
 
-/* More commands than fit the first memory for stamps, in one recording. */
+/* More commands in one recording than fit the first block of memory for timestamps. */
 static int many_kernels(const struct machine *m) {
   struct work w;
   uint64_t when = 0;
@@ -107,7 +107,7 @@ static int many_kernels(const struct machine *m) {
   return 0;
 }
 
-/* The host loads the timeline itself, and leaves without a close. */
+/* The host reads the timeline itself and exits without closing. */
 static int exits(const struct machine *m) {
   struct work w;
   uint64_t when;
@@ -117,7 +117,7 @@ static int exits(const struct machine *m) {
   exit(0);
 }
 
-/* Nothing that was recorded and not submitted is reported. */
+/* Commands that were recorded but not submitted are not reported. */
 static int gives_up(const struct machine *m) {
   struct work w;
   int err = setup(&w, m);
@@ -137,7 +137,7 @@ static int full_disk(const struct machine *m) {
   return 0;
 }
 
-/* Runs fn in a child with one more variable; what it prints goes to the file `lines`. */
+/* Runs fn in a child with one more environment variable and its output in the file `lines`. */
 static void in_child(int (*fn)(const struct machine *m), const struct machine *m, const char *variable,
                      const char *value) {
   pid_t pid = fork();
@@ -165,7 +165,7 @@ static void in_child(int (*fn)(const struct machine *m), const struct machine *m
 
 struct event {
   const char *name, *category, *track;
-  double begin, end, bytes; /* us */
+  double begin, end, bytes; /* in us */
 };
 
 static const char *track_of(json_t *all, json_int_t tid) {
@@ -185,7 +185,7 @@ static int by_begin(const void *a, const void *b) {
   return (p->begin > q->begin) - (p->begin < q->begin);
 }
 
-/* The slices of the trace in the order of their begins. */
+/* The slices of the trace, ordered by begin. */
 static unsigned slices(json_t **all, struct event *events) {
   json_error_t error;
   size_t i;
@@ -225,7 +225,7 @@ static void check(const struct event *e, const struct machine *m, const char *ca
   assert_true(e->begin >= from && e->begin <= e->end && e->end <= to);
 }
 
-#define CLOCK_US 200 /* as near as two clocks are compared on a busy machine */
+#define CLOCK_US 200 /* accuracy of comparing two clocks on a busy machine */
 
 static void trace_of_two_kernels_and_a_copy(void **state) {
   int (*const programs[])(const struct machine *) = {two_kernels_and_a_copy, exits};
@@ -253,7 +253,7 @@ static void trace_of_replays(void **state) {
     assert_int_equal(slices(&all, e), REPLAYS);
     for (int k = 0; k < REPLAYS; k++) {
       assert_string_equal(e[k].name, "saxpy");
-      /* Each replay is reported by itself, and the clocks may be compared again in between. */
+      /* Each replay is reported separately, and the clocks may be compared again in between. */
       if (k) assert_true(e[k - 1].begin <= e[k].begin + CLOCK_US && e[k - 1].end <= e[k].begin + CLOCK_US);
     }
     json_decref(all);

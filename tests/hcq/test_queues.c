@@ -1,4 +1,4 @@
-/* Several queues of a kind on one device: they run at the same time, and wait for each other where they are told to. */
+/* Several queues of a kind on one device: they run at the same time and wait for each other only where asked to. */
 #include "hcq/hcq.h"
 #include <errno.h>
 #include <setjmp.h>
@@ -46,7 +46,7 @@ static db_buffer *zeroes(db_device *dev, size_t bytes) {
 }
 static void wait_for(db_queue *q, uint64_t when) { OK(db_wait(db_queue_timeline(q), when, 20 * SECOND)); }
 
-/* flags[set] = value; until flags[wait] has it, too. */
+/* Sets flags[set] to value, then waits until flags[wait] has it too. */
 static void relay(db_queue *q, db_program *p, db_buffer *flags, unsigned wait, unsigned set, uint32_t value) {
   struct db_arg args[] = {{.buffer = flags, .bits = wait * 64}, {.buffer = flags, .bits = set * 64}, {.bits = value}};
   OK(db_queue_exec(q, p, args, 3, one, block));
@@ -100,8 +100,8 @@ static void kernels_overlap(void **state) {
   }
 }
 
-/* A kernel ends when another one says so, which waits for a copy: so the copy ran meanwhile. Their times say the
- * same. */
+/* A kernel ends when another one sets a flag, and that one waits for a copy: so the copy ran meanwhile. Their times
+ * show the same. */
 static void a_copy_overlaps_a_kernel(void **state) {
   enum { BEGIN, END, STAMPS };
   FOR_MACHINES {
@@ -161,8 +161,8 @@ static uint32_t hashed(uint32_t in) {
   return h;
 }
 
-/* Kernels with private memory, on all queues at the same time: no two share it. Then blocking reads come after all of
- * them. */
+/* Kernels with private memory, on all queues at the same time: no two share it. Blocking reads run after all of them.
+ */
 static void private_memory_of_each(void **state) {
   enum { N = 1024, ROUNDS = 4, QUEUES = 3 };
   FOR_MACHINES {
@@ -196,8 +196,7 @@ static void private_memory_of_each(void **state) {
   }
 }
 
-/* A kernel on a later queue that reads what is not there: the device is lost to all of its queues, and to no other
- * device. */
+/* A kernel on a later queue reads unmapped memory: the device is lost for all of its queues, other devices are not. */
 static void a_fault_on_a_later_queue(void **state) {
   FOR_MACHINES {
     char second[64];

@@ -1,4 +1,4 @@
-/* Recordings that replay, on the CPU and on an emulated GPU of each vendor: what slots change, what is refused. */
+/* Replays of recordings, on the CPU and on an emulated GPU of each vendor: changes by slots, and errors. */
 #include "hcq/hcq.h"
 #include "host_object.h"
 #include <errno.h>
@@ -7,7 +7,7 @@
 #include <cmocka.h>
 #include "tests/ok.h"
 
-enum { ITEMS = 64, N = 1000 }; /* elements of a workgroup, of the arrays */
+enum { ITEMS = 64, N = 1000 }; /* elements per workgroup, elements of the arrays */
 
 static const struct machine {
   const char *name, *file;
@@ -28,7 +28,7 @@ static const char host_saxpy[] =
     "  const struct { float *y; const float *x; float a; uint32_t n; } *p = k;\n"
     "  for (uint32_t i = x * 64; i < x * 64 + 64 && i < p->n; i++) p->y[i] += p->a * p->x[i];\n}\n";
 
-/* A device with the kernel, and arrays that the host sees. */
+/* A device with the kernel, and arrays that the host can access. */
 struct bench {
   const struct machine *m;
   db_device *dev;
@@ -120,7 +120,7 @@ static void slots_change_what_they_mark(void **state) {
     float a = -3;
     uint32_t bits;
     memcpy(&bits, &a, 4);
-    OK(db_recording_set_value(r, SLOT_A, bits)); /* another factor, and an array that begins later */
+    OK(db_recording_set_value(r, SLOT_A, bits)); /* another factor, and an array that begins at an offset */
     OK(db_recording_set_buffer(r, SLOT_Y, b.y[0], 400));
     OK(db_recording_set_value(r, SLOT_N, N - 100));
     run(&b, r);
@@ -140,8 +140,8 @@ static void slots_change_what_they_mark(void **state) {
   }
 }
 
-/* Two recordings in turn, submitted without waiting: one doorbell a run, nothing lost, inputs as they were set for
- * each. */
+/* Two recordings alternately, submitted without waiting: one doorbell per run, nothing is lost, each run uses the
+ * inputs set for it. */
 static void replays_queue_behind_each_other(void **state) {
   enum { RUNS = 600 };
   for (int m = 0; m < MACHINES; m++) {
@@ -179,7 +179,7 @@ static void replays_queue_behind_each_other(void **state) {
   }
 }
 
-/* A copy queue and a compute queue that hand over to each other in every run, by values that slots advance. */
+/* A copy queue and a compute queue pass work to each other in every run, with signal values that slots increase. */
 static void queues_wait_for_each_other(void **state) {
   enum { RUNS = 20, TO_COPY = 7, TO_COMPUTE, SOURCE, DESTINATION };
   for (int m = 0; m < MACHINES; m++) {
@@ -207,7 +207,7 @@ static void queues_wait_for_each_other(void **state) {
       OK(db_recording_set_value(compute, TO_COMPUTE, i));
       OK(db_recording_set_value(copy, TO_COPY, i));
       OK(db_recording_set_value(copy, TO_COMPUTE, i));
-      OK(db_recording_submit(copy, &when[1])); /* waits for what is submitted after it */
+      OK(db_recording_submit(copy, &when[1])); /* waits for work that is submitted after it */
       OK(db_recording_submit(compute, &when[0]));
       OK(db_wait(db_queue_timeline(b.q), when[0], 10 * SECOND));
       OK(db_wait(db_queue_timeline(copies), when[1], 10 * SECOND));
@@ -223,7 +223,7 @@ static void queues_wait_for_each_other(void **state) {
   }
 }
 
-/* Everything released as soon as it was used: a run in flight keeps it. */
+/* Everything is released immediately after its use: a run in flight keeps it. */
 static void recordings_hold_what_they_use(void **state) {
   for (int m = 0; m < MACHINES; m++) {
     struct bench b;
@@ -252,7 +252,7 @@ static void refused(int err, int want, const char *says) {
   if (!strstr(db_error(), says)) fail_msg("\"%s\" does not say \"%s\"", db_error(), says);
 }
 
-/* Times of two kernels a run, in memory. */
+/* Timestamps of two kernels per run, in memory. */
 static void stamps(void **state) {
   for (int m = 0; m < MACHINES; m++) {
     struct bench b;
@@ -302,7 +302,7 @@ static void mistakes(void **state) {
     refused(db_recording_set_buffer(r, SLOT_X, b.x, N * 4 + 1), -EINVAL, "offset 4001 in a buffer of 4000 bytes");
     refused(db_recording_set_value(r, SLOT_N, 1ull << 32), -EINVAL, "more than the 4294967295");
     refused(db_recording_set_value(r, SLOT_GRID, 0), -EINVAL, "a grid of 0");
-    run(&b, r); /* unharmed */
+    run(&b, r); /* it still works */
     assert_true(b.hy[0][5] == 6);
     db_recording_release(r);
     struct db_arg args[] = {{.buffer = b.y[0], .slot = 9}, {.buffer = b.x}, {.bits = 0, .slot = 9}, {.bits = N}};
@@ -316,7 +316,7 @@ static void mistakes(void **state) {
     assert_int_equal(db_queue_exec(b.q, b.saxpy, args, 3, (uint32_t[3]){1, 1, 1}, b.m->block), -EINVAL);
     assert_null(db_queue_bind(b.q));
     assert_non_null(strstr(db_error(), "takes 4 arguments, 3 given"));
-    r = bind(b.q); /* nothing at all runs, too */
+    r = bind(b.q); /* an empty recording also runs */
     assert_int_equal(db_recording_patches(r), 0);
     run(&b, r);
     db_recording_release(r);

@@ -1,5 +1,5 @@
-/* Hardware rings at their ends: every packet across the wrap at every dword that it can begin at, and rings without
- * room. */
+/* Hardware rings at their ends: every packet across the wrap-around, at every dword at which it can begin, and full
+ * rings. */
 #include "hcq/amd/amd.h"
 #include "hcq/cpu/cpu.h"
 #include "hcq/nv/nv.h"
@@ -14,7 +14,7 @@ struct fixture {
   db_device *dev;
   db_program *saxpy;
   db_buffer *x, *y, *scratch;
-  db_signal *done, *go; /* done: has been reached; go: not yet */
+  db_signal *done, *go; /* done: has been signaled; go: not yet */
   float *hy;
 };
 
@@ -59,7 +59,7 @@ static void finish(db_queue *q, uint64_t when) { OK(db_wait(db_queue_timeline(q)
 
 /* ---- across the end ---- */
 
-/* Where the next dword goes, and how many the ring has: of NVIDIA's, the pushbuffer's. */
+/* The position of the next dword, and the number of dwords of the ring; for NVIDIA those of the pushbuffer. */
 static uint64_t position(const db_queue *q, uint64_t *size) {
   if (!strncmp(q->dev->name, "EMU+AMD", 7)) {
     const struct amd_queue *aq = (const struct amd_queue *)q->ring;
@@ -78,7 +78,7 @@ static uint64_t put_of(const db_queue *q) {
   return position(q, &size);
 }
 
-/* One of each: what it adds to y is 2 x, or x by the copies. */
+/* Records one command of each kind. They add 2 x to y, or x by copies. */
 static void record_mix(struct fixture *f, db_queue *q, enum db_queue_kind kind) {
   OK(db_queue_wait(q, f->done, 5));
   if (kind == DB_QUEUE_COMPUTE) {
@@ -104,7 +104,7 @@ static void check_mix(struct fixture *f, enum db_queue_kind kind, uint64_t left)
   }
 }
 
-/* others: of a copy queue copies, else waits. */
+/* others: copies on a copy queue, waits on other queues. */
 static void submit_stamps(struct fixture *f, db_queue *q, uint64_t stamps, uint64_t others) {
   uint64_t when;
   for (uint64_t i = 0; i < stamps; i++) OK(db_queue_timestamp(q, f->done));
@@ -117,8 +117,8 @@ static void submit_stamps(struct fixture *f, db_queue *q, uint64_t stamps, uint6
   finish(q, when);
 }
 
-/* What pads: dwords of a submission that is not empty, of a timestamp and of another command in it, of a replay of
- * nothing. */
+/* Sizes for padding, in dwords: of a submission that is not empty, of a timestamp and of another command in it, of an
+ * empty replay. */
 struct pad {
   uint64_t submission, stamp, other, replay;
   db_recording *nothing;
@@ -138,7 +138,7 @@ static void replay(db_queue *q, db_recording *r) {
 
 static struct pad measure(struct fixture *f, db_queue *q) {
   struct pad p = {.nothing = db_queue_bind(q)};
-  length_of(f, q, 1, 0); /* the first may have more to do */
+  length_of(f, q, 1, 0); /* the first one may contain more */
   p.submission = length_of(f, q, 1, 0);
   p.stamp = length_of(f, q, 2, 0) - p.submission;
   p.other = length_of(f, q, 1, 1) - p.submission;
@@ -149,7 +149,7 @@ static struct pad measure(struct fixture *f, db_queue *q) {
   return p;
 }
 
-/* Brings the ring to `left` dwords before its end; false where no commands are so long. */
+/* Advances the ring to `left` dwords before its end. Returns false if no commands have the required length. */
 static bool pad_to(struct fixture *f, db_queue *q, const struct pad *p, uint64_t left) {
   enum { MOST = 4000, OTHERS = 16, REPLAYS = 10, SUBMISSIONS = 16 };
   uint64_t size, at = position(q, &size);
@@ -159,7 +159,7 @@ static bool pad_to(struct fixture *f, db_queue *q, const struct pad *p, uint64_t
   while (distance > 2 * most) {
     uint64_t before = put_of(q);
     submit_stamps(f, q, MOST, 0);
-    distance -= put_of(q) - before; /* packets that do not wrap may have left some out */
+    distance -= put_of(q) - before; /* packets that do not wrap may have skipped some */
   }
   for (uint64_t others = 0; others < OTHERS; others++)
     for (uint64_t replays = 0; replays < REPLAYS; replays++)
@@ -226,7 +226,7 @@ static void across_the_end(void **state) {
   }
 }
 
-/* NVIDIA's other ring: entries, of which a replay takes three, one after the other across the end. */
+/* NVIDIA's other ring: entries, of which a replay needs three, at every position across the end. */
 static void entries_across_the_end(void **state) {
   struct fixture f;
   assert_true(fixture_open(&f, &machines[2]));
@@ -258,7 +258,7 @@ struct submitter {
   int err;
 };
 
-/* Behind a wait for what only another thread does. */
+/* Submits after a wait that only another thread releases. */
 static void *submit_many(void *arg) {
   struct submitter *s = arg;
   struct fixture *f = s->f;
@@ -286,7 +286,7 @@ static void *submit_many(void *arg) {
   return NULL;
 }
 
-/* The submitter stops where the ring is full, and goes on when the hardware does. */
+/* The submitter blocks when the ring is full, and continues when the hardware does. */
 static void goes_on(struct fixture *f, enum db_queue_kind kind, bool replays) {
   db_queue *q = queue(f, kind);
   struct submitter s = {.f = f, .kind = kind, .replays = replays, .count = 20000};
@@ -295,7 +295,7 @@ static void goes_on(struct fixture *f, enum db_queue_kind kind, bool replays) {
   for (int i = 0; i < N; i++) f->hy[i] = 0;
   assert_int_equal(pthread_create(&thread, NULL, submit_many, &s), 0);
   unsigned still = 0;
-  /* None within 20 times 10 ms: there is no room, or the machine is busy with something else. */
+  /* No progress in 20 times 10 ms: the ring is full, or the machine is busy with other work. */
   for (unsigned last = 0, now = 0, ms = 0; ms < 60000 && (still < 20 || now < 200); last = now, ms += 10) {
     nanosleep(&(struct timespec){0, 10000000}, NULL);
     now = s.submitted;
@@ -303,7 +303,7 @@ static void goes_on(struct fixture *f, enum db_queue_kind kind, bool replays) {
   }
   unsigned full_at = s.submitted;
   assert_in_range(full_at, 200, s.count - 1);
-  assert_true(db_wait(db_queue_timeline(q), 1u << 30, 0) == -ETIMEDOUT); /* others are not held up */
+  assert_true(db_wait(db_queue_timeline(q), 1u << 30, 0) == -ETIMEDOUT); /* other threads are not blocked */
   db_signal *other = db_signal_new(f->dev);
   db_buffer *buffer = db_alloc(f->dev, 4096, 0);
   assert_true(other && buffer);
@@ -320,7 +320,7 @@ static void goes_on(struct fixture *f, enum db_queue_kind kind, bool replays) {
   db_queue_release(q);
 }
 
-/* Nobody makes room: the submission fails, the queue does not. */
+/* The ring remains full: the submission fails, but the queue does not. */
 static void gives_up(struct fixture *f, enum db_queue_kind kind) {
   db_queue *q = queue(f, kind);
   uint64_t usual = db_device_timeout(q->dev);

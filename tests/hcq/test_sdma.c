@@ -1,4 +1,4 @@
-/* SDMA packets word for word; expected words and positions are written out from the Linux amdgpu driver's
+/* SDMA packets, word by word; expected words and positions are taken from the Linux amdgpu driver's
  * sdma_v6_0_0_pkt_open.h. */
 #include "words_test.h"
 #include "hcq/amd/sdma.h"
@@ -14,7 +14,7 @@ static void copy(void **state) {
   assert_int_equal(w.n, 0);
 }
 
-/* More than one packet holds: together they cover every byte once, in order, none more than 1 GiB. */
+/* Copies that need several packets: together they cover every byte once, in order, with at most 1 GiB each. */
 static void large_copies(void **state) {
   const uint64_t sizes[] = {0x3fffffff, 0x40000000, 0x40000001, 0x80000000, 0x123456789, 0x1000000000};
   for (size_t i = 0; i < sizeof sizes / sizeof *sizes; i++) {
@@ -49,7 +49,7 @@ static void wait(void **state) {
   EXPECT(0xd0000008, 0x1008, 0x7f00, 0x55, 0xffffffff, 0x0fff0004);
   assert_int_equal(field(w.w[0], 30, 28), 5);     /* >= */
   assert_int_equal(field(w.w[0], 31, 31), 1);     /* memory */
-  assert_int_equal(field(w.w[5], 27, 16), 0xfff); /* retry for ever */
+  assert_int_equal(field(w.w[5], 27, 16), 0xfff); /* retry forever */
   assert_int_equal(field(w.w[5], 15, 0), 4);      /* interval */
 }
 

@@ -1,5 +1,5 @@
-/* EMU_STRICT=1: a program with all its waits and barriers runs, and without any one of them is told of the race; so is
- * one whose host does not wait. */
+/* EMU_STRICT=1: a program with all its waits and barriers runs; without any one of them the race is reported, as it is
+ * if the host does not wait. */
 #include "hcq/backend.h"
 #include <errno.h>
 #include <setjmp.h>
@@ -14,14 +14,14 @@
 enum { N = 1000 };
 static const struct machine {
   const char *name, *file;
-  bool in_order; /* launches of a queue run one after the other, so that a barrier between them is no packet */
+  bool in_order; /* launches of a queue run one after the other, so a barrier between them needs no packet */
 } machines[] = {
     {"EMU+AMD:gfx1100", KERNELS_DIR "/bench/kernels/saxpy.gfx1100.co", false},
     {"EMU+NV:sm_90", DATA_DIR "/../../bench/kernels/saxpy.sm_90.cubin", true},
 };
 
-/* y0 += x twice; y1 = y0, by a copy queue; y1 += x. What is left out, by number: nothing, and each of what orders
- * them. */
+/* The program: y0 += x twice; y1 = y0, by a copy queue; y1 += x. The values say what is left out: nothing, or one of
+ * the waits and barriers. */
 enum { NOTHING, BARRIER, COPY_WAITS, COMPUTE_WAITS, LEFT_OUT };
 static const char *const left_out[LEFT_OUT] = {"nothing", "the barrier", "the copy's wait", "the last kernel's wait"};
 
@@ -34,15 +34,15 @@ static const void *read_image(const struct machine *m, size_t *size) {
   return image;
 }
 
-/* Neither queue starts before the host has set the first signal: that is when all is submitted, however late its thread
- * is. */
+/* Neither queue starts before the host has set the first signal, which it does when everything is submitted, even if
+ * its thread is slow. */
 static void gated(db_queue *first, db_queue *other, db_signal *const *gate) {
   OK(db_queue_wait(first, gate[0], 1));
   OK(db_queue_signal(first, gate[1], 1));
   OK(db_queue_wait(other, gate[1], 1));
 }
 
-/* 0, or what waiting for the end returns. */
+/* Runs the program. Returns 0, or the error of waiting for its end. */
 static int run(const struct machine *m, bool two_gpus, int without) {
   size_t size;
   const void *image = read_image(m, &size);
@@ -75,7 +75,7 @@ static int run(const struct machine *m, bool two_gpus, int without) {
   OK(db_queue_exec(compute, saxpy, args, 4, grid, block));
   OK(db_queue_submit(compute, &when));
   db_signal_set(gate[0], 1);
-  /* The queue that is stopped may be either, and the other one then waits for it. */
+  /* Either queue may be stopped, and then the other one waits for it. */
   char said[1024] = "";
   int err = -ETIMEDOUT;
   for (int tries = 0; tries < 400 && err == -ETIMEDOUT; tries++) {
@@ -85,7 +85,7 @@ static int run(const struct machine *m, bool two_gpus, int without) {
       if (other_err) err = other_err;
     }
   }
-  if (err) { /* who waits for the stopped queue never ends; having waited in vain, closing does not wait long */
+  if (err) { /* a wait for the stopped queue never ends; after a wait that timed out, closing does not wait long */
     snprintf(said, sizeof said, "%s", db_error());
     db_wait(db_queue_timeline(copies), copied, SECOND / 2);
     db_wait(db_queue_timeline(compute), when, SECOND / 2);
@@ -108,7 +108,7 @@ static int run(const struct machine *m, bool two_gpus, int without) {
   return err;
 }
 
-/* The same between two compute queues: y0 += x on the first, y1 += y0 on another one, whose wait is left out or not. */
+/* The same with two compute queues: y0 += x on the first, y1 += y0 on another one, with or without a wait. */
 static int run_on_two(const struct machine *m, bool waits) {
   size_t size;
   const void *image = read_image(m, &size);
@@ -148,7 +148,7 @@ static int run_on_two(const struct machine *m, bool waits) {
   return err;
 }
 
-/* b = a, c = b by one copy queue, in one recording or in two. */
+/* Copies b = a, then c = b, on one copy queue, in one recording or in two. */
 static int copies_in_turn(const struct machine *m, bool barrier, bool two) {
   db_device *dev = db_open(m->name);
   if (!dev) fail_msg("%s", db_error());
@@ -170,7 +170,7 @@ static int copies_in_turn(const struct machine *m, bool barrier, bool two) {
   return err;
 }
 
-/* Copies of a queue overlap, but for those of different submissions. */
+/* Copies of a queue may overlap, except those of different submissions. */
 static void dependent_copies(void **state) {
   for (size_t m = 0; m < sizeof machines / sizeof *machines; m++)
     for (int i = 0; i < 4; i++)
@@ -197,7 +197,7 @@ static void each_wait_is_needed(void **state) {
 
 /* ---- the host ---- */
 
-/* What the host does while a kernel does y += x. */
+/* The host's mistake while a kernel computes y += x. */
 enum mistake { WAITS, READS_EARLY, WRITES_INPUT, REUSES_WORDS, MISTAKES };
 static const char *const mistakes[MISTAKES] = {"nothing", "reads the result", "writes an input",
                                                "writes the words of a recording"};
@@ -222,7 +222,7 @@ static int host_at_work(const struct machine *m, enum mistake mistake) {
   db_recording *r = db_queue_bind(q);
   uint64_t when;
   int err = 0;
-  /* What was told too late for one run is told in the next one. */
+  /* A race that is reported too late for one run is reported in the next one. */
   for (int runs = 1; runs <= 20 && !err; runs++) {
     OK(db_recording_submit(r, &when));
     volatile uint32_t *words = (uint32_t *)(void *)r->memory->host;
@@ -235,7 +235,7 @@ static int host_at_work(const struct machine *m, enum mistake mistake) {
     if (!err)
       for (int i = 0; i < N; i++) assert_float_equal(hy[i], (float)(runs * i), 0);
     if (!err && mistake == WAITS && runs == 3) break;
-    /* By then the queue has looked whether anything is to be told. */
+    /* By then the queue has checked for reports. */
     if (!err) err = db_device_synchronize(dev, 20 * SECOND);
   }
   if (err) snprintf(said, sizeof said, "%s", db_error());
@@ -266,7 +266,7 @@ static void the_variable_is_checked(void **state) {
 
 int main(void) {
   setenv("EMU_STRICT", "1", 1);
-  const struct CMUnitTest tests[] = {cmocka_unit_test(the_variable_is_checked), /* before there is a machine */
+  const struct CMUnitTest tests[] = {cmocka_unit_test(the_variable_is_checked), /* must run before a machine exists */
                                      cmocka_unit_test(each_wait_is_needed), cmocka_unit_test(queues_of_a_kind),
                                      cmocka_unit_test(dependent_copies), cmocka_unit_test(the_host_is_seen)};
   return cmocka_run_group_tests(tests, NULL, NULL);

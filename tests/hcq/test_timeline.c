@@ -1,4 +1,4 @@
-/* Timelines beyond 32 bits, and what becomes of work that waits for a device that is lost. */
+/* Timelines beyond 32 bits, and work that waits for a lost device. */
 #include "hcq/backend.h"
 #include <errno.h>
 #include <setjmp.h>
@@ -12,7 +12,7 @@
 static const char *const names[] = {"CPU", "EMU+AMD:gfx1100", "EMU+NV:sm_90"};
 enum { NAMES = sizeof names / sizeof *names };
 
-/* The hardware's count starts over every TURN submissions here instead of every 2^32. */
+/* Here the hardware's count restarts every TURN submissions instead of every 2^32. */
 static void timelines_go_on(void **state) {
   enum { TURN = 100, RUNS = 1050, N = 256 };
   for (int d = 0; d < NAMES; d++) {
@@ -29,20 +29,20 @@ static void timelines_go_on(void **state) {
       OK(db_queue_submit(copies, &copied));
       assert_int_equal(copied, first + (uint64_t)i);
       OK(db_queue_wait(compute, db_queue_timeline(copies),
-                       copied)); /* from the queue that counts anew at other times */
+                       copied)); /* from the queue whose count restarts at other times */
       OK(db_queue_submit(compute, &computed));
       OK(db_wait(db_queue_timeline(compute), computed, 10 * SECOND));
       assert_int_equal(hb[i % N], (uint8_t)i);
       assert_true(db_signal_value(db_queue_timeline(copies)) == copied);
-      OK(db_wait(db_queue_timeline(copies), first + 1, 0)); /* what is long past stays so */
+      OK(db_wait(db_queue_timeline(copies), first + 1, 0)); /* a value from long ago is still reached */
       if (i % 7 == 0) {
-        OK(db_queue_wait(compute, db_queue_timeline(copies), first + 1)); /* for the hardware, too */
+        OK(db_queue_wait(compute, db_queue_timeline(copies), first + 1)); /* for the hardware too */
         OK(db_queue_submit(compute, &computed));
         OK(db_wait(db_queue_timeline(compute), computed, 10 * SECOND));
       }
     }
     assert_true(dev->rings[DB_QUEUE_COPY]->base > 0 && dev->rings[DB_QUEUE_COMPUTE]->base > 0);
-    /* A recording made before a timeline begins anew cannot tell its values from new ones. */
+    /* A recording made before a timeline restarts cannot distinguish its values from new ones. */
     OK(db_queue_wait(compute, db_queue_timeline(copies), copied));
     for (int i = 0; i < TURN + 1; i++) {
       OK(db_queue_copy(copies, b, 0, a, 0, N));
@@ -61,8 +61,8 @@ static void timelines_go_on(void **state) {
   }
 }
 
-/* The first GPU waits for the second, whose copy faults: the wait ends with the reason, and the first goes on
- * working. */
+/* The first GPU waits for the second, whose copy faults: the wait ends with the reason, and the first GPU continues to
+ * work. */
 static void others_survive_a_loss(void **state) {
   enum { N = 4096 };
   for (int d = 1; d < NAMES; d++) {
@@ -75,7 +75,7 @@ static void others_survive_a_loss(void **state) {
     db_queue *q = db_queue_new(dev, DB_QUEUE_COPY), *dies = db_queue_new(doomed, DB_QUEUE_COPY);
     uint64_t never, waits, after;
     uint64_t address = c->address;
-    c->address = 0x1000; /* nothing is mapped there */
+    c->address = 0x1000; /* not mapped */
     OK(db_queue_copy(dies, a, 0, c, 0, N));
     c->address = address;
     OK(db_queue_submit(dies, &never));

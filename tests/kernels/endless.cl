@@ -1,4 +1,4 @@
-/* Never ends while x[0] is 0: for what waits with a timeout. */
+/* Runs until x[0] is not 0: for tests of timeouts. */
 __kernel void endless(__global volatile uint *x) {
   while (x[0] == 0) {}
 }

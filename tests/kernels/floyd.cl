@@ -1,4 +1,4 @@
-/* All shortest paths of a 32-node graph: Floyd and Warshall in local memory, a barrier a step. */
+/* All shortest paths of a 32-node graph: Floyd and Warshall in local memory, one barrier per step. */
 #include "../../frontend/cli/opencl.h"
 
 __kernel __attribute__((reqd_work_group_size(32, 8, 1))) void floyd(__global uint *d) {

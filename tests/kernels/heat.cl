@@ -1,4 +1,4 @@
-/* Seven-point heat steps over a box, in place of two buffers, one launch a step. */
+/* Seven-point heat steps over a box with two buffers, one launch per step. */
 #include "../../frontend/cli/opencl.h"
 
 __kernel void heat(__global float *out, __global const float *in, uint nx, uint ny, uint nz) {

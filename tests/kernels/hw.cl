@@ -1,4 +1,4 @@
-/* The steps of tests/hw/steps.c, each using one thing more than the one before; cuda/hw.cu has the same. */
+/* The kernels of tests/hw/steps.c; each uses one more feature than the one before. cuda/hw.cu has the same. */
 #include "../../frontend/cli/opencl.h"
 
 __kernel void empty(__global uint *out, uint n) {}

@@ -1,4 +1,4 @@
-/* Matrix products of f64, of bytes into words, and of halves into f32; one element a work-item. */
+/* Matrix products of f64, of bytes into words, and of halves into f32; one element per work-item. */
 #include "../../frontend/cli/opencl.h"
 
 __kernel void matf64(__global double *c, __global const double *a, __global const double *b, uint n) {

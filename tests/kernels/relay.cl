@@ -1,7 +1,7 @@
 /* Kernels for queues that run at the same time. */
 #include "../../frontend/cli/opencl.h"
 
-/* Tells another one that it runs, and ends when it is told the same. */
+/* Sets a flag when it runs, and ends when another kernel has set its flag. */
 __kernel void relay(__global uint *wait_for, __global uint *set, uint value) {
   if (get_global_id(0)) return;
   atomic_xchg(set, value);

@@ -1,4 +1,4 @@
-/* Counts where a word occurs in a text, and finds the first place. */
+/* Counts the occurrences of a word in a text, and finds the first one. */
 #include "../../frontend/cli/opencl.h"
 
 __kernel void search(__global uint *found, __global const uchar *text, uint n, __constant uchar *word, uint m) {

@@ -1,4 +1,4 @@
-/* What the machine approximates: exp2, log2, sine, cosine, reciprocal, root. Six results per element. */
+/* Instructions that the machine approximates: exp2, log2, sine, cosine, reciprocal, root. Six results per element. */
 #include "../../frontend/cli/opencl.h"
 
 __kernel void transcend(__global float *out, __global const float *in, uint n) {

@@ -1,4 +1,4 @@
-// The steps of tests/hw/steps.c, each using one thing more than the one before.
+// The kernels of tests/hw/steps.c; each uses one more feature than the one before.
 #include <stdint.h>
 
 extern "C" __global__ void empty(uint32_t *out, uint32_t n) {}
