@@ -133,7 +133,7 @@ static unsigned mlp_1000(struct model *m, db_tensor **out) { return layers(m, ou
 static const struct whole {
   const char *name;
   unsigned (*build)(struct model *m, db_tensor **out);
-  double most_ms; /* upper bound asked for; 0: none */
+  double most_ms; /* required upper bound; 0: none */
 } wholes[] = {
     {"ResNet-50 forward", resnet_forward, 100},
     {"ResNet-50 SGD step", resnet_step, 400},

@@ -1,4 +1,5 @@
-/* Internal to graph/: the graph itself, a map keyed by nodes, and what uop.c, walk.c and facts.c use of each other. */
+/* Internal to graph/: the graph itself, a map keyed by nodes, and functions of uop.c, walk.c and facts.c that the
+ * others use. */
 #ifndef DOORBELL_GRAPH_INTERNAL_H
 #define DOORBELL_GRAPH_INTERNAL_H
 #include "uop.h"

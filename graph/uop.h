@@ -109,9 +109,10 @@ static inline const struct uop *uop_behind_after(const struct uop *u) {
   while (u->op == OP_AFTER && u->nsrc) u = u->src[0];
   return u;
 }
-/* Whether a kernel's ast is phases: SINKs that run one after the other at each place of the ranges behind them. */
+/* Whether a kernel's ast consists of phases: SINKs that run one after the other for each combination of the RANGEs that
+ * follow them in the sources. */
 static inline bool uop_is_phased(const struct uop *sink) { return sink->op == OP_SINK && sink->aux; }
-/* The value that changes nothing in a reduction by op: ADD, MUL or MAX. */
+/* The identity element of a reduction by op (ADD, MUL or MAX). */
 struct uop *uop_identity(struct graph *g, enum op op, enum dtype t);
 struct uop *uop_unary(struct graph *g, enum op op, struct uop *x);
 struct uop *uop_binary(struct graph *g, enum op op, struct uop *a,

@@ -145,7 +145,7 @@ static double peak_seconds(struct peer *p, unsigned calls) {
 struct moving {
   unsigned threads;
   char *from, *to;
-  size_t room, bytes; /* what is read: as much is written by a copy */
+  size_t room, bytes; /* bytes read; a copy also writes as many */
   unsigned calls;
 };
 static void copy_thread(void *ctx, unsigned thread, unsigned threads) {

@@ -94,7 +94,7 @@ bool schedule_only_loads(struct scheduler *s, const struct unit *u) {
   return true;
 }
 
-/* Not what an earlier phase handed on. */
+/* Whether u loads from memory, and not a value that an earlier phase passes on. */
 static bool loads_memory(const struct uop *u) { return u->op == OP_LOAD && u->src[0]->src[0]->op != OP_LOCAL; }
 
 bool schedule_scan(struct scheduler *s, struct unit *u) {

@@ -169,7 +169,7 @@ static struct uop *over_params(struct scheduler *s, const struct unit *u, struct
   return last;
 }
 
-/* The phases of u, of which `last` is the last one; the stores of the others are made. */
+/* The SINK of u's phases. last: the SINK of the last phase; handed: the stores of the earlier ones. */
 static struct uop *phases(struct scheduler *s, const struct unit *u, struct uop *last, struct uop *const *handed) {
   struct uop *src[MAX_STORES + MAX_RANK + 1];
   unsigned n = 0;

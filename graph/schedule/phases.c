@@ -1,13 +1,15 @@
-/* Scheduling: kernels that hand on rows become phases of one kernel, a block of rows at a time.
+/* Scheduling: joins kernels that pass on rows to one another into one kernel of several phases, which computes a block
+ * of rows at a time.
  *
- * The scores of an attention, queries times keys, are as many as the queries times the keys; a softmax reads them by
- * rows, and a product with the values reads that by rows again. Nothing else reads either. So the three are one kernel
- * whose work-items compute a block of rows of each in turn: the block is in memory of the work-item, and what is in
- * memory of the kernel grows with the length and not with its square.
+ * The number of an attention's scores is the number of queries times the number of keys. A softmax reads them row by
+ * row, a product with the values reads the result row by row again, and nothing else reads either. So the three become
+ * one kernel whose work-items compute each of them for a block of rows in turn. The block is in LOCAL memory of the
+ * work-item. The memory that the kernel needs grows with the length and not with its square.
  *
- * A unit hands on rows to another where only that one reads what it stores, and along some of its ranges at the place
- * of its own ones, at every load: these ranges number the rows. The innermost of them is walked in blocks, the last of
- * which begins early enough to be whole. So rows may be computed twice, and nothing may be read that is written. */
+ * A unit passes on rows to another unit if only that unit reads its results, and if at every load some of its ranges
+ * are indexed by ranges of that unit: these ranges number the rows. The innermost of them is divided into blocks. The
+ * last block begins early enough to be a full one, so rows may be computed twice, and therefore nothing that is read
+ * may be written. */
 #include "scheduler.h"
 #include <math.h>
 #include <stdlib.h>
@@ -15,10 +17,10 @@
 
 enum {
   MOST_PHASES = 4,
-  MOST_ROWS = 64,  /* of a block: what is copied for each of them is used often enough */
-  FEW_ROWS = 16,   /* a kernel with fewer is small */
-  FEWEST_ROWS = 4, /* fewer use a row of the other operand too seldom */
-  PREFERRED = 3,   /* blocks of one in as many of the bytes that there may be stay in a nearer cache */
+  MOST_ROWS = 64,  /* most rows of a block: the data copied per block is then reused often enough */
+  FEW_ROWS = 16,   /* a kernel with fewer rows is small */
+  FEWEST_ROWS = 4, /* least rows of a block: fewer reuse a row of the other operand too rarely */
+  PREFERRED = 3,   /* blocks of 1/PREFERRED of the available bytes remain in a nearer cache */
   LINE_ELEMENTS = 16,
   CACHE_BYTES = 1 << 23, /* what is read again soon stays there */
   MUCH_MEMORY = 1 << 30, /* saving it is worth time */
@@ -26,25 +28,26 @@ enum {
   NEW_NUMBER = 1 << 16,  /* from here on while ranges are renamed: none is one that was there */
 };
 
-/* One unit of a chain, the last one first. */
+/* One unit of a chain; the chain starts with the last unit. */
 struct link {
   struct unit *unit;
-  struct uop *expr[MAX_RANK]; /* what each of its ranges is where it numbers rows; NULL: it is its own */
-  struct uop *memory;         /* the BUFFER it stores to for the next one */
-  int64_t length, stride;     /* elements of a row; from one to the next in LOCAL memory */
+  struct uop
+      *expr[MAX_RANK]; /* for each of its ranges that numbers rows, the range of the last unit; NULL for the others */
+  struct uop *memory;  /* the BUFFER in which it passes on its results */
+  int64_t length, stride; /* elements of a row; distance of rows in LOCAL memory, in elements */
 };
 struct chain {
   struct scheduler *s;
   struct link link[MOST_PHASES];
   unsigned n;
-  unsigned blocked; /* the range of the last unit that is walked in blocks */
+  unsigned blocked; /* the range of the last unit that is divided into blocks */
   int64_t rows, block;
-  double handed, rest;             /* bytes that the units hand on, and read and write besides */
-  struct uop *range[MOST_NUMBERS]; /* of the kernel */
+  double handed, rest;             /* bytes that the units pass on, and other bytes that they read and write */
+  struct uop *range[MOST_NUMBERS]; /* ranges of the kernel */
   unsigned nranges;
 };
 
-/* The ranges of an expression, at most `room`. */
+/* Stores the ranges of an expression, at most `room`. Returns their number. */
 static unsigned ranges_in(struct uop *u, struct uop **out, unsigned room) {
   size_t count;
   struct uop **order = uop_toposort(&u, 1, &count);
@@ -55,14 +58,14 @@ static unsigned ranges_in(struct uop *u, struct uop **out, unsigned room) {
   return n;
 }
 
-/* The range of u that r is; MAX_RANK: none, it is of a reduction. */
+/* The number of range r among u's ranges, or MAX_RANK if it belongs to a reduction. */
 static unsigned own_range(const struct unit *u, const struct uop *r) {
   unsigned i = 0;
   while (i < u->nranges && u->range[i] != r) i++;
   return i < u->nranges ? i : MAX_RANK;
 }
 
-/* Whether factor a of a product has a range of the unit's own that b lacks. */
+/* Whether factor a of a product depends on a range of the unit on which b does not depend. */
 static bool has_own(const struct unit *u, struct uop *const *a, unsigned na, struct uop *const *b, unsigned nb) {
   for (unsigned i = 0; i < na; i++) {
     bool mine = own_range(u, a[i]) < MAX_RANK;
@@ -72,7 +75,7 @@ static bool has_own(const struct unit *u, struct uop *const *a, unsigned na, str
   return false;
 }
 
-/* Whether the unit sums products of two factors, each of which is in many of the products. */
+/* Whether the unit sums products of two factors whose elements each occur in many products. */
 static bool contracts(const struct unit *u) {
   for (unsigned i = 0; i < u->nreduces; i++) {
     const struct uop *x = u->reduce[i]->src[0];
@@ -89,7 +92,7 @@ static bool is_plain(const struct unit *u) {
   return !u->gone && !unit_moves(u) && !u->swaps && !u->ordered && !u->part && !u->nhanded && u->nranges;
 }
 
-/* The index with 0 for all of its ranges but one, for which it has `value`. */
+/* The index with all of its ranges set to 0, except one, which is set to `value`. */
 static struct uop *at_only(struct chain *c, struct uop *index, const struct uop *range, int64_t value) {
   struct uop *from[MAX_RANK * 2], *to[MAX_RANK * 2];
   unsigned n = ranges_in(index, from, MAX_RANK * 2);
@@ -97,14 +100,14 @@ static struct uop *at_only(struct chain *c, struct uop *index, const struct uop 
   return simplify(c->s->simplifier, uop_substitute(c->s->graph, index, from, to, n));
 }
 
-/* The distance between two places of the range; 0: it has none that is known. */
+/* The distance in memory between two iterations of the range, or 0 if it is not known. */
 static int64_t distance(struct chain *c, struct uop *index, const struct uop *range) {
   struct uop *zero = at_only(c, index, NULL, 0), *one = at_only(c, index, range, 1);
   return uop_is_const(zero) && uop_is_const(one) ? one->arg.i - zero->arg.i : 0;
 }
 
-/* For each range of unit `from`, the range of `to` that it is at a load of what `from` stores. False: some load is
- * elsewhere than along such ranges. */
+/* Finds, for each range of unit `from`, the range that indexes it in a load of its result. Returns false if the load is
+ * not along such ranges. */
 static bool match(struct chain *c, const struct unit *from, const struct uop *load, struct uop **as) {
   struct uop *stored = from->store[0].index->src[1], *index = load->src[0]->src[1], *there[MAX_RANK * 2];
   unsigned n = ranges_in(index, there, MAX_RANK * 2);
@@ -128,7 +131,7 @@ static struct version *version_at(struct scheduler *s, struct uop *buffer) {
   return v == NO_UNIT ? NULL : &s->version[v];
 }
 
-/* The unit that stores what only u reads, of the buffer behind a load; NULL: there is none. */
+/* The unit that writes a buffer which only u reads, or NULL. */
 static struct unit *only_source(struct scheduler *s, const struct unit *u, struct uop *buffer) {
   const struct version *v = version_at(s, buffer);
   if (!v || v->kept || v->previous || v->writer == NO_UNIT || v->first_writer != v->writer) return NULL;
@@ -147,8 +150,8 @@ static bool sizes_known(const struct unit *u) {
   return true;
 }
 
-/* Puts the unit that hands on `buffer` to the last link behind it: the ranges that number rows are those that are the
- * same at all loads, and number the rows of that link. */
+/* Appends to the chain the unit that passes on `buffer` to the last link. Its ranges that number rows are those that
+ * are the same at all loads and number the rows of that link. Returns false if it cannot be appended. */
 static bool add_link(struct chain *c, struct unit *from, struct uop *buffer) {
   struct link *to = &c->link[c->n - 1], *l = &c->link[c->n];
   bool first = c->n == 1, any = false;
@@ -167,7 +170,7 @@ static bool add_link(struct chain *c, struct unit *from, struct uop *buffer) {
     }
     any = true;
   }
-  /* The ranges of a row count as one, inside of those that number rows. */
+  /* The ranges of a row count as one range inside of those that number rows. */
   struct uop *stored = from->store[0].index->src[1], *column = stored, *zero = uop_index(c->s->graph, 0);
   bool rows = false;
   for (unsigned r = 0; r < from->nranges; r++) {
@@ -185,7 +188,7 @@ static bool add_link(struct chain *c, struct unit *from, struct uop *buffer) {
   return true;
 }
 
-/* The next unit that hands on rows to the last link of the chain. */
+/* Appends a unit that passes on rows to the last link of the chain. Returns false if there is none. */
 static bool extend(struct chain *c) {
   const struct unit *u = c->link[c->n - 1].unit;
   for (unsigned i = 0; i < u->nloads; i++) {
@@ -200,7 +203,7 @@ static double bytes_of(const struct uop *buffer) {
   return (double)buffer->src[0]->arg.i * dtype_info[buffer->dtype].size;
 }
 
-/* Bytes of memory that the units of the chain read and write, and of what they hand on. */
+/* Computes the bytes that the units of the chain pass on, and the other bytes that they read and write. */
 static void weigh(struct chain *c) {
   struct uop *seen[64];
   unsigned n = 0;
@@ -219,7 +222,8 @@ static void weigh(struct chain *c) {
   }
 }
 
-/* Chooses the range that is walked in blocks, the innermost that numbers rows, and the rows of a block. */
+/* Chooses the range that is divided into blocks (the innermost one that numbers rows) and the number of rows of a
+ * block. */
 static bool choose_block(struct chain *c) {
   const struct unit *last = c->link[0].unit;
   const struct link *l = &c->link[1];
@@ -230,7 +234,7 @@ static bool choose_block(struct chain *c) {
     if (far < nearest) nearest = far, c->blocked = own_range(last, l->expr[r]);
   }
   if (c->blocked == MAX_RANK) return false;
-  for (unsigned i = 1; i < c->n; i++) { /* every unit has rows of its own along it, and no others apart */
+  for (unsigned i = 1; i < c->n; i++) { /* every unit must have rows along this range */
     bool has = false;
     for (unsigned r = 0; r < c->link[i].unit->nranges; r++) has = has || c->link[i].expr[r] == last->range[c->blocked];
     if (!has) return false;
@@ -289,9 +293,9 @@ static bool pays(struct chain *c) {
   return c->handed >= MUCH_MEMORY || read_again(c) <= 2 * c->handed;
 }
 
-/* ---- making them one ---- */
+/* ---- joining the units ---- */
 
-/* A unit's values with rows numbered by the ranges around, and other ranges by numbers of their own. */
+/* Substitutions for the values of a unit: rows are numbered by the shared ranges, other ranges get new numbers. */
 struct renamed {
   struct uop *from[MOST_NUMBERS + MOST_PHASES], *to[MOST_NUMBERS + MOST_PHASES];
   unsigned n;
@@ -316,7 +320,7 @@ static bool make_phases(struct chain *c) {
   unsigned naround = 0;
   int64_t blocks = (c->rows + c->block - 1) / c->block;
 
-  /* What the ranges of the last unit that number rows become; NULL: no rows. */
+  /* The replacement of each range of the last unit that numbers rows; NULL for other ranges. */
   for (unsigned r = 0; r < last->nranges; r++) {
     bool numbers = false;
     rows[r] = NULL;
@@ -328,7 +332,7 @@ static bool make_phases(struct chain *c) {
   if (blocks > 1) {
     around[naround] = new_range(c, uop_index(g, blocks), AXIS_LOOP);
     first = uop_binary(g, OP_MUL, around[naround++], uop_index(g, c->block));
-    if (c->rows % c->block) /* the least of the block's begin and the last place where a whole one can be */
+    if (c->rows % c->block) /* the minimum of the block's begin and the last begin of a full block */
       first =
           uop_unary(g, OP_NEG, uop_binary(g, OP_MAX, uop_unary(g, OP_NEG, first), uop_index(g, c->block - c->rows)));
   }
@@ -349,7 +353,7 @@ static bool make_phases(struct chain *c) {
     struct link *l = &c->link[i];
     struct unit *u = l->unit;
     struct renamed now = {.n = 0};
-    /* The loads of what the unit before handed on. */
+    /* Replace the loads of values that the previous unit passes on. */
     for (unsigned k = 0; k < u->nloads && i + 1 < c->n; k++) {
       struct uop *load = u->load[k], *as[MAX_RANK];
       const struct link *before = &c->link[i + 1];

@@ -1,26 +1,27 @@
 /* Scheduling: decides which values are written to memory, and which kernel computes each.
  *
- * A value is realized (computed by a kernel of its own, which others load it from) when
- *   - it is a root, or the source of a CONTIGUOUS, a COPY or an EXCHANGE (what RESHAPE does is looked through), or is
- * assigned;
- *   - it is the index of a GATHER and is a reduce, or expensive;
- *   - it carries a reduce - it is one, or is elementwise over one of the same size off which nothing else branches -
- * and is used by more than one kernel or at more than one index, or would be repeated: along an expanded axis, or
- * inside another reduce that it depends on. Inside a reduce that it does not depend on, it is computed once before it
- * (a variance is one kernel); a sum under a sum becomes one with it (sum.c). Two repetitions are allowed:
- * along ranges that are exactly what the reduce consumed - that kernel computes the reduce once a row and walks the row
- * again (softmax is one kernel), unless rows are few and huge (fewer than the machine has groups, SERIAL_LENGTH), which
- * would leave the machine idle - and along ranges of at most NARROW elements, which the work-item of the row does all
- * (softmax times a narrow matrix is one kernel). And a short reduce may be repeated in a small kernel, where a launch
- * costs more (SHORT_REDUCE, FEW_RESULTS: a global average before a classifier);
- *   - it is a reduce and its kernel holds MAX_REDUCES others, or others that walk other rows;
- *   - its kernel would read more than MOST_INPUTS buffers, or its expression would be deeper than MOST_DEPTH;
- *   - it is elementwise and evaluating it again at each use is expensive: (uses - 1) * cost > RECOMPUTE, or it costs
- * more than REPEATED and is repeated inside a reduce, unless that is only NARROW times and NARROW_COST in all. Cost
- * counts elementwise ops back to what is in memory, TRANSCENDENTAL each for exp2, log2, sin, sqrt and divisions.
- * Reduces with few results of very many elements are done in two steps (split.c). Kernels over the same ranges
- * that share what they read, or of which one reads what the other writes, become one with several outputs
- * (fuse.c). Kernels that hand on rows become phases of one, so that what they hand on is never there as a whole
+ * A value is realized (computed by a kernel of its own, from whose output other kernels load it) if one of these holds:
+ * - it is a root, or the source of a CONTIGUOUS, a COPY or an EXCHANGE (below any RESHAPE), or is assigned;
+ * - it is the index of a GATHER and is a reduce, or expensive;
+ * - it passes on a reduce (it is one, or is elementwise over one of the same size that has no other users) and is used
+ * by more than one kernel or at more than one index, or would be repeated: along an expanded axis, or inside another
+ * reduce that it depends on. Inside a reduce that it does not depend on, it is computed once before it (a variance is
+ * one kernel); a sum under a sum is merged with it (sum.c). Three repetitions are allowed. First, along ranges that are
+ * exactly what the reduce consumed: the kernel computes the reduce once per row and walks the row again (softmax is one
+ * kernel), unless rows are few and huge (fewer than the machine has groups, SERIAL_LENGTH), which would leave the
+ * machine idle. Second, along ranges of at most NARROW elements, all of which the work-item of the row runs (softmax
+ * times a narrow matrix is one kernel). Third, a short reduce may be repeated in a small kernel, where a launch costs
+ * more (SHORT_REDUCE, FEW_RESULTS: a global average before a classifier);
+ * - it is a reduce and its kernel has MAX_REDUCES others, or others that walk other rows, or a large contraction;
+ * - its kernel would read more than MOST_INPUTS buffers, or its expression would be deeper than MOST_DEPTH;
+ * - it is elementwise and evaluating it again at each use is expensive: (uses - 1) * cost > RECOMPUTE, or it costs more
+ * than REPEATED and is repeated inside a reduce, unless it is repeated fewer than NARROW times at a total cost of at
+ * most NARROW_COST. Uses of few elements do not count (FEW_OF). The cost is the number of elementwise ops back to
+ * memory; exp2, log2, sin, sqrt and divisions count as TRANSCENDENTAL.
+ *
+ * Reduces with few results of very many elements are done in two steps (split.c). Kernels over the same ranges that
+ * share what they read, or of which one reads what the other writes, become one with several outputs (fuse.c). Kernels
+ * that pass on rows to one another become phases of one kernel, so that the passed values never exist as a whole
  * (phases.c). */
 #include "scheduler.h"
 #include "../rules.h"

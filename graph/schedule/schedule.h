@@ -9,12 +9,13 @@
  * what earlier iterations wrote (sums at positions that an index selects). Padding is LOAD(INDEX(p, index, valid), 0).
  * A LOAD may be part of an index (GATHER). No movement ops remain.
  *
- * A kernel may be phases, SINK(SINK(STORE...)..., RANGE...) with aux 1: at each place of the RANGEs, which are LOOP,
- * the SINKs run one after the other, each over ranges of its own besides. They hand on values in memory that a
- * work-item has for itself, LOCAL. Places of the last RANGE may overlap: what is stored twice has one value.
+ * A kernel may consist of phases, SINK(SINK(STORE...)..., RANGE...) with aux 1: for each combination of the RANGEs,
+ * which are LOOP, the SINKs run one after the other, each over its own additional ranges. Phases pass values on in
+ * LOCAL memory, which is private to a work-item here. Iterations of the last RANGE may overlap: an element that is
+ * stored twice gets the same value.
  *
- * Sizes may have VARs in them: memory is as large as their largest values ask for, values are packed by their present
- * ones. */
+ * Sizes may contain VARs. Memory is allocated for their largest values; values are packed according to their current
+ * values. */
 #ifndef DOORBELL_GRAPH_SCHEDULE_H
 #define DOORBELL_GRAPH_SCHEDULE_H
 #include "../uop.h"
@@ -63,11 +64,11 @@ struct schedule_item {
 };
 /* The scheduler's model of a machine: rough figures to weigh work against memory traffic and launches. */
 struct schedule_machine {
-  int64_t groups;   /* workgroups that keep all of it busy; the work-items of one can share a sum */
-  int64_t side;     /* neighbouring results that a workgroup computes side by side: a wave, a vector */
-  double access_ns; /* from one access to the next that depends on it */
-  int64_t columns;  /* of a matrix that a workgroup sums together, reading each row in order; 0: side */
-  int64_t scratch;  /* bytes of memory that the phases of a kernel may hand on values in; 0: kernels have no phases */
+  int64_t groups;   /* workgroups that keep the whole machine busy; the work-items of one can share a sum */
+  int64_t side;     /* adjacent results that a workgroup computes in parallel: a wave, a vector */
+  double access_ns; /* latency of a memory access that the next one depends on */
+  int64_t columns;  /* columns that a workgroup sums together, reading each row of a matrix in order; 0: side */
+  int64_t scratch; /* bytes of LOCAL memory in which phases of a kernel may pass on values; 0: kernels have no phases */
   double launch_ns, bytes_per_ns, flops_per_ns;
   bool skips; /* iterations of a sum whose products are all 0 by a condition on indices take no time */
 };

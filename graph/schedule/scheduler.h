@@ -1,12 +1,11 @@
-/* Internal to the scheduler: what it knows about each node of the tensor graph, the uses that kernels make of nodes,
- * and the units of work that result.
+/* Internal to the scheduler: its data about each node of the tensor graph, the uses that kernels make of nodes, and the
+ * units of work that result.
  *
- * schedule.c drives the others. place.c gives each device constants of its own, join.c finds tensors
- * that are put side by side, and split.c rewrites large reductions. use.c decides what is realized,
- * and index.c says where in memory an element is. kernel.c gives every use its value and makes units,
- * sum.c makes one sum of a sum over movement of a sum, fuse.c joins units, and phases.c
- * makes phases of units that hand on rows. order.c orders them so that memory is read before it is overwritten, and
- * makes the items of the schedule. */
+ * schedule.c calls the others. place.c gives each device its own constants, join.c finds tensors that are concatenated,
+ * and split.c splits large reductions. use.c decides what is realized, and index.c computes the location of an element
+ * in memory. kernel.c builds the value of every use and makes units, sum.c merges a sum over movement of another sum
+ * with that sum, fuse.c joins units, and phases.c turns units that pass on rows into phases of one unit. order.c orders
+ * units so that memory is read before it is overwritten, and makes the items of the schedule. */
 #ifndef DOORBELL_GRAPH_SCHEDULER_H
 #define DOORBELL_GRAPH_SCHEDULER_H
 #include "../index.h"
@@ -104,7 +103,8 @@ struct unit {
   unsigned nstores;
   struct part *part; /* NULL if the kernel has no parts */
   unsigned nparts;
-  /* Phases before the last one, which the stores above are: the store of each is behind those, to LOCAL memory. */
+  /* Number of phases before the last one. The stores of the last phase are the nstores stores above; they are followed
+   * by one store to LOCAL memory for each earlier phase. */
   unsigned nhanded;
   struct uop *around[MAX_RANK]; /* the ranges that the phases share */
   unsigned naround;

@@ -280,8 +280,8 @@ HELPER void run_stores(struct interpreter *m, struct uop *ast, struct uop *const
   free(order);
 }
 
-/* Phases, one after the other at each place of the ranges around them. What a phase leaves out is not there: memory
- * that they hand on values in is filled with something else before each place. */
+/* Runs phases one after the other, for each combination of the ranges around them. Memory in which they pass on values
+ * is filled with something else before, so that values which a phase does not write are detected. */
 HELPER void run_phases(struct interpreter *m, struct uop *ast) {
   size_t n;
   struct uop **order = uop_toposort(&ast, 1, &n);

@@ -168,8 +168,8 @@ static void pipelines_copy_ahead(void **state) {
   }
 }
 
-/* Machines without instructions of several waves load fragments by ldmatrix from tiles that are copied ahead: no
- * register takes part in the copies, whichever axis is contiguous. */
+/* Machines without instructions of several waves load fragments with ldmatrix from tiles that are copied ahead: the
+ * copies use no registers, for either contiguous axis. */
 static void fragments_are_loaded_from_tiles(void **state) {
   ncases = 0;
   case_matmul("matmul", DT_F16, 512, 512, 512);
@@ -182,8 +182,8 @@ static void fragments_are_loaded_from_tiles(void **state) {
   compiler_free(c);
 }
 
-/* The machine's matrix instructions are chosen for whatever is large enough for a tile, and left where most of a tile
- * would be padding. */
+/* Matrix instructions are chosen for everything large enough for a tile, except where most of a tile would be padding.
+ */
 static void they_are_chosen_by_default(void **state) {
   ncases = 0;
   case_matmul("round", DT_BF16, 256, 256, 256);

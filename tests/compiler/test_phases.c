@@ -1,8 +1,7 @@
-/* Kernels that are phases: several contractions and row reductions at each block of rows, which hand on the block in
- * local memory. Random ones by random plans on the host, its machine code and the C text against the interpreter of
- * their asts.
- *
- * PHASES_SEED=n runs the kernel of that number alone, PHASES_FROM and PHASES_COUNT other ones. */
+/* Kernels of several phases: contractions and row reductions for each block of rows, which pass on the block in local
+ * memory. Runs random kernels with random plans on the host and compares the machine code and the C text with the
+ * interpreter of their asts. PHASES_SEED=n runs only the kernel with that number, PHASES_FROM and PHASES_COUNT run
+ * others. */
 #include "c_text.h"
 #include "random_plans.h"
 
@@ -18,11 +17,11 @@ static int teardown(void **state) {
 
 /* ---- random phases ---------------------------------------------------------------------------------------------- */
 
-/* Rows of `rows` in each of `heads`, in blocks of `block`, the last of which reaches back to begin inside. */
+/* `heads` matrices of `rows` rows, in blocks of `block` rows; the last block begins early enough to be a full one. */
 struct blocks {
   int64_t heads, rows, block;
-  struct uop *head, *at, *in; /* ranges: head and block are around the phases, `in` is in each of them */
-  struct uop *row;            /* of all rows of a head */
+  struct uop *head, *at, *in; /* ranges: head and at (the block) are around the phases, `in` is inside each of them */
+  struct uop *row;            /* number of the row in its head */
   struct uop *around[2];
   unsigned naround;
 };
@@ -48,14 +47,14 @@ static struct uop *local(const struct blocks *b, int number, enum dtype t, int64
   return uop_new(G, OP_LOCAL, t, 1, (union uop_arg){.i = number}, 0, src, 1 + b->naround);
 }
 
-/* Element (i, j) of a matrix of n columns that a head has, stored by rows or by columns. */
+/* Element (i, j) of a head's matrix of n columns, stored by rows or by columns. */
 static struct uop *element(struct random_maker *m, const struct blocks *b, enum dtype t, struct uop *i, int64_t rows,
                            struct uop *j, int64_t n) {
   struct uop *p = random_param(m, t, b->heads * rows * n, 0), *head = mul(b->head, ix(rows * n));
   return load(at(p, chance(50) ? add(head, add(mul(i, ix(n)), j)) : add(head, add(mul(j, ix(rows)), i))));
 }
 
-/* out = f(a b) c, or a chain of row reductions and elementwise phases between. */
+/* out = f(a b) c, or a chain with row reductions and elementwise phases in between. */
 static struct random_kernel random_phases(uint64_t number) {
   struct random_kernel k = {.seed = number, .nouts = 1};
   struct random_maker m = {.k = &k};
@@ -108,7 +107,7 @@ static void collect_or_fail(bool ok, const struct codegen *k, uint64_t number) {
   if (!ok) fail_msg("seed %lu: %s", (unsigned long)number, k->err);
 }
 
-/* A plan for what is around the phases, and one for each of them; malloc'd. */
+/* A plan for the ranges around the phases, and one for each phase. The caller frees it. */
 static char *random_plans(const struct random_kernel *r, const struct target *t) {
   char err[256] = "", *text = NULL;
   size_t size = 0;
@@ -197,7 +196,8 @@ static void random_phases_by_random_plans(void **state) {
   assert_int_equal(failures, 0);
 }
 
-/* ---- what is refused -------------------------------------------------------------------------------------------- */
+/* ---- errors --------------------------------------------------------------------------------------------------------
+ */
 
 static void refused(void **state) {
   static const struct {

@@ -3,10 +3,10 @@
  * layout, clc7c0qmd.h. */
 #include "nv_engine.h"
 
-/* What ptxas 13.0 makes for sm_90 of
- *   spin(volatile unsigned *p) { while (!*p) {} }
- *   digit(unsigned *p, unsigned k) { *p = *p * 10 + k; }
- *   cta(unsigned *out) { out[the CTA's number] = blockIdx.x | blockIdx.y << 8 | blockIdx.z << 16 | blockDim.x << 24; }
+/* ptxas 13.0's code for sm_90 of
+ *    spin(volatile unsigned *p) { while (!*p) {} }
+ *    digit(unsigned *p, unsigned k) { *p = *p * 10 + k; }
+ *    cta(unsigned *out) { out[the CTA's number] = blockIdx.x | blockIdx.y << 8 | blockIdx.z << 16 | blockDim.x << 24; }
  * with parameters from c[0x0][0x210] on. */
 static const uint64_t spin_code[] = {
     0x00000a00ff017b82, 0x000ff00000000800, /* LDC R1, c[0x0][0x28] */

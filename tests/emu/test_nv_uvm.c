@@ -171,7 +171,7 @@ static void external_ranges(void **state) {
   assert_int_equal(range(fd, 0x10001000, 0x1000), 0);
 }
 
-/* ---- a channel that sees what is mapped ---- */
+/* ---- a channel that accesses the mappings ---- */
 
 struct scene {
   struct nv_client c;
@@ -285,7 +285,7 @@ static void mappings(void **state) {
   assert_int_equal(unmap(s.fd, c, 0, DATA_VA + 0x2000, 0x1000), 0);
   assert_true(writes(&s, DATA_VA + 0x3004, shown + 0x3004 / 4, 5));
   assert_int_equal(unmap(s.fd, c, 0, DATA_VA + 0x20000, 0x1000), 0x1e);
-  assert_int_equal(unmap(s.fd, c, 0, DATA_VA + 0x4000, 0x1000), 0); /* nothing is there */
+  assert_int_equal(unmap(s.fd, c, 0, DATA_VA + 0x4000, 0x1000), 0); /* not mapped */
   assert_false(writes(&s, DATA_VA + 0x2000, shown + 0x2000 / 4, 6));
   assert_int_equal(drop_range(s.fd, DATA_VA, 0x20000), 0);
 }

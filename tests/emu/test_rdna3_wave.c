@@ -494,7 +494,7 @@ static void pairs(void **state) {
   wave_free(t);
 }
 
-/* ---- matrices: against sums written out, with values whose products and sums are exact ---- */
+/* ---- matrices: compared with explicit sums, for values whose products and sums are exact ---- */
 static void matrices(void **state) {
   for (int wave64 = 0; wave64 < 2; wave64++) {
     struct wave *t = wave_new(wave64);

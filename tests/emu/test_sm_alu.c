@@ -521,7 +521,7 @@ static void minmax(void **state) {
   one_free(o);
 }
 
-/* ---- the uniform datapath: the same on uniform registers, whatever lanes are active ---- */
+/* ---- the uniform datapath: the same on uniform registers, independent of the active lanes ---- */
 static void uniform(void **state) {
   static const struct {
     const char *name;

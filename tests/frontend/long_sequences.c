@@ -1,4 +1,5 @@
-/* More sequences of random operations against the naive interpreter on the CPU, and some on each emulated GPU. */
+/* More sequences of random operations, compared with the naive interpreter on the CPU, and some on each emulated GPU.
+ */
 #include "sequences.h"
 
 static void run(const char *device, unsigned first, unsigned n) {

@@ -255,7 +255,7 @@ static void bad_arguments_poison_the_target(void **state) {
   }
 }
 
-/* ---- random programs against arrays ---- */
+/* ---- random programs, compared with arrays ---- */
 
 enum { TENSORS = 6, SIZE = 8, STEPS = 40 };
 struct model { /* of a tensor */

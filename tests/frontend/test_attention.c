@@ -1,5 +1,5 @@
-/* Attention: its values at sizes where it is one kernel, that kernel and its memory, and what is refused. Small ones
- * are among tests/data/cases. */
+/* Attention: its values at sizes where it is one kernel, that kernel and its memory, and errors. Small sizes are tested
+ * in tests/data/cases. */
 #include "support.h"
 
 /* A query with the first n of the cached keys: one schedule serves every n. */
@@ -50,7 +50,7 @@ static double element_of(int64_t i, unsigned seed) {
   return (double)(x >> 40) / 0x1p23 - 1;
 }
 
-/* A tensor of such elements, and what they are once rounded to the type. */
+/* A tensor of such elements, and their values after rounding to the type. */
 static db_tensor *tensor_of(const struct one_kernel *c, int64_t n, unsigned seed, double factor, float *out) {
   for (int64_t i = 0; i < n; i++) out[i] = (float)(factor * element_of(i, seed));
   db_tensor *t = db_cast(db_from(out, DB_F32, NULL, n), c->t);
@@ -136,7 +136,7 @@ static void is_one_kernel(void **state) {
   for (unsigned i = 0; i < sizeof cases / sizeof *cases; i++) check_one_kernel(&cases[i]);
 }
 
-/* Four times the length takes four times the memory at most: the scores are never there. */
+/* Four times the length takes at most four times the memory: the scores never exist as a whole. */
 static void memory_is_linear(void **state) {
   db_device *dev = db_open("CPU");
   struct db_device_counters before, after;
@@ -177,6 +177,6 @@ static int finish(void **state) { return db_shutdown(); }
 int main(void) {
   const struct CMUnitTest tests[] = {cmocka_unit_test(memory_is_linear), cmocka_unit_test(is_one_kernel),
                                      cmocka_unit_test(growing_keys), cmocka_unit_test(refused)};
-  has_ptxas(); /* chooses the cache before anything is compiled */
+  has_ptxas(); /* sets the cache folder before anything is compiled */
   return cmocka_run_group_tests_name("attention", tests, NULL, finish);
 }

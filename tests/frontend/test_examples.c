@@ -77,10 +77,11 @@ static void gpt(void **state) {
   if (!(trained < 4 && held < 4.5)) fail_msg("%s", text);
 }
 
-/* The small ones, on three devices. */
+/* The small examples, on three devices. */
 static const char *const machines[] = {"CPU", EMULATED, EMULATED_NVIDIA};
 
-/* Text of a command that is run on a machine; false: its kernels need ptxas, which is not there. */
+/* Runs a command on a machine and stores its output. Returns false if its kernels need ptxas, which is not installed.
+ */
 static bool runs_on(const char *machine, const char **text, const char *fmt, ...) {
   char command[1024];
   va_list ap;
@@ -100,7 +101,7 @@ static void hello(void **state) {
       assert_contains(text, "softmax(x w) = [[0.310026, 0.689974], [0.197816, 0.802184]]\ngradient     = [[0.016255, ");
 }
 
-/* The queue layer's program, whose file is made for the device. */
+/* The queue layer's example, with a kernel file for the device. */
 static void kernel(void **state) {
   const char *text;
   runs_on(EMULATED, &text, "kernel " KERNELS_DIR "/bench/kernels/saxpy.gfx1100.co");
@@ -119,7 +120,7 @@ static void kernel(void **state) {
   unlink(cubin);
 }
 
-/* The second run goes on from what the first one saved. */
+/* The second run continues from the state that the first one saved. */
 static void captured_step(void **state) {
   for (int m = 0; m < 3; m++) {
     char path[] = "/tmp/doorbell-step-XXXXXX";
@@ -147,7 +148,7 @@ static void four_devices(void **state) {
   }
 }
 
-/* Two layers against the same sums here. */
+/* Two layers, compared with the same sums here. */
 static void inference(void **state) {
   static const float w0[2][3] = {{1, 0, -1}, {0.5, 2, 1}}, b0[2] = {0, -1}, w1[2][2] = {{1, -1}, {0, 1}};
   static const float x[2][3] = {{1, 2, 3}, {-1, 0.5, 2}};

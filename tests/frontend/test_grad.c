@@ -128,7 +128,7 @@ static void test_differences(void **state) {
   for (size_t i = 0; i < sizeof unary_cases / sizeof *unary_cases; i++) by_differences(&unary_cases[i], 2e-4);
 }
 
-/* ---- against PyTorch ---- */
+/* ---- compared with PyTorch ---- */
 
 static void expect(db_tensor *d, const double *want, unsigned n, double tolerance) {
   double got[MOST];

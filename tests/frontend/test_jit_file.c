@@ -27,7 +27,8 @@ void *LLVMContextCreate(void) {
   return real();
 }
 
-/* ---- what is captured: each process calls it with the same inputs, one that made it and one that loaded it ---- */
+/* ---- the captured functions: each process calls them with the same inputs, the one that made them and the one that
+ * loaded them ---- */
 
 enum { FIRST = 5 /* number of calls before it is saved */, LAST = 9, MOST_RESULTS = 1024 };
 
@@ -331,7 +332,7 @@ static void another_process_goes_on(void **state) {
   }
 }
 
-/* ---- files that are not what they should be ---- */
+/* ---- invalid files ---- */
 
 struct bytes {
   uint8_t *p;

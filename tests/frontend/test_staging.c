@@ -174,7 +174,7 @@ static void without_pause(void **state) {
   db_release(w);
 }
 
-/* ---- training: a layer on each device, against all on one ---- */
+/* ---- training: a layer on each device, compared with all layers on one ---- */
 
 enum { BATCH = 6, WIDTH = 9, STEPS = 7 };
 struct net {

@@ -171,7 +171,7 @@ static void refused(void **state) {
   }
 }
 
-/* ---- gradients: every process weighs its result by numbers of its own, and all of these count ---- */
+/* ---- gradients: every process weights its result with different numbers, and all of these contribute ---- */
 
 static double weight(int r, int64_t i) { return (double)(r + 1) * (double)(i % 4 + 1); }
 static db_tensor *weights(int64_t n) {
@@ -423,7 +423,7 @@ static int in_world(void) {
   return cmocka_run_group_tests(tests, NULL, NULL);
 }
 
-/* ---- processes that do not fit together: what each says ---- */
+/* ---- incompatible processes: the error of each ---- */
 
 static int say(const char *what) {
   printf("process %d: %s\n", rank, what);

@@ -461,7 +461,7 @@ static void test_assign(void **state) {
                 add(SHRINK(both, 0, 3, 0, 4), num(1))); /* reads elements that were just written */
   check(both);
   check(add(both, num(3)));
-  /* the old contents are read first, whatever order the roots are in */
+  /* the old contents are read first, for any order of the roots */
   struct uop *roots[] = {assign(b, b, add(b, num(1))), reduce(OP_ADD, x, 3), permute(add(x, num(2)), 0x01)};
   check_roots(roots, 3);
   struct uop *swapped[] = {reduce(OP_ADD, x, 3), assign(b, b, add(b, num(1)))};
@@ -500,8 +500,8 @@ static void test_assign(void **state) {
   schedule_free(&s);
 }
 
-/* What differs in which slice of memory it reads or writes is one kernel: it is given the window that it touches, from
- * a multiple of 256 bytes on. */
+/* Kernels that differ only in the slice of memory that they access are the same kernel: a kernel gets the window that
+ * it accesses, which starts at a multiple of 256 bytes. */
 static const struct schedule_machine *no_scratch(unsigned device) {
   static const struct schedule_machine m = {
       .groups = 64, .side = 8, .access_ns = 5, .launch_ns = 2000, .bytes_per_ns = 20, .flops_per_ns = 200};
@@ -548,7 +548,7 @@ static unsigned phased(struct uop *const *roots, unsigned n) {
   return found;
 }
 
-/* What is handed on by rows is never there as a whole: one kernel, and no temporary. */
+/* Values passed on by rows never exist as a whole: one kernel, and no temporary. */
 static void test_phases(void **state) {
   static const struct {
     int64_t rows, keys, width;
@@ -713,7 +713,7 @@ static void test_large_sums(void **state) {
   assert_int_equal(kernels_of(matmul(mean, TENSOR(512, 2)), SCHEDULE_NESTED, NULL), 1);
 }
 
-/* Long reductions with few results are shared by all of a machine, whatever their length. */
+/* Long reductions with few results use the whole machine, for any length. */
 static void test_splits(void **state) {
   struct uop *large = buffer_without_memory(16777216), *prime = buffer_without_memory(16777259);
   int64_t width;
@@ -725,7 +725,7 @@ static void test_splits(void **state) {
       assert_int_equal(kernels_of(reduce(i == 1 ? OP_MAX : OP_ADD, sums[i], 1), SCHEDULE_PARTIAL, &width), 2);
       assert_in_range(width, groups, 4 * groups);
     }
-    /* what is expensive is computed in both steps, not written */
+    /* an expensive value is computed in both steps, not written */
     struct uop *dear = uop_unary(g, OP_SIN, uop_unary(g, OP_EXP2, uop_unary(g, OP_SIN, prime)));
     for (int i = 0; i < 8; i++) dear = uop_unary(g, OP_SQRT, mul(dear, dear));
     assert_int_equal(kernels_of(reduce(OP_ADD, dear, 1), SCHEDULE_PARTIAL, &width), 2);

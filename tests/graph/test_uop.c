@@ -154,7 +154,7 @@ static void test_bounds(void **state) {
 
 static void test_dtypes(void **state) {
   for (uint32_t i = 0; i < 65536;
-       i++) { /* every 16-bit float, against the compiler's _Float16 and the definition of bfloat16 */
+       i++) { /* every 16-bit float, compared with the compiler's _Float16 and the definition of bfloat16 */
     uint16_t h = (uint16_t)i;
     _Float16 x;
     memcpy(&x, &h, 2);

@@ -48,7 +48,7 @@ static uint64_t offset_of(const struct code_object *co, const char *name) {
   return offset;
 }
 
-/* ---- against llvm-readelf ---- */
+/* ---- compared with llvm-readelf ---- */
 
 /* Whether a line of `llvm-readelf --notes` has the key; stores its value in out. */
 static bool value_of(const char *line, const char *key, char *out) {

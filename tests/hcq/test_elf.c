@@ -203,7 +203,7 @@ static void windows(void **state) {
   drop(&l);
 }
 
-/* One instruction per relocation; far is 0x4d0 bytes into the data section, near lies in another code section. */
+/* One instruction per relocation; far is 0x4d0 bytes into the data section, near is in another code section. */
 static const char aarch64_asm[] = "target triple = \"aarch64-linux-gnu\"\n"
                                   "module asm \".section .text.near,\\22ax\\22,%progbits\"\n"
                                   "module asm \".globl near\"\n"

@@ -341,7 +341,7 @@ static void two_gpus(void **state) {
   assert_non_null(strstr(db_error(), "there are 2 GPUs"));
 }
 
-/* ---- faults: each on a machine of its own, which it loses ---- */
+/* ---- faults: each on a separate machine, which is then lost ---- */
 
 static db_device *own_machine(int n) {
   char name[128];

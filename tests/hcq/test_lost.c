@@ -186,7 +186,7 @@ static void in_mid_replay(void **state) {
   }
 }
 
-/* ---- two before the host looks, and what others make of it ---- */
+/* ---- two faults before the host checks, and the effect on others ---- */
 
 enum bad { PAGE, CODE };
 

@@ -169,7 +169,7 @@ static void sizes(void **state) {
   db_buffer_release(out);
 }
 
-/* ---- what is refused ---- */
+/* ---- errors ---- */
 
 static void launch_errors(void **state) {
   db_program *saxpy_kernel = load("saxpy"), *shares = load("shares");

@@ -161,7 +161,7 @@ static void in_child(int (*fn)(const struct machine *m), const struct machine *m
   }
 }
 
-/* ---- what they wrote ---- */
+/* ---- the written files ---- */
 
 struct event {
   const char *name, *category, *track;

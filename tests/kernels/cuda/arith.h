@@ -79,7 +79,7 @@ BODY u32 convert_body(u32 x, u32 i) {
   return h;
 }
 
-/* Whole numbers near a float. llrint: under -fno-math-errno clang 19 makes (u32)lrint(d) a conversion to 32 bits. */
+/* Rounding to integers. llrint: under -fno-math-errno clang 19 makes (u32)lrint(d) a conversion to 32 bits. */
 BODY u32 whole_body(u32 x, u32 i) {
   float f = fmul(plain_f32(x), 37.0f);
   double d = dmul(plain_f64(x, i), 1e6);
@@ -89,7 +89,7 @@ BODY u32 whole_body(u32 x, u32 i) {
   return h ^ fold64(f64_bits(trunc(d))) * 5u ^ fold64(f64_bits(rint(d))) * 7u ^ (u32)(i32)lrintf(f) ^ (u32)llrint(d);
 }
 
-/* Larger, smaller, signs, and what comparisons say of NaN and infinities. */
+/* Maximum, minimum, signs, and comparisons of NaN and infinities. */
 BODY u32 minmax_body(u32 x, u32 i) {
   u32 y = x * 1103515245u + i, h;
   i32 s = (i32)x, t = (i32)y;

@@ -100,7 +100,7 @@ BODY u32 nested_body(u32 x, u32 i) {
   return sum ^ x;
 }
 
-/* Quicksort without a stack of its own: recursion over an array in private memory. */
+/* Quicksort by recursion over an array in private memory. */
 CALLED void quicksort(i32 *a, i32 lo, i32 hi) {
   if (lo >= hi) return;
   i32 pivot = a[(lo + hi) / 2], l = lo, h = hi;

@@ -1,5 +1,5 @@
-/* What kernels in CUDA C and their references in C share: types, and arithmetic that rounds once on both sides whatever
- * the compiler's flags are. */
+/* Shared by kernels in CUDA C and their references in C: types, and arithmetic that rounds once on both sides with any
+ * compiler flags. */
 #ifndef DOORBELL_TESTS_CUDA_SHARED_H
 #define DOORBELL_TESTS_CUDA_SHARED_H
 #ifdef __CUDACC__
