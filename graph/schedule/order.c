@@ -179,7 +179,8 @@ static struct uop *phases(struct scheduler *s, const struct unit *u, struct uop 
   return uop_new(s->graph, OP_SINK, DT_VOID, 1, (union uop_arg){0}, 1, src, n + u->naround);
 }
 
-/* Numbers the kernel's memory as parameters in the order the ast names it, outputs first. */
+/* Adds a kernel's item. Its buffers are numbered as parameters in the order in which the ast names them, outputs first.
+ */
 static void kernel_item(struct scheduler *s, struct unit *u) {
   struct graph *g = s->graph;
   struct window *window = NULL;

@@ -65,10 +65,10 @@ struct interpreter {
   void *const *bufs;
   int64_t var;          /* the value of every VAR */
   int64_t position[64]; /* by axis number */
-  void *local[8];       /* by number */
+  void *local[8];       /* memories of the phases, by number */
 };
 
-/* The memory that an INDEX is over. */
+/* The memory that an INDEX refers to. */
 HELPER void *memory_behind(const struct interpreter *m, const struct uop *base) {
   return base->op == OP_LOCAL ? m->local[base->arg.i] : m->bufs[base->arg.i];
 }
@@ -249,7 +249,8 @@ HELPER union value interpret(struct interpreter *m, struct uop *u) {
   return alu(u->op, u->dtype, u->src[0]->dtype, x[0], x[1], x[2]);
 }
 
-/* Steps positions along the loops, the last fastest; false after the last ones, when all are 0 again. */
+/* Advances the positions of the loops, the last one fastest. Returns false after the last iteration, when all positions
+ * are 0 again. */
 HELPER bool next_place(struct interpreter *m, struct uop *const *loops, unsigned n) {
   while (n-- > 0) {
     int64_t *p = &m->position[loops[n]->arg.i];
@@ -259,7 +260,7 @@ HELPER bool next_place(struct interpreter *m, struct uop *const *loops, unsigned
   return false;
 }
 
-/* Runs the stores of a kernel, along all of its ranges but those around it. */
+/* Runs the stores of a kernel over all of its ranges, except the ones around it. */
 HELPER void run_stores(struct interpreter *m, struct uop *ast, struct uop *const *around, unsigned naround) {
   size_t n;
   struct uop **order = uop_toposort(&ast, 1, &n), *loops[16];

@@ -381,7 +381,7 @@ HELPER void random_matrix(struct codegen *k, const struct random_kernel *r) {
     unsigned axis[3];
     bool possible = true;
     for (unsigned i = 0; i < 3; i++) axis[i] = below(k->naxes), s.list[i] = k->axes[axis[i]].name;
-    for (unsigned i = 0; i < 3; i++) { /* as if they were padded */
+    for (unsigned i = 0; i < 3; i++) { /* treat them as padded */
       struct axis *a = &k->axes[axis[i]];
       struct step pad = {.kind = STEP_PAD, .axis = a->name, .amount = size[i]};
       possible = possible && (a->size % size[i] == 0 || step_possible(k, pad, NULL, 0));
@@ -399,8 +399,8 @@ HELPER void random_matrix(struct codegen *k, const struct random_kernel *r) {
   }
 }
 
-/* Applies steps to the kernel that are possible; every fourth time those that the optimizer chooses. Kernels are kept
- * small: not many copies of their operations, and not far more work-items than elements. */
+/* Applies random legal steps to the kernel; every fourth time the steps that the optimizer chooses. Plans are limited
+ * in copies of operations and in work-items beyond the number of elements, to keep the kernels small. */
 HELPER void random_steps(struct codegen *k, const struct random_kernel *r) {
   static const int64_t amounts[] = {2, 3, 4, 5, 7, 8, 16, 32};
   enum { MOST = 2048, COPIES = 48 };
@@ -440,7 +440,7 @@ HELPER void random_steps(struct codegen *k, const struct random_kernel *r) {
   }
 }
 
-/* A legal plan for the kernel on t, by the seed of the kernel and salt. */
+/* A legal plan for the kernel on t, determined by the kernel's seed and salt. */
 HELPER struct plan random_plan(const struct random_kernel *r, const struct target *t, unsigned salt) {
   char err[256] = "";
   struct codegen *k = calloc(1, sizeof *k);

@@ -124,8 +124,8 @@ static void parameters_are_assigned(void **state) {
   }
 }
 
-/* Assigns that the function leaves to its caller are computed with the outputs, by every call; those that nothing
- * stands for any more are not. */
+/* Assignments that the function leaves to its caller are computed with the outputs, by every call; those that no tensor
+ * refers to any more are not computed. */
 static int leaves_assigns(void *ctx, db_tensor *const *in, db_tensor **out) {
   struct model *s = ctx;
   DB_SCOPED;
@@ -133,7 +133,7 @@ static int leaves_assigns(void *ctx, db_tensor *const *in, db_tensor **out) {
   out[0] = db_keep(db_sum(db_mul(s->w, in[0])));
   db_assign(s->w, db_sub(s->w, db_mul(db_grad(out[0], s->w), 0.5)));
   db_assign(s->m, db_add(s->m, 1));
-  db_assign(s->m, db_mul(s->m, 2)); /* takes the one before with it */
+  db_assign(s->m, db_mul(s->m, 2)); /* includes the previous one */
   return 0;
 }
 

@@ -251,7 +251,7 @@ static inline void interpret_free(struct uop_map *done) {
 }
 
 /* ---- the kernel interpreter ------------------------------------------------------------------ */
-static union value *handed_on[8]; /* by number: the memories of phases */
+static union value *handed_on[8]; /* the memories of phases, by number */
 
 static inline union value load_param(struct env *e, struct uop *u) {
   const struct schedule_item *item = e->user;
@@ -275,7 +275,7 @@ static inline union value load_param(struct env *e, struct uop *u) {
   return memory[b->arg.i].data[at];
 }
 
-/* around: ranges whose places are given, of which there are naround at the beginning of `at`. */
+/* around: naround ranges whose positions are given at the beginning of `at`. */
 static inline void run_kernel_part(const struct schedule_item *item, struct uop *sink, const struct env *at_,
                                    unsigned naround) {
   char err[500];
@@ -340,7 +340,7 @@ static inline void run_kernel_part(const struct schedule_item *item, struct uop 
   for (unsigned k = 0; k < sink->nsrc; k++) free(written[k]);
 }
 
-/* Phases at each place of the ranges around them. */
+/* Runs the phases for each combination of the ranges around them. */
 static inline void run_phases(const struct schedule_item *item) {
   struct uop *ast = item->ast, **order;
   struct env e = {0};
