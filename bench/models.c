@@ -198,7 +198,7 @@ static double run_steps(struct running *r, unsigned steps, double *values, unsig
   return ok ? seconds : -1;
 }
 
-/* ---- beside PyTorch ---- */
+/* ---- comparison with PyTorch ---- */
 
 static bool start_torch(struct child *c, struct running *r, const char *dir, unsigned threads, struct result *out) {
   struct db_named named[2 * MAX_PARAMETERS + 2];

@@ -13,7 +13,7 @@ struct line {
 };
 
 static void take_name(struct line *l, const char *text) {
-  if (!strncmp(text, "@!PT ", 5)) text = "NOP"; /* never executed: ptxas keeps accesses apart by them */
+  if (!strncmp(text, "@!PT ", 5)) text = "NOP"; /* never executed: ptxas separates accesses with them */
   if (*text == '@') text += strcspn(text, " "), text += strspn(text, " ");
   snprintf(l->name, sizeof l->name, "%.*s", (int)strcspn(text, " "), text);
 }
@@ -51,7 +51,7 @@ static bool is_matrix(const struct line *l) {
 static bool is_memory(const struct line *l) {
   static const char *const starts[] = {"ds_", "global_", "buffer_", "flat_", "scratch_", "LDG", "STG", "LDS",
                                        "STS", "LDSM",    "STSM",    "LD.",   "ST.",      "LDL", "STL"};
-  if (!strncmp(l->name, "LDGSTS", 6)) return false; /* from global to shared memory, past the registers */
+  if (!strncmp(l->name, "LDGSTS", 6)) return false; /* copies from global to shared memory without registers */
   for (unsigned i = 0; i < sizeof starts / sizeof *starts; i++)
     if (!strncmp(l->name, starts[i], strlen(starts[i]))) return true;
   return false;

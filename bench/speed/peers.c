@@ -256,7 +256,7 @@ static double blas_seconds(struct peer *p, unsigned calls) {
     }
   return speed_now() - start;
 }
-/* The rate of OpenBLAS's f32 matmul of 1024, for cases that have no counterpart there. */
+/* The case for the rate of OpenBLAS's f32 matmul of 1024, for cases without a counterpart in OpenBLAS. */
 static const struct speed_case *rate_case(void) {
   static struct speed_case c = {.dtype = DB_F32, .n = {1, 1024, 1024, 1024}};
   c.op = speed_op("matmul");
@@ -275,7 +275,7 @@ static double rate_seconds(struct peer *p, unsigned calls) {
 static void *symbol(void *lib, const char *name) { return lib ? dlsym(lib, name) : NULL; }
 static void blas_open(struct peer *p, unsigned threads) {
   struct blas *s = p->state;
-  setenv("OPENBLAS_THREAD_TIMEOUT", "16", 0); /* 2^16 cycles: its threads do not spin while others are timed */
+  setenv("OPENBLAS_THREAD_TIMEOUT", "16", 0); /* 2^16 cycles: OpenBLAS's threads must not spin while others are timed */
   s->lib = dlopen("libopenblas.so.0", RTLD_NOW | RTLD_LOCAL);
   void (*set_threads)(int) = (void (*)(int))(uintptr_t)symbol(s->lib, "openblas_set_num_threads");
   char *(*corename)(void) = (char *(*)(void))(uintptr_t)symbol(s->lib, "openblas_get_corename");
@@ -308,7 +308,7 @@ static double torch_seconds(struct peer *p, unsigned calls) {
 static bool on_host(const char *arch) { return !strcmp(arch, "x86_64") || !strcmp(arch, "aarch64"); }
 
 bool torch_start(struct child *c, unsigned threads, const char *arch, char *about, size_t cap) {
-  /* Memory that is freed stays with the process: otherwise fresh pages for every result would be measured. */
+  /* Freed memory remains in the process: otherwise fresh pages for every result would be measured. */
   static const char *const keep[][2] = {{"MALLOC_MMAP_THRESHOLD_", "4294967296"},
                                         {"MALLOC_TRIM_THRESHOLD_", "4294967296"},
                                         {"MALLOC_TOP_PAD_", "67108864"}};

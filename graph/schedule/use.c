@@ -25,11 +25,9 @@ enum {
 
 static void realize(struct node *n, enum schedule_reason why) { n->realized = true, n->why = (uint8_t)why; }
 
-/* ---- the inputs of a kernel ----
- *
- * Nodes are visited after their users. At any time a kernel therefore reads at most the nodes that it loads and every
- * node that it uses and that has not been visited yet: each of these becomes a load if it is realized. A visited node
- * that stays in the kernel is replaced by its sources. */
+/* The inputs of a kernel. Nodes are visited after their users. At any time a kernel therefore reads at most the nodes
+ * that it loads and every node that it uses and that has not been visited yet: each of these becomes a load if it is
+ * realized. A visited node that stays in the kernel is replaced by its sources. */
 static uint32_t number_of(const struct scheduler *s, const struct node *n) { return (uint32_t)(n - s->node); }
 
 static unsigned input_at(const struct planned_kernel *k, uint32_t node) {

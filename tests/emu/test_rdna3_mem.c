@@ -578,7 +578,7 @@ static void cross_lane(void **state) {
   }
 }
 
-/* ---- odds and ends ---- */
+/* ---- other cases ---- */
 static void append_and_addtid(void **state) {
   for (int wave64 = 0; wave64 < 2; wave64++) {
     struct bench b = bench_new(wave64);

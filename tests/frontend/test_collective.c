@@ -91,7 +91,7 @@ static void combine(void **state) {
       }
 }
 
-/* ---- training: a batch in parts gives the loss and the weights that all of it gives on one device ---- */
+/* ---- training: a batch in parts gives the same loss and weights as the whole batch on one device ---- */
 
 enum { BATCH = 24, IN = 5, HIDDEN = 8, STEPS = 6 };
 struct replica {

@@ -381,7 +381,7 @@ static void hostile_npy_files(void **state) {
   assert_contains(out, "/dev/zero: not a regular file");
 }
 
-/* ---- faults, end to end: the process survives, says what happened, and exits with 1 ---- */
+/* ---- faults, end to end: the process survives, reports the fault, and exits with 1 ---- */
 
 static void an_unmapped_address_is_reported(void **state) {
   EXPECT(1, "run %s --grid 1 --block 64" GPU "--arg f32[64]=zeros --arg u64:0xdead0000 --arg f32:1 --arg u32:64",

@@ -13,7 +13,7 @@
 #include <unistd.h>
 #include <zlib.h>
 
-/* ---- LLVM's entries that the compiler begins with, counted ---- */
+/* ---- counting of the compiler's calls into LLVM ---- */
 
 static int llvm_calls;
 void LLVMInitializeAMDGPUTargetInfo(void) {
@@ -27,8 +27,8 @@ void *LLVMContextCreate(void) {
   return real();
 }
 
-/* ---- the captured functions: each process calls them with the same inputs, the one that made them and the one that
- * loaded them ---- */
+/* ---- the captured functions: the process that made a program and the one that loaded it call it with the same inputs
+ * ---- */
 
 enum { FIRST = 5 /* number of calls before it is saved */, LAST = 9, MOST_RESULTS = 1024 };
 
@@ -209,7 +209,7 @@ static void file_path(char *path, size_t cap, const char *what) {
   snprintf(path, cap, KERNELS_DIR "/../jit-%s-%d.dbj", what, (int)getpid());
 }
 
-/* ---- the other process: suite --replay SCENARIO DEVICE FILE; what comes out are the results ---- */
+/* ---- the other process: suite --replay SCENARIO DEVICE FILE; it prints the results ---- */
 
 static int say(const char *what) {
   fprintf(stderr, "%s: %s\n", what, db_error());

@@ -17,7 +17,7 @@ static const struct machine {
 };
 #define FOR_MACHINES for (const struct machine *m = machines; m < machines + sizeof machines / sizeof *machines; m++)
 
-/* ---- a program, put together by hand; the suite has one thread, so nothing is locked ---- */
+/* ---- a program built by hand; the suite has one thread, so no locks are needed ---- */
 
 struct bench {
   db_device *dev;

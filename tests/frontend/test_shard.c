@@ -32,7 +32,7 @@ static void close_machine(void) {
   for (const struct machine *m_ = machines; m_ < machines + sizeof machines / sizeof *machines; m_++)                  \
     if ((!m_->needs_ptxas || has_ptxas()) && (open_machine(m_), true))
 
-/* ---- the same function of tensors on one device and on several, however its arguments are split ---- */
+/* ---- the same function of tensors on one device and on several, for every split of its arguments ---- */
 
 enum { ARGS = 3, SPLITS = 4 /* of an argument: replicated, or split along axis 0, 1 or 2 */ };
 typedef db_tensor *function(db_tensor *const *x);
@@ -205,7 +205,7 @@ static void operations(void **state) {
   }
 }
 
-/* ---- where things are ---- */
+/* ---- placement ---- */
 
 static void expect_split(db_tensor *t, unsigned n, int axis) {
   int got = -99;
@@ -372,7 +372,7 @@ static void random_numbers(void **state) {
   close_machine();
 }
 
-/* ---- training: a batch in parts gives the losses and the weights that all of it gives on one device ---- */
+/* ---- training: a batch in parts gives the same losses and weights as the whole batch on one device ---- */
 
 enum { BATCH = 20, IN = 6, HIDDEN = 12, CLASSES = 3, STEPS = 6 };
 enum kind {

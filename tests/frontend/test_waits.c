@@ -6,7 +6,7 @@
 #include "../../frontend/nn.h"
 #include "../../hcq/hcq.h"
 
-/* ---- leaving a wait out: the linker gives program.c these instead ---- */
+/* ---- leaving a wait out: the linker replaces the functions that program.c calls by these ---- */
 
 enum { WAITS_MAX = 256, CALLS = 6 };
 static int left_out, recorded;    /* numbers of recorded waits: the one to leave out, and the count */

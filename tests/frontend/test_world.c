@@ -251,7 +251,8 @@ static void replayed(void **state) {
   db_jit_free(j);
 }
 
-/* ---- training: three layers on a share of the batch each, and all of it in one process beside it ---- */
+/* ---- training: three layers, each process on a share of the batch, compared with the whole batch in one process ----
+ */
 
 enum { BATCH = 12, WIDTH = 8, LAYERS = 3, STEPS = 8 };
 struct trainer {
@@ -316,7 +317,7 @@ static void training_is_that_of_one_process(void **state) {
   }
 }
 
-/* ---- overlap: with nobody to exchange with yet, one process comes all the way through its backward pass ---- */
+/* ---- overlap: one process finishes its backward pass before the others begin to exchange ---- */
 
 static void nap(void) { nanosleep(&(struct timespec){.tv_nsec = 1000000}, NULL); }
 
@@ -469,7 +470,7 @@ static const struct {
   int (*run)(void);
 } roles[] = {{"world", in_world}, {"shapes", other_shapes}, {"order", other_order}, {"absent", absent}, {"dead", dead}};
 
-/* ---- outside: starting them ---- */
+/* ---- outside: starting the processes ---- */
 
 static char output[1 << 16];
 

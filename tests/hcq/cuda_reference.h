@@ -576,8 +576,7 @@ REFERENCE side_by_side_ref(u32 *out, const u32 *in, u32 n) {
   }
 }
 
-/* ---- halves.cu: computed in double, which holds every sum and product of two exactly, then rounded once to the half
- * ---- */
+/* ---- halves.cu: computed in double, which is exact for a sum or product of two, then rounded once ---- */
 struct half_format {
   int digits, least, most; /* digits: of the significand; least, most: exponents of normal numbers */
 };

@@ -41,7 +41,7 @@ static int submit_and_wait(db_queue *q) {
   return err ? err : db_wait(db_queue_timeline(q), when, TIMEOUT_NS);
 }
 
-/* ---- steps: 0, or negative with db_error() or s.why telling ---- */
+/* ---- steps: return 0, or a negative number with a message in db_error() or s.why ---- */
 
 static int memory(void) {
   s.device = db_alloc(s.dev, s.copy_max, 0);

@@ -1,6 +1,6 @@
 /* Kernels for queues that run at the same time. */
 
-/* Tells another one that it runs, and ends when it is told the same. */
+/* Sets a flag when it runs, and ends when another kernel has set its flag. */
 extern "C" __global__ void relay(unsigned *wait_for, unsigned *set, unsigned value) {
   if (threadIdx.x || blockIdx.x) return;
   atomicExch(set, value);

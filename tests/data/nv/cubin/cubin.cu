@@ -1,5 +1,5 @@
-/* Kernels for tests/hcq/test_cubin.c and test_nv_emu.c: what a cubin can hold. make.sh makes the .cubin files beside it
- * from this file. */
+/* Kernels for tests/hcq/test_cubin.c and test_nv_emu.c, with the various contents of a cubin. make.sh compiles this
+ * file to the .cubin files beside it. */
 #include <stdio.h>
 #if defined(LINKED) /* separately compiled: relocations of calls and addresses in code */
 __device__ int global = 5;
