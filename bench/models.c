@@ -66,9 +66,8 @@ struct running {
   struct model m;
   db_jit *jit;
   db_optim *optim;
-  db_tensor *x, *y; /* y: classes, of a training step */
-  db_tensor *cache[LAYERS][2],
-      *seen; /* cache: keys and values; seen: CONTEXT elements, of which a step gets as many as there are keys */
+  db_tensor *x, *y;                   /* y: classes, of a training step */
+  db_tensor *cache[LAYERS][2], *seen; /* cache: keys and values; seen: its length is the number of keys */
   int64_t keys;
 };
 

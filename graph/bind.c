@@ -333,9 +333,7 @@ static int walk(struct binder *b, struct writer *w, struct uop *root, size_t ali
     enter = NULL;
     if (!depth) return 0;
     struct walk_frame *f = &b->stack[depth - 1];
-    unsigned inner = f->u->op == OP_BUFFER ? 0
-                     : f->u->op == OP_BIND ? 1
-                                           : f->u->nsrc; /* sizes and values are not part of the key */
+    unsigned inner = f->u->op == OP_BUFFER ? 0 : f->u->op == OP_BIND ? 1 : f->u->nsrc; /* without sizes and values */
     if (f->next < inner) {
       enter = binder_resolve(b, f->u->src[f->next++]);
       continue;

@@ -230,8 +230,7 @@ struct uop *outside_of_view(struct graph *g, struct uop *u, struct uop *dy) {
   for (unsigned i = 0; i < v->shape->rank; i++) one[i] = uop_index(g, 1);
   inside = expand_like(g, with_dims(g, OP_RESHAPE, inside, one, v->shape->rank), v);
   for (; v != from; v = v->src[0]) {
-    if (v->op == OP_EXPAND || v->op == OP_SHEAR)
-      return NULL; /* an element may be written twice, so it has no unique value */
+    if (v->op == OP_EXPAND || v->op == OP_SHEAR) return NULL; /* elements may be written twice */
     inside = reshape_like(g, move_back(g, v, inside), v->src[0]);
   }
   return uop_where(g, reshape_like(g, inside, dy), number(g, dy->dtype, 0), dy);

@@ -25,9 +25,8 @@ uint16_t f32_to_f16(float f) {
   uint32_t u = bits_of(f), sign = u >> 16 & 0x8000, a = u & 0x7fffffff;
   if (a > 0x7f800000) return (uint16_t)(sign | 0x7e00 | (a >> 13 & 0x1ff));
   if (a >= 0x47800000)
-    return (uint16_t)(sign |
-                      0x7c00); /* 2^16 and up; smaller values that round up to 2^16 carry into the exponent below */
-  if (a >= 0x38800000) {       /* normal numbers of f16 */
+    return (uint16_t)(sign | 0x7c00); /* 2^16 and up; smaller values that round up to it carry below */
+  if (a >= 0x38800000) {              /* normal numbers of f16 */
     uint32_t v = a - 0x38000000;
     return (uint16_t)(sign | ((v + 0xfff + (v >> 13 & 1)) >> 13));
   }

@@ -16,8 +16,7 @@ void *uop_map_get(const struct uop_map *m, const struct uop *key);       /* NULL
 bool uop_map_put(struct uop_map *m, const struct uop *key, void *value); /* false: out of memory */
 void uop_map_free(struct uop_map *m);
 
-void graph_set_error(struct graph *g,
-                     const char *why); /* keeps the pointer; a later error does not replace the first */
+void graph_set_error(struct graph *g, const char *why); /* keeps the pointer; the first error stays */
 
 struct graph {
   char *at, *end; /* free space of the newest chunk */

@@ -40,8 +40,7 @@ struct uop *graph_rewrite(struct graph *g, struct uop *u, const struct ruleset *
 
 /* The same with a memo table, for many expressions of one graph. */
 struct rewriter;
-struct rewriter *rewriter_new(struct graph *g, const struct ruleset *const *sets,
-                              void *ctx); /* NULL when out of memory */
+struct rewriter *rewriter_new(struct graph *g, const struct ruleset *const *sets, void *ctx); /* NULL: out of memory */
 struct uop *rewriter_run(struct rewriter *r, struct uop *u);
 void rewriter_free(struct rewriter *r);
 

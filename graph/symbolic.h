@@ -10,8 +10,7 @@ struct uop *swap_sources(struct graph *g, struct uop *u);
 bool exact_reciprocal(const struct uop *c); /* float c: x / c equals x * (1 / c) for every x */
 /* Casting from `from` to `via` and then to `to` equals casting from `from` to `to`. */
 bool cast_is_direct(enum dtype from, enum dtype via, enum dtype to);
-struct uop *add_constants(struct graph *g, struct uop *a,
-                          struct uop *b); /* on overflow NULL for DT_INDEX; other types wrap */
+struct uop *add_constants(struct graph *g, struct uop *a, struct uop *b); /* overflow: NULL for DT_INDEX, others wrap */
 struct uop *sub_constants(struct graph *g, struct uop *a, struct uop *b);
 struct uop *mul_constants(struct graph *g, struct uop *a, struct uop *b);
 struct uop *compare(struct graph *g, enum op op, struct uop *a, struct uop *b);

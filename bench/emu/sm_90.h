@@ -64,8 +64,7 @@ static inline bool sm_90_measure(db_device *dev, const void *cubin, size_t size,
   } else {
     fprintf(stderr, "sm_90: %s: %s\n", k->name, db_error());
   }
-  for (int i = 0; i < LAUNCHES && ok && k == kernels;
-       i++) { /* only the first kernel (vadd) is also timed with a single warp */
+  for (int i = 0; i < LAUNCHES && ok && k == kernels; i++) { /* only vadd is also timed with one warp */
     double s = sm_90_run(q, p, args, nargs, (uint32_t[]){1, 1}, (uint32_t[]){32, 1});
     if (s < f->launch) f->launch = s;
   }

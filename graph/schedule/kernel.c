@@ -154,8 +154,7 @@ static void finish_realized(struct scheduler *s, struct node *n) {
   if (n->numel == 0) return;
   struct uop *at = index_flatten(s->simplifier, n->u->shape, k->idx);
   struct uop *index = uop_new(s->graph, OP_INDEX, n->u->dtype, 1, (union uop_arg){0}, 0, (struct uop *[]){b, at}, 2);
-  schedule_add_kernel(s, n, index,
-                      n->use == NO_USE ? n->u : s->use[n->use].value); /* without a use n is a constant or variable */
+  schedule_add_kernel(s, n, index, n->use == NO_USE ? n->u : s->use[n->use].value); /* no use: constant or variable */
 }
 
 static bool is_whole(struct scheduler *s, struct node *n) {

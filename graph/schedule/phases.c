@@ -31,10 +31,9 @@ enum {
 /* One unit of a chain; the chain starts with the last unit. */
 struct link {
   struct unit *unit;
-  struct uop
-      *expr[MAX_RANK]; /* for each of its ranges that numbers rows, the range of the last unit; NULL for the others */
-  struct uop *memory;  /* the BUFFER in which it passes on its results */
-  int64_t length, stride; /* elements of a row; distance of rows in LOCAL memory, in elements */
+  struct uop *expr[MAX_RANK]; /* ranges of the last unit for those that number rows; else NULL */
+  struct uop *memory;         /* the BUFFER in which it passes on its results */
+  int64_t length, stride;     /* elements of a row; distance of rows in LOCAL memory, in elements */
 };
 struct chain {
   struct scheduler *s;

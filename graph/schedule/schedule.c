@@ -102,8 +102,7 @@ static void analyse(struct scheduler *s, struct node *n) {
   uint64_t cost = is_alu(u) ? op_cost(u) : u->op == OP_GATHER;
   for (unsigned i = 0; i < schedule_nsources(u) && !s->status; i++) {
     struct node *x = node_of(s, u->src[i]);
-    if (!i || u->src[i] != u->src[0] || u->op == OP_GATHER)
-      cost += x->cost; /* GATHER: evaluates a source at two indices */
+    if (!i || u->src[i] != u->src[0] || u->op == OP_GATHER) cost += x->cost; /* GATHER: at two indices */
     if (keeps_size(u) && !n->reduce && !x->branches) n->reduce = x->reduce;
     if (x->device == NO_DEVICE) continue;
     if (n->device != NO_DEVICE && n->device != x->device)

@@ -77,9 +77,8 @@ struct node {
 /* The contents of a BUFFER between two writes. Every ASSIGN writes a new version, a BUFFER with a negative id, until
  * the order of the units is known. */
 struct version {
-  struct uop *buffer, *real,
-      *previous; /* previous: the version that the write replaces; NULL for initial contents and for new memory */
-  uint32_t first_writer, writer; /* units; they differ only for a JOIN; NO_UNIT if none */
+  struct uop *buffer, *real, *previous; /* previous: the replaced version; NULL: initial or new */
+  uint32_t first_writer, writer;        /* units; they differ only for a JOIN; NO_UNIT if none */
   uint32_t next_writer;
   bool kept;         /* a root uses it */
   struct uop *saved; /* a copy for roots, if the memory is overwritten */
@@ -111,10 +110,9 @@ struct unit {
   struct uop *range[MAX_RANK];
   unsigned nranges, serial;
   unsigned device;
-  struct uop *copy_to,
-      *copy_from;       /* buffers; of the two units of an EXCHANGE, the first has copy_from, the second copy_to */
-  struct uop *exchange; /* the EXCHANGE that it begins or ends */
-  struct uop *ordered;  /* the AXIS_ORDERED range, or NULL */
+  struct uop *copy_to, *copy_from; /* buffers; an EXCHANGE's first unit has copy_from, its second copy_to */
+  struct uop *exchange;            /* the EXCHANGE that it begins or ends */
+  struct uop *ordered;             /* the AXIS_ORDERED range, or NULL */
   bool swaps, gone;
   bool contracts;    /* see struct planned_kernel */
   struct uop **load; /* every LOAD in it, those inside reductions first */
@@ -256,8 +254,7 @@ struct uop *schedule_merged_sum(struct scheduler *s, const struct uop *sum, cons
 struct uop *schedule_masked(struct scheduler *s, struct uop *x, struct uop *p);
 
 /* order.c */
-uint32_t schedule_version(struct scheduler *s,
-                          struct uop *buffer); /* returns its number, or NO_UNIT when out of memory */
+uint32_t schedule_version(struct scheduler *s, struct uop *buffer); /* its number; NO_UNIT: out of memory */
 /* Adds a unit that copies the contents of a version to new memory, whose BUFFER it returns. NULL when out of memory. */
 struct uop *schedule_save(struct scheduler *s, struct uop *old, unsigned device);
 void schedule_versions(struct scheduler *s); /* finds the writers and readers of each version */

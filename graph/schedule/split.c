@@ -63,9 +63,7 @@ static int64_t parts_of(const struct schedule_machine *m, const struct uop *u, c
   unsigned last = x->shape->rank;
   while (last && x->shape->dim[last - 1]->arg.i == 1) last--;
   bool columns = last && !(u->arg.i >> (last - 1) & 1), stream = streams(x, 8);
-  int64_t side = stream && m->columns > m->side && !is_product(x)
-                     ? m->columns
-                     : m->side; /* number of adjacent results computed in parallel */
+  int64_t side = stream && m->columns > m->side && !is_product(x) ? m->columns : m->side; /* adjacent results */
   if (columns) used = (results + side - 1) / side;
   double share = share_of(m, used), whole = stream ? memory : 2 * (double)all / m->flops_per_ns;
   if (used >= m->groups || whole / share - whole < LEAST_GAIN * m->launch_ns) return 1;

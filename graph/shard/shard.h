@@ -10,10 +10,7 @@
 #include "../bind.h"
 #include "../uop.h"
 
-enum {
-  SHARD_ORDINARY = 255 /* as a group: not on a group */,
-  SHARD_REPLICATED = -1 /* as an axis: each device has the whole tensor */
-};
+enum { SHARD_ORDINARY = 255 /* as a group: none */, SHARD_REPLICATED = -1 /* as an axis: each device has all of it */ };
 
 struct shard_group {
   unsigned n;

@@ -69,8 +69,7 @@ struct chan {
   uint32_t userd[128];
   uint64_t *ring, va; /* va: of the ring; the pushbuffer follows it */
   uint32_t *pb;
-  uint32_t put, n, begin,
-      token; /* put: GP entries; n: dwords written; begin: first dword of the segment being written */
+  uint32_t put, n, begin, token; /* put: GP entries; n: dwords written; begin: of the segment being written */
   bool own_group;
 };
 

@@ -188,8 +188,7 @@ static void classes_of_the_gpu(void **state) {
   struct nv_client c = nv_connect();
   uint32_t list[64], n;
   nv_add_gpu(&c, 1);
-  assert_int_equal(nv_alloc(c.ctl, c.root, at_gpu(SUBDEVICE, 1), 5, 0xc661, NULL),
-                   0x22); /* Hopper's class on a GA102 */
+  assert_int_equal(nv_alloc(c.ctl, c.root, at_gpu(SUBDEVICE, 1), 5, 0xc661, NULL), 0x22); /* Hopper's, on GA102 */
   assert_reason("GA102");
   assert_int_equal(nv_alloc(c.ctl, c.root, SUBDEVICE, 5, 0xc661, NULL), 0);
 

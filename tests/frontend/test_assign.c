@@ -118,8 +118,7 @@ static void parts(void **state) {
       }
       db_device_counters(dev, &c1);
       assert_int_equal(c1.kernels - c0.kernels, 2);
-      if (d_ == 0)
-        assert_int_equal(c1.bytes_allocated, c0.bytes_allocated); /* a GPU has allocated memory for kernels */
+      if (d_ == 0) assert_int_equal(c1.bytes_allocated, c0.bytes_allocated); /* a GPU has memory for kernels */
       EXPECT_FLOATS(x, 1, 2, 3, 2, 4, 6, 0, 0, 0, 0, 0, 0);
       db_assign_slice(x, 9, 2, 4, 1, 2);
       db_assign_slice(x, db_shrink(x, 0, 4, 0, 1), 0, 4, 2, 3); /* reads what the first one wrote */
@@ -127,8 +126,7 @@ static void parts(void **state) {
       assert_int_equal(db_realize(sum, x), 0);
       EXPECT_FLOATS(x, 1, 2, 1, 2, 4, 2, 0, 9, 0, 0, 9, 0);
       assert_float_equal(must_item(sum), 30, 0);
-      db_assign_slice(x, db_flip(db_shrink(x, 0, 2, 0, 3), 0), 0, 2, 0,
-                      3); /* overwrites what it reads, at other positions */
+      db_assign_slice(x, db_flip(db_shrink(x, 0, 2, 0, 3), 0), 0, 2, 0, 3); /* overwrites what it reads */
       EXPECT_FLOATS(x, 2, 4, 2, 1, 2, 1, 0, 9, 0, 0, 9, 0);
       db_tensor *kept = db_shrink(x, 0, 1, 0, 3);
       assert_int_equal(db_realize(kept), 0);

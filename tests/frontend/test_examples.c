@@ -43,8 +43,7 @@ static void mnist_on_several_devices(void **state) {
       char *text = output_of(command);
       loss[n > 0][0] = last_number(text, "step    0: loss ");
       loss[n > 0][1] = last_number(text, "step    9: loss ");
-      for (int k = 0; k < 2 && n; k++)
-        assert_float_equal(loss[1][k], loss[0][k], 0.0021); /* two units of the last digit */
+      for (int k = 0; k < 2 && n; k++) assert_float_equal(loss[1][k], loss[0][k], 0.0021); /* two of the last digit */
     }
     assert_true(loss[0][1] < loss[0][0]);
   }

@@ -174,8 +174,7 @@ static void independent_kernels_overlap(void **state) {
   FOR_MACHINES {
     struct bench b;
     bench_open(&b, m);
-    uint32_t first[2] = {memory(&b, 0), memory(&b, 1)},
-             second[2] = {memory(&b, 1), memory(&b, 0)}; /* as if independent */
+    uint32_t first[2] = {memory(&b, 0), memory(&b, 1)}, second[2] = {memory(&b, 1), memory(&b, 0)}; /* independent */
     add_relay(&b, first[0], first[1]);
     add_relay(&b, second[0], second[1]);
     build(&b);

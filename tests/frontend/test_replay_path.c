@@ -73,12 +73,7 @@ struct result {                           /* shared with the parent */
   char error[512];    /* "" if there was no error */
 };
 
-enum mode {
-  DRAWN,
-  GIVEN /* GIVEN: batches are inputs; DRAWN: the function draws them */,
-  SPLIT /* over two devices */,
-  SUMS
-};
+enum mode { DRAWN, GIVEN /* batches are inputs, not drawn */, SPLIT /* over two devices */, SUMS };
 static enum mode mode;
 
 struct training {

@@ -199,8 +199,7 @@ static union value random_value(struct uop *leaf) {
 /* The allowed difference of approximate results in units in the last place; 0 for exact ones. */
 static double allowed(struct env *e, struct uop *u, bool *skip) {
   if (u->op != OP_EXP2 && u->op != OP_LOG2 && u->op != OP_SIN) return 0;
-  if (u->op == OP_SIN && fabs(eval(e, u->src[0]).f) > 0x1p40)
-    *skip = true; /* argument reduction is exact only up to here */
+  if (u->op == OP_SIN && fabs(eval(e, u->src[0]).f) > 0x1p40) *skip = true; /* reduction is exact up to here */
   /* a product may be rounded or not: one ulp of x changes 2^x by x ln 2 ulps */
   bool product = u->op == OP_EXP2 && u->src[0]->op == OP_MUL;
   return 4 + (product ? fabs(eval(e, u->src[0]).f) : 0);

@@ -73,8 +73,7 @@ static void test_engine(void **state) {
   struct uop *sin = uop_unary(g, OP_SIN, x);
   assert_ptr_equal(graph_rewrite(g, sin, hand_set, NULL), add(sin, num(1)));
   double seven = 7;
-  struct uop *all =
-      graph_rewrite(g, uop_unary(g, OP_SQRT, x), hand_set, &seven); /* a scalar is expanded to the shape */
+  struct uop *all = graph_rewrite(g, uop_unary(g, OP_SQRT, x), hand_set, &seven); /* a scalar is expanded */
   assert_ptr_equal(all, EXPAND(RESHAPE(num(7), 1), 4));
   assert_ptr_equal(graph_rewrite(g, uop_unary(g, OP_SQRT, num(2)), hand_set, &seven), num(7));
   assert_null(graph_error(g));

@@ -50,8 +50,7 @@ static void test_counts(void **state) {
   assert_int_equal(check(matmul(softmax(TENSOR(6, 5)), TENSOR(5, 1))), 1);
   assert_int_equal(check(matmul(softmax(TENSOR(6, 5)), TENSOR(5, 40))), 2);
   struct uop *scores = mul(matmul(TENSOR(6, 4), permute(TENSOR(6, 4), 0x01)), num(0.5));
-  assert_int_equal(check(matmul(softmax(scores), TENSOR(6, 4))),
-                   2); /* attention: one kernel for the scores, one for the rest */
+  assert_int_equal(check(matmul(softmax(scores), TENSOR(6, 4))), 2); /* attention: scores, and the rest */
   struct uop *y = TENSOR(6, 5), *off = sub(y, expand_like(mul(reduce(OP_ADD, y, 2), num(0.2)), y));
   struct uop *scale = uop_unary(g, OP_RECIP, uop_unary(g, OP_SQRT, add(reduce(OP_ADD, mul(off, off), 2), num(1))));
   assert_int_equal(check(mul(off, expand_like(scale, y))), 1); /* layer norm */
@@ -95,8 +94,7 @@ static void test_sharing(void **state) {
   struct uop *x = TENSOR(4, 5), *dear = uop_unary(g, OP_SIN, uop_unary(g, OP_EXP2, uop_unary(g, OP_SIN, x)));
   for (int i = 0; i < 8; i++) dear = uop_unary(g, OP_SQRT, mul(dear, dear));
   struct uop *roots[] = {add(dear, num(1)), mul(dear, num(2)), reduce(OP_ADD, dear, 3)};
-  assert_int_equal(check_roots(roots, 3),
-                   2); /* the expensive value is written once, together with values over it, and then reduced */
+  assert_int_equal(check_roots(roots, 3), 2); /* the expensive value is written once, and its users are joined */
   struct uop *cheap = add(x, num(1)), *two[] = {mul(cheap, num(2)), mul(cheap, num(3))};
   assert_int_equal(check_roots(two, 2), 1); /* both in one kernel */
   struct uop *sum = reduce(OP_ADD, x, 2), *sums[] = {add(sum, num(1)), mul(sum, num(2))};
@@ -442,9 +440,8 @@ static void test_assign(void **state) {
   assert_int_equal(check(assign(b, b, add(buffer(DT_F32, 12), num(1)))), 1);
   assert_int_equal(check(assign(x, x, full_like(x, 2))), 1);
   assert_int_equal(check(assign(b, x, TENSOR(3, 4))), 1);
-  assert_int_equal(check(assign(x, x, add(x, num(1)))), 1); /* in place */
-  assert_int_equal(check(assign(x, x, uop_unary(g, OP_NEG, flip(x, 1)))),
-                   2); /* reads other elements: needs a temporary */
+  assert_int_equal(check(assign(x, x, add(x, num(1)))), 1);                   /* in place */
+  assert_int_equal(check(assign(x, x, uop_unary(g, OP_NEG, flip(x, 1)))), 2); /* other elements: a temporary */
   assert_int_equal(check(assign(x, SHRINK(x, 1, 3, 0, 2), matmul(TENSOR(2, 5), TENSOR(5, 2)))), 1);
   assert_int_equal(check(assign(x, SHRINK(x, 1, 3, 0, 2), add(SHRINK(x, 1, 3, 0, 2), num(1)))), 1);
   assert_int_equal(check(assign(x, SHRINK(x, 1, 3, 0, 4), SHRINK(x, 0, 2, 0, 4))), 2); /* shifted rows overlap */
@@ -457,8 +454,8 @@ static void test_assign(void **state) {
   both = assign(both, SHRINK(both, 2, 5, 0, 4), x);
   assert_int_equal(check(both), 2);
   both = assign(c, SHRINK(c, 0, 2, 0, 4), add(TENSOR(2, 4), num(1)));
-  both = assign(both, SHRINK(both, 1, 4, 0, 4),
-                add(SHRINK(both, 0, 3, 0, 4), num(1))); /* reads elements that were just written */
+  both =
+      assign(both, SHRINK(both, 1, 4, 0, 4), add(SHRINK(both, 0, 3, 0, 4), num(1))); /* reads what was just written */
   check(both);
   check(add(both, num(3)));
   /* the old contents are read first, for any order of the roots */
@@ -805,8 +802,7 @@ static void test_scatters(void **state) {
   struct uop *order = add(EXPAND(RESHAPE(iota(DT_I32, 40), 1, 40), 3, 40), uop_const_int(g, DT_I32, 1));
   assert_int_equal(check(scattered(OP_MAX, ids, order, uop_const_int(g, DT_I32, 0), 1, 2, 7)), 2);
   assert_int_equal(check(scattered(OP_MAX, ids, rows, num(-INFINITY), 1, 2, 7)), 2);
-  assert_int_equal(check(scattered(OP_MAX, ids, rows, zero, 1, 2, 7)),
-                   1); /* 0 is not the identity element of the maximum */
+  assert_int_equal(check(scattered(OP_MAX, ids, rows, zero, 1, 2, 7)), 1); /* 0 is not the identity of max */
   struct uop *whole = tensor(DT_I32, 2, (int64_t[]){3, 40});
   assert_int_equal(check(scattered(OP_MUL, ids, whole, uop_const_int(g, DT_I32, 1), 1, 2, 7)), 2);
   /* a computed index, an index per element, a scalar value, several users, and overwritten memory */

@@ -177,8 +177,8 @@ static void test_dtypes(void **state) {
     assert_int_equal(f32_to_f16(f), h);
     float up = (float)eval_round(DT_BF16, (double)f);
     assert_true(bf16_to_f32(f32_to_bf16(f)) == up);
-    double d = (double)f * (1 + (double)(int64_t)(rng() % 7) *
-                                    0x1p-50); /* not halfway, although it is halfway after rounding to f32 */
+    double d =
+        (double)f * (1 + (double)(int64_t)(rng() % 7) * 0x1p-50); /* not halfway, but halfway after rounding to f32 */
     assert_true(dtype_round(DT_F16, d) == eval_round(DT_F16, d));
     assert_true(dtype_round(DT_BF16, d) == eval_round(DT_BF16, d));
   }

@@ -17,8 +17,7 @@ struct cuda_case {
   u32 grid[3], block[3];
   enum cuda_fill fill;
   enum cuda_compare compare;
-  double tolerance,
-      fast; /* allowed |got - want| / (1 + |want|); fast: where nvcc may use approximations; 0: bitwise equal */
+  double tolerance, fast; /* of |got - want| / (1 + |want|); fast: if nvcc approximates; 0: equal */
 };
 
 #define ONE(file, name, threads, ...)                                                                                  \

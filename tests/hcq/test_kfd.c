@@ -958,8 +958,7 @@ static void intervals_are_ticks(void **state) {
   k.clock_error = 300;
   db_stamp_interval(dev, b, 0, DB_STAMP_BYTES, &begin, &end);
   assert_int_equal(end - begin, 70);
-  assert_true(db_stamp_time_ns(dev, b, DB_STAMP_BYTES) <
-              early); /* converted one by one, the end would be before the beginning */
+  assert_true(db_stamp_time_ns(dev, b, DB_STAMP_BYTES) < early); /* one by one, the end would be before the begin */
   db_stamp_interval(dev, b, 2 * DB_STAMP_BYTES, DB_STAMP_BYTES, &begin, NULL);
   assert_int_equal(begin, 0);
   db_buffer_release(b);

@@ -44,8 +44,7 @@ static void opens_with_what_the_driver_wants(void **state) {
   const struct script_object *compute = script_find(RM_CLASS_GPFIFO_HOPPER, 0),
                              *copy = script_find(RM_CLASS_GPFIFO_HOPPER, 1);
   assert_int_equal(compute->channel.engine_type, RM_ENGINE_GR0);
-  assert_int_equal(copy->channel.engine_type,
-                   RM_ENGINE_COPY0 + 3); /* the first copy engine that is not a graphics one */
+  assert_int_equal(copy->channel.engine_type, RM_ENGINE_COPY0 + 3); /* the first non-graphics copy engine */
   assert_int_equal(class_of(compute->channel.ctxshare), RM_CLASS_CTXSHARE);
   assert_int_equal(copy->channel.ctxshare, 0);
   for (int i = 0; i < 2; i++) {
@@ -411,8 +410,7 @@ static void *later(void *what) {
   return NULL;
 }
 static void long_waits_poll(void **state) {
-  for (int way = 0; way < 3;
-       way++) { /* the value arrives; an error occurs; the value arrives and the driver has no events */
+  for (int way = 0; way < 3; way++) { /* the value arrives; an error occurs; the value, without driver events */
     fresh(state);
     k.no_events = way == 2;
     db_device *dev = must_open(DEVICE);
@@ -429,8 +427,7 @@ static void long_waits_poll(void **state) {
       assert_int_equal(k.polls, 0);
     else
       assert_in_range(k.polls, 5, 400);
-    if (way != 1)
-      assert_int_equal(atomic_load(&k.events), way == 2 ? 2 : 0); /* consumed, so that the next poll waits */
+    if (way != 1) assert_int_equal(atomic_load(&k.events), way == 2 ? 2 : 0); /* taken, so the next poll waits */
     db_queue_release(q);
     db_close(dev);
     assert_int_equal(script_count(RM_CLASS_EVENT_OS), 0);
