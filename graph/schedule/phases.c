@@ -22,10 +22,10 @@ enum {
   FEWEST_ROWS = 4, /* least rows of a block: fewer reuse a row of the other operand too rarely */
   PREFERRED = 3,   /* blocks of 1/PREFERRED of the available bytes remain in a nearer cache */
   LINE_ELEMENTS = 16,
-  CACHE_BYTES = 1 << 23, /* what is read again soon stays there */
+  CACHE_BYTES = 1 << 23, /* data that is read again soon remains there */
   MUCH_MEMORY = 1 << 30, /* saving it is worth time */
   MOST_NUMBERS = 60,     /* ranges of a kernel */
-  NEW_NUMBER = 1 << 16,  /* from here on while ranges are renamed: none is one that was there */
+  NEW_NUMBER = 1 << 16,  /* temporary range numbers start here, above all existing ones */
 };
 
 /* One unit of a chain; the chain starts with the last unit. */
@@ -250,8 +250,8 @@ static bool choose_block(struct chain *c) {
   return c->block >= FEWEST_ROWS && c->rows >= FEW_ROWS;
 }
 
-/* Bytes that are read from far memory again for each block: what the units read at the places of the other ranges
- * around, as all keys and values of a head, where that does not stay in a cache. */
+/* Bytes that each block reads again from far memory: data that the units read along the other shared ranges, such as
+ * all keys and values of a head, if it does not remain in a cache. */
 static double read_again(struct chain *c) {
   const struct unit *last = c->link[0].unit;
   double at_once = 0, places = ceil((double)c->rows / (double)c->block);
