@@ -282,6 +282,12 @@ static void long_sums_have_rounds(void **state) {
   }
 }
 
+/* A product of a row and a matrix adds up the rows of the matrix, a block of rows at a time. */
+static void a_row_times_a_matrix(void **state) {
+  enum { N = 640, Q = 96 };
+  check_plan(product(1, N, Q, false), (int64_t[]){N, Q, Q * N}, 3, 1, (const char *const[]){"order c", NULL});
+}
+
 /* A copy that is contiguous along another axis than its argument transposes vectors. */
 static void transposed_columns(void **state) {
   static const int64_t widths[] = {48, 64, 52, 51};
