@@ -58,6 +58,70 @@ static int64_t ones_above(int64_t v) { /* the smallest 2^k-1 >= v, for v >= 0 */
   return v ? (int64_t)(~UINT64_C(0) >> __builtin_clzll((uint64_t)v)) : 0;
 }
 
+static struct bounds fit_mod(enum dtype t, struct bounds a, struct bounds b) {
+  if (a.min >= 0 && b.min == b.max && b.min > 0 && a.min / b.min == a.max / b.min)
+    return (struct bounds){a.min % b.min, a.max % b.min};
+  __int128 m = (b.min > 0 ? (__int128)b.max : -(__int128)b.min) - 1,
+           least = b.min > 0 ? (__int128)b.min : -(__int128)b.max;
+  if (a.min >= 0 && a.max < least) return a;
+  __int128 lo = a.min < 0 ? (-m > a.min ? -m : (__int128)a.min) : 0,
+           hi = a.max > 0 ? (m < a.max ? m : (__int128)a.max) : 0;
+  return fit(t, lo, hi);
+}
+
+/* Of an ALU operation whose sources all have bounds s. */
+static struct bounds alu_bounds(const struct uop *u, const struct bounds *s) {
+  enum dtype t = u->dtype;
+  struct bounds all = type_range(t), a = s[0], b = s[1];
+  bool cmp64 = u->op >= OP_CMPLT && u->op <= OP_CMPNE && u->src[0]->dtype == DT_U64 && (a.min < 0 || b.min < 0);
+  bool equal = (u->nsrc > 1 && u->src[0] == u->src[1]) || (a.min == a.max && b.min == b.max && a.min == b.min);
+  bool apart = a.max < b.min || b.max < a.min;
+  switch (u->op) {
+  case OP_NEG: return fit(t, -(__int128)a.max, -(__int128)a.min);
+  case OP_ADD: return fit(t, (__int128)a.min + b.min, (__int128)a.max + b.max);
+  case OP_SUB: return fit(t, (__int128)a.min - b.max, (__int128)a.max - b.min);
+  case OP_MUL: return fit_mul(t, a, b);
+  case OP_MULACC: {
+    struct bounds p = fit_mul(DT_INDEX, a, b);
+    return p.min == INT64_MIN || p.max == INT64_MAX ? all
+                                                    : fit(t, (__int128)p.min + s[2].min, (__int128)p.max + s[2].max);
+  }
+  case OP_IDIV:
+    if (b.min <= 0 && b.max >= 0) return all;
+    return fit_div(t, a, b);
+  case OP_MOD: return b.min <= 0 && b.max >= 0 ? all : fit_mod(t, a, b);
+  case OP_MAX: return (struct bounds){a.min > b.min ? a.min : b.min, a.max > b.max ? a.max : b.max};
+  case OP_CMPLT: return cmp64 ? all : decided(a.max < b.min, a.min >= b.max);
+  case OP_CMPEQ: return cmp64 ? all : decided(equal, apart);
+  case OP_CMPNE: return cmp64 ? all : decided(apart, equal);
+  case OP_AND:
+    if (t == DT_BOOL) return (struct bounds){a.min & b.min, a.max & b.max};
+    if (a.min >= 0 && b.min >= 0) return (struct bounds){0, a.max < b.max ? a.max : b.max};
+    if (a.min >= 0) return (struct bounds){0, a.max};
+    if (b.min >= 0) return (struct bounds){0, b.max};
+    return all;
+  case OP_OR:
+    if (t == DT_BOOL) return (struct bounds){a.min | b.min, a.max | b.max};
+    if (a.min < 0 || b.min < 0) return all;
+    return (struct bounds){a.min > b.min ? a.min : b.min, ones_above(a.max > b.max ? a.max : b.max)};
+  case OP_XOR:
+    if (t == DT_BOOL) return all;
+    return a.min < 0 || b.min < 0 ? all : (struct bounds){0, ones_above(a.max > b.max ? a.max : b.max)};
+  case OP_SHL:
+    if (b.min < 0 || b.max > 62) return all;
+    return fit4(t, (__int128)a.min * ((int64_t)1 << b.min), (__int128)a.min * ((int64_t)1 << b.max),
+                (__int128)a.max * ((int64_t)1 << b.min), (__int128)a.max * ((int64_t)1 << b.max));
+  case OP_SHR:
+    if (b.min < 0 || b.max > 63) return all;
+    return fit4(t, a.min >> b.min, a.min >> b.max, a.max >> b.min, a.max >> b.max);
+  case OP_WHERE:
+    if (a.min > 0) return b;
+    if (a.max == 0) return s[2];
+    return (struct bounds){b.min < s[2].min ? b.min : s[2].min, b.max > s[2].max ? b.max : s[2].max};
+  default: return all;
+  }
+}
+
 struct bounds uop_compute_bounds(const struct uop *u) {
   enum dtype t = u->dtype;
   struct bounds all = type_range(t), none = {INT64_MIN, INT64_MAX};
@@ -101,67 +165,7 @@ struct bounds uop_compute_bounds(const struct uop *u) {
   default: break;
   }
   if (!known || wide || op_info[u->op].cls != OPCLASS_ALU || op_info[u->op].arity != u->nsrc) return all;
-  bool cmp64 = u->op >= OP_CMPLT && u->op <= OP_CMPNE && u->src[0]->dtype == DT_U64 && (a.min < 0 || b.min < 0);
-  switch (u->op) {
-  case OP_NEG: return fit(t, -(__int128)a.max, -(__int128)a.min);
-  case OP_ADD: return fit(t, (__int128)a.min + b.min, (__int128)a.max + b.max);
-  case OP_SUB: return fit(t, (__int128)a.min - b.max, (__int128)a.max - b.min);
-  case OP_MUL: return fit_mul(t, a, b);
-  case OP_MULACC: {
-    struct bounds p = fit_mul(DT_INDEX, a, b);
-    return p.min == INT64_MIN || p.max == INT64_MAX ? all
-                                                    : fit(t, (__int128)p.min + s[2].min, (__int128)p.max + s[2].max);
-  }
-  case OP_IDIV:
-    if (b.min <= 0 && b.max >= 0) return all;
-    return fit_div(t, a, b);
-  case OP_MOD: {
-    if (b.min <= 0 && b.max >= 0) return all;
-    if (a.min >= 0 && b.min == b.max && b.min > 0 && a.min / b.min == a.max / b.min)
-      return (struct bounds){a.min % b.min, a.max % b.min};
-    __int128 m = (b.min > 0 ? (__int128)b.max : -(__int128)b.min) - 1,
-             least = b.min > 0 ? (__int128)b.min : -(__int128)b.max;
-    if (a.min >= 0 && a.max < least) return a;
-    __int128 lo = a.min < 0 ? (-m > a.min ? -m : (__int128)a.min) : 0,
-             hi = a.max > 0 ? (m < a.max ? m : (__int128)a.max) : 0;
-    return fit(t, lo, hi);
-  }
-  case OP_MAX: return (struct bounds){a.min > b.min ? a.min : b.min, a.max > b.max ? a.max : b.max};
-  case OP_CMPLT: return cmp64 ? all : decided(a.max < b.min, a.min >= b.max);
-  case OP_CMPEQ:
-    return cmp64 ? all
-                 : decided(u->src[0] == u->src[1] || (a.min == a.max && b.min == b.max && a.min == b.min),
-                           a.max < b.min || b.max < a.min);
-  case OP_CMPNE:
-    return cmp64 ? all
-                 : decided(a.max < b.min || b.max < a.min,
-                           u->src[0] == u->src[1] || (a.min == a.max && b.min == b.max && a.min == b.min));
-  case OP_AND:
-    if (t == DT_BOOL) return (struct bounds){a.min & b.min, a.max & b.max};
-    if (a.min >= 0 && b.min >= 0) return (struct bounds){0, a.max < b.max ? a.max : b.max};
-    if (a.min >= 0) return (struct bounds){0, a.max};
-    if (b.min >= 0) return (struct bounds){0, b.max};
-    return all;
-  case OP_OR:
-    if (t == DT_BOOL) return (struct bounds){a.min | b.min, a.max | b.max};
-    if (a.min < 0 || b.min < 0) return all;
-    return (struct bounds){a.min > b.min ? a.min : b.min, ones_above(a.max > b.max ? a.max : b.max)};
-  case OP_XOR:
-    if (t == DT_BOOL) return all;
-    return a.min < 0 || b.min < 0 ? all : (struct bounds){0, ones_above(a.max > b.max ? a.max : b.max)};
-  case OP_SHL:
-    if (b.min < 0 || b.max > 62) return all;
-    return fit4(t, (__int128)a.min * ((int64_t)1 << b.min), (__int128)a.min * ((int64_t)1 << b.max),
-                (__int128)a.max * ((int64_t)1 << b.min), (__int128)a.max * ((int64_t)1 << b.max));
-  case OP_SHR:
-    if (b.min < 0 || b.max > 63) return all;
-    return fit4(t, a.min >> b.min, a.min >> b.max, a.max >> b.min, a.max >> b.max);
-  case OP_WHERE:
-    if (a.min > 0) return b;
-    if (a.max == 0) return s[2];
-    return (struct bounds){b.min < s[2].min ? b.min : s[2].min, b.max > s[2].max ? b.max : s[2].max};
-  default: return all;
-  }
+  return alu_bounds(u, s);
 }
 
 /* ---- shapes ---- */

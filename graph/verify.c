@@ -78,102 +78,132 @@ static int check_alu(const struct check *c) {
   return u->dtype == want ? 0 : bad(c, "the result should be %s", dtype_info[want].name);
 }
 
-/* Evaluated only when a message is written. */
-#define FROM shape_text(x->shape, from, sizeof from)
+/* The shape of the first source as text; evaluated only when a message is written. */
+#define FROM shape_text(c->u->src[0]->shape, (char[256]){0}, 256)
+
+static int check_reshape(const struct check *c) {
+  const struct uop *u = c->u;
+  char to[256];
+  if (!u->shape) return bad(c, "more than %d dimensions", MAX_RANK);
+  for (unsigned i = 0; i < u->shape->rank; i++)
+    if (uop_max(u->shape->dim[i]) < 0) return bad(c, "a negative dimension in %s", shape_text(u->shape, to, sizeof to));
+  if (shape_numel(u->src[0]->shape) != shape_numel(u->shape))
+    return bad(c, "%s and %s have different numbers of elements", FROM, shape_text(u->shape, to, sizeof to));
+  return 0;
+}
+
+static int check_expand(const struct check *c) {
+  const struct uop *u = c->u;
+  const struct shape *x = u->src[0]->shape;
+  if (u->nsrc != x->rank + 1) return bad(c, "%u dimensions for %s", u->nsrc - 1u, FROM);
+  for (unsigned i = 0; i < x->rank; i++) {
+    const struct uop *d = x->dim[i];
+    if (d != u->src[i + 1] && !(uop_is_const(d) && d->arg.i == 1))
+      return bad(c, "dimension %u of %s is not 1 and cannot grow", i, FROM);
+    if (uop_max(u->src[i + 1]) < 0) return bad(c, "dimension %u would be negative", i);
+  }
+  return 0;
+}
+
+static int check_permute(const struct check *c) {
+  return c->u->shape
+             ? 0
+             : bad(c, "axis order 0x%" PRIx64 " is not a permutation of the axes of %s", (uint64_t)c->u->arg.i, FROM);
+}
+
+static int check_pad_or_shrink(const struct check *c) {
+  const struct uop *u = c->u;
+  const struct shape *x = u->src[0]->shape;
+  if (u->nsrc != 2 * x->rank + 1) return bad(c, "%u bounds for %s", u->nsrc - 1u, FROM);
+  for (unsigned i = 0; i < x->rank; i++) {
+    struct uop *b = u->src[1 + 2 * i], *e = u->src[2 + 2 * i];
+    if (u->op == OP_PAD && (uop_max(b) < 0 || uop_max(e) < 0)) return bad(c, "negative padding of axis %u", i);
+    if (u->op == OP_SHRINK && (uop_max(b) < 0 || uop_max(e) < uop_min(b) || uop_min(e) > uop_max(x->dim[i])))
+      return bad(c, "%" PRId64 "..%" PRId64 " is not within axis %u of %s", uop_min(b), uop_max(e), i, FROM);
+  }
+  return u->shape ? 0 : bad(c, "a dimension overflows");
+}
+
+static int check_shear(const struct check *c) {
+  const struct uop *u = c->u;
+  int along = (int)(u->arg.i & 15), axis = (int)(u->arg.i >> 4 & 15);
+  if (!u->shape || along == axis) return bad(c, "axis %d along axis %d of %s", axis, along, FROM);
+  return uop_max(u->src[1]) < 0 ? bad(c, "a negative dimension") : 0;
+}
+
+static int check_axis_mask(const struct check *c) {
+  const struct uop *u = c->u;
+  if ((uint64_t)u->arg.i >> u->src[0]->shape->rank)
+    return bad(c, "axis mask 0x%" PRIx64 " names axes that %s lacks", (uint64_t)u->arg.i, FROM);
+  if (u->op == OP_REDUCE_AXIS && u->aux != OP_ADD && u->aux != OP_MUL && u->aux != OP_MAX)
+    return bad(c, "reduces with something other than ADD, MUL or MAX");
+  return 0;
+}
+
+static int check_gather(const struct check *c) {
+  const struct uop *u = c->u;
+  const struct shape *x = u->src[0]->shape, *index = u->src[1]->shape;
+  char to[256];
+  if (!dtype_is_int(u->src[1]->dtype)) return bad(c, "the index is %s", dtype_info[u->src[1]->dtype].name);
+  if (!index) return 0; /* reported for the index */
+  if ((uint64_t)u->arg.i >= x->rank || index->rank != x->rank)
+    return bad(c, "axis %" PRId64 " and an index %s for %s", u->arg.i, shape_text(index, to, sizeof to), FROM);
+  for (unsigned i = 0; i < x->rank; i++)
+    if (i != u->arg.i && index->dim[i] != x->dim[i])
+      return bad(c, "dimension %u of the index %s is not that of %s", i, shape_text(index, to, sizeof to), FROM);
+  return 0;
+}
+
+static int check_assign(const struct check *c) {
+  const struct uop *u = c->u, *x = u->src[0], *view = u->src[1], *value = u->src[2], *to_memory = view;
+  char from[256], to[256];
+  while (x->op == OP_RESHAPE) x = x->src[0];
+  if (x->op != OP_BUFFER && x->op != OP_ASSIGN) return bad(c, "%s is not in memory", op_info[x->op].name);
+  while (to_memory != u->src[0] && to_memory != x && to_memory->op >= OP_RESHAPE && to_memory->op <= OP_FLIP)
+    to_memory = to_memory->src[0];
+  if (to_memory != u->src[0] && to_memory != x) return bad(c, "the second source is no view of the first");
+  if (value->dtype != u->dtype) return bad(c, "the value is %s", dtype_info[value->dtype].name);
+  if (view->shape && value->shape && !shape_equal(view->shape, value->shape))
+    return bad(c, "%s is written to %s", shape_text(value->shape, to, sizeof to),
+               shape_text(view->shape, from, sizeof from));
+  return 0;
+}
+
+static int check_buffer(const struct check *c) {
+  const struct uop *size = c->u->src[0];
+  bool good = uop_is_const(size) && size->dtype == DT_INDEX && size->arg.i >= 0;
+  return good ? 0 : bad(c, "its size is not a constant of at least 0");
+}
+
+static int check_iota(const struct check *c) {
+  bool good = dtype_is_int(c->u->dtype) && dtype_is_int(c->u->src[0]->dtype);
+  return good ? 0 : bad(c, "counts in and up to integers");
+}
+
+/* By op, for sources that have a shape and the op's type. */
+typedef int check_fn(const struct check *c);
+static check_fn *const tensor_checks[OP_COUNT] = {
+    [OP_RESHAPE] = check_reshape,   [OP_EXPAND] = check_expand,         [OP_PERMUTE] = check_permute,
+    [OP_PAD] = check_pad_or_shrink, [OP_SHRINK] = check_pad_or_shrink,  [OP_SHEAR] = check_shear,
+    [OP_FLIP] = check_axis_mask,    [OP_REDUCE_AXIS] = check_axis_mask, [OP_GATHER] = check_gather,
+    [OP_ASSIGN] = check_assign,
+};
+
+/* Whether the sources behind the first are dimensions or bounds. */
+static bool has_dimensions(const struct uop *u) {
+  return u->op != OP_GATHER && u->op != OP_ASSIGN && u->op != OP_MULTI && u->op != OP_JOIN;
+}
 
 static int check_tensor(const struct check *c) {
   const struct uop *u = c->u, *x = u->src[0];
-  char from[256], to[256];
-  for (unsigned i = 1; i < u->nsrc && u->op != OP_GATHER && u->op != OP_ASSIGN && u->op != OP_MULTI && u->op != OP_JOIN;
-       i++)
+  for (unsigned i = 1; i < u->nsrc && has_dimensions(u); i++)
     if (!dtype_is_int(u->src[i]->dtype))
       return bad(c, "dimension %u is %s, not an integer", i - 1, dtype_info[u->src[i]->dtype].name);
-  if (u->op == OP_BUFFER) {
-    if (!uop_is_const(x) || x->dtype != DT_INDEX || x->arg.i < 0)
-      return bad(c, "its size is not a constant of at least 0");
-    return 0;
-  }
-  if (u->op == OP_IOTA)
-    return dtype_is_int(u->dtype) && dtype_is_int(x->dtype) ? 0 : bad(c, "counts in and up to integers");
+  if (u->op == OP_BUFFER) return check_buffer(c);
+  if (u->op == OP_IOTA) return check_iota(c);
   if (x->dtype != u->dtype) return bad(c, "its source is %s", dtype_info[x->dtype].name);
   if (!x->shape) return 0; /* reported for the source */
-  unsigned rank = x->shape->rank;
-  switch (u->op) {
-  case OP_RESHAPE:
-    if (!u->shape) return bad(c, "more than %d dimensions", MAX_RANK);
-    int64_t n = shape_numel(x->shape), m = shape_numel(u->shape);
-    for (unsigned i = 0; i < u->shape->rank; i++)
-      if (uop_max(u->shape->dim[i]) < 0)
-        return bad(c, "a negative dimension in %s", shape_text(u->shape, to, sizeof to));
-    if (n != m)
-      return bad(c, "%s and %s have different numbers of elements", FROM, shape_text(u->shape, to, sizeof to));
-    break;
-  case OP_EXPAND:
-    if (u->nsrc != rank + 1) return bad(c, "%u dimensions for %s", u->nsrc - 1u, FROM);
-    for (unsigned i = 0; i < rank; i++) {
-      const struct uop *d = x->shape->dim[i];
-      if (d != u->src[i + 1] && !(uop_is_const(d) && d->arg.i == 1))
-        return bad(c, "dimension %u of %s is not 1 and cannot grow", i, FROM);
-      if (uop_max(u->src[i + 1]) < 0) return bad(c, "dimension %u would be negative", i);
-    }
-    break;
-  case OP_PERMUTE:
-    if (!u->shape)
-      return bad(c, "axis order 0x%" PRIx64 " is not a permutation of the axes of %s", (uint64_t)u->arg.i, FROM);
-    break;
-  case OP_PAD:
-  case OP_SHRINK:
-    if (u->nsrc != 2 * rank + 1) return bad(c, "%u bounds for %s", u->nsrc - 1u, FROM);
-    for (unsigned i = 0; i < rank; i++) {
-      struct uop *b = u->src[1 + 2 * i], *e = u->src[2 + 2 * i];
-      if (u->op == OP_PAD && (uop_max(b) < 0 || uop_max(e) < 0)) return bad(c, "negative padding of axis %u", i);
-      if (u->op == OP_SHRINK && (uop_max(b) < 0 || uop_max(e) < uop_min(b) || uop_min(e) > uop_max(x->shape->dim[i])))
-        return bad(c, "%" PRId64 "..%" PRId64 " is not within axis %u of %s", uop_min(b), uop_max(e), i, FROM);
-    }
-    if (!u->shape) return bad(c, "a dimension overflows");
-    break;
-  case OP_SHEAR:
-    if (!u->shape || (u->arg.i & 15) == (u->arg.i >> 4 & 15))
-      return bad(c, "axis %d along axis %d of %s", (int)(u->arg.i >> 4 & 15), (int)(u->arg.i & 15), FROM);
-    if (uop_max(u->src[1]) < 0) return bad(c, "a negative dimension");
-    break;
-  case OP_FLIP:
-    if ((uint64_t)u->arg.i >> rank)
-      return bad(c, "axis mask 0x%" PRIx64 " names axes that %s lacks", (uint64_t)u->arg.i, FROM);
-    break;
-  case OP_REDUCE_AXIS:
-    if ((uint64_t)u->arg.i >> rank)
-      return bad(c, "axis mask 0x%" PRIx64 " names axes that %s lacks", (uint64_t)u->arg.i, FROM);
-    if (u->aux != OP_ADD && u->aux != OP_MUL && u->aux != OP_MAX)
-      return bad(c, "reduces with something other than ADD, MUL or MAX");
-    break;
-  case OP_GATHER: {
-    const struct shape *index = u->src[1]->shape;
-    if (!dtype_is_int(u->src[1]->dtype)) return bad(c, "the index is %s", dtype_info[u->src[1]->dtype].name);
-    if (!index) return 0; /* reported for the index */
-    if ((uint64_t)u->arg.i >= rank || index->rank != rank)
-      return bad(c, "axis %" PRId64 " and an index %s for %s", u->arg.i, shape_text(index, to, sizeof to), FROM);
-    for (unsigned i = 0; i < rank; i++)
-      if (i != u->arg.i && index->dim[i] != x->shape->dim[i])
-        return bad(c, "dimension %u of the index %s is not that of %s", i, shape_text(index, to, sizeof to), FROM);
-    break;
-  }
-  case OP_ASSIGN: {
-    const struct uop *view = u->src[1], *value = u->src[2], *to_memory = view;
-    while (x->op == OP_RESHAPE) x = x->src[0];
-    if (x->op != OP_BUFFER && x->op != OP_ASSIGN) return bad(c, "%s is not in memory", op_info[x->op].name);
-    while (to_memory != u->src[0] && to_memory != x && to_memory->op >= OP_RESHAPE && to_memory->op <= OP_FLIP)
-      to_memory = to_memory->src[0];
-    if (to_memory != u->src[0] && to_memory != x) return bad(c, "the second source is no view of the first");
-    if (value->dtype != u->dtype) return bad(c, "the value is %s", dtype_info[value->dtype].name);
-    if (view->shape && value->shape && !shape_equal(view->shape, value->shape))
-      return bad(c, "%s is written to %s", shape_text(value->shape, to, sizeof to),
-                 shape_text(view->shape, from, sizeof from));
-    break;
-  }
-  default: break;
-  }
-  return 0;
+  return tensor_checks[u->op] ? tensor_checks[u->op](c) : 0;
 }
 
 static bool is_pointer(const struct uop *u) {
@@ -181,104 +211,160 @@ static bool is_pointer(const struct uop *u) {
   return u->op == OP_PARAM || u->op == OP_STAGE || u->op == OP_LOCAL || u->op == OP_REG || u->op == OP_BUFFER;
 }
 
+/* Sources of u from `first` on are RANGEs. */
+static int check_ranges(const struct check *c, unsigned first) {
+  const struct uop *u = c->u;
+  for (unsigned i = first; i < u->nsrc; i++)
+    if (u->src[i]->op != OP_RANGE) return bad(c, "source %u is %s, not a RANGE", i, op_info[u->src[i]->op].name);
+  return 0;
+}
+
+static bool combines(unsigned op) { return op == OP_ADD || op == OP_MUL || op == OP_MAX; }
+
+static int check_memory(const struct check *c) {
+  if (!c->u->nsrc) return bad(c, "has no size");
+  const struct uop *size = c->u->src[0];
+  return dtype_is_int(size->dtype) && uop_max(size) >= 0 ? 0 : bad(c, "its size is not an integer of at least 0");
+}
+
+static int check_range(const struct check *c) {
+  const struct uop *u = c->u;
+  if (u->aux > AXIS_ORDERED) return bad(c, "unknown kind of axis %u", u->aux);
+  return dtype_is_int(u->src[0]->dtype) ? 0 : bad(c, "its bound is not an integer");
+}
+
+static int check_special(const struct check *c) {
+  const struct uop *u = c->u;
+  bool good = u->aux <= 1 && u->arg.i >= 0 && u->arg.i <= 2;
+  return good ? 0 : bad(c, "there is no dimension %" PRId64 " of kind %u", u->arg.i, u->aux);
+}
+
+static int check_index(const struct check *c) {
+  const struct uop *u = c->u;
+  if (!is_pointer(u->src[0])) return bad(c, "source 0 is %s, not a pointer", op_info[u->src[0]->op].name);
+  if (!dtype_is_int(u->src[1]->dtype))
+    return bad(c, "the index is %s, not an integer", dtype_info[u->src[1]->dtype].name);
+  if (u->nsrc > 2 && u->src[2]->dtype != DT_BOOL)
+    return bad(c, "the condition is %s, not bool", dtype_info[u->src[2]->dtype].name);
+  if (u->nsrc > 3) return bad(c, "more than three sources");
+  return 0;
+}
+
+static int check_load(const struct check *c) {
+  const struct uop *u = c->u;
+  if (uop_behind_after(u->src[0])->op != OP_INDEX)
+    return bad(c, "loads from %s, not an INDEX", op_info[u->src[0]->op].name);
+  if (uop_behind_after(u->src[0])->nsrc > 2 && (u->nsrc < 2 || u->src[1]->dtype != u->dtype))
+    return bad(c, "a conditional load needs a value of its type for when it is not valid");
+  return 0;
+}
+
+static int check_store(const struct check *c) {
+  const struct uop *u = c->u;
+  if (uop_behind_after(u->src[0])->op != OP_INDEX)
+    return bad(c, "stores to %s, not an INDEX", op_info[u->src[0]->op].name);
+  if (uop_behind_after(u->src[0])->dtype != u->src[1]->dtype)
+    return bad(c, "stores %s into %s", dtype_info[u->src[1]->dtype].name, dtype_info[u->src[0]->dtype].name);
+  return 0;
+}
+
+static int check_fetch(const struct check *c) {
+  const struct uop *u = c->u;
+  for (unsigned i = 0; i < 2; i++)
+    if (u->src[i]->op != OP_INDEX || u->src[i]->dtype != u->src[0]->dtype)
+      return bad(c, "source %u is %s of %s", i, op_info[u->src[i]->op].name, dtype_info[u->src[i]->dtype].name);
+  return u->arg.i > 0 ? 0 : bad(c, "copies %" PRId64 " elements", u->arg.i);
+}
+
+static int check_reduce(const struct check *c) {
+  const struct uop *u = c->u;
+  if (c->stage == STAGE_LINEAR) return bad(c, "is gone once the kernel is linear");
+  if (!combines(u->aux)) return bad(c, "reduces with something other than ADD, MUL or MAX");
+  if (u->src[0]->dtype != u->dtype) return bad(c, "its value is %s", dtype_info[u->src[0]->dtype].name);
+  return check_ranges(c, 1);
+}
+
+static int check_mma(const struct check *c) {
+  const struct uop *u = c->u;
+  if (u->src[0]->dtype != u->src[1]->dtype)
+    return bad(c, "multiplies %s and %s", dtype_info[u->src[0]->dtype].name, dtype_info[u->src[1]->dtype].name);
+  if (c->stage == STAGE_LINEAR) {
+    const struct uop *sum = u->src[2];
+    bool tiles = (u->nsrc == 5 || u->nsrc == 7) && u->src[0]->op == OP_INDEX && u->src[1]->op == OP_INDEX;
+    return (u->nsrc == 3 || tiles) && sum->dtype == u->dtype && sum->lanes == u->lanes
+               ? 0
+               : bad(c, "adds to %s of %u lanes", dtype_info[sum->dtype].name, sum->lanes);
+  }
+  if (u->aux < 2 || u->aux > u->nsrc) return bad(c, "binds from source %u on", u->aux);
+  return check_ranges(c, 2);
+}
+
+static int check_stage(const struct check *c) {
+  const struct uop *u = c->u;
+  if (c->stage == STAGE_LINEAR) return bad(c, "is gone once the kernel is linear");
+  if (u->src[0]->dtype != u->dtype) return bad(c, "its value is %s", dtype_info[u->src[0]->dtype].name);
+  if (u->aux && !combines(u->aux)) return bad(c, "combines with something other than ADD, MUL or MAX");
+  if (!dtype_is_int(u->src[1]->dtype))
+    return bad(c, "the index is %s, not an integer", dtype_info[u->src[1]->dtype].name);
+  if (uop_min(u->src[1]) < 0 || uop_max(u->src[1]) >= u->arg.i)
+    return bad(c, "its index is not within its %" PRId64 " elements", u->arg.i);
+  return check_ranges(c, 2);
+}
+
+static int check_end(const struct check *c) { return check_ranges(c, 1); }
+
+static int check_if(const struct check *c) {
+  const struct uop *x = c->u->src[0];
+  return x->dtype == DT_BOOL ? 0 : bad(c, "the condition is %s, not bool", dtype_info[x->dtype].name);
+}
+
+static int check_endif(const struct check *c) {
+  const struct uop *x = c->u->src[0];
+  return x->op == OP_IF ? 0 : bad(c, "ends %s, not an IF", op_info[x->op].name);
+}
+
+static int check_vectorize(const struct check *c) {
+  const struct uop *u = c->u;
+  unsigned lanes = 0;
+  for (unsigned i = 0; i < u->nsrc; i++) lanes += u->src[i]->lanes;
+  return lanes == u->lanes ? 0 : bad(c, "%u lanes from sources with %u", u->lanes, lanes);
+}
+
+static int check_gep(const struct check *c) {
+  const struct uop *u = c->u;
+  bool good = u->arg.i >= 0 && u->arg.i + u->lanes <= u->src[0]->lanes;
+  return good ? 0 : bad(c, "lane %" PRId64 " of a vector of %u", u->arg.i, u->src[0]->lanes);
+}
+
+static const struct {
+  uint8_t least; /* sources */
+  check_fn *check;
+} kernel_checks[OP_COUNT] = {
+    [OP_PARAM] = {0, check_memory},
+    [OP_LOCAL] = {0, check_memory},
+    [OP_REG] = {0, check_memory},
+    [OP_RANGE] = {0, check_range},
+    [OP_SPECIAL] = {0, check_special},
+    [OP_INDEX] = {2, check_index},
+    [OP_LOAD] = {1, check_load},
+    [OP_STORE] = {2, check_store},
+    [OP_FETCH] = {0, check_fetch},
+    [OP_REDUCE] = {1, check_reduce},
+    [OP_MMA] = {3, check_mma},
+    [OP_STAGE] = {3, check_stage},
+    [OP_END] = {1, check_end},
+    [OP_AFTER] = {1, NULL},
+    [OP_IF] = {1, check_if},
+    [OP_ENDIF] = {0, check_endif},
+    [OP_VECTORIZE] = {1, check_vectorize},
+    [OP_GEP] = {0, check_gep},
+};
+
 static int check_kernel(const struct check *c) {
   const struct uop *u = c->u;
-  static const uint8_t least[OP_COUNT] = {
-      [OP_INDEX] = 2, [OP_LOAD] = 1, [OP_STORE] = 2, [OP_REDUCE] = 1, [OP_STAGE] = 3,
-      [OP_MMA] = 3,   [OP_END] = 1,  [OP_AFTER] = 1, [OP_IF] = 1,     [OP_VECTORIZE] = 1};
-  if (u->nsrc < least[u->op]) return bad(c, "has %u sources, needs %u", u->nsrc, least[u->op]);
-  switch (u->op) {
-  case OP_PARAM:
-  case OP_LOCAL:
-  case OP_REG:
-    if (!u->nsrc) return bad(c, "has no size");
-    if (!dtype_is_int(u->src[0]->dtype) || uop_max(u->src[0]) < 0)
-      return bad(c, "its size is not an integer of at least 0");
-    return 0;
-  case OP_RANGE:
-    if (u->aux > AXIS_ORDERED) return bad(c, "unknown kind of axis %u", u->aux);
-    return dtype_is_int(u->src[0]->dtype) ? 0 : bad(c, "its bound is not an integer");
-  case OP_SPECIAL:
-    if (u->aux > 1 || u->arg.i < 0 || u->arg.i > 2)
-      return bad(c, "there is no dimension %" PRId64 " of kind %u", u->arg.i, u->aux);
-    return 0;
-  case OP_INDEX:
-    if (!is_pointer(u->src[0])) return bad(c, "source 0 is %s, not a pointer", op_info[u->src[0]->op].name);
-    if (!dtype_is_int(u->src[1]->dtype))
-      return bad(c, "the index is %s, not an integer", dtype_info[u->src[1]->dtype].name);
-    if (u->nsrc > 2 && u->src[2]->dtype != DT_BOOL)
-      return bad(c, "the condition is %s, not bool", dtype_info[u->src[2]->dtype].name);
-    if (u->nsrc > 3) return bad(c, "more than three sources");
-    return 0;
-  case OP_LOAD:
-    if (uop_behind_after(u->src[0])->op != OP_INDEX)
-      return bad(c, "loads from %s, not an INDEX", op_info[u->src[0]->op].name);
-    if (uop_behind_after(u->src[0])->nsrc > 2 && (u->nsrc < 2 || u->src[1]->dtype != u->dtype))
-      return bad(c, "a conditional load needs a value of its type for when it is not valid");
-    return 0;
-  case OP_STORE:
-    if (uop_behind_after(u->src[0])->op != OP_INDEX)
-      return bad(c, "stores to %s, not an INDEX", op_info[u->src[0]->op].name);
-    if (uop_behind_after(u->src[0])->dtype != u->src[1]->dtype)
-      return bad(c, "stores %s into %s", dtype_info[u->src[1]->dtype].name, dtype_info[u->src[0]->dtype].name);
-    return 0;
-  case OP_FETCH:
-    for (unsigned i = 0; i < 2; i++)
-      if (u->src[i]->op != OP_INDEX || u->src[i]->dtype != u->src[0]->dtype)
-        return bad(c, "source %u is %s of %s", i, op_info[u->src[i]->op].name, dtype_info[u->src[i]->dtype].name);
-    return u->arg.i > 0 ? 0 : bad(c, "copies %" PRId64 " elements", u->arg.i);
-  case OP_REDUCE:
-    if (c->stage == STAGE_LINEAR) return bad(c, "is gone once the kernel is linear");
-    if (u->aux != OP_ADD && u->aux != OP_MUL && u->aux != OP_MAX)
-      return bad(c, "reduces with something other than ADD, MUL or MAX");
-    if (u->src[0]->dtype != u->dtype) return bad(c, "its value is %s", dtype_info[u->src[0]->dtype].name);
-    for (unsigned i = 1; i < u->nsrc; i++)
-      if (u->src[i]->op != OP_RANGE) return bad(c, "source %u is %s, not a RANGE", i, op_info[u->src[i]->op].name);
-    return 0;
-  case OP_MMA:
-    if (u->src[0]->dtype != u->src[1]->dtype)
-      return bad(c, "multiplies %s and %s", dtype_info[u->src[0]->dtype].name, dtype_info[u->src[1]->dtype].name);
-    if (c->stage == STAGE_LINEAR) {
-      const struct uop *sum = u->src[2];
-      bool tiles = (u->nsrc == 5 || u->nsrc == 7) && u->src[0]->op == OP_INDEX && u->src[1]->op == OP_INDEX;
-      return (u->nsrc == 3 || tiles) && sum->dtype == u->dtype && sum->lanes == u->lanes
-                 ? 0
-                 : bad(c, "adds to %s of %u lanes", dtype_info[sum->dtype].name, sum->lanes);
-    }
-    if (u->aux < 2 || u->aux > u->nsrc) return bad(c, "binds from source %u on", u->aux);
-    for (unsigned i = 2; i < u->nsrc; i++)
-      if (u->src[i]->op != OP_RANGE) return bad(c, "source %u is %s, not a RANGE", i, op_info[u->src[i]->op].name);
-    return 0;
-  case OP_STAGE:
-    if (c->stage == STAGE_LINEAR) return bad(c, "is gone once the kernel is linear");
-    if (u->src[0]->dtype != u->dtype) return bad(c, "its value is %s", dtype_info[u->src[0]->dtype].name);
-    if (u->aux && u->aux != OP_ADD && u->aux != OP_MUL && u->aux != OP_MAX)
-      return bad(c, "combines with something other than ADD, MUL or MAX");
-    if (!dtype_is_int(u->src[1]->dtype))
-      return bad(c, "the index is %s, not an integer", dtype_info[u->src[1]->dtype].name);
-    if (uop_min(u->src[1]) < 0 || uop_max(u->src[1]) >= u->arg.i)
-      return bad(c, "its index is not within its %" PRId64 " elements", u->arg.i);
-    for (unsigned i = 2; i < u->nsrc; i++)
-      if (u->src[i]->op != OP_RANGE) return bad(c, "source %u is %s, not a RANGE", i, op_info[u->src[i]->op].name);
-    return 0;
-  case OP_END:
-    for (unsigned i = 1; i < u->nsrc; i++)
-      if (u->src[i]->op != OP_RANGE) return bad(c, "source %u is %s, not a RANGE", i, op_info[u->src[i]->op].name);
-    return 0;
-  case OP_IF:
-    return u->src[0]->dtype == DT_BOOL ? 0 : bad(c, "the condition is %s, not bool", dtype_info[u->src[0]->dtype].name);
-  case OP_ENDIF: return u->src[0]->op == OP_IF ? 0 : bad(c, "ends %s, not an IF", op_info[u->src[0]->op].name);
-  case OP_VECTORIZE: {
-    unsigned lanes = 0;
-    for (unsigned i = 0; i < u->nsrc; i++) lanes += u->src[i]->lanes;
-    return lanes == u->lanes ? 0 : bad(c, "%u lanes from sources with %u", u->lanes, lanes);
-  }
-  case OP_GEP:
-    return u->arg.i >= 0 && u->arg.i + u->lanes <= u->src[0]->lanes
-               ? 0
-               : bad(c, "lane %" PRId64 " of a vector of %u", u->arg.i, u->src[0]->lanes);
-  default: return 0;
-  }
+  unsigned least = kernel_checks[u->op].least;
+  if (u->nsrc < least) return bad(c, "has %u sources, needs %u", u->nsrc, least);
+  return kernel_checks[u->op].check ? kernel_checks[u->op].check(c) : 0;
 }
 
 static int check_node(const struct check *c) {

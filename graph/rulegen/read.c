@@ -129,67 +129,48 @@ static char *read_type(void) {
   return copy_text(b, (size_t)(at - b));
 }
 
-struct term *read_term(bool replacement) {
-  skip();
-  struct term *t = must(calloc(1, sizeof *t));
-  t->where = at;
-  if (*at == '#') {
-    at++;
-    const char *b = at;
-    if (*at == '-' || isdigit((unsigned char)*at)) {
-      t->kind = LITERAL;
-      if (*at == '-') at++;
-      while (isalnum((unsigned char)*at) || *at == '.' || ((*at == '-' || *at == '+') && strchr("pPeE", at[-1]))) at++;
-      t->name = copy_text(b, (size_t)(at - b));
-      char *end;
-      strtod(t->name, &end);
-      if (*end || end == t->name) die(b, "#%s is not a number", t->name);
-    } else if (ident_char(*at)) {
-      t->kind = CONSTANT;
-      t->name = ident();
-      if (replacement) die(b, "#%s binds a constant; in a replacement write %s", t->name, t->name);
-      if (!strcmp(t->name, "_")) t->name = NULL;
-    } else
-      die(b, "expected a name or a number after '#'");
-    t->type = read_type();
-    return t;
-  }
-  if (*at == '{' && replacement) {
-    t->kind = CODE;
-    t->name = balanced('{', '}');
-    return t;
-  }
-  if (ident_char(*at)) {
-    if (isdigit((unsigned char)*at)) die(at, "a bare number; constants are written #%s", ident());
-    t->kind = VARIABLE;
+/* #NAME or #NUMBER, after the '#'. */
+static void read_constant(struct term *t, bool replacement) {
+  const char *b = at;
+  if (*at == '-' || isdigit((unsigned char)*at)) {
+    t->kind = LITERAL;
+    if (*at == '-') at++;
+    while (isalnum((unsigned char)*at) || *at == '.' || ((*at == '-' || *at == '+') && strchr("pPeE", at[-1]))) at++;
+    t->name = copy_text(b, (size_t)(at - b));
+    char *end;
+    strtod(t->name, &end);
+    if (*end || end == t->name) die(b, "#%s is not a number", t->name);
+  } else if (ident_char(*at)) {
+    t->kind = CONSTANT;
     t->name = ident();
-    if (!strcmp(t->name, "_")) {
-      if (replacement) die(t->where, "_ stands for nothing in a replacement");
-      t->kind = ANY;
-    }
-    if (*at == '@') {
-      if (replacement) die(at, "@ binds a name and belongs in a pattern");
-      at++;
-      skip();
-      if (*at != '(') die(at, "expected '(' after %s@", t->name);
-    } else {
-      t->type = read_type();
-      return t;
-    }
-  }
-  if (*at != '(') die(at, *at ? "unexpected '%c'" : "unexpected end of file", *at);
-  const char *open = at++;
-  t->kind = NODE;
-  skip();
-  read_ops(t->op);
-  t->arity = -2;
-  for (unsigned i = 0; i < OP_COUNT; i++) {
-    if (!t->op[i]) continue;
-    t->nops++;
-    t->arity = t->arity == -2 || t->arity == ops[i].arity ? ops[i].arity : -1;
-  }
+    if (replacement) die(b, "#%s binds a constant; in a replacement write %s", t->name, t->name);
+    if (!strcmp(t->name, "_")) t->name = NULL;
+  } else
+    die(b, "expected a name or a number after '#'");
   t->type = read_type();
-  if (*at == '[') t->bracket = balanced('[', ']');
+}
+
+/* A name, or NAME@ before a node. Returns whether a node follows. */
+static bool read_name(struct term *t, bool replacement) {
+  if (isdigit((unsigned char)*at)) die(at, "a bare number; constants are written #%s", ident());
+  t->kind = VARIABLE;
+  t->name = ident();
+  if (!strcmp(t->name, "_")) {
+    if (replacement) die(t->where, "_ stands for nothing in a replacement");
+    t->kind = ANY;
+  }
+  if (*at != '@') {
+    t->type = read_type();
+    return false;
+  }
+  if (replacement) die(at, "@ binds a name and belongs in a pattern");
+  at++;
+  skip();
+  if (*at != '(') die(at, "expected '(' after %s@", t->name);
+  return true;
+}
+
+static void read_sources(struct term *t, const char *open, bool replacement) {
   for (skip(); *at != ')'; skip()) {
     if (!*at) die(open, "no closing ')'");
     if (!strncmp(at, "...", 3)) {
@@ -203,6 +184,22 @@ struct term *read_term(bool replacement) {
     t->src[t->nsrc++] = read_term(replacement);
   }
   at++;
+}
+
+static void read_node(struct term *t, bool replacement) {
+  const char *open = at++;
+  t->kind = NODE;
+  skip();
+  read_ops(t->op);
+  t->arity = -2;
+  for (unsigned i = 0; i < OP_COUNT; i++) {
+    if (!t->op[i]) continue;
+    t->nops++;
+    t->arity = t->arity == -2 || t->arity == ops[i].arity ? ops[i].arity : -1;
+  }
+  t->type = read_type();
+  if (*at == '[') t->bracket = balanced('[', ']');
+  read_sources(t, open, replacement);
   if (t->arity >= 0 && !t->rest && (int)t->nsrc != t->arity) {
     for (unsigned i = 0; i < OP_COUNT; i++)
       if (t->op[i]) die(open, "%s has %d source%s, not %u", ops[i].name, t->arity, t->arity == 1 ? "" : "s", t->nsrc);
@@ -210,6 +207,25 @@ struct term *read_term(bool replacement) {
   if (replacement && t->nops != 1) die(open, "a replacement needs one op");
   if (replacement && t->rest) die(open, "... belongs in a pattern");
   if (!replacement && t->bracket) die(open, "[...] belongs in a replacement; test ->aux and ->arg in the condition");
+}
+
+struct term *read_term(bool replacement) {
+  skip();
+  struct term *t = must(calloc(1, sizeof *t));
+  t->where = at;
+  if (*at == '#') {
+    at++;
+    read_constant(t, replacement);
+    return t;
+  }
+  if (*at == '{' && replacement) {
+    t->kind = CODE;
+    t->name = balanced('{', '}');
+    return t;
+  }
+  if (ident_char(*at) && !read_name(t, replacement)) return t;
+  if (*at != '(') die(at, *at ? "unexpected '%c'" : "unexpected end of file", *at);
+  read_node(t, replacement);
   return t;
 }
 uint32_t type_mask(const char *t, const char *where) {
