@@ -367,111 +367,133 @@ static rdna3_exec_fn *out_fn(const struct rdna3_operand *dst) {
 
 enum { ROUND_TO_ZERO = 3 }; /* as encoded in MODE */
 
-/* Emits the operation and the steps before and after it, for one half (or for all of a wave32 wave). row and the
- * operand range [first, last) are those of the instruction, or of one half of a pair. dst_row < 0 selects the
- * instruction's destination. */
-static bool build_operation(struct builder *b, ptrdiff_t row, unsigned first, unsigned last, int32_t dst_row) {
+/* An operation being built, for one half (or all of a wave32 wave). row and the operands [first, last) are those of the
+ * instruction, or of one half of a pair. */
+struct operation {
+  ptrdiff_t row;
+  unsigned first, last;
+  struct rdna3_uop u;
+  const struct rdna3_operand *dst; /* a vector register; NULL if there is none */
+  unsigned dst_code;               /* its number in the instruction */
+  bool clamp;                      /* of the operation itself */
+  rdna3_exec_fn *out;              /* modifies the result in TMP_DST; NULL if the operation writes dst */
+  unsigned out_flag;
+};
+
+static void read_destination(struct operation *op, const struct rdna3_operand *o, unsigned code) {
+  if (o->kind == RDNA3_KIND_exec) return;
+  if (o->type == RDNA3_TYPE_m64)
+    op->u.sdst = code == RDNA3_NULL ? RDNA3_SINK : (uint8_t)code;
+  else if (o->kind == RDNA3_KIND_sreg)
+    op->u.dst = code == RDNA3_NULL ? RDNA3_SINK : (int32_t)code;
+  else
+    op->dst = o, op->dst_code = code, op->u.dst = rdna3_vgpr(code);
+}
+
+/* Fills the operation's sources and destinations, and emits what prepares sources. */
+static void read_operands(struct builder *b, struct operation *op) {
   const struct rdna3_inst *in = b->in;
-  const struct rdna3_op *op = &rdna3_ops[row];
-  const struct rdna3_operand *dst = NULL;
-  struct rdna3_uop u = {.inst = in, .sdst = RDNA3_SINK, .smask = ZERO, .dst = RDNA3_SINK};
-  uint32_t mode = b->t->mode;
-  unsigned slot = 0, real_dst = 0;
-  struct rdna3_operand literal = {RDNA3_FIELD_src1, RDNA3_KIND_src, op->operand[0].type, op->operand[0].bits};
-  if (op->flags & F_R_VCC) u.smask = RDNA3_VCC;
-  if (op->flags & F_W_VCC) u.sdst = RDNA3_VCC;
-  if (op->format == RDNA3_VOPC) u.sdst = op->flags & F_W_EXEC ? RDNA3_EXEC : RDNA3_VCC;
-  for (unsigned i = first; i < last; i++) {
+  const struct rdna3_op *table = &rdna3_ops[op->row];
+  struct rdna3_operand literal = {RDNA3_FIELD_src1, RDNA3_KIND_src, table->operand[0].type, table->operand[0].bits};
+  struct rdna3_uop *u = &op->u;
+  unsigned slot = 0;
+  for (unsigned i = op->first; i < op->last; i++) {
     const struct rdna3_operand *o = &in->operand[i];
     unsigned code = in->arg[i];
-    switch (o->field) {
-    case RDNA3_FIELD_vdst:
-    case RDNA3_FIELD_vdstx:
-    case RDNA3_FIELD_vdsty:
-      if (o->kind == RDNA3_KIND_exec) break;
-      if (o->type == RDNA3_TYPE_m64)
-        u.sdst = code == RDNA3_NULL ? RDNA3_SINK : (uint8_t)code;
-      else if (o->kind == RDNA3_KIND_sreg)
-        u.dst = code == RDNA3_NULL ? RDNA3_SINK : (int32_t)code;
-      else
-        dst = o, real_dst = code, u.dst = rdna3_vgpr(code);
-      break;
-    case RDNA3_FIELD_sdst: u.sdst = code == RDNA3_NULL ? RDNA3_SINK : (uint8_t)code; break;
-    default:
-      if (o->type == RDNA3_TYPE_m64)
-        u.smask = code == RDNA3_NULL ? ZERO : (uint8_t)code;
-      else if (o->kind == RDNA3_KIND_ssrc || o->kind == RDNA3_KIND_ssrc_lanesel)
-        scalar_source(b, &u, slot++, o, code);
-      else if (o->bits > 64 || o->kind == RDNA3_KIND_src_vgpr_or_inline)
-        u.src[slot++] = (int32_t)code; /* the operation interprets it */
-      else {
-        if (slot == 1 && literal_in_the_middle(row)) vector_operand(b, &u, &literal, RDNA3_LITERAL, slot++);
-        vector_operand(b, &u, o, code, slot++);
-      }
+    if (o->field == RDNA3_FIELD_vdst || o->field == RDNA3_FIELD_vdstx || o->field == RDNA3_FIELD_vdsty)
+      read_destination(op, o, code);
+    else if (o->field == RDNA3_FIELD_sdst)
+      u->sdst = code == RDNA3_NULL ? RDNA3_SINK : (uint8_t)code;
+    else if (o->type == RDNA3_TYPE_m64)
+      u->smask = code == RDNA3_NULL ? ZERO : (uint8_t)code;
+    else if (o->kind == RDNA3_KIND_ssrc || o->kind == RDNA3_KIND_ssrc_lanesel)
+      scalar_source(b, u, slot++, o, code);
+    else if (o->bits > 64 || o->kind == RDNA3_KIND_src_vgpr_or_inline)
+      u->src[slot++] = (int32_t)code; /* the operation interprets it */
+    else {
+      if (slot == 1 && literal_in_the_middle(op->row)) vector_operand(b, u, &literal, RDNA3_LITERAL, slot++);
+      vector_operand(b, u, o, code, slot++);
     }
   }
-  if (literal_at_the_end(row)) vector_operand(b, &u, &literal, RDNA3_LITERAL, slot++);
-  if (accumulates(row)) {
-    u.src[2] = rdna3_vgpr(real_dst);
-    if (dst && dst->bits == 16 && in->opsel & 8) {
-      emit_bits(b, RDNA3_SHIFT, (struct source){u.src[2], false}, rdna3_vgpr(RDNA3_TMP + 4), ~0u, 0);
-      u.src[2] = rdna3_vgpr(RDNA3_TMP + 4);
-    }
+  if (literal_at_the_end(op->row)) vector_operand(b, u, &literal, RDNA3_LITERAL, slot++);
+  if (!accumulates(op->row)) return;
+  u->src[2] = rdna3_vgpr(op->dst_code);
+  if (op->dst && op->dst->bits == 16 && in->opsel & 8) {
+    emit_bits(b, RDNA3_SHIFT, (struct source){u->src[2], false}, rdna3_vgpr(RDNA3_TMP + 4), ~0u, 0);
+    u->src[2] = rdna3_vgpr(RDNA3_TMP + 4);
   }
-  bool clamp = in->clamp && op->format != RDNA3_VOPC;
-  rdna3_exec_fn *out = NULL;
-  unsigned flag = 0;
-  if (dst) {
-    bool f16 = is_f16(dst->type) && op->flags & F_R_MODE;
-    unsigned omod = in->omod;
-    /* RDNA3 ISA document, "Output Modifiers": omod is ignored if the output keeps denormals, and in IEEE mode. */
-    if (mode & RDNA3_MODE_IEEE ||
-        ((dst->type == RDNA3_TYPE_f32 ? rdna3_denorm32(mode) : rdna3_denorm64(mode)) & 2) != 0)
-      omod = 0;
-    rdna3_exec_fn *modified = out_fn(dst);
-    if (modified && (clamp || omod)) {
-      out = modified;
-      flag = omod | (unsigned)clamp << 2 | (mode & RDNA3_MODE_DX10_CLAMP ? 8u : 0);
-      clamp = false;
-    } else if (f16 && !(rdna3_denorm64(mode) & 2)) {
-      out = modified;
-    }
-    if (row == RDNA3_VOP3P_v_fma_mixhi_f16 || (dst->bits == 16 && in->opsel & 8 && in->format != RDNA3_VOP3P)) {
-      if (!out) out = rdna3_glue->out_hi16;
-      flag |= 16;
-    }
-    if (out)
-      u.dst = rdna3_vgpr(TMP_DST);
-    else if (dst_row >= 0)
-      u.dst = dst_row;
+}
+
+/* Decides whether the result is modified, or goes to the upper half of a register, by an operation of its own. */
+static void choose_output(const struct builder *b, struct operation *op, int32_t dst_row) {
+  const struct rdna3_inst *in = b->in;
+  const struct rdna3_operand *dst = op->dst;
+  uint32_t mode = b->t->mode;
+  unsigned omod = in->omod;
+  if (!dst) return;
+  /* RDNA3 ISA document, "Output Modifiers": ignored where the output keeps denormals, and in IEEE mode. */
+  if (mode & RDNA3_MODE_IEEE || ((dst->type == RDNA3_TYPE_f32 ? rdna3_denorm32(mode) : rdna3_denorm64(mode)) & 2) != 0)
+    omod = 0;
+  rdna3_exec_fn *modified = out_fn(dst);
+  if (modified && (op->clamp || omod)) {
+    op->out = modified;
+    op->out_flag = omod | (unsigned)op->clamp << 2 | (mode & RDNA3_MODE_DX10_CLAMP ? 8u : 0);
+    op->clamp = false;
+  } else if (is_f16(dst->type) && rdna3_ops[op->row].flags & F_R_MODE && !(rdna3_denorm64(mode) & 2)) {
+    op->out = modified;
   }
-  u.fn = rdna3_fn[clamp][row];
-  if (!u.fn) return false;
-  /* FP16_OVFL (overflow saturates instead of giving infinity) is not supported: such code faults with a message. */
-  if (mode & RDNA3_MODE_FP16_OVFL && dst && is_f16(dst->type) && op->flags & F_R_MODE) return false;
-  bool narrow = op->flags & F_R_MODE && dst && (dst->type == RDNA3_TYPE_f64 || is_f16(dst->type));
-  for (unsigned i = first; i < last; i++)
-    if (in->operand[i].type == RDNA3_TYPE_f64 && op->flags & F_R_MODE) narrow = true;
-  uint32_t fp32 = rdna3_fp_word(rdna3_round32(mode), rdna3_denorm32(mode)),
-           fp64 = rdna3_fp_word(rdna3_round64(mode), rdna3_denorm64(mode));
-  if (row == RDNA3_VINTERP_v_interp_p10_rtz_f16_f32 || row == RDNA3_VINTERP_v_interp_p2_rtz_f16_f32) {
-    fp64 = rdna3_fp_word(ROUND_TO_ZERO, rdna3_denorm32(mode));
-    narrow = true;
+  if (op->row == RDNA3_VOP3P_v_fma_mixhi_f16 || (dst->bits == 16 && in->opsel & 8 && in->format != RDNA3_VOP3P)) {
+    if (!op->out) op->out = rdna3_glue->out_hi16;
+    op->out_flag |= 16;
   }
-  bool own_fp = narrow && fp32 != fp64;
-  if (own_fp) emit(b, rdna3_glue->fp)->arg = fp64;
-  *emit(b, u.fn) = u;
-  if (own_fp) emit(b, rdna3_glue->fp)->arg = fp32;
-  if (out) {
-    if (is_f16(dst->type) && !(rdna3_denorm64(mode) & 2)) {
+  if (op->out)
+    op->u.dst = rdna3_vgpr(TMP_DST);
+  else if (dst_row >= 0)
+    op->u.dst = dst_row;
+}
+
+/* The rounding and denormals of f64 and f16, where the operation uses them and they differ from those of f32; else
+ * those of f32. */
+static uint32_t fp_word_of(const struct builder *b, const struct operation *op, uint32_t fp32) {
+  uint32_t mode = b->t->mode;
+  bool uses_mode = rdna3_ops[op->row].flags & F_R_MODE;
+  if (op->row == RDNA3_VINTERP_v_interp_p10_rtz_f16_f32 || op->row == RDNA3_VINTERP_v_interp_p2_rtz_f16_f32)
+    return rdna3_fp_word(ROUND_TO_ZERO, rdna3_denorm32(mode));
+  bool narrow = uses_mode && op->dst && (op->dst->type == RDNA3_TYPE_f64 || is_f16(op->dst->type));
+  for (unsigned i = op->first; i < op->last; i++)
+    if (b->in->operand[i].type == RDNA3_TYPE_f64 && uses_mode) narrow = true;
+  return narrow ? rdna3_fp_word(rdna3_round64(mode), rdna3_denorm64(mode)) : fp32;
+}
+
+/* The operation and what it needs before and after. dst_row < 0: the destination is the instruction's. */
+static bool build_operation(struct builder *b, ptrdiff_t row, unsigned first, unsigned last, int32_t dst_row) {
+  const struct rdna3_op *table = &rdna3_ops[row];
+  uint32_t mode = b->t->mode;
+  struct operation op = {row, first, last, .clamp = b->in->clamp && table->format != RDNA3_VOPC};
+  op.u = (struct rdna3_uop){.inst = b->in, .sdst = RDNA3_SINK, .smask = ZERO, .dst = RDNA3_SINK};
+  if (table->flags & F_R_VCC) op.u.smask = RDNA3_VCC;
+  if (table->flags & F_W_VCC) op.u.sdst = RDNA3_VCC;
+  if (table->format == RDNA3_VOPC) op.u.sdst = table->flags & F_W_EXEC ? RDNA3_EXEC : RDNA3_VCC;
+  read_operands(b, &op);
+  choose_output(b, &op, dst_row);
+  op.u.fn = rdna3_fn[op.clamp][row];
+  if (!op.u.fn) return false;
+  /* FP16_OVFL (overflow saturates instead of giving infinity) is not supported: such code faults and says so. */
+  if (mode & RDNA3_MODE_FP16_OVFL && op.dst && is_f16(op.dst->type) && table->flags & F_R_MODE) return false;
+  uint32_t fp32 = rdna3_fp_word(rdna3_round32(mode), rdna3_denorm32(mode)), fp = fp_word_of(b, &op, fp32);
+  if (fp != fp32) emit(b, rdna3_glue->fp)->arg = fp;
+  *emit(b, op.u.fn) = op.u;
+  if (fp != fp32) emit(b, rdna3_glue->fp)->arg = fp32;
+  if (op.out) {
+    if (is_f16(op.dst->type) && !(rdna3_denorm64(mode) & 2)) {
       struct rdna3_uop *f = emit(b, rdna3_glue->flush16);
       f->src[0] = f->dst = rdna3_vgpr(TMP_DST);
     }
-    struct rdna3_uop *o = emit(b, out);
-    o->src[0] = rdna3_vgpr(TMP_DST), o->flag = (uint8_t)flag;
-    o->dst = dst_row >= 0 ? dst_row : rdna3_vgpr(real_dst);
+    struct rdna3_uop *o = emit(b, op.out);
+    o->src[0] = rdna3_vgpr(TMP_DST), o->flag = (uint8_t)op.out_flag;
+    o->dst = dst_row >= 0 ? dst_row : rdna3_vgpr(op.dst_code);
   }
-  if (in->dpp) emit(b, rdna3_glue->lanes);
+  if (b->in->dpp) emit(b, rdna3_glue->lanes);
   return true;
 }
 
