@@ -828,6 +828,7 @@ int main(void) {
       cmocka_unit_test(matmul),
       cmocka_unit_test(products_of_bf16),
       cmocka_unit_test(long_sums_have_rounds),
+      cmocka_unit_test(a_row_times_a_matrix),
       cmocka_unit_test(transposed_columns),
       cmocka_unit_test(gradients_of_convolutions),
       cmocka_unit_test(windows_of_many_images),
