@@ -1,8 +1,8 @@
-/* From an LLVM module to an object in memory (PTX text for NVIDIA), and from an object to text; nothing leaves the
- * process.
+/* Compiles an LLVM module to an object in memory (PTX text for NVIDIA), and disassembles an object to text, both inside
+ * this process.
  *
- * One target machine a target is kept for the compiler's lifetime. Modules are verified before code generation, because
- * LLVM aborts on what it cannot lower. */
+ * One LLVM target machine per target lives as long as the compiler. Modules are verified before code generation,
+ * because LLVM aborts on what it cannot lower. */
 #include "internal.h"
 #include <ctype.h>
 #include <llvm-c/Analysis.h>
@@ -45,20 +45,21 @@ static void init_llvm(void) {
   LLVMInitializeNativeDisassembler();
 }
 
-/* Lowered kernels are already simple: the passes promote memory to registers, and remove common subexpressions and
- * dead code. */
+/* Lowered kernels are simple, so few passes suffice: they promote memory to registers and remove common subexpressions
+ * and dead code. */
 #define PASSES                                                                                                         \
   "always-inline,function(sroa,early-cse<memssa>,instcombine<no-verify-fixpoint>,loop-mssa(licm),simplifycfg,"         \
   "early-cse,dce)"
 
 const struct code_options *code_options_of(const struct target *t) {
-  /* The host's code may land further than 2 GiB from the libraries it calls: every address is 64 bits. */
+  /* The host's code may be loaded more than 2 GiB away from the libraries that it calls, so every address has 64
+   * bits. */
   static const struct code_options host = {PASSES, LLVMCodeGenLevelDefault, LLVMRelocStatic, LLVMCodeModelLarge},
                                    gpu = {PASSES, LLVMCodeGenLevelDefault, LLVMRelocPIC, LLVMCodeModelDefault};
   return t->kind == TARGET_HOST ? &host : &gpu;
 }
 
-/* The processor, and what it has beyond its architecture; LLVMDisposeMessage frees them. */
+/* The processor's name, and its features; free both with LLVMDisposeMessage. */
 static char *cpu_of(const struct target *t) { return t->cpu ? LLVMCreateMessage(t->cpu) : LLVMGetHostCPUName(); }
 static char *features_of(const struct target *t) {
   return t->features ? LLVMCreateMessage(t->features) : LLVMGetHostCPUFeatures();
@@ -133,7 +134,8 @@ static int machine_of(struct assembler *a, struct codegen *k) {
   return (int)a->n++;
 }
 
-/* Orders workgroup memory only: other memory need not be waited for (LLVM AMDGPUUsage, "Memory Model GFX10-GFX11"). */
+/* Pairs stores to workgroup memory before the barrier with other work-items' loads after it. Other memory needs no
+ * ordering here (LLVM AMDGPUUsage, "Memory Model GFX10-GFX11"). */
 static const char amd_barrier[] = "define internal void @barrier() alwaysinline convergent nounwind {\n"
                                   "  fence syncscope(\"workgroup\") release, !mmra !0\n"
                                   "  call void @llvm.amdgcn.s.barrier()\n"
@@ -215,7 +217,7 @@ bool assemble(struct assembler *a, struct codegen *k, module_ref m, void **image
     LLVMDisposeMessage(message);
     return false;
   }
-  if (k->err[0]) { /* the handler has seen an error */
+  if (k->err[0]) { /* the diagnostic handler wrote an error */
     LLVMDisposeMemoryBuffer(object);
     return false;
   }
@@ -243,14 +245,14 @@ char *disassemble(struct assembler *a, const struct target *t, const void *image
     LLVMSectionIteratorRef s = LLVMObjectFileCopySectionIterator(binary);
     for (; !LLVMObjectFileIsSectionIteratorAtEnd(binary, s); LLVMMoveToNextSection(s)) {
       const char *name = LLVMGetSectionName(s);
-      if (!name || (strcmp(name, ".text") && strcmp(name, ".ltext"))) continue; /* .ltext: the large code model */
+      if (!name || (strcmp(name, ".text") && strcmp(name, ".ltext"))) continue; /* .ltext: large code model */
       uint8_t *code = (uint8_t *)LLVMGetSectionContents(s);
       uint64_t n = LLVMGetSectionSize(s), at = 0;
       while (at < n) {
         size_t used = LLVMDisasmInstruction(d, code + at, n - at, at, line, sizeof line);
         const char *p = line;
         while (isspace((unsigned char)*p)) p++;
-        if (!strncmp(p, "s_code_end", 10)) break; /* the padding behind a kernel, for the instruction prefetcher */
+        if (!strncmp(p, "s_code_end", 10)) break; /* padding after a kernel, for the instruction prefetcher */
         if (used)
           fprintf(f, "%6llx: %s\n", (unsigned long long)at, p);
         else

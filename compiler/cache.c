@@ -1,10 +1,10 @@
-/* Two keys for finding a kernel again: the ast's structure and what decides its plan, in memory; its rendered text and
- * the recipe of its image, which has the plan, on disk.
+/* Two keys find a kernel again. In memory: the ast's structure and everything that decides its plan. On disk: the
+ * rendered text and the recipe of the image, which includes the plan.
  *
- * A file holds the whole text and recipe it was made from, which are compared, so a colliding hash is a miss and never
- * another kernel's code; a checksum covers the image. A damaged file is a miss. Files are written under a temporary
- * name and renamed: a reader sees all of one or nothing. A writer holds a lock on its temporary file; a temporary file
- * that nobody has locked belongs to a writer that was killed. */
+ * A file holds the complete text and recipe that it was made from. Both are compared, so a hash collision is a miss and
+ * never returns another kernel's code. A checksum covers the image; a damaged file is a miss. A file is written under a
+ * temporary name and renamed, so a reader sees either the complete file or none. A writer locks its temporary file; a
+ * temporary file without a lock was left by a writer that was killed. */
 #include "internal.h"
 #include <dirent.h>
 #include <errno.h>
@@ -171,7 +171,7 @@ int disk_cache_put(const char *dir, const char *recipe, const char *text, const 
     fd = mkstemp(temporary);
   }
   if (fd < 0) return -errno;
-  flock(fd, LOCK_EX | LOCK_NB); /* where files cannot be locked, disk_cache_sweep removes none */
+  flock(fd, LOCK_EX | LOCK_NB); /* if files cannot be locked, disk_cache_sweep removes none */
   struct file_header h = {.recipe_size = r, .text_size = n, .image_size = size, .checksum = bytes_hash(image, size, n)};
   memcpy(h.magic, magic, sizeof magic);
   bool ok = write_all(fd, &h, sizeof h) && write_all(fd, recipe, r) && write_all(fd, text, n) &&
@@ -182,8 +182,8 @@ int disk_cache_put(const char *dir, const char *recipe, const char *text, const 
   return err;
 }
 
-/* A temporary file that is locked has a live writer. One that is younger than a minute may have a writer that is about
- * to lock it, and may stay: a later sweep removes it. */
+/* A locked temporary file has a live writer. The writer of a file that is younger than a minute may be about to lock
+ * it, so the file stays; a later sweep removes it. */
 void disk_cache_sweep(const char *dir) {
   enum { YOUNG = 60 };
   DIR *d = opendir(dir);
@@ -202,7 +202,7 @@ void disk_cache_sweep(const char *dir) {
   closedir(d);
 }
 
-/* The rest of the line that begins with a word, as a string; "" where there is none. */
+/* Returns the rest of the first line that begins with `word`, terminated in place, or "" if there is none. */
 static char *line_after(char *text, const char *word) {
   size_t n = strlen(word);
   for (char *line = text; line && *line; line = strchr(line, '\n'), line += line ? 1 : 0)
@@ -213,7 +213,8 @@ static char *line_after(char *text, const char *word) {
   return text + strlen(text);
 }
 
-/* Reads a file's recipe (code_recipe) and the beginning of its text, LLVM IR, into cached. */
+/* Reads a file's recipe (code_recipe) and the beginning of its text (LLVM IR), and points the strings of k into
+ * them. */
 static bool read_cached(const char *path, char *recipe, char *text, size_t cap, struct cached_kernel *k) {
   struct file_header h;
   struct stat st;

@@ -1,4 +1,4 @@
-/* Drives one kernel through the stages and keeps what came out. */
+/* Runs one kernel through the stages and caches the result. */
 #define _GNU_SOURCE /* asprintf */
 #include "plan/internal.h"
 #include "ptxas.h"
@@ -9,26 +9,26 @@
 #include <time.h>
 
 struct entry {
-  struct kernel kernel; /* first: what callers hold */
+  struct kernel kernel; /* must be first: callers hold its address */
   struct entry *next;   /* in its bucket */
   uint64_t hash;
   size_t key_size;
   void *key;
   struct kernel_param *params;
   char *names;
-  struct ptxas_job *job; /* its image is being made */
-  char *text, *recipe;   /* what its image is kept under on disk */
+  struct ptxas_job *job; /* makes its image */
+  char *text, *recipe;   /* the key of its image on disk */
   uint64_t job_start;
-  bool given; /* to a caller */
+  bool given; /* was returned to a caller */
 };
 
 enum { BUCKETS = 1024 };
 struct compiler {
   struct compiler_options options;
   char *cache_dir, *plan;
-  char *choice;     /* what decides plans */
-  unsigned kernels; /* started on so far */
-  bool swept;       /* the cache_dir */
+  char *choice;     /* text of everything that decides plans besides ast and target */
+  unsigned kernels; /* number of kernels started so far */
+  bool swept;       /* cache_dir was swept */
   char no_disk[512];
   struct assembler *assembler;
   struct ptxas *ptxas;
@@ -94,8 +94,8 @@ static double points(const struct codegen *k, uint64_t mask) {
   return n;
 }
 
-/* Operations on values (not addresses), each as often as the axes it depends on; and the memory each argument's
- * accesses reach, counted once. Must run before axes are split. */
+/* Counts the operations on values (not addresses), each once per point of the axes on which it depends, and the memory
+ * that each argument's accesses reach, counted once. Must run before axes are split. */
 static bool account(struct codegen *k, struct kernel *out) {
   size_t count;
   struct uop **order = uop_toposort(&k->ast, 1, &count);
@@ -137,7 +137,7 @@ static char *graph_text(struct uop *ast) {
   return text;
 }
 
-/* One operation a line, numbered in order, indented by loop. */
+/* One operation per line, numbered in order and indented by loop. */
 static char *linear_text(const struct codegen *k) {
   char *text = NULL;
   size_t n = 0;
@@ -174,7 +174,8 @@ static char *linear_text(const struct codegen *k) {
   return text;
 }
 
-/* What `print` prints of a kernel, or of each of its parts; of what is around phases first. malloc'd. */
+/* Returns what `print` prints for a kernel, or for each of its parts; for phases first for the axes around them. The
+ * caller frees it. */
 static char *text_of(const struct codegen *k, void (*print)(FILE *f, const struct codegen *part)) {
   char *text = NULL;
   size_t n = 0;
@@ -190,7 +191,7 @@ static char *text_of(const struct codegen *k, void (*print)(FILE *f, const struc
   return text;
 }
 
-/* The plan that it was built by. */
+/* Prints the plan that the kernel was built by. */
 static void print_plan(FILE *f, const struct codegen *k) { plan_print(f, &k->plan); }
 
 static void print_axes(FILE *f, const struct codegen *k) {
@@ -233,7 +234,7 @@ static bool fill_params(struct codegen *k, struct entry *e) {
   return true;
 }
 
-/* What the image of k will be made by; malloc'd. */
+/* Returns the recipe of k's image. The caller frees it. */
 static char *recipe_of(struct compiler *c, struct codegen *k) {
   char why[1024] = "", tool[192] = "";
   if (k->target->kind == TARGET_NVPTX) {
@@ -257,10 +258,10 @@ static void keep_on_disk(struct compiler *c, const struct entry *e, const void *
 
 const char *compiler_no_disk(const struct compiler *c) { return *c->no_disk ? c->no_disk : NULL; }
 
-/* Makes the image, or for NVIDIA starts ptxas on it. */
+/* Makes the image. For NVIDIA, starts ptxas on it. */
 static bool code(struct compiler *c, struct codegen *k, struct entry *e) {
   struct kernel *out = &e->kernel;
-  /* LLVM is started by the first kernel: who only replays captured programs needs none. */
+  /* The first kernel initializes LLVM: programs that only replay captured programs do not need it. */
   if (!c->assembler && !(c->assembler = assembler_new())) return codegen_fail(k, "out of memory");
   LLVMContextRef context = LLVMContextCreate();
   LLVMModuleRef m = assembler_module(c->assembler, k, context);
@@ -296,7 +297,7 @@ static bool code(struct compiler *c, struct codegen *k, struct entry *e) {
   return ok;
 }
 
-/* Waits for the job of a kernel that has one. */
+/* Waits for the kernel's job, if it has one. */
 static bool code_finish(struct compiler *c, struct entry *e, char *err, size_t errcap) {
   struct kernel *out = &e->kernel;
   char why[3600];
@@ -323,7 +324,7 @@ static bool collect(const struct compiler_options *o, struct codegen *k, struct 
   return true;
 }
 
-/* Reads phase i as the axes around it are now. */
+/* Collects phase i with the current axes around it. */
 static bool collect_phase(struct codegen *k, unsigned i) {
   struct codegen *p = &k->parts[i];
   *p = (struct codegen){
@@ -334,7 +335,7 @@ static bool collect_phase(struct codegen *k, unsigned i) {
   return true;
 }
 
-/* The arguments of all parts. */
+/* Adds the arguments of part p to those of the kernel. */
 static bool join_params(struct codegen *k, const struct codegen *p) {
   for (unsigned s = 0; s < p->nparams; s++) {
     if (!p->params[s].is_buffer) return codegen_fail(k, "a part depends on a variable");
@@ -379,7 +380,8 @@ static bool collect_parts(const struct compiler_options *o, struct codegen *k, s
   return true;
 }
 
-/* Applies the plan that text gives, or chooses one; behind: where the text of the next part's plan is. */
+/* Applies the plan in `text`, or chooses one if text is NULL. Sets *behind to where the text of the next part's plan
+ * begins. */
 static bool plan_one(const struct compiler_options *o, struct codegen *k, const char *text, const char **behind) {
   char why[384];
   struct plan given;
@@ -418,8 +420,8 @@ static bool plan_kernel(const struct compiler_options *o, struct codegen *k, con
   return true;
 }
 
-/* Plans and lowers k, as often as it takes: by `plan`, or the plan that was given for it by hand, if there is one; else
- * steps that cannot be had are left out. */
+/* Plans and lowers k, with fewer steps after each failure. Uses `plan`, or the plan given for the kernel by hand, if
+ * there is one. If a plan that does not name the kernel fails, the optimizer chooses. */
 static bool lower_some_way(const struct compiler_options *o, struct codegen *k, struct kernel *out, const char *plan) {
   const struct codegen fresh = *k;
   const char *given = NULL;
@@ -432,7 +434,7 @@ static bool lower_some_way(const struct compiler_options *o, struct codegen *k, 
     if (steps == STEPS_GIVEN)
       k->err = why, k->errcap = sizeof why;
     else if (steps > best)
-      k->err = ignored, k->errcap = sizeof ignored; /* the first message stays */
+      k->err = ignored, k->errcap = sizeof ignored; /* keep the first message */
     out->flops = 0, out->bytes = 0;
     bool planned = several ? collect_parts(o, k, out) : collect(o, k, out);
     if (planned && steps == first) {
@@ -490,7 +492,7 @@ static bool compile(struct compiler *c, struct codegen *k, struct entry *e, cons
   return true;
 }
 
-/* The target as the assembler that there is can serve it. */
+/* Returns the target restricted to what the available assembler supports. */
 static const struct target *served(struct compiler *c, const struct target *t) {
   enum { GROUP_RELEASE = 12 };
   char why[256];
@@ -500,7 +502,7 @@ static const struct target *served(struct compiler *c, const struct target *t) {
   return release < GROUP_RELEASE ? target_without_groups(t) : t;
 }
 
-/* The ast's entry, found or made; its job may still run. NULL and a message. */
+/* Finds or makes the ast's entry. Its job may still run. On failure returns NULL and writes err. */
 static struct entry *begin(struct compiler *c, const struct target *t, struct uop *ast, const char *plan, char *err,
                            size_t errcap) {
   t = served(c, t);

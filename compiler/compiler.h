@@ -1,45 +1,48 @@
-/* One kernel's way from its ast (graph/schedule/schedule.h) to machine code.
+/* Compiles one kernel from its ast (graph/schedule/schedule.h) to machine code.
  *
- * collect axes -> choose a plan of optimization steps (compiler/plan/plan.h), or take one by hand -> apply it -> lower
- * (which expands, and places operations) -> linearize -> render LLVM IR -> assemble.
- * A cache in memory is keyed by the ast and what decides its plan. One on disk is keyed by the rendered text, the plan
- * and all else that decides the image: the target, LLVM's version and options, and ptxas. No device is needed or known
- * here. */
+ * collect axes -> choose a plan of optimization steps (compiler/plan/plan.h), or use a given one -> apply it -> lower
+ * (which expands axes and places operations in blocks) -> linearize -> render LLVM IR -> assemble.
+ *
+ * A cache in memory is keyed by the ast and by everything that decides its plan. A cache on disk is keyed by the
+ * rendered text, the plan and everything else that decides the image: the target, LLVM's version and options, and
+ * ptxas. This module uses no device. */
 #ifndef DOORBELL_COMPILER_H
 #define DOORBELL_COMPILER_H
 #include "../graph/uop.h"
 
-struct target; /* compiler/target.h: a machine described as a struct */
-/* "gfx1100", "sm_80", "sm_86", "sm_89", "sm_90", "sm_120", "x86_64", "aarch64" (the host only); NULL when unknown. */
+struct target; /* compiler/target.h: describes a machine */
+/* Finds a target by name: "gfx1100", "sm_80", "sm_86", "sm_89", "sm_90", "sm_120", "x86_64", "aarch64" (a host's name
+ * only on that host). Returns NULL if the name is unknown. */
 const struct target *target_find(const char *arch);
-/* What kernels for t may use beyond its ISA: of the running host the features of its processor by the names that
- * compilers give them, separated by spaces; "" for GPUs. */
+/* Returns the processor features that kernels for t may use beyond the baseline of its ISA. For the host: the features
+ * of the running processor, by the names that compilers use, separated by spaces. For GPUs: "". */
 const char *target_features(const struct target *t);
 
 struct compiler_options {
-  bool noopt;       /* NOOPT=1: no optimization steps, one work-item per output element */
-  bool spec;        /* SPEC=1: verify the graph between stages */
-  int debug;        /* >= 4 keep C text, >= 5 the graph, >= 6 linear UOps, >= 7 disassembly in the kernel */
-  bool lower_only;  /* kernels end before LLVM and have no image: for measuring what comes before it */
-  const char *plan; /* plans by hand, one a line (compiler/plan/plan.h): "NAME = plan" or "NUMBER = plan" for the kernel
-                       of that shape or number, else for every kernel that it fits; NULL: the optimizer chooses */
-  const char *cache_dir; /* disk cache; NULL for none */
-  const char *ptxas;     /* NVIDIA's assembler; NULL: kernels for sm_* fail and say so */
+  bool noopt;            /* NOOPT=1: no optimization steps, one work-item per output element */
+  bool spec;             /* SPEC=1: verify the graph between stages */
+  int debug;             /* >= 4 stores C text in the kernel, >= 5 the graph, >= 6 linear UOps, >= 7 disassembly */
+  bool lower_only;       /* stop before LLVM: kernels have no image; for measuring the stages before LLVM */
+  const char *plan;      /* plans given by hand, one per line (compiler/plan/plan.h). "NAME = plan" and "NUMBER = plan"
+                          * apply to the kernel of that shape or number, any other line to every kernel that it fits.
+                          * NULL: the optimizer chooses all plans. */
+  const char *cache_dir; /* disk cache; NULL if there is none */
+  const char *ptxas;     /* path of NVIDIA's assembler; if NULL, compiling for sm_* fails with a message */
 };
 
-struct kernel_param { /* argument segment: slots in order, buffers as 8-byte pointers, variables as 4-byte integers,
-                         naturally aligned */
+struct kernel_param { /* One argument. The argument segment holds the slots in order, buffers as 8-byte pointers and
+                       * variables as 4-byte integers, naturally aligned. */
   uint32_t offset, size;
   bool is_buffer;
   const char *name;
 };
 
-/* How many workgroups a dimension has where that depends on variables: times * ceil(sum of terms / per), a term the
- * product of its factor and variables. Those are the kernel's parameters that are no buffers, counted from 0. */
+/* The number of workgroups in a grid dimension that depends on variables: times * ceil(sum of terms / per). A term is
+ * the product of its factor and its variables. `var` numbers the kernel's parameters that are not buffers, from 0. */
 enum { EXTENT_TERMS = 4, EXTENT_VARS = 3 };
 struct kernel_extent {
   uint32_t times, per;
-  uint8_t nterms; /* 0: what kernel.grid says, whatever the variables are */
+  uint8_t nterms; /* 0: the dimension is kernel.grid, whatever the variables are */
   struct extent_term {
     int64_t factor;
     uint8_t nvars, var[EXTENT_VARS];
@@ -48,59 +51,62 @@ struct kernel_extent {
 
 struct kernel {
   char name[64];    /* E_<dims> or r_<dims>, also the symbol */
-  char shape[64];   /* the name before optimization steps: what a plan given by hand calls it */
-  unsigned number;  /* of the kernels that this compiler has started on, from 0 */
-  const char *axes; /* before optimization steps: kind, letter and size of each */
+  char shape[64];   /* name before optimization steps; plans given by hand use it */
+  unsigned number;  /* number among the kernels that this compiler has started to compile, from 0 */
+  const char *axes; /* text: kind, letter and size of each axis, before optimization steps */
   const char
-      *plan; /* the steps it was built by (compiler/plan/plan.h); a kernel of several has one a part, `|` between */
-  const char *plan_refused; /* why the plan that was given for every kernel does not fit this one, or NULL */
-  const void *image; /* AMD: relocatable or linked code object; NVIDIA: cubin; host: relocatable ELF whose symbol is
-                        void name(const void *kernarg, uint32_t wg_x, uint32_t wg_y, uint32_t wg_z), called once per
-                        workgroup */
+      *plan; /* the steps that built the kernel (compiler/plan/plan.h); `|` separates the plans of parts or phases */
+  const char *plan_refused; /* why a plan for every kernel does not fit this one, or NULL */
+  const void *image; /* AMD: relocatable or linked code object. NVIDIA: cubin. Host: relocatable ELF whose symbol is
+                      * void name(const void *kernarg, uint32_t wg_x, uint32_t wg_y, uint32_t wg_z), called once per
+                      * workgroup. */
   size_t image_size;
-  uint32_t grid[3], block[3]; /* workgroups, work-items (1,1,1 on the host); grid: the most there may be */
+  uint32_t grid[3], block[3]; /* workgroups (an upper bound), work-items (1,1,1 on the host) */
   struct kernel_extent extent[3];
   const struct kernel_param *params;
   unsigned nparams;
   double flops;   /* arithmetic operations of one launch */
-  uint64_t bytes; /* bytes of global memory touched once, the least traffic possible */
-  const char *c_text, *graph_text, *linear_text, *disassembly; /* NULL unless asked by options.debug;
- disassembly of NVIDIA: PTX */
-  uint64_t lower_ns, assemble_ns;                              /* what it cost here; assemble 0 when cached */
-  bool from_memory, from_disk;                                 /* found in a cache */
-  bool fewer_steps; /* some optimization steps were left out, which needed more than the machine has */
+  uint64_t bytes; /* bytes of global memory touched, each counted once: a lower bound of the traffic */
+  const char *c_text, *graph_text, *linear_text, *disassembly; /* NULL unless options.debug asks for it; disassembly
+                                                                * for NVIDIA is PTX */
+  uint64_t lower_ns, assemble_ns;                              /* compile time here; assemble_ns is 0 if a cache had
+                                                                * the image */
+  bool from_memory, from_disk;                                 /* which cache had the kernel */
+  bool fewer_steps; /* some optimization steps were left out because they exceed the machine's resources */
 };
 
-/* The grid for values of the variables, each at least 1 and at most kernel.grid. */
+/* Computes the grid for the given values of the variables; each dimension is at least 1 and at most kernel.grid. */
 void kernel_grid(const struct kernel *k, const int64_t *vars, uint32_t grid[3]);
 static inline bool kernel_grid_varies(const struct kernel *k) {
   return k->extent[0].nterms || k->extent[1].nterms || k->extent[2].nterms;
 }
 
 struct compiler;
-/* Whether compiler_options.plan can be read; if not, err says which line, column and word is wrong. */
+/* Checks the syntax of compiler_options.plan. On failure err names the line, the column and the word that is wrong. */
 bool compiler_check_plan(const char *lines, char *err, size_t errcap);
 struct compiler *compiler_new(const struct compiler_options *options);
 void compiler_free(struct compiler *c);
 /* A kernel in the cache on disk. */
 struct cached_kernel {
-  const char *path, *name, *target, *plan; /* target: "gfx1100"; plan "": none was needed */
+  const char *path, *name, *target, *plan; /* target: for example "gfx1100"; plan: "" if the kernel needed no steps */
   uint64_t bytes;                          /* of the file */
 };
-/* Calls visit for each; its strings are valid meanwhile, and it may remove the file. Files that are no kernels of this
- * version, or cut, are left out. 0 or a negative errno: the folder cannot be read. */
+/* Calls visit for each kernel in the disk cache at dir. The strings of k are valid only during the call. visit may
+ * remove the file. Files that are truncated or are not kernels of this version are skipped. Returns 0, or a negative
+ * errno if the folder cannot be read. */
 int compiler_cached(const char *dir, void (*visit)(void *ctx, const struct cached_kernel *k), void *ctx);
-/* Why the last kernel that could not be kept on disk was not; NULL when all were. It is no error: the kernel can be
- * used. */
+/* Returns the message of the last failure to store a kernel on disk, or NULL if there was none. Such a failure is not
+ * an error: the kernel can be used. */
 const char *compiler_no_disk(const struct compiler *c);
-/* Starts on a kernel that compiler_compile will be asked for: prepare a whole schedule first, and tools outside this
- * process (ptxas) work on all of it at once. Errors wait for compiler_compile. */
+/* Starts to compile a kernel that compiler_compile will be asked for. If a whole schedule is prepared first, tools
+ * outside this process (ptxas) work on all its kernels at once. Errors are reported by compiler_compile. */
 void compiler_prepare(struct compiler *c, const struct target *t, struct uop *ast);
-/* The kernel, owned by the compiler and valid until it is freed. NULL and a message in err (fault of the ast, LLVM or
- * the disk). */
+/* Returns the kernel, owned by the compiler and valid until the compiler is freed. On failure returns NULL and writes a
+ * message to err: the fault is in the ast, in LLVM or ptxas, or memory ran out. */
 const struct kernel *compiler_compile(struct compiler *c, const struct target *t, struct uop *ast, char *err,
                                       size_t errcap);
-/* Both by a plan, which must fit: what a search has found. plan NULL: as above. */
+/* The same with a plan from a search; the plan must fit the kernel. If plan is NULL, these are compiler_prepare and
+ * compiler_compile. */
 void compiler_prepare_by(struct compiler *c, const struct target *t, struct uop *ast, const char *plan);
 const struct kernel *compiler_compile_by(struct compiler *c, const struct target *t, struct uop *ast, const char *plan,
                                          char *err, size_t errcap);

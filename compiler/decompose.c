@@ -1,5 +1,5 @@
-/* Makes nodes that a target has from nodes of any kind: applies the rules of rules/decompose.rules until none is left
- * to apply, and places what remains through the builder. */
+/* Builds nodes of any kind from nodes that the target has: applies the rules of rules/decompose.rules until none
+ * matches, and places the resulting nodes through the builder. */
 #include "decompose.h"
 #include <math.h>
 #include <stdlib.h>
@@ -7,9 +7,9 @@
 
 enum dtype compute_dtype(enum dtype t) { return dtype_is_narrow_float(t) && t != DT_F16 ? DT_F32 : t; }
 
-/* ---- what rules cannot say ------------------------------------------------------------------------------------- */
+/* ---- helpers of the rules -------------------------------------------------------------------------------------- */
 
-/* The constant that all lanes of u are, or NULL. */
+/* Returns the constant that all lanes of u have, or NULL. */
 static const struct uop *constant_of(const struct uop *u) {
   for (unsigned i = 1; u->op == OP_VECTORIZE && i < u->nsrc; i++)
     if (u->src[i] != u->src[0]) return NULL;
@@ -58,8 +58,8 @@ static struct uop *polynomial(struct graph *g, struct uop *x, const double *c, u
   return p;
 }
 
-/* Polynomials by tests/compiler/minimax.py, lowest power first. Largest relative errors of the functions: exp2 2^-27.5
- * and 2^-56.7, log2(1 + m) 2^-27.9, 2 artanh(s) 2^-59.5, sin 2^-27.3 and 2^-61.5. */
+/* Polynomials computed by tests/compiler/minimax.py, lowest power first. Maximum relative errors of the functions: exp2
+ * 2^-27.5 and 2^-56.7, log2(1 + m) 2^-27.9, 2 artanh(s) 2^-59.5, sin 2^-27.3 and 2^-61.5. */
 static const double exp2_single[] = {
     1, 0x1.62e43p-1, 0x1.ebfbdcp-3, 0x1.c6af72p-5, 0x1.3b2d32p-7, 0x1.5f13fcp-10, 0x1.42a2fcp-13};
 static const double exp2_double[] = {1,
@@ -101,7 +101,7 @@ struct uop *sin_polynomial(struct graph *g, struct uop *r) {
   return r->dtype == DT_F64 ? POLYNOMIAL(g, square, sin_double) : POLYNOMIAL(g, square, sin_single);
 }
 
-/* The numbers nearest log2(e), and what they lack. */
+/* log2(e) rounded to the type, and its rounding error. */
 static double log2e(enum dtype t) { return t == DT_F64 ? 0x1.71547652b82fep+0 : 0x1.715476p+0; }
 static double log2e_lacks(enum dtype t) { return t == DT_F64 ? 0x1.777d0ffda0d24p-56 : 0x1.4ae0bf8p-26; }
 bool is_log2e(const struct uop *u) {
@@ -134,7 +134,7 @@ struct uop *exp2_clamp(struct graph *g, struct uop *x, const struct uop *c) {
   return x;
 }
 
-/* The power of 2 whose biased exponent the lowest bits of u are. */
+/* Returns the power of 2 whose biased exponent is in the lowest bits of u. */
 static struct uop *power_of_2(struct graph *g, struct uop *u, enum dtype t) {
   struct uop *place = uop_const_int(g, u->dtype, t == DT_F64 ? 52 : 23);
   return bitcast(g, uop_binary(g, OP_SHL, u, place), t);
@@ -170,8 +170,8 @@ static struct uop **settled_at(struct builder *b, const struct uop *u) {
   return &b->settled[u->id];
 }
 
-/* Sources first, so that rules see what is there in the end. A replacement is settled in turn: it is smaller work each
- * time. */
+/* Builds the sources first, so that the rules match the final sources. A replacement is built in the same way. This
+ * ends because each replacement is simpler. */
 struct uop *build(struct builder *b, struct uop *u) {
   static const struct ruleset *const sets[] = {&rules_decompose, &rules_devectorize};
   if (b->failed || b->placed(b, u)) return u;

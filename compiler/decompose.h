@@ -7,25 +7,25 @@
 
 extern const struct ruleset rules_decompose;
 
-bool may_trap(const struct uop *divides);     /* the divisor may be 0, or -1 where the dividend is signed */
-bool may_overshift(const struct uop *shifts); /* the count may be negative or the width and more */
-bool is_numeric(const struct uop *u);         /* a constant or a vector of them, none of them NaN */
-bool is_nonzero(const struct uop *u);         /* one float for all lanes, not 0 */
+bool may_trap(const struct uop *divides);     /* the divisor may be 0, or -1 if the dividend is signed */
+bool may_overshift(const struct uop *shifts); /* the count may be negative or at least the width */
+bool is_numeric(const struct uop *u);         /* u is a constant or a vector of constants, none of them NaN */
+bool is_nonzero(const struct uop *u);         /* all lanes are one float constant that is not 0 */
 static inline int64_t width(const struct uop *u) { return dtype_info[u->dtype].size * 8; } /* in bits */
-struct uop *least_number(struct graph *g, const struct uop *like);                         /* of a signed type */
+struct uop *least_number(struct graph *g, const struct uop *like); /* least value of a signed type */
 struct uop *number(struct graph *g, const struct uop *like, double v);
-struct uop *in_f32(struct graph *g, const struct uop *root, struct uop *x); /* root's operation on x in f32, and back */
-bool scales(const struct target *t); /* the host multiplies by 2^n in one instruction: AVX-512 */
-struct uop *rounding_magic(struct graph *g, const struct uop *like); /* 1.5 * 2^23 or 2^52 */
-bool is_log2e(const struct uop *u);                                  /* log2(e) or -log2(e), rounded to the type */
-struct uop *log2e_rest(struct graph *g, const struct uop *c);        /* what c lacks to be exact */
-/* x, or x * c if c is not NULL, is an exponent of 2: x, or a near bound where the integer part is not exact and 2^r may
- * become negative. That can happen in f64, whose polynomial is of odd degree; in f32 only a product has to be kept from
- * -inf, where r would be infinite. */
+struct uop *in_f32(struct graph *g, const struct uop *root, struct uop *x); /* root's operation on x, computed in f32 */
+bool scales(const struct target *t); /* the host multiplies by 2^n in one instruction (AVX-512) */
+struct uop *rounding_magic(struct graph *g, const struct uop *like); /* 1.5 * 2^23 for f32, 1.5 * 2^52 for f64 */
+bool is_log2e(const struct uop *u);                                  /* u is log2(e) or -log2(e), rounded to the type */
+struct uop *log2e_rest(struct graph *g, const struct uop *c);        /* exact value minus c */
+/* Clamps the exponent of a power of 2. The exponent is x, or x * c if c is not NULL. Beyond the bounds the integer part
+ * is not exact and 2^r may become negative. In f64 that can happen on both sides, because the polynomial has odd
+ * degree. In f32 only a product must be kept from -inf, for which r would be infinite. */
 struct uop *exp2_clamp(struct graph *g, struct uop *x, const struct uop *c);
 struct uop *exp2_polynomial(struct graph *g, struct uop *r); /* 2^r, |r| <= 1/2 */
-/* 2^(n + r), |r| <= 1/2, where the low bits of t are n and twice the exponent's bias: each half of n has its bias, and
- * its power of 2 has the half in the place of the exponent. */
+/* Returns 2^(n + r), |r| <= 1/2. The low bits of t hold n plus twice the exponent's bias. Each half of n gets one bias,
+ * and the bits of the half become the exponent of a power of 2. */
 struct uop *exp2_scaled(struct graph *g, struct uop *t, struct uop *r);
 struct uop *log2_polynomial(struct graph *g, struct uop *m);   /* f32: (log2(1 + m) - m log2(e)) / m^2 */
 struct uop *artanh_polynomial(struct graph *g, struct uop *z); /* f64: (2 artanh(s) / s - 2) / z, z = s * s */

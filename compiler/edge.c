@@ -1,12 +1,12 @@
-/* Padded axes in two versions: where a whole vector, tile or group of work-items is inside, the kernel runs without the
- * conditions that PAD steps added; only at the edge it checks each element. */
+/* Lowers padded axes in two versions. Where a whole vector, tile or group of work-items is inside, the kernel runs
+ * without the conditions that PAD steps added. Only at the edge it checks each element. */
 #include "lower.h"
 #include <stdlib.h>
 #include <string.h>
 
 static bool is_true(const struct uop *u) { return u->op == OP_CONST && u->dtype == DT_BOOL && u->arg.i; }
 
-/* u without a condition that became true, over sources that are simplified already. */
+/* Rebuilds u over src, which are simplified already, without conditions that became true. */
 static struct uop *simplified(struct graph *g, struct uop *u, struct uop *const *src) {
   if (u->op == OP_AND && u->nsrc > 1 && is_true(src[0])) return src[1];
   if (u->op == OP_AND && u->nsrc > 1 && is_true(src[1])) return src[0];
@@ -17,8 +17,8 @@ static struct uop *simplified(struct graph *g, struct uop *u, struct uop *const 
   return uop_new(g, u->op, u->dtype, u->lanes, u->arg, u->aux, src, n);
 }
 
-/* A STAGE is filled outside of loops that use it; a version for each use would have a copy each. All lanes of a wave
- * take part in an MMA, so a wave cannot be in both versions. */
+/* Two versions are not possible with a STAGE or an MMA. A STAGE is filled outside the loops that use it, so each
+ * version would need its own copy. All lanes of a wave take part in an MMA, so a wave cannot be in both versions. */
 static bool needs_one(struct uop *ast) {
   size_t count;
   struct uop **order = uop_toposort(&ast, 1, &count);
@@ -28,7 +28,7 @@ static bool needs_one(struct uop *ast) {
   return found;
 }
 
-/* The ast with the guards taken for true; NULL: out of memory. */
+/* Returns the ast with the guards replaced by true, or NULL if memory runs out. */
 static struct uop *without(struct codegen *k, struct uop *const *guard, unsigned nguards) {
   size_t count, room = graph_node_count(k->g);
   struct uop **order = uop_toposort(&k->ast, 1, &count), **map = calloc(room, sizeof *map), *result = NULL;
@@ -52,9 +52,10 @@ out:
   return result;
 }
 
-/* Guards over axes of outputs are checked once for all of a body, inside of every loop that one of them depends on. A
- * reduction that depends on a guarded axis runs inside of that check, too; where that would be inside of a loop that it
- * does not depend on, it would run again in each round, so its guards stay as they are. */
+/* Chooses the guards that the versions check. Guards over axes of outputs are checked once for a whole body, inside
+ * every loop on which one of them depends. A reduction that depends on a guarded axis runs inside that check. If that
+ * is inside a loop on which the reduction does not depend, it would be repeated in each round; then its guards stay as
+ * they are. */
 static void choose(const struct lowerer *L, struct edge *e) {
   const struct codegen *k = L->k;
   uint64_t loops = 0, inner = 0, outer = 0;
@@ -85,12 +86,12 @@ bool edge_find(struct lowerer *L, struct edge *e) {
   *e = (struct edge){0};
   if (!k->nguards || needs_one(ast)) return true;
   choose(L, e);
-  for (unsigned s = 0; s < ast->nsrc; s++) /* a store outside of the check would be made by both versions */
+  for (unsigned s = 0; s < ast->nsrc; s++) /* both versions would make a store that is outside the check */
     if (e->axes & ~mask_of(L, ast->src[s])) e->n = 0;
   if (!e->n) return true;
   e->whole = both[1] = without(k, e->guard, e->n);
   if (!e->whole) return lower_fail(L, "out of memory");
-  /* Masks of both versions. */
+  /* Computes the masks for the nodes of both versions. */
   k->ast = uop_new(k->g, OP_SINK, DT_VOID, 1, (union uop_arg){0}, 0, both, 2);
   free(L->mask);
   L->nmask = graph_node_count(k->g);
@@ -99,8 +100,8 @@ bool edge_find(struct lowerer *L, struct edge *e) {
   return L->mask || lower_fail(L, "out of memory");
 }
 
-/* Where the guards hold everywhere along expanded axes, and along work-items that meet at barriers, as long as ids and
- * loops are what they are. */
+/* Returns the condition that the guards hold for all positions of expanded axes, and for all work-items that meet at
+ * barriers, at the current ids and loop counters. NULL if it never holds or always holds. */
 struct uop *edge_inside(struct lowerer *L, const struct edge *e) {
   struct codegen *k = L->k;
   struct uop *from[MAX_AXES], *to[MAX_AXES], *inside = NULL;

@@ -1,12 +1,13 @@
-/* Grids that depend on variables: the workgroups of a symbolic axis cover its present size, not its maximum. Sizes are
- * polynomials in variables (graph/dims.h); a polynomial with too many terms is launched at its maximum. */
+/* Grids that depend on variables: the workgroups of a symbolic axis cover its current size instead of its maximum.
+ * Sizes are polynomials in variables (graph/dims.h). If a polynomial has too many terms, the grid has its maximum
+ * size. */
 #include "plan/internal.h"
 #include <string.h>
 
-/* Adds factor * u; false when it has no room or u is no polynomial. */
+/* Adds factor * u to the terms. Returns false if there is no room or u is not a polynomial. */
 static bool add(const struct codegen *k, const struct uop *u, int64_t factor, struct kernel_extent *e);
 
-/* The product of u, times what t is. */
+/* Multiplies the term t by the product u. */
 static bool multiply(const struct codegen *k, const struct uop *u, struct extent_term *t) {
   if (u->op == OP_CONST) return !__builtin_mul_overflow(t->factor, u->arg.i, &t->factor);
   if (u->op == OP_MUL) return multiply(k, u->src[0], t) && multiply(k, u->src[1], t);
@@ -28,16 +29,16 @@ static bool add(const struct codegen *k, const struct uop *u, int64_t factor, st
   return multiply(k, u, t);
 }
 
-/* Of an axis that was split, the whole. */
+/* The size of an axis; if it was split with a remainder, the size of the whole. */
 static const struct uop *size_of(const struct axis *x) { return x->limit ? x->limit : x->range->src[0]; }
 
 void extent_of(const struct codegen *k, const unsigned *axis, unsigned n, int64_t total, struct kernel_extent *out) {
   *out = (struct kernel_extent){0};
-  /* The ids of all axes but the last would mean others if there were less of them. */
+  /* Only the last axis may be shortened: a shorter inner axis would change the meaning of the ids. */
   const struct axis *x = &k->axes[axis[n - 1]];
   if (size_of(x)->op == OP_CONST) return;
   struct kernel_extent e = {.times = (uint32_t)(total / x->size), .per = 1};
-  if (x->limit) { /* a workgroup has some of its elements */
+  if (x->limit) { /* a workgroup has more than one of its elements */
     struct affine whole;
     affine_of(x->whole, &whole);
     e.per = (uint32_t)affine_coef(&whole, x->range);
@@ -57,7 +58,7 @@ void kernel_grid(const struct kernel *k, const int64_t *vars, uint32_t grid[3]) 
       if (__builtin_add_overflow(size, product, &size)) goto next;
     }
     if (!e->nterms) continue;
-    size = size > 0 ? (size - 1) / e->per + 1 : 1; /* a grid is never empty: work-items look whether they are inside */
+    size = size > 0 ? (size - 1) / e->per + 1 : 1; /* a grid is never empty: work-items check whether they are inside */
     grid[d] = (uint32_t)(size < most ? size : most) * e->times;
   next:;
   }

@@ -1,5 +1,5 @@
-/* What the running host's processor has beyond its architecture's baseline, as far as compilers use it unasked: code
- * that was compiled on one host runs on another only where that has the same. */
+/* The features of the running host's processor beyond its architecture's baseline, as far as compilers use them without
+ * being asked. Code compiled on one host runs on another only if that has the same features. */
 #include "compiler.h"
 #include "target.h"
 #include <pthread.h>
@@ -17,7 +17,8 @@ static void add(const char *name) {
 #if defined(__x86_64__)
 #include <cpuid.h>
 
-/* Names that gcc and clang both know; CPUID says, and whether the system saves the registers. */
+/* Names that both gcc and clang know. __builtin_cpu_supports checks CPUID and whether the system saves the
+ * registers. */
 #define FEATURES(X)                                                                                                    \
   X("sse3")                                                                                                            \
   X("ssse3")                                                                                                           \
@@ -55,10 +56,11 @@ static void add(const char *name) {
   X("xop")                                                                                                             \
   X("fma4")                                                                                                            \
   X("tbm")
-/* Later ones. Source: Intel 64 and IA-32 Architectures Software Developer's Manual, CPUID leaf 7, sub-leaf 1. */
+/* Features that the compilers cannot check yet. Source: Intel 64 and IA-32 Architectures Software Developer's Manual,
+ * CPUID leaf 7, sub-leaf 1. */
 static const struct {
   const char *name;
-  unsigned word, bit; /* of EAX, EBX, ECX, EDX */
+  unsigned word, bit; /* word: index into EAX, EBX, ECX, EDX */
 } later[] = {{"avxifma", 0, 23},      {"avxvnniint8", 3, 4}, {"avxneconvert", 3, 5},
              {"avxvnniint16", 3, 10}, {"avx10", 3, 19},      {"apx", 3, 21}};
 
@@ -73,7 +75,7 @@ static void find(void) {
 }
 #elif defined(__linux__)
 #include <sys/auxv.h>
-/* One name a bit of the two words that the kernel tells (asm/hwcap.h). */
+/* One name per bit of the two words that the kernel reports (asm/hwcap.h). */
 static void find(void) {
   const unsigned long words[2] = {getauxval(AT_HWCAP), getauxval(AT_HWCAP2)};
   for (unsigned i = 0; i < 2; i++)

@@ -1,7 +1,8 @@
-/* Where lowered nodes go: blocks (loop bodies and guarded regions), and the blocks as one list.
+/* Places lowered nodes in blocks (loop bodies and guarded regions), and writes the blocks as one list.
  *
- * Every node made lands in the block that the deepest of its sources is in, so loop invariants move out by themselves.
- * A loop's block joins its parent's list only when it is closed: what its body needed from outside is then in front. */
+ * Every new node is placed in the deepest block among those of its sources, so loop-invariant nodes are placed outside
+ * the loop. A loop's block is appended to its parent's list when it is closed: everything that its body needs from
+ * outside precedes it there. */
 #include "lower.h"
 #include <stdlib.h>
 #include <string.h>
@@ -69,7 +70,7 @@ struct uop *lower_mk(struct lowerer *L, enum op op, enum dtype t, unsigned lanes
   return lower_make(&L->b, op, t, lanes, (union uop_arg){.i = arg}, aux, src, nsrc);
 }
 
-/* A node whose place is not given by its sources: stores, barriers. */
+/* Makes a node whose block does not follow from its sources: a store or a barrier. */
 struct uop *lower_mk_in(struct lowerer *L, struct block *in, enum op op, enum dtype t, struct uop *const *src,
                         unsigned nsrc) {
   struct uop *u = uop_new(L->g, op, t, 1, (union uop_arg){0}, 0, src, nsrc);
@@ -96,7 +97,7 @@ struct block *lower_block_open(struct lowerer *L, struct block *parent, struct u
   return b;
 }
 
-/* Puts the block behind everything its parent has so far. */
+/* Appends the block to its parent's list. */
 struct uop *lower_block_close(struct lowerer *L, struct block *b, struct uop *const *last, unsigned nlast) {
   struct uop *src[2] = {nlast ? last[0] : b->open, b->open};
   struct uop *close = b->open->op == OP_IF ? uop_new(L->g, OP_ENDIF, DT_VOID, 1, (union uop_arg){0}, 0, &b->open, 1)
@@ -118,7 +119,7 @@ struct uop *lower_to_dtype(struct lowerer *L, struct uop *u, enum dtype t) {
   return lower_mk(L, OP_CAST, t, u->lanes, 0, 0, &u, 1);
 }
 
-/* a op b for addresses, in 32 bits where the result fits. */
+/* a op b for addresses, in 32 bits if the result fits. */
 struct uop *lower_index_op(struct lowerer *L, enum op op, struct uop *a, struct uop *b) {
   if (op == OP_ADD && a->op == OP_CONST && !a->arg.i) return b;
   if (op == OP_ADD && b->op == OP_CONST && !b->arg.i) return a;
@@ -160,7 +161,7 @@ static void flatten(struct lowerer *L, const struct block *b, struct uop **out, 
     }
     if (valid && !open) {
       guard = valid;
-      /* The position in the list keeps regions with the same condition apart. */
+      /* The position in the list distinguishes regions with the same condition. */
       open = uop_new(L->g, OP_IF, DT_VOID, 1, (union uop_arg){.i = (int64_t)*n + 1}, 0, &valid, 1);
       out[(*n)++] = open;
     }

@@ -1,8 +1,8 @@
-/* From ranges to a list of operations in execution order.
+/* Lowers ranges to a list of operations in execution order.
  *
- * GLOBAL, LOCAL and GROUP ranges become hardware ids, the others loops; UPCAST and UNROLL ranges are expanded: a node
- * is made once for each combination of those it depends on, and along one axis as a vector. Nodes are made through
- * linearize.c, which places them; lower_reduce.c does the reductions. */
+ * GLOBAL, LOCAL and GROUP ranges become hardware ids. UPCAST and UNROLL ranges are expanded: a node is made once per
+ * combination of positions on which it depends, and along one axis as a vector. Other ranges become loops. Nodes are
+ * made through linearize.c, which places them. lower_reduce.c lowers reductions. */
 #include "lower.h"
 #include <inttypes.h>
 #include <math.h>
@@ -47,14 +47,14 @@ void lower_memo_put(struct lowerer *L, const struct uop *u, uint64_t code, struc
   *m = (struct memo){u, code, value};
 }
 
-/* The axis whose lanes a node's value has at the current positions, or -1. */
+/* Returns the axis whose lanes a node's value has at the current positions, or -1. */
 int lower_vector_axis(const struct lowerer *L, uint64_t mask) {
   for (uint64_t m = mask & L->expanded; m; m &= m - 1)
     if (L->position[__builtin_ctzll(m)] == VEC) return __builtin_ctzll(m);
   return -1;
 }
 
-/* One lane after the other, for what has no vector form. */
+/* Evaluates u lane by lane, for operations without a vector form. */
 struct uop *lower_by_lane(struct lowerer *L, struct uop *u, int axis) {
   struct uop *lane[64];
   unsigned n = (unsigned)L->k->axes[axis].size;
@@ -66,7 +66,7 @@ struct uop *lower_by_lane(struct lowerer *L, struct uop *u, int axis) {
   return lower_vectorize(L, lane, n);
 }
 
-/* Steps positions over the axes of mask, the last fastest; false after the last combination. */
+/* Advances the positions over the axes of mask, the last axis fastest. Returns false after the last combination. */
 bool lower_next_position(struct lowerer *L, uint64_t mask) {
   for (; mask;) {
     int a = 63 - __builtin_clzll(mask);
@@ -83,8 +83,8 @@ void lower_first_position(struct lowerer *L, uint64_t mask) {
 
 /* ---- addresses ------------------------------------------------------------------------------------------------- */
 
-/* The index at the current positions (VEC counts as 0): terms of outer blocks first, so that partial sums move out of
- * loops, and the constant last, where an instruction's offset field can take it. */
+/* Evaluates the index at the current positions; VEC counts as 0. Terms of outer blocks are added first, so partial sums
+ * are loop-invariant. The constant is added last, so an instruction's offset field can hold it. */
 struct uop *lower_eval_index(struct lowerer *L, struct uop *index) {
   struct affine a;
   affine_of(index, &a);
@@ -131,8 +131,8 @@ struct uop *lower_eval_index(struct lowerer *L, struct uop *index) {
   return negative ? sum : lower_index_op(L, OP_ADD, sum, lower_iconst(L, t, constant));
 }
 
-/* Whether the condition is the same at all positions along the expanded axis: it does not depend on it, or it is x < y
- * where only a part of y - x that is a multiple of the axis' size decides. */
+/* Whether the condition has the same value at all positions of the expanded axis: it does not depend on the axis, or it
+ * is x < y and is decided by a part of y - x that is a multiple of the axis' size. */
 static bool uniform_along(struct lowerer *L, struct uop *valid, unsigned axis) {
   if (!(mask_of(L, valid) >> axis & 1)) return true;
   if (valid->op == OP_AND) return uniform_along(L, valid->src[0], axis) && uniform_along(L, valid->src[1], axis);
@@ -149,8 +149,8 @@ static bool uniform_along(struct lowerer *L, struct uop *valid, unsigned axis) {
   return (along == -1 && a.constant % n == 0) || (along == 1 && (a.constant - 1) % n == 0);
 }
 
-/* The expanded axis along which consecutive elements are read or written, or -1. masks: also where only some of the
- * elements count. */
+/* Returns the expanded axis along which consecutive elements are read or written, or -1. masks: accept axes along which
+ * only some elements are valid. */
 int lower_contiguous_axis(struct lowerer *L, struct uop *index, bool masks) {
   struct affine a;
   affine_of(index->src[1], &a);
@@ -167,7 +167,8 @@ int lower_contiguous_axis(struct lowerer *L, struct uop *index, bool masks) {
       other = other || (mask_of(L, a.term[j]) & m);
       aligned = aligned && a.coef[j] % n == 0;
     }
-    /* Accesses of whole words need no more than a word's alignment; smaller elements need their vector's on GPUs. */
+    /* Elements of at least 4 bytes need only their own alignment. On GPUs, smaller elements need the alignment of their
+     * vector. */
     if (!other && (aligned || bytes >= 4 || L->k->target->kind == TARGET_HOST)) return __builtin_ctzll(m);
   }
   return -1;
@@ -178,7 +179,7 @@ static struct uop *eval_valid(struct lowerer *L, struct uop *index) {
                                                                                      : NULL;
 }
 
-/* The memory behind an INDEX: an argument, what a STAGE was written to, or what a phase was. */
+/* The memory of an INDEX: an argument, a STAGE that is filled first, or the memory that a phase filled. */
 static struct uop *lower_memory(struct lowerer *L, struct uop *base) {
   if (base->op == OP_STAGE) return lower_eval_stage(L, base);
   if (base->op == OP_LOCAL) return lower_handed(L, base);
@@ -187,7 +188,7 @@ static struct uop *lower_memory(struct lowerer *L, struct uop *base) {
   return base;
 }
 
-/* A load that is not valid reads element 0 and drops it: no control flow. */
+/* A load that is not valid reads element 0, and its value is dropped. That avoids control flow. */
 struct uop *lower_load_at(struct lowerer *L, struct uop *u, unsigned lanes) {
   struct uop *index = u->src[0], *at = lower_eval_index(L, index->src[1]), *valid = eval_valid(L, index);
   if (valid && valid->op == OP_CONST) {
@@ -220,14 +221,14 @@ struct uop *lower_pointer(struct lowerer *L, struct uop *index) {
   return lower_mk(L, OP_INDEX, index->dtype, 1, 0, 0, src, valid ? 3 : 2);
 }
 
-/* Zero in memory's type: numbers of narrow types that have no arithmetic of their own are made of bits. */
+/* Zero in the type of memory. In narrow types without arithmetic it is made from its bits. */
 static struct uop *zero_of(struct lowerer *L, enum dtype t) {
   if (!dtype_is_float(t) || compute_dtype(t) == t) return build_const(&L->b, t, 0);
   struct uop *zero = build_const(&L->b, dtype_info[t].size == 2 ? DT_U16 : DT_U8, 0);
   return lower_mk(L, OP_BITCAST, t, 1, 0, 0, &zero, 1);
 }
 
-/* The elements along an axis at once, those that are valid: others are 0. */
+/* Loads the elements along an axis at once. Elements that are not valid are 0. */
 static struct uop *load_masked(struct lowerer *L, struct uop *index, int along) {
   unsigned n = (unsigned)L->k->axes[along].size;
   int p = L->position[along];
@@ -241,7 +242,7 @@ static struct uop *load_masked(struct lowerer *L, struct uop *index, int along) 
   return lower_mk(L, OP_LOAD, index->dtype, n, 0, 0, (struct uop *[]){pointer, zero}, 2);
 }
 
-/* A LOAD as type t: its own, or the one that its values are computed in. */
+/* Evaluates a LOAD in type t: its own type, or the type in which its values are computed. */
 static struct uop *eval_load(struct lowerer *L, struct uop *u, enum dtype t) {
   struct uop *index = u->src[0];
   int along = lower_contiguous_axis(L, index, L->k->target->has_masks), vec = lower_vector_axis(L, mask_of(L, u));
@@ -271,7 +272,7 @@ static struct uop *eval_load(struct lowerer *L, struct uop *u, enum dtype t) {
   if (index->nsrc <= 2) return v;
   struct uop *other = zero || u->nsrc < 2 ? zero_of(L, t) : build_cast(&L->b, lower_eval(L, u->src[1]), t);
   int at = along >= 0 ? L->position[along] : 0;
-  if (along >= 0) L->position[along] = 0; /* the condition is the same along it */
+  if (along >= 0) L->position[along] = 0; /* the condition is the same along the axis */
   struct uop *valid = eval_valid(L, index);
   if (along >= 0) L->position[along] = at;
   unsigned lanes = v && v->lanes > other->lanes ? v->lanes : other->lanes;
@@ -291,7 +292,7 @@ static enum dtype lowered_dtype(struct uop *u) {
   return narrow ? DT_I32 : DT_I64;
 }
 
-/* The coefficient of the axis in an index that is linear along it. */
+/* Computes the coefficient of the axis in the index. Returns false if the index is not linear along the axis. */
 static bool linear_along(const struct lowerer *L, struct uop *index, int axis, int64_t *coef) {
   struct affine a;
   *coef = 0;
@@ -312,7 +313,7 @@ static bool index_sources_are_linear(const struct lowerer *L, const struct uop *
   return true;
 }
 
-/* All values of an index that is linear along the axis: the first one, and multiples of the coefficient. */
+/* The vector of an index that is linear along the axis: its first value plus multiples of the coefficient. */
 static struct uop *index_vector(struct lowerer *L, struct uop *index, int axis) {
   struct uop *lane[64];
   unsigned n = (unsigned)L->k->axes[axis].size;
@@ -353,7 +354,7 @@ static struct uop *eval_alu(struct lowerer *L, struct uop *u) {
     v = v->dtype == u->dtype ? v : lower_mk(L, OP_BITCAST, u->dtype, v->lanes, 0, 0, &v, 1);
     return build_cast(&L->b, v, compute_dtype(u->dtype));
   }
-  /* Index operands share a width: the widest of the operands and the result. */
+  /* Index operands get the same width: the largest width of the operands and the result. */
   enum dtype wide = DT_VOID;
   for (unsigned i = 0; i < u->nsrc; i++)
     // NOLINTNEXTLINE(clang-analyzer-core.NullDereference): the loop above evaluated every source
@@ -366,7 +367,7 @@ static struct uop *eval_alu(struct lowerer *L, struct uop *u) {
   struct uop *v = build_alu(&L->b, u->op, u->dtype == DT_INDEX ? wide : t, src, u->nsrc);
   if (u->dtype == DT_INDEX && v->lanes == 1 && uop_min(v) == uop_max(v)) return lower_iconst(L, v->dtype, uop_min(v));
   if (compute_dtype(u->dtype) != u->dtype && u->op != OP_WHERE && u->op != OP_MAX && u->op != OP_NEG)
-    v = build_cast(&L->b, build_cast(&L->b, v, u->dtype), v->dtype); /* round after every operation */
+    v = build_cast(&L->b, build_cast(&L->b, v, u->dtype), v->dtype); /* every operation rounds to its type */
   return v;
 }
 
@@ -434,8 +435,8 @@ struct uop *lower_eval_as(struct lowerer *L, struct uop *u, enum dtype t) {
   return lower_vectorize(L, lane, n);
 }
 
-/* Evaluates what is stored everywhere before anything is: a kernel with several outputs may read what it writes
- * over. */
+/* Evaluates the values of all stores before the first store, because a kernel with several outputs may read what it
+ * overwrites. */
 static void evaluate_all(struct lowerer *L, struct uop *store) {
   uint64_t mask = mask_of(L, store) & L->expanded, vec = lowest(mask & L->vectors);
   lower_first_position(L, mask);
@@ -455,7 +456,7 @@ static bool lower_store(struct lowerer *L, struct uop *store) {
   struct uop *base = lower_memory(L, index->src[0]);
   lower_first_position(L, mask);
   do {
-    /* Values are evaluated as vectors along the vector axis; stored whole where that is contiguous. */
+    /* Values are evaluated as vectors along the vector axis. They are stored as vectors if they are contiguous. */
     unsigned lanes = 1;
     if (vec) {
       L->position[__builtin_ctzll(vec)] = VEC;
@@ -486,7 +487,7 @@ static bool lower_store(struct lowerer *L, struct uop *store) {
 
 /* ---- axes to ids and loops ------------------------------------------------------------------------------------- */
 
-/* What a dimension of the workgroup (aux) or of the grid may have; block[] is known before the grid. */
+/* Upper bound of the ids in a dimension of the workgroup (aux) or the grid; block[] is set before the grid. */
 static int64_t most_ids(const struct codegen *k, unsigned d, unsigned aux) {
   const struct target *t = k->target;
   if (aux) return t->max_block[d];
@@ -494,7 +495,7 @@ static int64_t most_ids(const struct codegen *k, unsigned d, unsigned aux) {
   return groups < t->max_grid[d] ? groups : t->max_grid[d];
 }
 
-/* The product of the sizes of axes; -1: more than INT32_MAX. */
+/* The product of the axes' sizes, or -1 if it exceeds INT32_MAX. */
 static int64_t total_of(const struct codegen *k, const unsigned *axis, unsigned n) {
   int64_t total = 1;
   for (unsigned i = 0; i < n; i++)
@@ -502,9 +503,9 @@ static int64_t total_of(const struct codegen *k, const unsigned *axis, unsigned 
   return total;
 }
 
-/* Spreads axes over the three dimensions: the first in x, the second in y, all others in z. If that is more than the
- * machine has there, each dimension in turn takes as many axes as it has room for. end: behind the last axis of each
- * dimension. False: no room. */
+/* Distributes axes over the three dimensions: the first to x, the second to y, all others to z. If that exceeds the
+ * machine's limits, each dimension in turn takes as many axes as fit. end: index after the last axis of each dimension.
+ * Returns false if the axes do not fit. */
 static bool spread_ids(const struct codegen *k, const unsigned *axis, unsigned n, unsigned aux, unsigned end[3]) {
   bool fits = true;
   for (unsigned d = 0, from = 0; d < 3; from = end[d++]) {
@@ -521,7 +522,7 @@ static bool spread_ids(const struct codegen *k, const unsigned *axis, unsigned n
   return end[2] == n;
 }
 
-/* Workgroups that the grid has no room for become loops, those of the outermost axes first. */
+/* If the grid does not fit, its axes become loops, the outermost axes first. */
 static bool shrink_grid(struct lowerer *L, unsigned *global, unsigned *n) {
   struct codegen *k = L->k;
   unsigned end[3];
@@ -562,7 +563,7 @@ static bool assign_ids(struct lowerer *L, const unsigned *axis, unsigned n, unsi
   return true;
 }
 
-/* The work-item's number in its group, x counting fastest. */
+/* The number of the work-item in its workgroup; x counts fastest. */
 static struct uop *item_number(struct lowerer *L) {
   const uint32_t *block = L->k->block;
   struct uop *number = NULL;
@@ -582,7 +583,7 @@ static int64_t workgroups(const struct codegen *k) {
   return n;
 }
 
-/* The region that only a part's workgroups enter; what depends on ids is inside it. NULL: failed. */
+/* Opens the region that only a part's workgroups enter, and makes the part's ids inside it. Returns NULL on failure. */
 static struct block *open_part(struct lowerer *L, const unsigned *global, unsigned nglobal, const unsigned *local,
                                unsigned nlocal) {
   int64_t count = workgroups(L->k);
@@ -594,11 +595,11 @@ static struct block *open_part(struct lowerer *L, const unsigned *global, unsign
     struct uop *after = lower_mk(L, OP_CMPLT, DT_BOOL, 1, 0, 0, (struct uop *[]){before, id}, 2);
     mine = lower_mk(L, OP_AND, DT_BOOL, 1, 0, 0, (struct uop *[]){after, mine}, 2);
   }
-  /* The place in the list keeps the regions of parts apart. */
+  /* The number distinguishes the regions of parts. */
   struct uop *open = uop_new(L->g, OP_IF, DT_VOID, 1, (union uop_arg){.i = -(int64_t)L->part_first - 1}, 0, &mine, 1);
   struct block *b = L->main = lower_block_open(L, L->root, open);
   struct uop *at = lower_mk(L, OP_SUB, DT_I32, 1, 0, 0, (struct uop *[]){id, first}, 2);
-  int64_t ones = 1; /* tells the bounds: inside the region no bit is lost */
+  int64_t ones = 1; /* the mask shows the upper bound to later passes; inside the region it clears no bit that is set */
   while (ones < count) ones *= 2;
   at = lower_mk(L, OP_AND, DT_I32, 1, 0, 0, (struct uop *[]){at, lower_iconst(L, DT_I32, ones - 1)}, 2);
   if (nglobal > 1 || nlocal > 1) {
@@ -625,7 +626,7 @@ static void find_reduces(struct lowerer *L, struct uop *const *order, size_t cou
       L->summed |= mask_of(L, order[i]);
 }
 
-/* The loops of the list, and the stores of the ast inside of them. */
+/* Opens the loops of the list and lowers the stores of the ast inside them. */
 static void lower_stores(struct lowerer *L, struct uop *ast, const unsigned *loop, unsigned nloops, struct block *in) {
   struct block *opened[MAX_AXES];
   for (unsigned i = 0; i < nloops; i++) opened[i] = in = lower_loop_open(L, in, loop[i], AXIS_SERIAL);
@@ -634,7 +635,8 @@ static void lower_stores(struct lowerer *L, struct uop *ast, const unsigned *loo
   close_loops(L, opened, nloops);
 }
 
-/* Both versions of a kernel with padded axes. False: there is one. */
+/* Lowers both versions of a kernel with padded axes. Returns false if one version suffices; then nothing was
+ * lowered. */
 static bool lower_edges(struct lowerer *L, const struct edge *e, const unsigned *loop, unsigned nloops,
                         struct block *in) {
   struct codegen *k = L->k;
@@ -642,7 +644,7 @@ static bool lower_edges(struct lowerer *L, const struct edge *e, const unsigned 
   struct uop *inside = edge_inside(L, e), *before[MAX_AXES];
   if (!inside) return false;
   memcpy(before, L->axis_value, sizeof before);
-  uint64_t mine = e->axes; /* axes that have a value of their own in each version */
+  uint64_t mine = e->axes; /* axes whose values differ between the versions */
   for (unsigned i = 0; i < nloops; i++) mine |= UINT64_C(1) << loop[i];
   for (unsigned a = 0; a < k->naxes; a++)
     if (k->axes[a].kind == AXIS_REDUCE) mine |= UINT64_C(1) << a;
@@ -661,7 +663,7 @@ static bool lower_edges(struct lowerer *L, const struct edge *e, const unsigned 
     edge_forget(L, mine);
     L->main = lower_block_open(L, in, open);
     memcpy(L->axis_value, before, sizeof before);
-    for (unsigned a = 0; a < k->naxes; a++) { /* what is over these axes belongs to this version */
+    for (unsigned a = 0; a < k->naxes; a++) { /* nodes that depend on these axes are placed in this version */
       struct uop *v = e->axes >> a & 1 ? before[a] : NULL;
       if (v) L->axis_value[a] = lower_mk_in(L, L->main, OP_AFTER, v->dtype, (struct uop *[]){v, open}, 2);
     }
@@ -682,7 +684,7 @@ static bool lower_kernel(struct lowerer *L) {
   unsigned global[MAX_AXES], nglobal = 0, local[MAX_AXES], nlocal = 0;
   for (unsigned a = k->naxes; a-- > 0;) /* innermost first */
     if (k->axes[a].kind == AXIS_GLOBAL) global[nglobal++] = a;
-  int shared = -1; /* GROUP axes have one size and are one id: every reduction spreads over the same work-items */
+  int shared = -1; /* GROUP axes have one size and share one id, so all reductions use the same work-items */
   for (unsigned pass = 0; pass < 2; pass++) /* lanes of a wave count fastest */
     for (unsigned a = 0; a < k->naxes; a++) {
       bool first = k->axes[a].kind == AXIS_LOCAL && k->axes[a].fragment;
@@ -706,8 +708,8 @@ static bool lower_kernel(struct lowerer *L) {
   for (unsigned a = 0; a < k->naxes; a++)
     if (k->axes[a].kind == AXIS_GROUP) L->axis_value[a] = L->axis_value[shared];
 
-  /* Work-items past the end of a padded axis skip everything, and so do workgroups past the present size of a symbolic
-   * one. */
+  /* Work-items past the end of a padded axis skip everything. So do workgroups past the current size of a symbolic
+   * axis. */
   struct uop *inside = NULL;
   bool partly = false;
   for (unsigned a = 0; a < k->naxes; a++) {
@@ -730,7 +732,8 @@ static bool lower_kernel(struct lowerer *L) {
   if (inside) {
     struct uop *open = uop_new(L->g, OP_IF, DT_VOID, 1, (union uop_arg){0}, 0, &inside, 1);
     L->main = lower_block_open(L, L->main, open);
-    /* From here on these ids are known to be inside: everything over them belongs to the guarded region. */
+    /* From here on these ids are inside the bounds, and every node that depends on them is placed in the guarded
+     * region. */
     for (unsigned a = 0; a < k->naxes; a++)
       if (k->axes[a].padded) {
         struct uop *v = L->axis_value[a];
@@ -754,7 +757,8 @@ bool lower_loops(struct lowerer *L) {
   struct edge edge;
   if (!edge_find(L, &edge)) return false;
   unsigned loop[MAX_AXES], nloops = 0, outside = 0;
-  uint64_t reduced = 0; /* loops that a reduction depends on are outside of those it does not: it runs once for them */
+  uint64_t reduced = 0; /* loops on which a reduction depends are outside the other loops, so the reduction runs once
+                         * for these */
   for (unsigned i = 0; i < L->nreduces; i++) reduced |= mask_of(L, L->reduces[i]);
   reduced |= L->summed;
   for (unsigned pass = 0; pass < 2; pass++)

@@ -1,9 +1,10 @@
-/* Shared by lower.c, lower_reduce.c and linearize.c: the state of one lowering. */
+/* The state of one lowering, shared by lower.c, lower_phases.c, lower_reduce.c, lower_stage.c, edge.c and
+ * linearize.c. */
 #ifndef DOORBELL_COMPILER_LOWER_H
 #define DOORBELL_COMPILER_LOWER_H
 #include "plan/internal.h"
 
-enum { VEC = -1 }; /* an axis position: all of it, as lanes */
+enum { VEC = -1 }; /* position of an axis whose elements are all lanes of a vector */
 
 struct block {
   struct block *parent;
@@ -15,7 +16,7 @@ struct block {
 
 struct slot { /* by node id */
   struct block *in;
-  struct block *closes; /* this END or ENDIF's block */
+  struct block *closes; /* the block that this END or ENDIF closes */
 };
 
 struct memo {
@@ -25,48 +26,50 @@ struct memo {
 };
 
 enum { MOST_TOGETHER = 16, MOST_PIPELINES = 8 };
-struct pipeline { /* stages that are copied ahead of the rounds of a loop */
+struct pipeline { /* stages that are copied rounds ahead of their use in a loop */
   struct block *body;
   int axis;
   int64_t buffers;
   unsigned n;
   struct uop *stage[MOST_TOGETHER], *memory[MOST_TOGETHER];
-  struct uop *next; /* the round that is copied in this one */
+  struct uop *next; /* the round that is copied in the current one */
 };
 
 struct lowerer {
-  struct builder b; /* first: make() gets back here */
+  struct builder b; /* must be first: make() casts it to the lowerer */
   struct codegen *k;
   struct graph *g;
-  uint64_t *mask; /* axis_masks of the ast, by id; only ids below nmask */
+  uint64_t *mask; /* axis_masks of the ast, by id; valid below nmask */
   size_t nmask;
   struct slot *slot;
   size_t nslots;
-  struct block *root, *main, *region; /* main: of what is lowered; region: inside of padded ids */
+  struct block *root, *main, *region; /* main: block of the code being lowered; region: block where padded ids are
+                                       * valid */
   struct block *blocks[256];
   unsigned nblocks;
-  struct uop *axis_value[MAX_AXES];    /* id, loop counter; NULL: expanded, or a loop not open */
-  struct uop *id[MAX_AXES];            /* of LOCAL and GROUP axes, the same in both versions of a padded kernel */
+  struct uop *axis_value[MAX_AXES];    /* id or loop counter; NULL for an expanded axis or a loop that is not open */
+  struct uop *id[MAX_AXES];            /* of LOCAL and GROUP axes; the same in both versions of a padded kernel */
   uint64_t expanded, vectors, grouped; /* axes by kind */
   int position[MAX_AXES];
   struct memo *memo;
   size_t memo_cap, memo_n;
   struct uop *reduces[64]; /* of the ast */
   unsigned nreduces;
-  uint64_t summed; /* axes that STAGEs depend on that are added to */
+  uint64_t summed; /* axes on which accumulating STAGEs depend */
   struct pipeline pipeline[MOST_PIPELINES];
   unsigned npipelines;
-  struct uop *item;            /* the number of the work-item in its group */
-  struct uop *group_first;     /* true in one work-item of those that share a reduction */
-  struct uop *local[DT_COUNT]; /* workgroup memory, one for all reductions of a type */
+  struct uop *item;            /* the work-item's number in its workgroup */
+  struct uop *group_first;     /* true in one of the work-items that share a reduction */
+  struct uop *local[DT_COUNT]; /* workgroup memory, shared by all reductions of a type */
   struct uop *last_barrier;
-  struct uop *handed[MAX_HANDED]; /* by number: a LOCAL of the ast, behind the phase that fills it */
+  struct uop *handed[MAX_HANDED]; /* by number: memory of a LOCAL of the ast; after a phase fills it, an AFTER of
+                                   * that phase */
   unsigned next_reg, next_local, next_range;
   unsigned depth;
-  uint32_t part_first, part_total; /* a part's workgroups, among those of all; total 0: no part */
+  uint32_t part_first, part_total; /* first workgroup of a part and number of all workgroups; total 0: not a part */
 };
 
-/* Whether it is memory that an INDEX of an ast is over. */
+/* Whether an INDEX of an ast may be over u: memory. */
 static inline bool is_base(const struct uop *u) { return u->op == OP_PARAM || u->op == OP_STAGE || u->op == OP_LOCAL; }
 
 static inline struct block *deeper(struct block *a, struct block *b) { return b->depth > a->depth ? b : a; }
@@ -103,8 +106,8 @@ struct uop *lower_to_dtype(struct lowerer *L, struct uop *u, enum dtype t);
 
 /* lower.c */
 bool lower_prepare(struct lowerer *L, struct codegen *k);       /* for one kernel, part or phase */
-bool lower_grid(struct lowerer *L, unsigned *axis, unsigned n); /* ids of workgroups, the innermost axis first */
-bool lower_loops(struct lowerer *L);                            /* everything inside of the ids */
+bool lower_grid(struct lowerer *L, unsigned *axis, unsigned n); /* assigns workgroup ids to axes, the innermost first */
+bool lower_loops(struct lowerer *L);                            /* everything inside the ids */
 struct uop *lower_eval(struct lowerer *L, struct uop *u);
 uint64_t lower_code_of(const struct lowerer *L, uint64_t mask);
 struct memo *lower_memo_at(struct lowerer *L, const struct uop *u, uint64_t code);
@@ -114,41 +117,41 @@ struct uop *lower_by_lane(struct lowerer *L, struct uop *u, int axis);
 bool lower_next_position(struct lowerer *L, uint64_t mask);
 void lower_first_position(struct lowerer *L, uint64_t mask);
 
-/* The value of u in type t, which u has; of a LOAD, what is in memory. */
+/* Evaluates u in type t. A LOAD of type t keeps the value as stored, without a conversion to its compute type. */
 struct uop *lower_eval_as(struct lowerer *L, struct uop *u, enum dtype t);
 
-/* Consecutive elements from a LOAD's place at the current positions on. */
+/* Loads consecutive elements from the address of LOAD u at the current positions. Returns NULL if the load is never
+ * valid. */
 struct uop *lower_load_at(struct lowerer *L, struct uop *u, unsigned lanes);
 struct uop *lower_eval_index(struct lowerer *L, struct uop *index);
-struct uop *lower_behind(struct lowerer *L, struct uop *at, struct uop *offset); /* offset NULL: at */
-struct uop *lower_pointer(struct lowerer *L, struct uop *index);                 /* with its condition */
+struct uop *lower_behind(struct lowerer *L, struct uop *at, struct uop *offset); /* at + offset; NULL: at */
+struct uop *lower_pointer(struct lowerer *L, struct uop *index);                 /* with the INDEX's condition */
 int lower_contiguous_axis(struct lowerer *L, struct uop *index, bool masks);
 
-/* edge.c: two versions of a kernel with padded axes */
+/* edge.c: lowers a kernel with padded axes in two versions */
 struct edge {
   struct uop *whole; /* the ast without the guards */
   struct uop *guard[MAX_GUARDS];
-  unsigned n; /* 0: there is one version */
+  unsigned n; /* number of guards; 0: there is only one version */
   uint64_t axes;
 };
 bool edge_find(struct lowerer *L, struct edge *e);
-struct uop *edge_inside(struct lowerer *L, const struct edge *e); /* NULL: nowhere */
-void edge_forget(struct lowerer *L, uint64_t axes);               /* memoized values that depend on the axes */
+struct uop *edge_inside(struct lowerer *L, const struct edge *e); /* NULL: one version suffices */
+void edge_forget(struct lowerer *L, uint64_t axes);               /* removes memoized values that depend on the axes */
 
 /* lower_reduce.c */
 struct uop *lower_combine(struct lowerer *L, enum op op, struct uop *a, struct uop *b);
-uint64_t lower_bound_axes(const struct lowerer *L, const struct uop *u); /* that a REDUCE or STAGE binds */
-struct block *lower_block_over(struct lowerer *L, uint64_t axes);        /* the innermost in which all of them count */
+uint64_t lower_bound_axes(const struct lowerer *L, const struct uop *u); /* the axes that a REDUCE or STAGE binds */
+struct block *lower_block_over(struct lowerer *L, uint64_t axes);        /* innermost block of their loops */
 struct block *lower_loop_open(struct lowerer *L, struct block *in, unsigned axis, enum axis_kind kind);
 struct uop *lower_eval_reduce(struct lowerer *L, struct uop *u);
 
-/* lower_phases.c: the whole of a kernel that is phases */
+/* lower_phases.c: lowers a kernel that consists of phases */
 bool lower_phases(struct lowerer *L);
 struct uop *lower_handed(struct lowerer *L, const struct uop *local);
 
 /* lower_stage.c */
 struct uop *lower_eval_stage(struct lowerer *L, struct uop *u);
-struct uop *lower_stage_offset(struct lowerer *L,
-                               const struct uop *stage);              /* of this round's buffer; NULL: there is one */
-void lower_finish_round(struct lowerer *L, const struct block *body); /* what the body has to do at its end */
+struct uop *lower_stage_offset(struct lowerer *L, const struct uop *stage); /* of the round's buffer, or NULL */
+void lower_finish_round(struct lowerer *L, const struct block *body);       /* at the end of a loop body */
 #endif

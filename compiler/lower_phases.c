@@ -1,6 +1,6 @@
-/* Phases: kernels that run one after the other at each place of the loops around them, and hand on values in memory
- * that a work-item has for itself. Each phase is lowered as a kernel is, inside of these loops. What it copies or
- * computes that does not change along one of them stands in front of it, and is there for all of its places. */
+/* Phases: kernels that run one after the other in each round of the loops around them, and pass values through memory
+ * that is private to a work-item. Each phase is lowered inside these loops like a kernel. A copy or computation in a
+ * phase that does not change along one of the loops is placed before that loop and serves all its rounds. */
 #include "lower.h"
 #include <string.h>
 
@@ -19,7 +19,8 @@ struct uop *lower_handed(struct lowerer *L, const struct uop *local) {
   return *memory = lower_mk(L, OP_LOCAL, local->dtype, 1, L->next_local++, 0, &size, 1);
 }
 
-/* What the phase stored to is read by later ones, which stand behind its last loop. */
+/* Orders the phase's stores to its memory before the loads of later phases: these depend on an AFTER of the phase's
+ * last loop. */
 static void hand_on(struct lowerer *L, const struct codegen *phase, struct block *in) {
   struct uop *last = in->n ? in->item[in->n - 1] : NULL;
   for (unsigned i = 0; i < phase->ast->nsrc && last && !L->b.failed; i++) {

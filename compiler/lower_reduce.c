@@ -1,14 +1,14 @@
-/* Reductions: loops with accumulators, and the work-items of a group combining theirs.
+/* Lowers reductions to loops with accumulators, and combines the accumulators of the work-items of a group.
  *
- * All REDUCEs over the same ranges share one loop; each has an accumulator for every combination of expanded positions
- * that it depends on. */
+ * All REDUCEs over the same ranges share one loop. Each has an accumulator per combination of expanded positions on
+ * which it depends. */
 #include "lower.h"
 #include "plan/matrix.h"
 #include <stdlib.h>
 #include <string.h>
 
 /* ---- reductions ------------------------------------------------------------------------------------------------ */
-/* Narrow floats are summed in f32: a long sum in f16 stops growing at 2048. */
+/* Narrow floats are summed in f32, because a long sum in f16 stops growing at 2048. */
 static enum dtype accumulate_dtype(enum dtype t) { return dtype_is_narrow_float(t) ? DT_F32 : t; }
 
 struct uop *lower_combine(struct lowerer *L, enum op op, struct uop *a, struct uop *b) {
@@ -18,7 +18,8 @@ struct uop *lower_combine(struct lowerer *L, enum op op, struct uop *a, struct u
   return build_alu(&L->b, op, a->dtype, src, 2);
 }
 
-/* acc (NULL: nothing yet) op the value of the reduction at the current positions; a product to be summed is fused. */
+/* Combines acc (NULL: no value yet) with the reduction's value at the current positions. A sum of products becomes a
+ * MULACC. */
 static struct uop *accumulate(struct lowerer *L, const struct uop *reduce, struct uop *value, struct uop *acc,
                               unsigned lanes) {
   enum dtype t = accumulate_dtype(reduce->dtype);
@@ -32,8 +33,8 @@ static struct uop *accumulate(struct lowerer *L, const struct uop *reduce, struc
 
 /* ---- matrix instructions ---------------------------------------------------------------------------------------- */
 
-/* The axis of each of the operand's element runs, in their order. In an MMA the result's come first, behind the bound
- * ones A's and then B's. */
+/* Writes the axis of each of the operand's element runs to axis, in order. Returns their number. An MMA lists the
+ * result's ranges first; the ranges that it binds are A's, then B's. */
 static unsigned element_axes(const struct lowerer *L, const struct uop *mma, enum matrix_operand o, unsigned *axis) {
   struct matrix_run run[MATRIX_RUNS];
   unsigned from = o == MATRIX_C ? 2 : binds_from(mma), n = 0;
@@ -44,7 +45,7 @@ static unsigned element_axes(const struct lowerer *L, const struct uop *mma, enu
   return n;
 }
 
-/* Sets the positions of the operand's axes for an element of its registers. */
+/* Sets the positions of the operand's axes to element `element` of its registers. */
 static void at_element(struct lowerer *L, const struct matrix *x, enum matrix_operand o, const unsigned *axis,
                        unsigned element) {
   struct matrix_run run[MATRIX_RUNS];
@@ -64,7 +65,7 @@ static uint64_t elements_of(const struct lowerer *L, const struct uop *mma) {
   return m;
 }
 
-/* Whether the elements of an operand's registers are neighbours in memory, in their order. */
+/* Whether the elements of an operand's registers are adjacent in memory, in the same order. */
 static bool are_neighbours(const struct lowerer *L, const struct uop *mma, enum matrix_operand o) {
   const struct matrix *x = &matrices[mma->arg.i];
   const struct uop *u = mma->src[o];
@@ -83,7 +84,7 @@ static bool are_neighbours(const struct lowerer *L, const struct uop *mma, enum 
     if (affine_coef(&a, range) != INT64_C(1) << run[i].bit[0]) return false;
     mine |= UINT64_C(1) << axis[n++];
   }
-  bool aligned = a.constant % elements == 0; /* as lower_contiguous_axis */
+  bool aligned = a.constant % elements == 0; /* like lower_contiguous_axis */
   for (unsigned i = 0; i < a.n; i++)
     if (a.term[i]->op != OP_RANGE || !(mask_of(L, a.term[i]) & mine))
       aligned = aligned && a.coef[i] % elements == 0 && !(mask_of(L, a.term[i]) & mine);
@@ -92,7 +93,7 @@ static bool are_neighbours(const struct lowerer *L, const struct uop *mma, enum 
 
 static bool in_memory(const struct uop *mma) { return matrix_in_memory(&matrices[mma->arg.i]); }
 
-/* The same by operands in workgroup memory, at their first elements. */
+/* Like multiply, for operands in workgroup memory, addressed by their first elements. */
 static struct uop *multiply_tiles(struct lowerer *L, const struct uop *mma, struct uop *acc) {
   const struct matrix *x = &matrices[mma->arg.i];
   const struct tile *tile = L->k->tile;
@@ -140,13 +141,13 @@ static struct uop *multiply(struct lowerer *L, const struct uop *mma, struct uop
   return lower_mk(L, OP_MMA, x->out, lanes, mma->arg.i, 0, src, 3);
 }
 
-/* Notes every element of a matrix instruction's sum v as the REDUCE's value; positions are those of the sum. */
+/* Stores every element of a matrix instruction's sum v in the memo as a value of the REDUCE. */
 static void note_elements(struct lowerer *L, struct uop *reduce, struct uop *v) {
   const struct uop *mma = reduce->src[0];
   const struct matrix *x = &matrices[mma->arg.i];
   unsigned axis[MATRIX_RUNS] = {0};
   element_axes(L, mma, MATRIX_C, axis);
-  /* What only some lanes store is still computed by all. */
+  /* AFTER with aux 1 keeps the computation in all lanes, even if only some lanes store the value. */
   v = lower_mk(L, OP_AFTER, v->dtype, v->lanes, 0, 1, &v, 1);
   for (unsigned e = 0; e < v->lanes; e++) {
     at_element(L, x, MATRIX_C, axis, e);
@@ -155,7 +156,7 @@ static void note_elements(struct lowerer *L, struct uop *reduce, struct uop *v) 
   }
 }
 
-/* Notes vectors along the axis of what was noted for each element. */
+/* Stores vectors along the axis in the memo, made of the elements that note_elements stored. */
 static void note_vectors(struct lowerer *L, struct uop *reduce, uint64_t mine, uint64_t vec) {
   unsigned axis = (unsigned)__builtin_ctzll(vec), lanes = (unsigned)L->k->axes[axis].size;
   lower_first_position(L, mine);
@@ -175,7 +176,7 @@ static void note_vectors(struct lowerer *L, struct uop *reduce, uint64_t mine, u
   } while (lower_next_position(L, mine & ~vec) && !L->b.failed);
 }
 
-struct partial { /* one accumulator */
+struct partial { /* an accumulator */
   struct uop *reduce, *pointer, *value, *last;
   uint64_t code;
   int position[MAX_AXES];
@@ -192,7 +193,7 @@ struct block *lower_block_over(struct lowerer *L, uint64_t axes) {
   struct block *in = L->root;
   for (uint64_t m = axes & ~L->expanded; m; m &= m - 1)
     if (L->axis_value[__builtin_ctzll(m)]) in = deeper(in, lower_block_of(L, L->axis_value[__builtin_ctzll(m)]));
-  if (axes & ~L->expanded) /* values of padded ids live in the guarded region */
+  if (axes & ~L->expanded) /* values that depend on padded ids must be inside the guarded region */
     for (unsigned a = 0; a < L->k->naxes; a++)
       if (L->k->axes[a].padded && (axes >> a & 1)) in = deeper(in, L->region);
   return in;
@@ -205,8 +206,9 @@ struct block *lower_loop_open(struct lowerer *L, struct block *in, unsigned axis
   return lower_block_open(L, in, range);
 }
 
-/* Combines one value of each work-item along the GROUP axes through workgroup memory; every work-item gets the result.
- * The active half of the work-items adds the other half's values, until one is left. */
+/* Combines one value per work-item along the GROUP axes through workgroup memory. Every work-item gets the result. In
+ * each step, half of the active work-items add the values of the other half, until one is left. A barrier orders each
+ * step's stores before the loads of the next step. */
 static struct uop *group_reduce(struct lowerer *L, struct block *in, enum op op, struct uop *value) {
   struct codegen *k = L->k;
   uint64_t groups = 1, others = 1;
@@ -222,7 +224,8 @@ static struct uop *group_reduce(struct lowerer *L, struct block *in, enum op op,
     }
   }
   unsigned lanes = value->lanes;
-  /* The upper half of the work-items reads past what is stored: half as much again keeps that inside. */
+  /* Work-items of the upper half read past the stored values; half as many additional elements keep these reads inside
+   * the memory. */
   int64_t elements = (int64_t)((groups + groups / 2) * others);
   struct uop *size = lower_iconst(L, DT_INDEX, elements);
   struct uop *result[64];
@@ -236,7 +239,8 @@ static struct uop *group_reduce(struct lowerer *L, struct block *in, enum op op,
     struct uop *mine =
         lower_index_op(L, OP_ADD, lower_index_op(L, OP_MUL, group, lower_iconst(L, DT_I32, (int64_t)others)), other);
     struct uop *at = lower_mk(L, OP_INDEX, value->dtype, 1, 0, 0, (struct uop *[]){memory, mine}, 2);
-    if (order || in != L->root) /* an earlier reduction, or this loop's previous round, must have been read */
+    if (order || in != L->root) /* orders the loads of an earlier reduction, or of this loop's previous round, before
+                                 * the store below */
       order = lower_mk_in(L, in, OP_BARRIER, DT_VOID, (struct uop *[]){v, order}, order ? 2 : 1);
     struct uop *store = lower_mk_in(L, in, OP_STORE, DT_VOID, (struct uop *[]){at, v, order}, order ? 3 : 2);
     order = lower_mk_in(L, in, OP_BARRIER, DT_VOID, &store, 1);
@@ -261,8 +265,8 @@ static struct uop *group_reduce(struct lowerer *L, struct block *in, enum op op,
 
 /* ---- conditions on rounds --------------------------------------------------------------------------------------- */
 
-/* Conditions outside of which reductions over the same ranges have nothing to add, in loops outside of the innermost
- * one, where they are checked once for all rounds inside. */
+/* Conditions outside which reductions over the same ranges add nothing, checked in loops outside the innermost one,
+ * once for all its rounds. */
 enum { MOST_SKIPPED = 8 };
 struct skipped {
   struct uop *term[MOST_SKIPPED];
@@ -275,7 +279,7 @@ static bool is_condition(const struct uop *v) {
   return other && other->op == OP_CONST && (dtype_is_float(v->dtype) ? other->arg.f == 0 : other->arg.i == 0);
 }
 
-/* What is reduced where all the terms hold. */
+/* The reduced value where all the terms hold. */
 static struct uop *value_where(const struct uop *reduce, const struct skipped *s) {
   struct uop *v = reduce->src[0];
   for (bool more = true; more && is_condition(v);) {
@@ -286,8 +290,8 @@ static struct uop *value_where(const struct uop *reduce, const struct skipped *s
   return v;
 }
 
-/* Finds the conditions that all of the reductions have. Only sums are looked at: SKIP makes no others. innermost: an
- * axis. */
+/* Finds the conditions that all of the reductions share. Considers only sums, because SKIP applies to no other
+ * reductions. innermost: mask of the innermost loop's axis. */
 static void find_skipped(const struct lowerer *L, struct uop *const *reduce, unsigned n, uint64_t innermost,
                          struct skipped *s) {
   s->n = 0;
@@ -305,7 +309,8 @@ static void find_skipped(const struct lowerer *L, struct uop *const *reduce, uns
   }
 }
 
-/* Opens a block for the conditions that depend on loops that are open now, and were not checked before. */
+/* Opens a block for the conditions that do not depend on closed loops and were not checked before. Returns NULL if
+ * there are none. */
 static struct block *open_skipped(struct lowerer *L, struct block *in, uint64_t closed, struct skipped *s,
                                   uint64_t *checked) {
   struct uop *when = NULL;
@@ -320,7 +325,8 @@ static struct block *open_skipped(struct lowerer *L, struct block *in, uint64_t 
   return lower_block_open(L, in, open);
 }
 
-/* Runs one loop for all REDUCEs over the same ranges and notes their results for every combination of positions. */
+/* Lowers all REDUCEs over the same ranges to one loop, and stores their results in the memo for every combination of
+ * positions. */
 static bool lower_reduces(struct lowerer *L, struct uop *reduce) {
   struct codegen *k = L->k;
   uint64_t own = lower_bound_axes(L, reduce), loops = own & ~L->expanded & ~L->grouped;
@@ -398,7 +404,8 @@ static bool lower_reduces(struct lowerer *L, struct uop *reduce) {
     do p->value = matrix ? multiply(L, value, p->value) : accumulate(L, p->reduce, value, p->value, lanes);
     while (lower_next_position(L, unroll & ~own_vec) && !L->b.failed);
   }
-  for (unsigned i = 0; i < npartials && !L->b.failed; i++) { /* instructions that read memory end behind all of them */
+  for (unsigned i = 0; i < npartials && !L->b.failed; i++) { /* waits once for all matrix instructions that read
+                                                              * memory */
     struct partial *p = &partial[i];
     if (p->reduce->src[0]->op == OP_MMA && in_memory(p->reduce->src[0]))
       p->value = lower_mk(L, OP_AFTER, p->value->dtype, p->value->lanes, 0, 1, &p->value, 1);
@@ -422,7 +429,7 @@ static bool lower_reduces(struct lowerer *L, struct uop *reduce) {
       continue;
     }
     if (v->lanes > p->lanes) {
-      struct uop *lane[64]; /* pairwise, halving */
+      struct uop *lane[64]; /* combines halves pairwise */
       unsigned n = v->lanes;
       for (unsigned l = 0; l < n; l++) lane[l] = lower_gep(L, v, l);
       for (n /= 2; n; n /= 2)

@@ -1,13 +1,13 @@
 /* Stages: memory of a work-item (host) or a workgroup (GPU) that is filled with values before they are used.
  *
- * The fill stands in the innermost loop over which its values change, in front of everything that was put there later.
- * Work-items of a workgroup fill all stages of a place together; one barrier keeps the readers behind the fill, and one
- * the next fill behind them. */
+ * A stage is filled in the innermost loop over which its values change, before everything that is placed there later.
+ * The work-items of a workgroup fill all stages of a block together. One barrier orders the stores of the fill before
+ * the loads that read the stage. Another one orders these loads before the stores of the next fill. */
 #include "lower.h"
 #include <stdlib.h>
 #include <string.h>
 
-/* What is in a stage that sums before this round is added: nothing in the first of the rounds. */
+/* The sum in an accumulating stage before the current round: the identity element in the first round. */
 static struct uop *so_far(struct lowerer *L, struct block *in, struct uop *u, struct uop *pointer, unsigned lanes) {
   uint64_t rounds = lower_bound_axes(L, u) & ~mask_of(L, u->src[1]);
   struct uop *first = NULL, *zero = lower_iconst(L, DT_I32, 0);
@@ -22,7 +22,7 @@ static struct uop *so_far(struct lowerer *L, struct block *in, struct uop *u, st
   return lower_mk(L, OP_WHERE, u->dtype, lanes, 0, 0, src, 3);
 }
 
-/* The vector of lanes of a and b: lane l is lane pick[l] of a, or of b behind a's. */
+/* A vector of lanes of a and b: lane l is lane pick[l] of a followed by b. */
 static struct uop *shuffle(struct lowerer *L, struct uop *a, struct uop *b, const unsigned *pick) {
   struct uop *lane[MAX_LANES];
   unsigned n = a->lanes;
@@ -30,8 +30,8 @@ static struct uop *shuffle(struct lowerer *L, struct uop *a, struct uop *b, cons
   return lower_mk(L, OP_VECTORIZE, a->dtype, n, 0, 0, lane, n);
 }
 
-/* Transposes n vectors of n: blocks of four change places, then the elements of each block of 4 x 4, which are
- * neighbours in the machine's registers. */
+/* Transposes n vectors of n lanes: exchanges blocks of four lanes, then transposes each block of 4 x 4, whose rows are
+ * aligned parts of registers. */
 static void transpose(struct lowerer *L, struct uop **v, unsigned n) {
   unsigned low[MAX_LANES] = {0}, high[MAX_LANES] = {0};
   for (unsigned half = n / 2; half >= 4; half /= 2) {
@@ -55,7 +55,8 @@ static void transpose(struct lowerer *L, struct uop **v, unsigned n) {
   }
 }
 
-/* Where the elements of a stage are written: `offset` behind their index, or nowhere yet. */
+/* Where the elements of a stage are written: at `offset` after their index. If write is not set, the values are
+ * computed but not stored yet. */
 struct place {
   struct block *in;
   struct uop *memory, *offset;
@@ -68,7 +69,8 @@ static struct uop *element(struct lowerer *L, struct uop *u, const struct place 
   return lower_mk(L, OP_INDEX, u->dtype, 1, 0, 0, src, valid ? 3 : 2);
 }
 
-/* Writes what is contiguous along the row axis, and was loaded as vectors along another one, a square at a time. */
+/* Fills a stage that is contiguous along the row axis with values that are loaded as vectors along another axis, one
+ * square at a time. */
 static struct uop *fill_squares(struct lowerer *L, struct uop *u, const struct place *to, uint64_t mask, unsigned lane,
                                 unsigned row) {
   unsigned n = (unsigned)L->k->axes[lane].size;
@@ -95,7 +97,7 @@ static struct uop *fill_squares(struct lowerer *L, struct uop *u, const struct p
   return last;
 }
 
-/* Writes what is contiguous along the row axis, which has two, and was loaded as vectors along another one. */
+/* The same for a row axis of size 2: pairs are interleaved. */
 static struct uop *fill_pairs(struct lowerer *L, struct uop *u, const struct place *to, uint64_t mask, unsigned lane,
                               unsigned row) {
   unsigned n = (unsigned)L->k->axes[lane].size, zip[2][MAX_LANES] = {{0}};
@@ -122,8 +124,8 @@ static struct uop *fill_pairs(struct lowerer *L, struct uop *u, const struct pla
   return last;
 }
 
-/* Computes the value at every position of the expanded axes, or writes it there: all values are computed first, so that
- * their loads are in flight together. The last STORE. */
+/* Computes the value at every position of the expanded axes, or stores it there. All values are computed first, so
+ * their loads are in flight together. Returns the last STORE. */
 static struct uop *fill(struct lowerer *L, struct uop *u, const struct place *to) {
   uint64_t mask = lower_bound_axes(L, u) & L->expanded, vec = lowest(mask & L->vectors);
   unsigned lanes = vec ? (unsigned)L->k->axes[__builtin_ctzll(vec)].size : 1;
@@ -156,7 +158,8 @@ static struct uop *fill(struct lowerer *L, struct uop *u, const struct place *to
   return last;
 }
 
-/* Where the stage is filled: in the innermost loop over which its values change. NULL: one is not open. */
+/* The block in which the stage is filled: the innermost loop over which its values change. NULL if one of its loops is
+ * not open. */
 static struct block *place_of(struct lowerer *L, const struct uop *u) {
   uint64_t outer = mask_of(L, u);
   for (uint64_t m = outer; m; m &= m - 1)
@@ -172,9 +175,10 @@ static bool has_loops(const struct lowerer *L, const struct uop *u) {
   return false;
 }
 
-/* The stages that are filled together with u: those of a workgroup that stand in one place, and those that sum over the
- * same ranges, in the same loops, so that they share what they load. Others with loops of their own are filled alone,
- * and so are others on the host, where nothing waits. */
+/* Finds the stages that are filled together with u. On GPUs these are the stages of the same block, so they share
+ * barriers. Accumulating stages over the same ranges are filled in the same loops, so they share loads. Other stages
+ * with their own loops, and other stages on the host, where there are no barriers, are filled alone. Returns the number
+ * of stages. */
 static unsigned find_together(struct lowerer *L, struct uop *u, struct uop **out) {
   unsigned n = 0;
   size_t count = 0;
@@ -206,12 +210,12 @@ static struct uop *memory_of(struct lowerer *L, const struct uop *u, int64_t buf
   uint64_t bytes = (uint64_t)(u->arg.i * buffers) * dtype_info[u->dtype].size;
   k->local_bytes += (uint32_t)((bytes + LINE_BYTES - 1) / LINE_BYTES * LINE_BYTES);
   if (k->local_bytes > local_room(k)) lower_fail(L, "the stages need more local memory than there is");
-  bool tiles = k->tile[0].descriptor; /* their rows change places by bits of their addresses */
+  bool tiles = k->tile[0].descriptor; /* the layout of a tile's rows depends on bits of their addresses */
   return lower_mk(L, OP_LOCAL, u->dtype, 1, L->next_local++, tiles ? TILE_ALIGN_BITS : 0, &size, 1);
 }
 
-/* Fills n stages over the same ranges, in loops of their own where those are no ids. The last STORE, or
- * the end of the loops. */
+/* Fills n stages over the same ranges, in loops over those ranges that are not ids. Returns the last STORE, or the end
+ * of the loops. */
 static struct uop *fill_all(struct lowerer *L, struct uop *const *stage, const struct place *to, unsigned n) {
   struct place at[MOST_TOGETHER];
   struct block *in = to->in;
@@ -240,15 +244,16 @@ static struct uop *fill_all(struct lowerer *L, struct uop *const *stage, const s
 
 /* ---- pipelines ------------------------------------------------------------------------------------------------- */
 
-/* The axis whose rounds the stages of the place are copied ahead of; -1: none. */
+/* The axis ahead of whose rounds the stages of the block are copied, or -1. */
 static int pipelined_axis(const struct lowerer *L, const struct block *place) {
   for (unsigned a = 0; a < L->k->naxes; a++)
     if (L->k->axes[a].buffers && place->open && L->axis_value[a] == place->open) return (int)a;
   return -1;
 }
 
-/* The axis whose elements a FETCH copies at once, VEC where that is one element: 4, 8 or 16 bytes that are aligned and
- * contiguous on both sides. False: the value is computed, or lies otherwise. */
+/* Whether FETCH can copy the stage's value: 4, 8 or 16 bytes, aligned and contiguous on both sides. Sets *along to the
+ * axis of the elements that one FETCH copies, VEC if that is one element. Returns false if the value is computed or has
+ * another layout. */
 static bool can_fetch(struct lowerer *L, const struct uop *u, int *along) {
   const struct uop *load = u->src[0], *index = load->op == OP_LOAD ? load->src[0] : NULL;
   if (!L->k->target->has_fetch || !index || index->op != OP_INDEX || index->src[0]->op != OP_PARAM || u->aux)
@@ -269,8 +274,8 @@ static bool can_fetch(struct lowerer *L, const struct uop *u, int *along) {
   return from.constant % lanes == 0;
 }
 
-/* Fetches the stage's elements, or computes their addresses only; where `valid` does not hold nothing is fetched. The
- * last FETCH. */
+/* Fetches the stage's elements, or only computes their addresses. Where `valid` does not hold, nothing is fetched.
+ * Returns the last FETCH. */
 static struct uop *fetch(struct lowerer *L, struct uop *u, const struct place *to, int along, struct uop *valid) {
   uint64_t mask = lower_bound_axes(L, u) & L->expanded;
   struct uop *load = u->src[0], *last = NULL;
@@ -311,7 +316,8 @@ static bool has_conditions(struct uop *const *stage, unsigned n) {
   return found;
 }
 
-/* Where x < y for all elements of a copy, by what is the same for all of them; NULL: nowhere, or it cannot be told. */
+/* Returns a condition under which the term, x < y, holds for all elements of a copy. It depends only on values that are
+ * the same for all of them. NULL if it never holds or cannot be derived. */
 static struct uop *holds_for_all(struct lowerer *L, struct uop *term, uint64_t elements) {
   if (term->op == OP_CONST) return term->arg.i ? term : NULL;
   if (term->op == OP_AND) {
@@ -338,7 +344,8 @@ static struct uop *holds_for_all(struct lowerer *L, struct uop *term, uint64_t e
   return uop_max(holds) ? holds : NULL;
 }
 
-/* The stage with loads that are not checked; *inside: where that is the same. NULL: out of memory, or nowhere. */
+/* Rebuilds the stage with loads that are not checked. *inside: the condition under which that is correct. NULL if
+ * memory runs out or the condition never holds. */
 static struct uop *unchecked(struct lowerer *L, struct uop *stage, struct uop **inside) {
   uint64_t elements = lower_bound_axes(L, stage);
   for (unsigned a = 0; a < L->k->naxes; a++)
@@ -372,8 +379,8 @@ static struct uop *unchecked(struct lowerer *L, struct uop *stage, struct uop **
   return made;
 }
 
-/* Whether stages have conditions that hold for all elements in some workgroups and rounds: in those `*inside`, where
- * fast[] are the stages. */
+/* Whether the stages have conditions that hold for all elements in some workgroups and rounds. Sets *inside to the
+ * condition for that, and fast[] to the stages without checks. */
 static bool find_inside(struct lowerer *L, struct uop *const *stage, unsigned n, struct uop **fast,
                         struct uop **inside) {
   struct codegen *k = L->k;
@@ -382,7 +389,7 @@ static bool find_inside(struct lowerer *L, struct uop *const *stage, unsigned n,
   for (unsigned i = 0; i < n; i++)
     if (has_loops(L, stage[i]) || !(fast[i] = all[1 + i] = unchecked(L, stage[i], &when))) return false;
   if (!when) return false;
-  /* Masks of the new nodes. */
+  /* Computes the masks of the new nodes. */
   all[n + 1] = when;
   k->ast = uop_new(L->g, OP_SINK, DT_VOID, 1, (union uop_arg){0}, 0, all, n + 2);
   free(L->mask);
@@ -394,19 +401,19 @@ static bool find_inside(struct lowerer *L, struct uop *const *stage, unsigned n,
   return !L->b.failed && (*inside)->op != OP_CONST;
 }
 
-/* The round that is copied: what the axis' value is for a FETCH, which is not made where not `valid`, and for what is
- * computed. */
+/* The round that is copied. fetched, computed: the value of the axis for FETCHes and for computed values. valid:
+ * without it nothing is fetched. */
 struct round {
-  int axis; /* -1: there are no rounds */
+  int axis; /* -1: the stages are not pipelined */
   struct uop *fetched, *computed, *valid, *buffer;
 };
 
-/* Copies stages to where `in` is. pass 0: only what can be under way meanwhile: FETCHes, and loads of what is computed;
- * pass 1: the rest; pass 2: both. The last STORE or FETCH; *fetches: some FETCH was made. */
+/* Copies stages in block `in`. pass 0: only what can be in flight during the round: FETCHes, and the loads of computed
+ * values; pass 1: the rest; pass 2: both. Returns the last STORE or FETCH, and sets *fetches if it made a FETCH. */
 static struct uop *copy_stages(struct lowerer *L, struct block *in, struct uop *const *stage, struct uop *const *memory,
                                unsigned n, const struct round *r, unsigned pass, bool *fetches) {
   struct uop *last = NULL;
-  for (unsigned half = 0; half < 2; half++) /* all addresses first: FETCHes next to each other have one condition */
+  for (unsigned half = 0; half < 2; half++) /* computes all addresses first, so adjacent FETCHes share one condition */
     for (unsigned i = 0; i < n && !L->b.failed; i++) {
       int along;
       bool fetched = can_fetch(L, stage[i], &along);
@@ -424,8 +431,8 @@ static struct uop *copy_stages(struct lowerer *L, struct block *in, struct uop *
   return last;
 }
 
-/* As copy_stages, of the whole; in two versions where conditions are the same for all elements in most workgroups and
- * rounds: there nothing is checked, elsewhere each element. */
+/* Like copy_stages with pass 2. If the conditions are the same for all elements in most workgroups and rounds, makes
+ * two versions: one without checks for these, and one that checks each element. */
 static struct uop *copy_versions(struct lowerer *L, struct block *in, struct uop *const *stage,
                                  struct uop *const *memory, unsigned n, const struct round *r, bool *fetches) {
   struct uop *fast[MOST_TOGETHER], *inside = NULL, *item = L->item, *last = NULL;
@@ -438,7 +445,7 @@ static struct uop *copy_versions(struct lowerer *L, struct block *in, struct uop
     if (version) when = build_alu(&L->b, OP_XOR, DT_BOOL, (struct uop *[]){inside, build_int(&L->b, DT_BOOL, 1)}, 2);
     struct uop *open = uop_new(L->g, OP_IF, DT_VOID, 1, (union uop_arg){.i = -(int64_t)L->nblocks - 1}, 0, &when, 1);
     struct block *b = lower_block_open(L, in, open);
-    /* what depends on the work-item belongs to this version */
+    /* nodes that depend on the work-item are placed in this version */
     L->item = lower_mk_in(L, b, OP_AFTER, item->dtype, (struct uop *[]){item, open}, 2);
     L->memo_cap = 1024, L->memo_n = 0, L->memo = calloc(L->memo_cap, sizeof *L->memo);
     if (!L->memo) lower_fail(L, "out of memory");
@@ -450,8 +457,8 @@ static struct uop *copy_versions(struct lowerer *L, struct block *in, struct uop
   return last;
 }
 
-/* Copies what stages hold in the round that the axis' value is, in a pass of copy_stages, or all of it. Whether
- * something was fetched, and what is behind it. */
+/* Copies the values of round `round` to the stages, in a pass of copy_stages. Returns the last STORE or FETCH.
+ * *fetches: whether it made a FETCH. */
 static struct uop *copy_round(struct lowerer *L, const struct pipeline *p, struct block *in, struct uop *round,
                               unsigned pass, bool *fetches) {
   struct uop *was = L->axis_value[p->axis], *last;
@@ -459,7 +466,8 @@ static struct uop *copy_round(struct lowerer *L, const struct pipeline *p, struc
   struct memo *memo = L->memo;
   size_t cap = L->memo_cap, n = L->memo_n;
   struct round r = {.axis = p->axis, .fetched = round, .computed = round, .buffer = round};
-  if (round->op != OP_CONST) { /* past the last round there is nothing to copy: what is computed is so once more */
+  if (round->op != OP_CONST) { /* past the last round nothing is fetched, and computed values are those of the last
+                                * round again */
     struct uop *end = lower_iconst(L, DT_I32, rounds), *buffers = lower_iconst(L, DT_I32, p->buffers);
     r.buffer = lower_mk(L, OP_MOD, DT_I32, 1, 0, 0, (struct uop *[]){round, buffers}, 2);
     r.valid = lower_mk(L, OP_CMPLT, DT_BOOL, 1, 0, 0, (struct uop *[]){round, end}, 2);
@@ -477,8 +485,9 @@ static struct uop *copy_round(struct lowerer *L, const struct pipeline *p, struc
   return last;
 }
 
-/* The stages' first rounds are copied in front of the loop, and in each round the one that is buffers - 1 later. One
- * barrier a round is enough: behind it the copies for this round are seen, and the last round's have been read. */
+/* Copies the first rounds of the stages before the loop, and in each round the one that is buffers - 1 rounds later.
+ * One barrier per round suffices. It orders the stores of the copies for this round before this round's loads, and the
+ * previous round's loads before this round's stores to the same buffer. */
 static struct uop *fill_ahead(struct lowerer *L, struct pipeline *p) {
   struct block *outside = p->body->parent;
   struct uop *round = L->axis_value[p->axis], *last, *waited[1 + MOST_TOGETHER];
@@ -511,18 +520,18 @@ void lower_finish_round(struct lowerer *L, const struct block *body) {
 
 /* ---- a stage --------------------------------------------------------------------------------------------------- */
 
-/* Fills stages that stand in one place now; what makes their readers wait. */
+/* Fills stages of one block here. Returns the node after which they may be read. */
 static struct uop *fill_here(struct lowerer *L, struct block *in, struct uop *const *stage, struct uop *const *memory,
                              unsigned n) {
   struct uop *last[1 + MOST_TOGETHER] = {0};
-  if (L->k->target->kind == TARGET_HOST) { /* those that sum, together */
+  if (L->k->target->kind == TARGET_HOST) { /* accumulating stages together */
     struct place to[MOST_TOGETHER];
     for (unsigned i = 0; i < n; i++) to[i] = (struct place){in, memory[i], NULL, true};
     return fill_all(L, stage, to, n);
   }
   const struct round all = {.axis = -1};
   bool fetches = false;
-  if (in != L->root) lower_mk_in(L, in, OP_BARRIER, DT_VOID, memory, n); /* the last round's readers come first */
+  if (in != L->root) lower_mk_in(L, in, OP_BARRIER, DT_VOID, memory, n); /* last round's loads before the new stores */
   last[0] = copy_versions(L, in, stage, memory, n, &all, &fetches);
   if (L->b.failed) return stage[0];
   if (fetches) wait(L, in, true, -1, last[0]), last[0] = wait(L, in, false, 0, last[0]);

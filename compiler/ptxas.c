@@ -1,4 +1,5 @@
-/* The pool of ptxas processes: posix_spawn, one pipe each for what the tool says, poll until the pipe closes. */
+/* The pool of ptxas processes: starts each with posix_spawn, reads its output from a pipe, and polls until the pipe
+ * closes. */
 #define _GNU_SOURCE /* memfd_create, pipe2 */
 #include "ptxas.h"
 #include <ctype.h>
@@ -39,7 +40,7 @@ struct ptxas_job {
   uint64_t deadline_ns;
   bool ok;
   size_t said;
-  char text[SAID]; /* what the tool said, or why it did not run */
+  char text[SAID]; /* the tool's output, or why it did not run */
 };
 
 static uint64_t now(void) {
@@ -53,7 +54,7 @@ static void close_fd(int *fd) {
   *fd = -1;
 }
 
-/* A memory file whose number the child's standard streams cannot take. */
+/* Creates a memory file with a descriptor above 2, because 0 to 2 become the child's standard streams. */
 static int memory_file(const char *name) {
   int fd = memfd_create(name, MFD_CLOEXEC);
   if (fd < 0 || fd > 2) return fd;
@@ -143,14 +144,14 @@ static void spawn(struct ptxas_job *j) {
   sigfillset(&all);
   posix_spawn_file_actions_init(&actions);
   posix_spawnattr_init(&attributes);
-  /* A group of its own: whatever a wrapper script starts ends with it. */
+  /* In a process group of its own, everything that a wrapper script starts can be killed with it. */
   posix_spawnattr_setflags(&attributes, POSIX_SPAWN_SETPGROUP | POSIX_SPAWN_SETSIGMASK | POSIX_SPAWN_SETSIGDEF);
   posix_spawnattr_setsigmask(&attributes, &none);
   posix_spawnattr_setsigdefault(&attributes, &all);
   err = posix_spawn_file_actions_addopen(&actions, 0, "/dev/null", O_RDONLY, 0);
   if (!err) err = posix_spawn_file_actions_adddup2(&actions, pipes[1], 1);
   if (!err) err = posix_spawn_file_actions_adddup2(&actions, pipes[1], 2);
-  /* onto itself: the number stays, close-on-exec goes */
+  /* duplicating a descriptor onto itself clears close-on-exec */
   if (!err && j->in >= 0) err = posix_spawn_file_actions_adddup2(&actions, j->in, j->in);
   if (!err && j->out >= 0) err = posix_spawn_file_actions_adddup2(&actions, j->out, j->out);
   if (!err) err = posix_spawn(&j->pid, p->path, &actions, &attributes, argv, environ);
@@ -170,7 +171,7 @@ static void spawn(struct ptxas_job *j) {
   p->running++;
 }
 
-/* The child has closed its pipe, which it does by ending, or must go. */
+/* Collects the status of a child that has closed its pipe. Kills it if its time has expired. */
 static void reap(struct ptxas_job *j, bool expired) {
   int status = 0, r;
   while (!expired && (r = waitpid(j->pid, &status, WNOHANG)) <= 0 && !(r < 0 && errno == ECHILD)) {
@@ -181,7 +182,7 @@ static void reap(struct ptxas_job *j, bool expired) {
     kill(-j->pid, SIGKILL);
     while ((r = waitpid(j->pid, &status, 0)) < 0 && errno == EINTR) continue;
   }
-  bool gone = r < 0; /* the program ignores its children: the output tells */
+  bool gone = r < 0; /* the program ignores SIGCHLD, so there is no status: whether there is a cubin decides */
   char tail[SAID];
   memcpy(tail, j->text, sizeof tail);
   if (expired)
@@ -197,7 +198,7 @@ static void reap(struct ptxas_job *j, bool expired) {
   done(j, false);
 }
 
-/* Takes what the tool says; true at its end. Text beyond the buffer is dropped. */
+/* Reads the tool's output. Returns true at its end. Text beyond the buffer is dropped. */
 static bool drain(struct ptxas_job *j) {
   for (;;) {
     char dropped[512];
@@ -218,7 +219,7 @@ static void start_waiting(struct ptxas *p) {
     if (j->state == WAITING) spawn(j);
 }
 
-/* Waits for something to happen to a running job. */
+/* Waits until a running job writes output, ends or expires. */
 static void pump(struct ptxas *p) {
   struct pollfd fds[MAX_AT_ONCE];
   struct ptxas_job *running[MAX_AT_ONCE];
@@ -337,7 +338,7 @@ const char *ptxas_version(struct ptxas *p, char *err, size_t errcap) {
 void ptxas_free(struct ptxas *p) {
   if (!p) return;
   while (p->jobs) {
-    // NOLINTNEXTLINE(clang-analyzer-unix.Malloc): job_free takes a job out of the list, as p is its pool
+    // NOLINTNEXTLINE(clang-analyzer-unix.Malloc): job_free removes a job from the list, because p is its pool
     if (p->jobs->state == RUNNING) reap(p->jobs, true);
     job_free(p->jobs);
   }

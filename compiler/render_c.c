@@ -1,8 +1,8 @@
-/* The linear list as C for people, and for a C compiler: with render_c_prelude in front it computes what the LLVM
- * rendering computes, which the tests use as an independent check.
+/* Renders the linear list as C, for people and for a C compiler. With render_c_prelude before it, the text computes
+ * what the LLVM rendering computes; the tests use it as an independent check.
  *
- * Values used once are written where they are used; vectors are GCC's vector types, taken apart where C has no vector
- * form of an operation. */
+ * Values with one use are written where they are used. Vectors are GCC's vector types, and operations without a vector
+ * form in C are written lane by lane. */
 #define _GNU_SOURCE
 #include "internal.h"
 #include "plan/matrix.h"
@@ -54,9 +54,9 @@ const char render_c_prelude[] =
 struct writer {
   struct codegen *k;
   FILE *f;
-  char **text;    /* by node id: the expression that stands for it */
+  char **text;    /* by node id: the expression for its value */
   uint32_t *uses; /* by node id */
-  bool *by_lane;  /* some user takes it apart */
+  bool *by_lane;  /* whether some user accesses single lanes */
   unsigned depth;
 };
 
@@ -68,8 +68,6 @@ __attribute__((format(printf, 1, 2))) static char *text(const char *fmt, ...) {
   va_end(ap);
   return s;
 }
-
-/* Whether only some lanes of a vector are read or written. */
 
 static const char *of(const struct writer *w, const struct uop *u) { return w->text[u->id] ? w->text[u->id] : "?"; }
 
@@ -130,13 +128,13 @@ static char *scalar_op(const struct uop *u, const char *a, const char *b, const 
   default: break;
   }
   if (!infix[u->op]) return NULL;
-  /* Narrow integers are computed as int and must come back to their width. */
+  /* Narrow integers are computed as int; the cast wraps the result to their width. */
   bool narrow = u->lanes == 1 && dtype_is_int(t) && dtype_info[t].size < 4, shifts = u->op == OP_SHL || u->op == OP_SHR;
   return text(narrow ? "(%s)(%s %s %s%s)" : "%s(%s %s %s%s)", narrow ? name : "", a, infix[u->op],
               shifts ? "(int)" : "", b);
 }
 
-/* C has these on whole vectors. */
+/* Whether C has the operation on whole vectors. */
 static bool whole(const struct uop *u) {
   return u->op == OP_ADD || u->op == OP_SUB || u->op == OP_MUL || u->op == OP_FDIV || u->op == OP_AND ||
          u->op == OP_OR || u->op == OP_XOR || u->op == OP_NEG;
@@ -148,9 +146,9 @@ static bool is_splat(const struct uop *u) {
   return u->op == OP_VECTORIZE;
 }
 
-/* An operand where one value for all lanes may be given as a scalar. */
+/* The text of an operand; a splat may be given as a scalar. */
 static const char *operand(const struct writer *w, const struct uop *u) {
-  /* A _Float16 may be computed as float, and a bool has another type than a mask's lanes. */
+  /* A _Float16 may be computed as float, and a bool differs in type from the lanes of a mask. */
   return of(w, is_splat(u) && u->dtype != DT_F16 && u->dtype != DT_BOOL ? u->src[0] : u);
 }
 
@@ -222,7 +220,7 @@ static char *expression(const struct writer *w, const struct uop *u) {
 
 static void indent(const struct writer *w) { fprintf(w->f, "%*s", (int)(2 * w->depth), ""); }
 
-/* Loads of registers stand for the register: its next store is behind all uses. */
+/* A load of a register is written as the register's name: all uses precede the register's next store. */
 static bool inlined(const struct writer *w, const struct uop *u, const char *e) {
   switch (u->op) {
   case OP_CONST:
@@ -310,7 +308,7 @@ static void statement(struct writer *w, const struct uop *u) {
   free(e);
 }
 
-/* A coordinate as C, of the lane's number l_ and the element's number e_. */
+/* Writes a coordinate as C, from the lane's number l_ and the element's number e_. */
 static void write_coordinate(FILE *f, const char *bits) {
   unsigned at = 0;
   if (!*bits) fprintf(f, "0");
@@ -318,8 +316,8 @@ static void write_coordinate(FILE *f, const char *bits) {
     fprintf(f, "%s(%s >> %c & 1) << %u", at ? " | " : "", p[0] == 'L' ? "l_" : "e_", p[1], at);
 }
 
-/* An instruction that reads its operands from workgroup memory as a macro: of each, memory, where it begins, and how it
- * lies there. */
+/* Writes an instruction that reads its operands from workgroup memory as a macro. Each operand is given as its memory,
+ * its start and its layout. */
 static void write_tiles(struct writer *w, const struct matrix *x) {
   const char *in = dtype_info[x->in].name, *out = dtype_info[x->out].name;
   const uint32_t *block = w->k->block;
@@ -343,8 +341,8 @@ static void write_tiles(struct writer *w, const struct matrix *x) {
   fprintf(w->f, "; \\\n    } \\\n  } \\\n  c_; })\n");
 }
 
-/* A matrix instruction as a macro: lanes put their elements into matrices of the wave, wait for each other, and each
- * computes its own elements of the result. */
+/* Writes a matrix instruction as a macro: the lanes store their elements to matrices of the wave, wait at a barrier,
+ * and each lane computes its own elements of the result. */
 static void write_matrix(struct writer *w, const struct matrix *x) {
   const char *in = dtype_info[x->in].name, *out = dtype_info[x->out].name;
   const uint32_t *block = w->k->block;

@@ -1,7 +1,8 @@
-/* The linear list as LLVM IR, through LLVM's C API: one function, values numbered by node.
+/* Renders the linear list as LLVM IR through LLVM's C API: one function, values indexed by node.
  *
- * AMDGPU, NVPTX: a kernel whose arguments are the parameters; pointers are global (1), workgroup memory (3). Host: one
- * function called per workgroup that reads its arguments from the argument segment. */
+ * AMDGPU and NVPTX: a kernel whose arguments are the parameters. Pointers are in address space 1 (global) or 3
+ * (workgroup memory). Host: a function that is called once per workgroup and reads its arguments from the argument
+ * segment. */
 #include "plan/internal.h"
 #include "plan/matrix.h"
 #include <inttypes.h>
@@ -14,24 +15,24 @@ struct loop {
   const struct uop *range;
   LLVMBasicBlockRef header, exit;
   LLVMValueRef counter, bound;
-  bool multiplies; /* it has matrix instructions, which are enough of a body */
+  bool multiplies; /* contains matrix instructions: its body is large enough without unrolling */
 };
 
 struct render {
   struct codegen *k;
   LLVMModuleRef m;
   LLVMContextRef c;
-  LLVMBuilderRef b, entry; /* entry: where registers are declared */
+  LLVMBuilderRef b, entry; /* entry: builder for declarations of registers */
   LLVMValueRef fn, *value; /* by node id */
   LLVMValueRef arg[MAX_PARAMS];
   LLVMBasicBlockRef guards[64];
   struct loop loops[64];
   unsigned nloops, nguards, invariant;
-  uint64_t written[MAX_PARAMS / 64];  /* argument slots stored to */
-  uint64_t streamed[MAX_PARAMS / 64]; /* those stored past the caches */
-  LLVMValueRef aligned[MAX_BUFFERS];  /* whether the argument begins at a cache line; NULL: not asked yet */
-  bool fence;                         /* some store went past the caches */
-  bool multiplies;                    /* matrix instructions that read memory have begun, and were not waited for */
+  uint64_t written[MAX_PARAMS / 64];  /* argument slots with stores */
+  uint64_t streamed[MAX_PARAMS / 64]; /* argument slots that are stored past the caches */
+  LLVMValueRef aligned[MAX_BUFFERS];  /* whether the argument begins at a cache line; NULL if not computed yet */
+  bool fence;                         /* some store bypasses the caches */
+  bool multiplies;                    /* matrix instructions that read memory were started and not waited for */
   bool gpu, nvidia, failed;
 };
 
@@ -81,7 +82,7 @@ static void set_range(struct render *r, LLVMValueRef v, uint64_t end) {
 
 /* ---- memory ---------------------------------------------------------------------------------------------------- */
 
-/* A power of two that divides the value. */
+/* Returns a power of two that divides the value. */
 static uint64_t divisor(const struct uop *u, unsigned depth) {
   const uint64_t most = 1 << 20;
   uint64_t a, b;
@@ -97,7 +98,7 @@ static uint64_t divisor(const struct uop *u, unsigned depth) {
   }
 }
 
-/* Device allocations are aligned to more than any access; host memory may be the caller's own. */
+/* Device allocations are aligned to more than any access. Host memory may belong to the caller, with any alignment. */
 static unsigned alignment(const struct render *r, const struct uop *index, unsigned lanes) {
   uint64_t element = dtype_info[index->dtype].size, a = element * divisor(index->src[1], 0), natural = element * lanes;
   if (!r->gpu) return (unsigned)element;
@@ -105,7 +106,7 @@ static unsigned alignment(const struct render *r, const struct uop *index, unsig
   return a > 16 ? 16 : (unsigned)a;
 }
 
-/* base + zero-extended 32-bit offset + constant is what global instructions add by themselves. */
+/* The form base + zero-extended 32-bit offset + constant matches the addressing mode of global instructions. */
 static LLVMValueRef address(struct render *r, const struct uop *index) {
   const struct uop *base = uop_behind_after(index->src[0]), *at = index->src[1];
   bool shared = base->op == OP_LOCAL && r->gpu;
@@ -138,8 +139,6 @@ static LLVMValueRef address(struct render *r, const struct uop *index) {
   return p;
 }
 
-/* Whether only some lanes of a vector are read or written. */
-
 static LLVMValueRef masked_load(struct render *r, const struct uop *u) {
   const struct uop *index = u->src[0];
   LLVMTypeRef t = memory_type(r, u->dtype, u->lanes), overload[2] = {t, LLVMTypeOf(get(r, index))};
@@ -166,7 +165,7 @@ static LLVMValueRef build_load(struct render *r, const struct uop *u) {
 
 enum { LINE = 64 }; /* bytes of a cache line */
 
-/* Whether the store writes whole lines of its argument: by itself, or with its neighbours of the next rounds. */
+/* Whether the stores write whole lines of their argument: each by itself, or together with the next rounds. */
 static bool fills_lines(const struct render *r, const struct uop *u) {
   const struct uop *index = u->src[0];
   uint64_t size = dtype_info[index->dtype].size, bytes = size * u->src[1]->lanes;
@@ -181,7 +180,7 @@ static bool fills_lines(const struct render *r, const struct uop *u) {
   return next;
 }
 
-/* A store past the caches where the argument is aligned, which only the caller's own memory may not be. */
+/* Stores past the caches if the argument is aligned at run time; only memory that belongs to the caller may not be. */
 static void build_stream(struct render *r, LLVMValueRef v, LLVMValueRef p, int64_t slot, unsigned bytes,
                          unsigned element) {
   LLVMBasicBlockRef past = LLVMAppendBasicBlockInContext(r->c, r->fn, "past");
@@ -230,7 +229,7 @@ static void build_store(struct render *r, const struct uop *u) {
     LLVMSetAlignment(LLVMBuildStore(r->b, v, get(r, index)), align);
 }
 
-/* A copy from global to workgroup memory that no register takes part in. */
+/* Copies from global to workgroup memory without registers (cp.async). */
 static void build_fetch(struct render *r, const struct uop *u) {
   const struct uop *from = u->src[1];
   unsigned bytes = (unsigned)u->arg.i * dtype_info[from->dtype].size;
@@ -258,7 +257,8 @@ static LLVMValueRef build_const_value(struct render *r, const struct uop *u) {
   return dtype_is_float(u->dtype) ? LLVMConstReal(t, u->arg.f) : LLVMConstInt(t, (uint64_t)u->arg.i, 1);
 }
 
-/* Lanes of at most two vectors as wide: one shuffle. NULL: they are not. */
+/* Builds one shuffle if all lanes come from at most two vectors with the same number of lanes. Otherwise returns
+ * NULL. */
 static LLVMValueRef build_shuffle(struct render *r, const struct uop *u) {
   const struct uop *from[2] = {NULL, NULL};
   LLVMValueRef pick[64];
@@ -293,7 +293,7 @@ static LLVMValueRef build_vectorize(struct render *r, const struct uop *u) {
   return v;
 }
 
-/* f32 to bf16, two lanes by one instruction. */
+/* Converts f32 to bf16, two lanes per instruction. */
 static LLVMValueRef build_bf16(struct render *r, LLVMValueRef v, unsigned lanes) {
   LLVMTypeRef t = scalar_type(r, DT_BF16);
   if (lanes == 1) return LLVMBuildBitCast(r->b, intrinsic(r, "llvm.nvvm.f2bf16.rn", NULL, 0, &v, 1), t, "");
@@ -302,7 +302,7 @@ static LLVMValueRef build_bf16(struct render *r, LLVMValueRef v, unsigned lanes)
     LLVMValueRef at[2], pair[2];
     for (unsigned k = 0; k < 2; k++) {
       at[k] = LLVMConstInt(i32(r), i + k < lanes ? i + k : i, 0);
-      pair[1 - k] = LLVMBuildExtractElement(r->b, v, at[k], ""); /* the first is the upper half */
+      pair[1 - k] = LLVMBuildExtractElement(r->b, v, at[k], ""); /* the first operand becomes the upper half */
     }
     LLVMValueRef both = intrinsic(r, "llvm.nvvm.ff2bf16x2.rn", NULL, 0, pair, 2);
     both = LLVMBuildBitCast(r->b, both, LLVMVectorType(t, 2), "");
@@ -356,8 +356,8 @@ static LLVMValueRef exp2_nvidia(struct render *r, LLVMValueRef x) {
   return v;
 }
 
-/* x[0] * 2^x[1] by AVX-512's VSCALEFPS and VSCALEFPD, register by register: 16 bytes at least, and as many as the
- * target's vectors have at most. */
+/* x[0] * 2^x[1] by AVX-512's VSCALEFPS and VSCALEFPD, one register at a time: at least 16 bytes, at most the target's
+ * vector_bytes. */
 static LLVMValueRef build_scale(struct render *r, const struct uop *u, LLVMValueRef *x) {
   static const char *const names[2][3] = {{"llvm.x86.avx512.mask.scalef.ps.128", "llvm.x86.avx512.mask.scalef.ps.256",
                                            "llvm.x86.avx512.mask.scalef.ps.512"},
@@ -390,7 +390,7 @@ static LLVMValueRef build_scale(struct render *r, const struct uop *u, LLVMValue
   return LLVMBuildShuffleVector(r->b, v, LLVMGetPoison(LLVMTypeOf(v)), LLVMConstVector(lane, lanes), "");
 }
 
-/* NaN where one operand is; either zero of two. */
+/* Returns NaN if an operand is NaN. Of two zeros, either may be returned. */
 static LLVMValueRef build_max(struct render *r, LLVMTypeRef t, LLVMValueRef *x) {
   LLVMValueRef v = intrinsic(r, "llvm.maximum", &t, 1, x, 2);
   LLVMSetFastMathFlags(v, LLVMFastMathNoSignedZeros);
@@ -453,7 +453,7 @@ static LLVMValueRef build_special(struct render *r, const struct uop *u) {
   return v;
 }
 
-/* Source s of an MMA as the intrinsic takes it: its arguments from arg on; how many they are. */
+/* Writes source s of an MMA as arguments of the intrinsic to arg. Returns their number. */
 static unsigned matrix_operand(struct render *r, const struct matrix *x, const struct uop *mma, unsigned s,
                                LLVMValueRef *arg) {
   const struct uop *u = mma->src[s];
@@ -464,7 +464,7 @@ static unsigned matrix_operand(struct render *r, const struct matrix *x, const s
   if (!sum && x->parts != PARTS_WHOLE) v = LLVMBuildBitCast(r->b, v, LLVMVectorType(i32(r), words), "");
   if (!sum && x->parts == PARTS_SIGNED) arg[n++] = LLVMConstInt(bit, dtype_info[x->in].cls == 'i', 0);
   if (whole) arg[n++] = v;
-  if (sum && x->parts == PARTS_SIGNED) arg[n++] = LLVMConstInt(bit, 0, 0); /* wrap around */
+  if (sum && x->parts == PARTS_SIGNED) arg[n++] = LLVMConstInt(bit, 0, 0); /* integer sums wrap around */
   for (unsigned i = 0; i < words && !whole; i++, n++) {
     arg[n] = LLVMBuildExtractElement(r->b, v, LLVMConstInt(i32(r), i, 0), "");
     if (!sum && x->parts == PARTS_PAIRS)
@@ -473,7 +473,7 @@ static unsigned matrix_operand(struct render *r, const struct matrix *x, const s
   return n;
 }
 
-/* The sum, then both operands as vectors of bf16; the shorter one again and again. */
+/* The arguments are the sum and both operands as vectors of bf16; the shorter operand is repeated. */
 static LLVMValueRef build_dot(struct render *r, const struct matrix *x, const struct uop *u) {
   LLVMValueRef arg[3] = {get(r, u->src[2])};
   unsigned lanes = matrix_elements(x, MATRIX_B), words = lanes / 2;
@@ -487,7 +487,7 @@ static LLVMValueRef build_dot(struct render *r, const struct matrix *x, const st
   return intrinsic(r, x->intrinsic, NULL, 0, arg, 3);
 }
 
-/* PTX that LLVM 19 has no intrinsic for: `type` of registers, of which there are n, or nothing. */
+/* PTX for which LLVM 19 has no intrinsic. type: of the result; arg: n operands. */
 static LLVMValueRef build_asm(struct render *r, const char *text, const char *constraints, LLVMTypeRef type,
                               LLVMValueRef *arg, unsigned n) {
   LLVMTypeRef types[160];
@@ -502,7 +502,7 @@ static LLVMValueRef build_asm(struct render *r, const char *text, const char *co
   return call;
 }
 
-/* Registers of a vector that PTX changes where they are. more: what follows them. */
+/* PTX that changes the registers of vector v in place. more, last: further constraints and operands. */
 static LLVMValueRef build_in_place(struct render *r, const char *text, LLVMValueRef v, const char *more,
                                    LLVMValueRef *last, unsigned nlast) {
   LLVMTypeRef t = LLVMTypeOf(v), element = LLVMGetElementType(t), each[MAX_LANES];
@@ -523,8 +523,8 @@ static LLVMValueRef build_in_place(struct render *r, const char *text, LLVMValue
   return out;
 }
 
-/* Where an operand begins, and how it lies there: addresses are counted in 16 bytes. What is constant is added last, so
- * that the instructions of a round share the rest. */
+/* Builds an operand's descriptor from its start, in units of 16 bytes, and its layout. The constant part is added last,
+ * so the instructions of a round share the rest. */
 static LLVMValueRef build_descriptor(struct render *r, const struct uop *index, const struct uop *how) {
   const struct uop *at = index->src[1], *x = at;
   uint64_t size = dtype_info[index->dtype].size, constant = 0;
@@ -550,12 +550,13 @@ static LLVMValueRef build_tiles(struct render *r, const struct uop *u) {
   p += sprintf(p, "{ .reg .pred p; setp.ne.b32 p, 1, 0; %s {", x->intrinsic);
   for (unsigned i = 0; i < u->lanes; i++) p += sprintf(p, "%s$%u", i ? ", " : "", i);
   p += sprintf(p, "}, $%u, $%u, p", 2 * u->lanes, 2 * u->lanes + 1);
-  if (dtype_is_float(x->in)) p += sprintf(p, ", 1, 1, %u, %u", u->aux & 1, u->aux >> 1 & 1); /* no signs; turned */
+  if (dtype_is_float(x->in))
+    p += sprintf(p, ", 1, 1, %u, %u", u->aux & 1, u->aux >> 1 & 1); /* not negated; transposed or not */
   sprintf(p, "; }");
   return build_in_place(r, text, get(r, u->src[2]), "l,l,", last, 2);
 }
 
-/* The value of a matrix instruction that reads memory, once all of them have ended. */
+/* The value of a matrix instruction that reads memory, after a wait for all instructions that were started. */
 static LLVMValueRef build_ended(struct render *r, const struct uop *u) {
   if (r->multiplies)
     build_asm(r, "wgmma.commit_group.sync.aligned; wgmma.wait_group.sync.aligned 0;", "~{memory}",
@@ -566,19 +567,20 @@ static LLVMValueRef build_ended(struct render *r, const struct uop *u) {
 
 static LLVMValueRef i32_of(struct render *r, uint64_t v) { return LLVMConstInt(i32(r), v, 0); }
 
-/* Fragments of an operand from its rows in memory (PTX ISA, "ldmatrix"): the lanes of each quarter of the wave give the
- * rows of one matrix of 8 x 8. A's four are those of its upper and lower half, then those further along the sum; B has
- * two. Units of 16 bytes have changed places within a row by the row's number. */
+/* Loads an operand's fragments from its rows in memory (PTX ISA, "ldmatrix"). The lanes of each quarter of the wave
+ * give the row addresses of one matrix of 8 x 8. A has four matrices: upper and lower half of the rows, then the same
+ * further along the sum. B has two. Units of 16 bytes are permuted within a row by the row's number. */
 static LLVMValueRef build_fragments(struct render *r, const struct uop *mma, unsigned o) {
   const struct uop *index = mma->src[o], *at = index->src[1], *x = at;
   LLVMBuilderRef b = r->b;
   uint64_t size = dtype_info[index->dtype].size, width = (uint64_t)mma->src[3 + o]->arg.i & 0xff, constant = 0;
   bool turned = mma->aux >> o & 1;
   LLVMValueRef lane = intrinsic(r, "llvm.nvvm.read.ptx.sreg.laneid", NULL, 0, NULL, 0);
-  LLVMValueRef eighth = LLVMBuildAnd(b, lane, i32_of(r, 7), ""), matrix[2]; /* which half of the matrices */
+  LLVMValueRef eighth = LLVMBuildAnd(b, lane, i32_of(r, 7), ""), matrix[2]; /* two bits of the matrix' number */
   for (unsigned i = 0; i < 2; i++)
     matrix[i] = LLVMBuildAnd(b, LLVMBuildLShr(b, lane, i32_of(r, 3 + i), ""), i32_of(r, 1), "");
-  /* A's first half is along the rows, B's along the sum. In memory rows are along the sum where it is turned. */
+  /* A's first pair of matrices is along its rows, B's along the sum. In memory, rows are along the sum if the tile is
+   * turned. */
   LLVMValueRef across = o ? i32_of(r, 0) : matrix[0], along = o ? matrix[0] : matrix[1];
   LLVMValueRef row = LLVMBuildAdd(b, eighth, LLVMBuildMul(b, turned ? along : across, i32_of(r, 8), ""), "");
   LLVMValueRef line = LLVMBuildMul(b, row, i32_of(r, width), ""), begin = get(r, mma->src[5 + o]);
@@ -603,7 +605,7 @@ static LLVMValueRef build_fragments(struct render *r, const struct uop *mma, uns
   return intrinsic(r, name, &overload, 1, &p, 1);
 }
 
-/* LLVM makes one of equal loads of fragments. */
+/* Multiplies operands that ldmatrix loads. LLVM merges equal loads of fragments. */
 static LLVMValueRef build_loaded(struct render *r, const struct uop *u) {
   const struct matrix *x = &matrices[u->arg.i];
   LLVMTypeRef pair = LLVMVectorType(LLVMHalfTypeInContext(r->c), 2);
@@ -641,8 +643,8 @@ static LLVMValueRef build_matrix(struct render *r, const struct uop *u) {
   return v;
 }
 
-/* The value, computed in front of whatever follows: LLVM 19 moves matrix instructions of AMD's, and what they read,
- * behind a condition that only some lanes meet, but they read the registers of all lanes. */
+/* Computes the value here, before anything that follows. LLVM 19 would move AMD's matrix instructions and their
+ * operands into a condition that only some lanes meet, but they read the registers of all lanes. */
 static LLVMValueRef build_here(struct render *r, const struct uop *u) {
   const struct uop *x = u->src[0];
   if (x->op == OP_MMA && matrices[x->arg.i].parts == PARTS_MEMORY) return build_ended(r, x);
@@ -677,9 +679,9 @@ static void open_range(struct render *r, const struct uop *u) {
   r->value[u->id] = l->counter;
 }
 
-enum { FEW_ROUNDS = 8 }; /* fewer may be unrolled, so that addresses are constants */
+enum { FEW_ROUNDS = 8 }; /* shorter loops may be unrolled, which makes their addresses constant */
 
-/* Neither LLVM nor ptxas repeats the body of the loop that the branch closes. */
+/* Keeps LLVM and ptxas from unrolling the loop that the branch closes. */
 static void keep_rolled(struct render *r, LLVMValueRef branch) {
   static const char *const words[2] = {"llvm.loop.unroll.disable", "llvm.loop.mustprogress"};
   LLVMMetadataRef fact[3] = {LLVMTemporaryMDNode(r->c, NULL, 0)};
@@ -688,7 +690,7 @@ static void keep_rolled(struct render *r, LLVMValueRef branch) {
     fact[1 + i] = LLVMMDNodeInContext2(r->c, &word, 1);
   }
   LLVMMetadataRef loop = LLVMMDNodeInContext2(r->c, fact, 3);
-  LLVMMetadataReplaceAllUsesWith(fact[0], loop); /* a loop's first operand is itself */
+  LLVMMetadataReplaceAllUsesWith(fact[0], loop); /* a loop's metadata has itself as first operand */
   LLVMSetMetadata(branch, LLVMGetMDKindIDInContext(r->c, "llvm.loop", 9), LLVMMetadataAsValue(r->c, loop));
 }
 
@@ -709,14 +711,14 @@ static void render_one(struct render *r, const struct uop *u) {
   switch (u->op) {
   case OP_CONST: v = build_const_value(r, u); break;
   case OP_PARAM:
-  case OP_VAR: v = r->value[u->id]; break; /* made with the function */
+  case OP_VAR: v = r->value[u->id]; break; /* set by declare */
   case OP_SPECIAL: v = build_special(r, u); break;
   case OP_REG: v = LLVMBuildAlloca(r->entry, type_of(r, u->dtype, u->lanes), ""); break;
   case OP_LOCAL: {
     char name[32];
     snprintf(name, sizeof name, "local%" PRId64, u->arg.i);
     LLVMTypeRef t = LLVMArrayType2(memory_type(r, u->dtype, 1), (uint64_t)u->src[0]->arg.i);
-    if (!r->gpu) { /* of this thread */
+    if (!r->gpu) { /* on this thread's stack */
       v = LLVMBuildAlloca(r->entry, t, "");
       LLVMSetAlignment(v, 64);
       break;
@@ -763,7 +765,8 @@ static void render_one(struct render *r, const struct uop *u) {
     return;
   }
   case OP_BARRIER: {
-    if (r->k->tile[0].group) /* what work-items wrote is read by matrix instructions */
+    if (r->k->tile[0].group) /* orders work-items' stores to workgroup memory before the matrix instructions that
+                              * read it through the async proxy */
       build_asm(r, "fence.proxy.async.shared::cta;", "~{memory}", LLVMVoidTypeInContext(r->c), NULL, 0);
     LLVMValueRef f = LLVMGetNamedFunction(r->m, "barrier");
     LLVMBuildCall2(r->b, LLVMGlobalGetValueType(f), f, NULL, 0, "");
@@ -783,7 +786,7 @@ static void attribute(struct render *r, unsigned at, const char *name, const cha
   LLVMAddAttributeAtIndex(r->fn, at, a);
 }
 
-/* The block's exact size (LLVM, "User Guide for NVPTX Back-end", kernel metadata). */
+/* Sets the block's exact size (LLVM, "User Guide for NVPTX Back-end", kernel metadata). */
 static void nvidia_attributes(struct render *r) {
   static const char *const names[3] = {"reqntidx", "reqntidy", "reqntidz"};
   LLVMMetadataRef fact[7] = {LLVMValueAsMetadata(r->fn)};
@@ -796,7 +799,7 @@ static void nvidia_attributes(struct render *r) {
 }
 
 static void amd_attributes(struct render *r) {
-  /* Nothing the kernel leaves unread needs to be set up (LLVM AMDGPUUsage, "LLVM IR Attributes"). */
+  /* What the kernel does not read need not be initialized (LLVM AMDGPUUsage, "LLVM IR Attributes"). */
   static const char *const unused[] = {
       "amdgpu-no-dispatch-ptr",       "amdgpu-no-queue-ptr",         "amdgpu-no-dispatch-id",
       "amdgpu-no-implicitarg-ptr",    "amdgpu-no-hostcall-ptr",      "amdgpu-no-heap-ptr",
@@ -845,7 +848,7 @@ static void declare(struct render *r) {
     LLVMAddAttributeAtIndex(r->fn, 1, LLVMCreateEnumAttribute(r->c, LLVMGetEnumAttributeKindForName("readonly", 8), 0));
   }
   attribute(r, (unsigned)LLVMAttributeFunctionIndex, "nounwind", NULL);
-  if (!r->gpu && k->target->vector_bytes == 64) { /* LLVM prefers shorter vectors on some processors */
+  if (!r->gpu && k->target->vector_bytes == 64) { /* without this LLVM prefers shorter vectors on some processors */
     attribute(r, (unsigned)LLVMAttributeFunctionIndex, "prefer-vector-width", "512");
     attribute(r, (unsigned)LLVMAttributeFunctionIndex, "min-legal-vector-width", "512");
   }
@@ -854,7 +857,7 @@ static void declare(struct render *r) {
   LLVMPositionBuilderAtEnd(r->entry, entry);
   LLVMPositionBuilderAtEnd(r->b, body);
 
-  /* Arguments become the values of PARAM and VAR nodes. */
+  /* Sets the values of PARAM and VAR nodes to the arguments. */
   LLVMValueRef *arg = r->arg;
   uint64_t offset = 0;
   for (unsigned i = 0; i < k->nparams; i++) {
@@ -898,7 +901,7 @@ bool render_llvm(struct codegen *k, module_ref m) {
   streamed_slots(k, r.streamed);
   for (size_t i = 0; i < k->nlinear && !r.failed; i++) render_one(&r, k->linear[i]);
   if (!r.failed) {
-    if (r.fence) intrinsic(&r, "llvm.x86.sse.sfence", NULL, 0, NULL, 0); /* before others are signalled */
+    if (r.fence) intrinsic(&r, "llvm.x86.sse.sfence", NULL, 0, NULL, 0); /* nontemporal stores precede the signal */
     LLVMBuildRetVoid(r.b);
     LLVMBuildBr(r.entry, LLVMGetNextBasicBlock(LLVMGetEntryBasicBlock(r.fn)));
   }

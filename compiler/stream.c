@@ -1,6 +1,6 @@
-/* Outputs that are stored past the caches: large ones that the kernel does not read. A plain store reads the line first
- * and leaves it in a cache, where it replaces what is used again; of an output larger than the caches nothing is there
- * any more when the next kernel begins. */
+/* Finds the outputs that are stored past the caches: large ones that the kernel does not read. A plain store first
+ * reads the line and keeps it in a cache, where it evicts data that is used again. Of an output larger than the caches,
+ * nothing is left in them when the next kernel begins. */
 #include "internal.h"
 #include <string.h>
 

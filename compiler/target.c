@@ -1,15 +1,17 @@
 /* The table of targets.
  *
- * gfx1100: wave32, 64 KiB of LDS for a workgroup and 1024 work-items at most (RDNA3 ISA document; LLVM AMDGPUUsage);
- * 16 bytes is its widest global access. The dispatch packet has 32 bits for the work-items in a dimension (HSA Platform
+ * gfx1100: wave32, 64 KiB of LDS per workgroup and at most 1024 work-items (RDNA3 ISA document; LLVM AMDGPUUsage); its
+ * widest global access has 16 bytes. The dispatch packet has 32 bits for the work-items in a dimension (HSA Platform
  * System Architecture, "kernel dispatch packet").
- * sm_*: warps of 32, 48 KiB of static shared memory, 1024 threads for a block and 64 along its z, 2^31 - 1 blocks along
- * x and 65535 along y and z, 16-byte accesses (CUDA C++ Programming Guide, "Compute Capabilities"); twice as many
- * blocks as the largest part has multiprocessors. Their PTX is the oldest version that knows the machine, so that an
- * old ptxas takes it (wgmma needs release 12, whose sm_90a takes all of a block's shared memory as static); LLVM 19
- * does not know sm_120, which runs PTX for sm_90. ex2.approx is within 2 ulp everywhere, lg2.approx is not near 1 (PTX
- * ISA). The host of x86-64 is taken to have AVX: vectors of 32 bytes, which LLVM splits where a processor has SSE only.
- */
+ *
+ * sm_*: warps of 32, 48 KiB of static shared memory, at most 1024 threads per block and 64 along its z, 2^31 - 1 blocks
+ * along x and 65535 along y and z, 16-byte accesses (CUDA C++ Programming Guide, "Compute Capabilities"). `workgroups`
+ * is twice the number of multiprocessors of the largest part. The PTX version is the oldest that supports the machine,
+ * so that an old ptxas accepts it. wgmma needs release 12, which accepts all of a block's shared memory as static for
+ * sm_90a. LLVM 19 does not support sm_120, which runs PTX for sm_90. ex2.approx is accurate to 2 ulp everywhere;
+ * lg2.approx is inaccurate near 1 (PTX ISA).
+ *
+ * An x86-64 host is assumed to have AVX: vectors of 32 bytes, which LLVM splits on a processor that has only SSE. */
 #include "target.h"
 #include "compiler.h"
 #include <stdio.h>
@@ -37,10 +39,10 @@
    .matrix = rows,                                                                                                     \
    __VA_ARGS__}
 
-/* A host: the processor features it needs beyond its architecture, the bytes of its vectors, and how many of them it
- * has. dots: its rows of matrix.def. Stages are on a thread's stack, of which the CPU device gives its threads 16 MiB.
- * stream: what is about the size of a last-level cache; stores that bypass it pay on x86, where a fence must follow
- * them. */
+/* A host. features: required processor features beyond its architecture's baseline. vector: bytes of a vector. count:
+ * number of vector registers. dots: machine words of its rows in matrix.def. Stages are on a thread's stack; the CPU
+ * device gives its threads 16 MiB. stream: about the size of a last-level cache; stores that bypass it pay off on x86,
+ * where a fence must follow them. */
 #define HOST(name, llvm, features, vector, count, masks, stream, dots)                                                 \
   {                                                                                                                    \
       .arch = name,                                                                                                    \
@@ -69,7 +71,7 @@ static const struct target targets[] = {
         .kind = TARGET_AMDGPU,
         .triple = "amdgcn-amd-amdhsa",
         .cpu = "gfx1100",
-        /* LLVM 19 takes a wrong register for some bytes of what it makes a v_dot4 (performAddCombine). */
+        /* Without v_dot4: LLVM 19 selects a wrong register for some of its bytes (performAddCombine). */
         .features = "-dot7-insts",
         .wave = 32,
         .local_bytes = 65536,
@@ -102,7 +104,7 @@ static const struct target targets[] = {
 #endif
 };
 
-/* Whether every word of `needs` is one of `features`. */
+/* Whether every word of `needs` is among the words of `features`. */
 static bool has_all(const char *features, const char *needs) {
   char all[1100], word[64];
   int n = 0;

@@ -1,4 +1,5 @@
-/* A machine described as a struct: what the optimizer may use and how LLVM is asked for its code. */
+/* A machine described as a struct: what the optimizer may use, and the options with which LLVM generates code for
+ * it. */
 #ifndef DOORBELL_COMPILER_TARGET_H
 #define DOORBELL_COMPILER_TARGET_H
 #include <stdbool.h>
@@ -9,30 +10,34 @@ enum target_kind { TARGET_HOST, TARGET_AMDGPU, TARGET_NVPTX };
 struct target {
   const char *arch;
   enum target_kind kind;
-  const char *triple, *cpu, *features; /* NULL cpu and features: the running host's */
-  const char *needs;                   /* features without which a host is described by a later row */
+  const char *triple, *cpu, *features; /* cpu and features are NULL for the running host */
+  const char *needs;                   /* features that the host must have; without them a later row describes it */
   uint32_t wave;                       /* work-items that execute together; 1 on the host */
   uint32_t local_bytes;                /* workgroup memory */
-  uint32_t max_group;                  /* work-items in a workgroup */
-  uint32_t max_block[3];               /* the same in each dimension */
-  uint32_t max_grid[3];                /* workgroups in each dimension */
-  uint32_t max_items;                  /* work-items of a launch in each dimension */
-  uint32_t group;                      /* preferred work-items in a workgroup */
+  uint32_t max_group;                  /* maximum work-items per workgroup */
+  uint32_t max_block[3];               /* the same per dimension */
+  uint32_t max_grid[3];                /* maximum workgroups per dimension */
+  uint32_t max_items;                  /* maximum work-items of a launch, per dimension */
+  uint32_t group;                      /* preferred work-items per workgroup */
   uint32_t load_bytes;                 /* widest single memory access */
-  uint32_t vector_bytes;               /* arithmetic register width; 4 where vectors are work-items */
-  uint32_t vectors;                    /* of vector_bytes, that registers hold; 0 where vectors are work-items */
-  uint32_t stream_bytes;               /* an output as large as this is stored past the caches; 0: none is */
-  const char *matrix;                  /* words: its instructions in plan/matrix.def; NULL: none */
-  uint32_t workgroups;                 /* enough to keep the whole machine busy */
-  const char *group_cpu;               /* for kernels with instructions of several waves; NULL: there are none */
-  const char *group_features;          /* the same */
-  uint32_t group_bytes;                /* workgroup memory of such kernels */
-  bool has_fetch;                      /* copies from global to workgroup memory that nothing waits for */
-  bool has_masks;                      /* vector loads and stores of some lanes only */
-  bool has_bf16;                       /* conversion of f32 to it; a NaN stays one */
-  bool has_exp2, has_log2;             /* f32, by an instruction that is accurate everywhere */
+  uint32_t vector_bytes;               /* width of an arithmetic register; 4 where work-items are the vector lanes */
+  uint32_t vectors;                    /* number of registers of vector_bytes; 0 where work-items are the vector
+                                        * lanes */
+  uint32_t stream_bytes;               /* outputs of at least this size are stored past the caches; 0: never */
+  const char *matrix;                  /* machine words of its rows in plan/matrix.def, separated by spaces; NULL if
+                                        * none */
+  uint32_t workgroups;                 /* number of workgroups that keeps the whole machine busy */
+  const char *group_cpu;               /* LLVM cpu for kernels whose matrix instructions span several waves; NULL if
+                                        * there are no such instructions */
+  const char *group_features;          /* LLVM features for the same kernels */
+  uint32_t group_bytes;                /* workgroup memory of those kernels */
+  bool has_fetch;                      /* has asynchronous copies from global to workgroup memory */
+  bool has_masks;                      /* has masked vector loads and stores */
+  bool has_bf16;                       /* converts f32 to bf16 and keeps NaN */
+  bool has_exp2, has_log2;             /* f32 instructions that are accurate for all arguments */
 };
 
-/* The machine's row for an assembler that knows no instructions of several waves: t itself, or one without them. */
+/* The row for an assembler that lacks instructions of several waves: t itself if it does not use them, else the row of
+ * the same arch without them. */
 const struct target *target_without_groups(const struct target *t);
 #endif

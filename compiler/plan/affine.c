@@ -1,6 +1,7 @@
-/* Index expressions as sums: constant + coefficient * term, where a term is a RANGE or whatever is not a sum.
+/* Index expressions as sums: constant + coefficient * term, where a term is a RANGE or any expression that is not a
+ * sum.
  *
- * Contiguity, alignment and which axes may merge are read off the coefficients. */
+ * The coefficients show contiguity, alignment and which axes can be merged. */
 #include "internal.h"
 #include <string.h>
 
@@ -14,7 +15,7 @@ static bool add_term(struct affine *a, struct uop *term, int64_t coef) {
   return true;
 }
 
-/* A sum that is shared is added once for each of its uses; steps ends that for expressions that would take too long. */
+/* Adds scale * u to a. A shared sum is added once per use; the count of steps limits the time for such expressions. */
 static bool add_scaled(struct affine *a, struct uop *u, int64_t scale, unsigned depth, unsigned *steps) {
   int64_t v, w;
   if (!--*steps) return false;

@@ -1,4 +1,5 @@
-/* A kernel's axes: the ranges of its ast, in order, each with a letter, and which of them a value depends on. */
+/* The axes of a kernel: the ranges of its ast, in order, each with a letter, and the axes on which each value
+ * depends. */
 #include "internal.h"
 #include <inttypes.h>
 #include <stdarg.h>
@@ -23,7 +24,7 @@ uint64_t *axis_masks(const struct codegen *k, bool direct) {
     for (unsigned a = 0; a < k->naxes; a++) mask[k->axes[a].range->id] = UINT64_C(1) << a;
     for (size_t i = 0; i < count; i++) {
       struct uop *u = order[i];
-      if (u->op == OP_RANGE) continue; /* its bound depends on outer parts of the axis only */
+      if (u->op == OP_RANGE) continue; /* its bound depends only on outer parts of the axis */
       uint64_t m = mask[u->id];
       for (unsigned s = 0; s < u->nsrc; s++) m |= mask[u->src[s]->id];
       for (unsigned s = binds_from(u); s < u->nsrc; s++) m &= ~mask[u->src[s]->id];
@@ -52,8 +53,8 @@ struct uop *axis_add(struct codegen *k, int64_t size, enum axis_kind kind, bool 
 
 /* ---- collecting ------------------------------------------------------------------------------------------------ */
 
-/* REDUCEs over the same ranges run in one loop, which they can only when none needs another's result and all sit in the
- * same surrounding loops. Gives the others ranges of their own; true when one was changed. */
+/* REDUCEs over the same ranges share a loop. They can share it only if none needs another's result and all are inside
+ * the same loops. Otherwise this gives one of them new ranges and sets *changed. */
 static bool separate_one(struct codegen *k, int64_t *next, bool *changed) {
   size_t count, nred = 0;
   *changed = false;
@@ -110,7 +111,7 @@ static bool collect_ranges(struct codegen *k) {
   if (!order) return codegen_fail(k, "out of memory");
   bool ok = true;
   k->naxes = 0;
-  /* What is walked along in order is the outermost loop: a row at a time is written. */
+  /* Axes that must run in order are outermost, so the output is written row by row. */
   static const uint8_t rank[] = {[AXIS_ORDERED] = 0, [AXIS_LOOP] = 1, [AXIS_SERIAL] = 2, [AXIS_REDUCE] = 3};
   for (size_t i = 0; ok && i < count; i++) {
     struct uop *u = order[i];
@@ -164,7 +165,7 @@ static bool collect_params(struct codegen *k) {
   return ok;
 }
 
-/* Letters in order, for axes that steps may take. */
+/* Names the axes that steps may take, with letters in order. */
 static void name_axes(struct codegen *k) {
   for (unsigned a = 0, n = 0; a < k->naxes; a++) {
     char letter = (char)(n < 26 ? 'a' + n : 'A' + n - 26);

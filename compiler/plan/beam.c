@@ -1,5 +1,5 @@
-/* Proposes plans, round after round, and compiles them in threads. What a search knows are plans as text, in the order
- * in which they were proposed, with what they took. */
+/* Proposes plans round after round, and compiles them in threads. The state of a search is the list of plans as text,
+ * in the order in which they were proposed, with their times. */
 #define _GNU_SOURCE
 #include "beam.h"
 #include "internal.h"
@@ -11,13 +11,13 @@
 #include <stdlib.h>
 #include <string.h>
 
-enum { VERSION = 1 }; /* of what is proposed: a part of the key */
+enum { VERSION = 1 }; /* version of the set of proposals, part of the key */
 enum { ROUNDS = 24, PATIENCE = 2, MAX_THREADS = 64, FEW_NODES = 4000, MAX_LISTS = 8 };
-static const double WORTH = 0.99;  /* a round is one of progress when its best plan takes less than so much */
-static const double HOPELESS = 32; /* times the best score of a round */
+static const double WORTH = 0.99;  /* a round makes progress if its best time is below this factor of the best so far */
+static const double HOPELESS = 32; /* proposals are dropped above this multiple of a round's best score */
 
-/* The amounts that each step is tried with, closed by 0; of UNROLL, UPCAST and SERIAL also the whole of a short axis.
- * PAD stands before another step only. */
+/* The amounts that each step is tried with, terminated by 0. UNROLL, UPCAST and SERIAL are also tried with the whole of
+ * a short axis. PAD is only tried before another step. */
 static const int16_t amounts[STEP_COUNT][10] = {
     [STEP_VECTOR] = {2, 4, 8, 16, 32, 64},       [STEP_UPCAST] = {2, 3, 4, 5, 6, 8, 12, 16},
     [STEP_UNROLL] = {2, 3, 4, 5, 8, 16},         [STEP_LOCAL] = {2, 4, 8, 16, 32, 64, 128, 256},
@@ -29,22 +29,22 @@ enum origin { FROM_CHOSEN, FROM_NOTHING, ORIGINS };
 struct entry {
   char *plan;
   double seconds;
-  uint64_t code; /* of what it is lowered to */
+  uint64_t code; /* hash of its lowered code */
   uint8_t origin;
   bool expanded;
 };
-/* A plan that may be proposed. */
+/* A plan that may be proposed, with its score. */
 struct proposal {
   struct plan plan;
   double score;
   uint64_t code;
-  uint8_t kind; /* of the step that is new; STEP_COUNT: another amount, or a step less */
+  uint8_t kind; /* kind of the new step; STEP_COUNT: an amount was changed or a step removed */
   uint8_t origin;
   bool taken;
 };
 struct worker {
   struct compiler *compiler;
-  struct graph *graph; /* with an ast of its own: nodes keep what is found out about them */
+  struct graph *graph; /* with its own copy of the ast, because nodes cache facts about themselves */
   struct uop *ast;
 };
 struct beam {
@@ -59,7 +59,7 @@ struct beam {
   size_t *at; /* entries of the round in progress */
   unsigned nat;
   unsigned round, stale[ORIGINS];
-  double best[ORIGINS]; /* seconds, before the round in progress */
+  double best[ORIGINS]; /* best seconds before the round in progress */
   size_t most_nodes;
   const char **plans;
   const struct kernel **kernels;
@@ -67,8 +67,8 @@ struct beam {
   size_t nproposals, room;
   struct worker worker[MAX_THREADS];
   unsigned nworkers;
-  bool ended;  /* the last round has been given */
-  bool failed; /* memory is out: the search ends */
+  bool ended;  /* the last round was returned */
+  bool failed; /* memory ran out: the search ends */
 };
 
 bool beam_possible(struct uop *ast) { return ast->op == OP_SINK && ast->nsrc && ast->src[0]->op == OP_STORE; }
@@ -80,7 +80,7 @@ uint64_t beam_key(const struct target *t, struct uop *ast) {
   int n = snprintf(choice, sizeof choice, "%d %s %u %u", VERSION, t->arch, t->vector_bytes, t->vectors);
   for (unsigned i = 0; i < STEP_COUNT && n > 0 && (size_t)n < sizeof choice; i++)
     n += snprintf(choice + n, sizeof choice - (size_t)n, " %s", step_word(i));
-  free(ast_key(ast, NULL, choice, &size, &hash)); /* the target's address is no part of it */
+  free(ast_key(ast, NULL, choice, &size, &hash)); /* the key must not depend on the target's address */
   return hash;
 }
 
@@ -94,7 +94,7 @@ static char *text_of(const struct plan *p) {
   return fclose(f) ? NULL : text;
 }
 
-/* A kernel that p has been applied to; NULL: it does not fit. */
+/* A kernel to which plan p was applied. trial_of returns NULL if p does not fit. */
 struct trial {
   struct codegen k;
   char err[256];
@@ -134,7 +134,7 @@ static uint64_t code_hash(const struct codegen *k) {
   return h;
 }
 
-/* Whether the plan fits the kernel and its code is not larger than it may be; fills score and code. */
+/* Whether the plan fits the kernel and its code is within the size limit. Sets score and code. */
 static bool judge(const struct beam *b, struct proposal *p) {
   struct trial *t = trial_of(b, &p->plan);
   bool ok = t != NULL;
@@ -172,7 +172,7 @@ static void propose(struct beam *b, const struct plan *p, unsigned kind, unsigne
   b->proposals[b->nproposals++] = made;
 }
 
-struct growth { /* a plan, applied, that steps are added to */
+struct growth { /* an applied plan to which steps are added */
   struct beam *b;
   const struct trial *at;
   struct plan plan;
@@ -206,14 +206,14 @@ static void add_amounts(struct growth *g, unsigned kind, const struct axis *x) {
   if (whole && x->size > 1 && x->size <= 32) add_step(g, &s);
 }
 
-/* How far outside an axis stands in a copy: loops around, then what a work-item does at once, vectors innermost. */
+/* Order of an axis in a copy's list: outer loops, then work-items, then what a work-item does at once, vectors last. */
 static unsigned stage_rank(const struct axis *x) {
   bool items = x->kind == AXIS_LOCAL, at_once = x->kind == AXIS_UPCAST || x->kind == AXIS_UNROLL;
   return x->vector ? 3 : at_once ? 2 : items ? 1 : 0;
 }
 
-/* Copies (STAGE, PACK) of a value that changes along these axes: along all that must be, and along more and more of the
- * innermost loops. */
+/* Adds copies (STAGE, PACK) of a value that changes along these axes: along all required axes, plus increasingly many
+ * of the innermost loops. */
 static void add_stages(struct growth *g, unsigned kind, int64_t amount, uint64_t along) {
   const struct codegen *k = &g->at->k;
   unsigned loops = 0;
@@ -249,8 +249,7 @@ static void add_all_stages(struct growth *g) {
   free(mask);
 }
 
-/* A matrix instruction over each pair of outer loops and each reduction, padded where its sizes do not divide theirs.
- */
+/* Adds a matrix instruction over two outer loops and a reduction, padded where its sizes do not divide theirs. */
 static void add_matrix(struct growth *g, int64_t row, const unsigned *axis) {
   const struct codegen *k = &g->at->k;
   const struct matrix *x = &matrices[row];
@@ -276,7 +275,7 @@ static void add_matrix(struct growth *g, int64_t row, const unsigned *axis) {
 static void add_matrices(struct growth *g) {
   const struct codegen *k = &g->at->k;
   for (unsigned row = 0; row < matrix_count && k->target->matrix; row++) {
-    if (matrices[row].in == DT_F32) continue; /* tf32 changes the operands */
+    if (matrices[row].in == DT_F32) continue; /* tf32 would round the operands */
     for (unsigned a = 0; a < k->naxes; a++)
       for (unsigned b = 0; b < k->naxes; b++)
         for (unsigned c = 0; c < k->naxes; c++)
@@ -292,7 +291,7 @@ static void add_steps(struct growth *g) {
     for (unsigned a = 0; a < k->naxes; a++) {
       const struct axis *x = &k->axes[a];
       struct step s = {.kind = (uint8_t)kind, .axis = x->name};
-      if (!x->name.letter) continue; /* of a stage */
+      if (!x->name.letter) continue; /* an axis of a stage */
       if (!strcmp(arguments, "an"))
         add_amounts(g, kind, x);
       else if (!strcmp(arguments, "a"))
@@ -310,7 +309,7 @@ static void add_steps(struct growth *g) {
   add_matrices(g);
 }
 
-/* The plan with another amount of step i, or without it. */
+/* Proposes the plan with another amount of step i, and without step i. */
 static void change_step(struct beam *b, const struct plan *p, unsigned i, unsigned origin) {
   struct plan other = *p;
   if (step_arguments(p->step[i].kind)[1] == 'n')
@@ -356,7 +355,7 @@ static unsigned width_of(const struct beam *b, unsigned origin) {
   return origin == FROM_CHOSEN && b->search.width > other ? b->search.width - other : other;
 }
 
-/* Expands those of the fastest plans of an origin that were not yet. */
+/* Expands the fastest plans of an origin that were not expanded before. */
 static void expand_origin(struct beam *b, unsigned origin) {
   size_t before = b->nproposals;
   double last = -1;
@@ -376,8 +375,8 @@ static void expand_origin(struct beam *b, unsigned origin) {
   if (b->nproposals == before) b->stale[origin] = PATIENCE;
 }
 
-/* Those that the score finds best of each kind of step in turn: what a step is good for, as a copy that caches like,
- * the score does not see. */
+/* Enters the proposals with the best score, of each kind of step in turn: the score does not model all benefits of a
+ * step, for example how well a copy uses the caches. */
 static void choose(struct beam *b) {
   double best[ORIGINS] = {INFINITY, INFINITY};
   for (size_t i = 0; i < b->nproposals; i++) {
@@ -412,7 +411,7 @@ static void begin_with(struct beam *b, const char *text, unsigned origin) {
 
 static bool faster(const struct beam *b, size_t x, size_t y) { return b->entries[x].seconds < b->entries[y].seconds; }
 
-/* The optimizer's plan and the fastest others, in order. */
+/* Selects the optimizer's plan and the fastest others, in order. */
 static void choose_again(struct beam *b) {
   b->at[b->nat++] = 0;
   for (size_t i = 1; i < b->n; i++) {
@@ -437,7 +436,7 @@ unsigned beam_round(struct beam *b, const char *const **plans, bool *again) {
     for (unsigned o = 0; o < ORIGINS; o++)
       if (b->stale[o] < PATIENCE) expand_origin(b, o);
   choose(b);
-  if (!b->round++) { /* the optimizer's plan was entered by beam_new */
+  if (!b->round++) { /* beam_new entered the optimizer's plan */
     first = 0;
     if (b->search.plan) begin_with(b, b->search.plan, FROM_CHOSEN);
     begin_with(b, "", FROM_NOTHING);
@@ -460,7 +459,7 @@ unsigned beam_round(struct beam *b, const char *const **plans, bool *again) {
 
 void beam_measured(struct beam *b, const double *seconds) {
   double now[ORIGINS] = {INFINITY, INFINITY};
-  for (size_t i = 0; b->ended && i < b->n; i++) b->entries[i].seconds = INFINITY; /* measured with less care */
+  for (size_t i = 0; b->ended && i < b->n; i++) b->entries[i].seconds = INFINITY; /* were measured with less care */
   for (unsigned i = 0; i < b->nat; i++) {
     struct entry *e = &b->entries[b->at[i]];
     e->seconds = seconds[i] > 0 ? seconds[i] : INFINITY;
@@ -511,7 +510,7 @@ static bool worker_init(struct beam *b, struct worker *w) {
 const struct kernel *const *beam_compile(struct beam *b) {
   struct compiling c = {.b = b, .n = b->nat};
   pthread_t thread[MAX_THREADS];
-  /* LLVM makes tables of its own when it first compiles, which one thread does, and the first round is short. */
+  /* LLVM builds tables when it first compiles. One thread does that in the first round, which is short. */
   unsigned started = 0, threads = b->round == 1 ? 1 : c.n < b->nworkers ? c.n : b->nworkers;
   free(b->kernels);
   b->kernels = calloc(c.n + 1, sizeof *b->kernels);
@@ -532,7 +531,7 @@ static unsigned processors(void) {
   return n < MAX_THREADS ? n : MAX_THREADS;
 }
 
-/* The optimizer's plan, in b->entries[0]. */
+/* Enters the optimizer's plan as b->entries[0]. */
 static bool find_chosen(struct beam *b, char *err, size_t errcap) {
   struct compiler_options o = b->options;
   struct proposal chosen = {.origin = FROM_CHOSEN};

@@ -1,45 +1,47 @@
 /* A beam search over one kernel's plans (compiler/plan/plan.h).
  *
- * A round proposes plans: each of the best plans so far with one more step, with another amount of one of its steps, or
- * without one of them. The caller has beam_compile make their kernels, measures these and says with beam_measured what
- * they took. What measures is the caller's business, so that no device is known here; given the same times, a search
- * proposes the same plans.
+ * Each round proposes variants of the best plans so far: with one more step, with another amount of one step, or
+ * without one step. The caller has beam_compile compile their kernels, measures these, and reports their times with
+ * beam_measured. The search itself uses no device. Given the same times, it proposes the same plans.
  *
- * Two searches run side by side: one from the plan that the optimizer chooses, one from the plan without a step. */
+ * Two searches run side by side: one starts from the optimizer's plan, one from the empty plan. */
 #ifndef DOORBELL_COMPILER_BEAM_H
 #define DOORBELL_COMPILER_BEAM_H
 #include "../compiler.h"
 
 struct beam_options {
-  unsigned width;     /* the best plans of each search, which the next round varies; at least 1 */
-  unsigned proposals; /* the most plans that one round proposes; 0: 8 for each plan that it varies, and 8 */
-  unsigned rounds;    /* the most rounds; 0: 24 */
+  unsigned width;     /* number of best plans of each search that the next round varies; at least 1 */
+  unsigned proposals; /* maximum number of plans per round; 0: 8 for each plan that it varies, plus 8 */
+  unsigned rounds;    /* maximum number of rounds; 0: 24 */
   unsigned threads;   /* compiling threads; 0: one for each processor */
-  const char *plan;   /* an earlier search's best plan, tried beside the optimizer's as far as it fits; or NULL */
+  const char *plan;   /* best plan of an earlier search, or NULL; tried in the first round if it fits */
 };
 
 struct beam;
-/* Whether there is anything to search for: kernels of several parts are built as the optimizer says. */
+/* Whether a search is possible. A kernel of several parts or phases always uses the optimizer's plan. */
 bool beam_possible(struct uop *ast);
-/* Equal for equal kernels on machines of equal targets, in every process: of the ast, the target and what plans may be
- * proposed. */
+/* Returns a key of the ast, the target and the plans that may be proposed. It is equal for equal kernels and targets in
+ * every process. */
 uint64_t beam_key(const struct target *t, struct uop *ast);
-/* o: as for the compiler that will build the kernel; its caches are not used. NULL after a message in err: the kernel
- * does not compile, or memory is out. */
+/* o: options of the compiler that will build the kernel; its caches are not used. Returns NULL and writes err if the
+ * kernel does not compile or memory runs out. */
 struct beam *beam_new(const struct compiler_options *o, const struct target *t, struct uop *ast,
                       const struct beam_options *b, char *err, size_t errcap);
 void beam_free(struct beam *b);
 const char *beam_shape(const struct beam *b); /* the kernel's name before optimization steps */
 
-/* The plans of the next round, each legal and its code unlike that of any proposed before; 0: the search has ended. The
- * first plan of the first round is the optimizer's. Valid until the next round. *again: the last round, of the fastest
- * plans once more and the optimizer's first among them, to be measured with more care than all were. */
+/* Returns the number of plans in the next round, and the plans in *plans, valid until the next round. 0 ends the
+ * search. Each plan is possible, and its code differs from that of all plans proposed before. The first plan of the
+ * first round is the optimizer's. *again is set in the last round: it repeats the optimizer's plan, as the first one,
+ * and the fastest plans, which should be measured with more care. */
 unsigned beam_round(struct beam *b, const char *const **plans, bool *again);
-/* Their kernels, compiled side by side in threads; NULL for what does not compile. Valid until beam_free. */
+/* Compiles the plans of the round in parallel threads. Returns a kernel per plan, NULL for a plan that does not
+ * compile; valid until beam_free. Returns NULL if memory runs out. */
 const struct kernel *const *beam_compile(struct beam *b);
-/* seconds[i]: what plan i of the round took. INFINITY: it cannot be used, or need not be measured to its end. */
+/* seconds[i]: time of plan i of the round, or INFINITY if the plan cannot be used or its measurement was stopped
+ * early. */
 void beam_measured(struct beam *b, const double *seconds);
-/* The fastest plan so far, the optimizer's unless another one is faster by more than a hundredth; NULL: none was
- * measured. */
+/* Returns the fastest plan so far, or NULL if none was measured. The optimizer's plan wins unless another plan is more
+ * than 1 % faster. Sets *seconds to its time if seconds is not NULL. */
 const char *beam_best(const struct beam *b, double *seconds);
 #endif

@@ -1,88 +1,88 @@
-/* The plan for a contraction on the host: a sum of products of two operands that each ignore some output axes of the
+/* Plans a contraction on the host: a sum of products of two operands that each do not depend on some output axes of the
  * other (matmul, convolution, their gradients).
  *
- * One operand is read as vectors along one of its output axes ("columns"), of the other single elements are broadcast
- * ("rows"). A tile of rows x columns is summed in registers. Columns are copied so that the vectors of a tile lie in
- * the order in which the sum reads them: whole, or in strips of a tile's width, for several loops at once where their
- * windows overlap. Rows are copied in blocks, or as the
- * image that overlapping windows share; where they are plain memory that few columns use, they stay where they are. Of
- * a long sum, the outer rounds are outside of the tiles, whose sums are kept in memory. Which operand has the columns,
- * which axes the tile is along and what is copied is what costs the fewest cycles by a model of them. Sources of the
- * scheme: OpenBLAS and BLIS (Goto and van de Geijn, "Anatomy of High-Performance Matrix Multiplication").
+ * One operand is read as vectors along one of its output axes ("columns"). Single elements of the other are broadcast
+ * ("rows"). A tile of rows x columns is summed in registers. Columns are copied so that the vectors of a tile are
+ * stored in the order in which the sum reads them: all at once, or in strips of a tile's width, for several loops at
+ * once if their windows overlap. Rows are copied in blocks, or as the image that overlapping windows share. Rows that
+ * are plain memory and are used by few columns are not copied. The outer rounds of a long sum are moved outside the
+ * tiles, and their sums are kept in memory. A cost model in cycles chooses which operand has the columns, the axes of
+ * the tile, and what is copied. Sources of the scheme: OpenBLAS and BLIS (Goto and van de Geijn, "Anatomy of
+ * High-Performance Matrix Multiplication").
  *
- * Where the machine has an instruction that adds up a few products in each lane (matrix.def), as many elements along
- * one axis of the sum are one element of a tile's operands, and lie together in the copies. */
+ * If the machine has an instruction that adds several products in each lane (matrix.def), that many elements along one
+ * axis of the sum form one element of a tile's operands, and are contiguous in the copies. */
 #include "internal.h"
 #include "matrix.h"
 #include <stdlib.h>
 #include <string.h>
 
 enum {
-  SMALL_SUM = 8,  /* a shorter sum is not worth a tile's stores */
-  FEW_TILES = 4,  /* what is used by fewer is not worth copying */
-  MAX_HEIGHT = 8, /* of a tile where there are more rows: their elements come from one cache line in each round */
-  MAX_SUMS = 24,  /* vectors of a tile */
+  SMALL_SUM = 8,         /* a shorter sum is not worth a tile's stores */
+  FEW_TILES = 4,         /* data used by fewer tiles is not worth copying */
+  MAX_HEIGHT = 8,        /* of a tile with more rows: their elements come from one cache line in each round */
+  MAX_SUMS = 24,         /* maximum number of vectors in a tile */
   BLOCK_BYTES = 2 << 20, /* of a block of rows: second-level cache and part of the third */
   STRIP_BYTES = 1 << 20, /* of a strip of columns */
   WHOLE_BYTES = 3 << 18, /* of all columns */
-  PHASE_BYTES = 1 << 21, /* of all columns, for all places of the loops around phases */
-  LOOPS_BYTES = 3 << 19, /* of columns of several loops */
-  KEPT_BYTES = 1 << 20,  /* of the sums that are kept */
-  IMAGE_BYTES = 1 << 19, /* of rows of several loops */
-  FAR_BYTES = 1 << 16,   /* between the first and the last row of a tile: their lines share few sets of a cache */
-  NEAR_BYTES = 1 << 14,  /* of a strip that stays in the first-level cache as it is */
-  LONG_SUM = 1 << 13,    /* a longer one has rounds outside of the tiles */
-  ROUND = 1 << 10,       /* of which each has so many products at most */
-  SHORT_ROUND = 1 << 7,  /* and at least */
-  TASKS = 8,             /* workgroups that keep the cores busy to the end */
-  ELEMENT = 4,           /* bytes of what is copied */
-  OFTEN = 48,            /* times the cost of a copy that its use takes */
+  PHASE_BYTES = 1 << 21, /* of all columns, used at all positions of the loops around phases */
+  LOOPS_BYTES = 3 << 19, /* of columns of several loops that are copied together */
+  KEPT_BYTES = 1 << 20,  /* of sums kept in memory */
+  IMAGE_BYTES = 1 << 19, /* of rows of several loops that are copied together */
+  FAR_BYTES = 1 << 16,   /* distance of the first and last row of a tile beyond which their lines share few sets of a
+                          * cache */
+  NEAR_BYTES = 1 << 14,  /* of a strip that stays in the first-level cache without a copy */
+  LONG_SUM = 1 << 13,    /* a longer sum has rounds outside the tiles */
+  ROUND = 1 << 10,       /* maximum number of products per round */
+  SHORT_ROUND = 1 << 7,  /* and the minimum */
+  TASKS = 8,             /* number of workgroups that keeps all cores busy until the end */
+  ELEMENT = 4,           /* bytes per copied element */
+  OFTEN = 48,            /* a copy is used often if its cost is less than one in this many of all cycles */
   MOST_TERMS = 8,
-  MOST_POSITIONS = 1 << 12, /* that a condition is tried at */
+  MOST_POSITIONS = 1 << 12, /* maximum number of positions at which a condition is evaluated */
 };
 
 struct operand {
   struct uop *value;
-  uint64_t mask, unit;      /* axes that it depends on; along which its memory is contiguous */
-  int64_t stride[MAX_AXES]; /* the longest of its loads */
-  bool plain;               /* loads only, everywhere: nothing is computed and nothing is outside */
-  double work;              /* cycles for an element of a vector, to compute it */
+  uint64_t mask, unit;      /* axes on which it depends; axes along which it is contiguous in memory */
+  int64_t stride[MAX_AXES]; /* the largest stride among its loads */
+  bool plain;               /* a single load without computation or conditions */
+  double work;              /* cycles to compute an element of a vector */
   struct windows windows;
 };
 
-/* Conditions over the same axes without which a product is 0, and the part of their positions where they hold. */
+/* Conditions over the same axes outside which a product is 0, and the fraction of positions where they hold. */
 struct support {
   uint64_t axes;
   double part;
 };
 
-/* How the contraction is done. columns_only, rows_only: axes besides the tile's that
- * one operand alone has. */
+/* A way to compute the contraction. columns_only, rows_only: axes that only one operand has, without the tile's. */
 struct form {
-  unsigned columns; /* the operand */
-  int column, row;  /* axes of the tile; row -1: there is none */
+  unsigned columns; /* index of the operand */
+  int column, row;  /* axes of the tile; row is -1 if there is none */
   int64_t lanes, vectors, height;
   uint64_t columns_only, rows_only;
-  uint64_t together; /* axes of columns_only that columns are copied along at once */
+  uint64_t together; /* axes of columns_only along which columns are copied at once */
   bool pack_columns, whole, pack_rows;
-  double copy_columns, copy_rows, cycles; /* of copies, once; of all of it */
+  double copy_columns, copy_rows, cycles; /* copy_columns, copy_rows: of making each copy once; cycles: of everything */
 };
 
 struct contraction {
   struct codegen *k;
   struct operand x[2];
-  bool packs[2]; /* it can be copied */
-  bool keeps;    /* sums can be kept in memory */
+  bool packs[2]; /* whether PACK can copy it */
+  bool keeps;    /* whether sums can be kept in memory */
   uint64_t unit; /* axes along which the output is contiguous */
-  bool updates;  /* what is done with the sums loads more */
+  bool updates;  /* computing the outputs from the sums loads other arguments */
   struct uop *store;
   uint64_t sum; /* reduced axes */
   int64_t depth, outputs;
-  const struct matrix *matrix; /* NULL: tiles are multiplied by vectors */
+  const struct matrix *matrix; /* NULL: tiles are multiplied by vector instructions */
   struct support support[MOST_TERMS];
   unsigned nsupports;
   struct form form;
-  uint64_t rounds; /* reduced axes outside of the tiles */
+  uint64_t rounds; /* reduced axes outside the tiles */
 };
 
 static int64_t coefficient(const struct codegen *k, const struct uop *index, unsigned axis) {
@@ -91,7 +91,7 @@ static int64_t coefficient(const struct codegen *k, const struct uop *index, uns
   return affine_coef(&a, k->axes[axis].range);
 }
 
-/* Reads what the contraction needs to know of an operand. False: it cannot be one. */
+/* Reads the facts about an operand. Returns false if value cannot be an operand. */
 static bool read_operand(struct contraction *c, struct operand *x, struct uop *value, const uint64_t *mask) {
   size_t count;
   struct uop **order = uop_toposort(&value, 1, &count);
@@ -122,12 +122,12 @@ static int64_t size_of(const struct codegen *k, int a) { return a < 0 ? 1 : k->a
 static uint64_t bit(int a) { return a < 0 ? 0 : UINT64_C(1) << a; }
 static bool has(uint64_t mask, int a) { return a >= 0 && mask >> a & 1; }
 
-/* The REDUCE of the kernel that sums most products; NULL: there is none, it is not by itself, or it is not most of the
- * kernel's work. */
+/* The REDUCE of the kernel that sums most products. NULL if there is none, if another REDUCE depends on it, or if it is
+ * not most of the kernel's work. */
 static struct uop *largest(const struct codegen *k, const uint64_t *mask) {
   size_t count;
   struct uop *ast = k->ast, **order = uop_toposort(&ast, 1, &count), *best = NULL;
-  bool *below = calloc(graph_node_count(k->g), sizeof *below); /* has the best one below it */
+  bool *below = calloc(graph_node_count(k->g), sizeof *below); /* whether the node depends on the best one */
   double most = 0, all = 0;
   for (unsigned round = 0; order && below && round < 2; round++)
     for (size_t i = 0; i < count; i++) {
@@ -148,7 +148,7 @@ static struct uop *largest(const struct codegen *k, const uint64_t *mask) {
   return most * 1.25 >= all ? best : NULL;
 }
 
-/* Whether the condition, x < y, holds where each axis is at its position. */
+/* Whether the condition x < y holds at the position of the axes; difference is y - x. */
 static bool holds(const struct codegen *k, const struct affine *difference, const int64_t *position) {
   int64_t sum = difference->constant;
   for (unsigned a = 0; a < k->naxes; a++)
@@ -156,7 +156,7 @@ static bool holds(const struct codegen *k, const struct affine *difference, cons
   return sum > 0;
 }
 
-/* Finds out at how many of their positions the conditions over each set of axes hold. */
+/* Measures at what fraction of their positions the conditions over each set of axes hold. */
 static void measure_support(struct contraction *c, const struct uop *product, const uint64_t *mask) {
   const struct codegen *k = c->k;
   struct uop *term[MOST_TERMS];
@@ -173,7 +173,7 @@ static void measure_support(struct contraction *c, const struct uop *product, co
     uint64_t axes = mask[term[i]->id];
     int64_t position[MAX_AXES] = {0}, size[MAX_AXES], all = 0, held = 0;
     double positions = 1;
-    bool known = false; /* by an earlier term */
+    bool known = false; /* an earlier term has the same axes */
     for (unsigned j = 0; j < i; j++) known = known || mask[term[j]->id] == axes;
     for (unsigned a = 0; a < k->naxes; a++) {
       size[a] = axes >> a & 1 ? k->axes[a].size : 1;
@@ -196,7 +196,8 @@ static void measure_support(struct contraction *c, const struct uop *product, co
   }
 }
 
-/* The part of the products that are computed where rows and columns are: the others are skipped. */
+/* The fraction of the products that is computed. Rounds in which all products are 0 are skipped, unless the condition
+ * for that depends on an axis of the tile. */
 static double computed(const struct contraction *c, const struct form *f) {
   double part = 1;
   for (unsigned i = 0; i < c->nsupports; i++)
@@ -205,7 +206,7 @@ static double computed(const struct contraction *c, const struct form *f) {
   return part;
 }
 
-/* Whether arguments are loaded for what is done with the sums. */
+/* Whether the computation from the sums to the outputs loads arguments. */
 static bool sums_are_updated(const struct codegen *k, struct uop *reduce) {
   size_t count, within;
   struct uop *ast = k->ast, **all = uop_toposort(&ast, 1, &count), **inside = uop_toposort(&reduce, 1, &within);
@@ -217,7 +218,7 @@ static bool sums_are_updated(const struct codegen *k, struct uop *reduce) {
   return loads;
 }
 
-/* The instruction that computes the sum, which is as many products at once as its k says. */
+/* The instruction that computes the sum, matrix.k products at once, or NULL. Sets its operands. */
 static const struct matrix *matrix_for(const struct codegen *k, struct uop *reduce, struct uop **operand) {
   for (unsigned i = 0; i < matrix_count && k->target->matrix; i++) {
     struct matrix_product p = {.reduce = reduce};
@@ -228,7 +229,7 @@ static const struct matrix *matrix_for(const struct codegen *k, struct uop *redu
   return NULL;
 }
 
-/* Reads the kernel as it is now. False: it is no contraction. */
+/* Reads the current kernel. Returns false if it is not a contraction. */
 static bool find(struct contraction *c, bool matrix) {
   struct codegen *k = c->k;
   uint64_t *mask = axis_masks(k, false);
@@ -241,7 +242,7 @@ static bool find(struct contraction *c, bool matrix) {
   c->matrix = ok && matrix ? matrix_for(k, reduce, operand) : NULL;
   for (unsigned i = 0; i < 2 && ok; i++) ok = read_operand(c, &c->x[i], operand[i], mask);
   for (unsigned s = 1; ok && s < reduce->nsrc; s++) c->sum |= mask[reduce->src[s]->id];
-  for (unsigned a = 0; ok && a < k->naxes; a++) /* an output is made once, from sums that differ */
+  for (unsigned a = 0; ok && a < k->naxes; a++) /* each output is written once, and the sums depend on all its axes */
     ok = k->axes[a].size < 2 || (k->axes[a].kind != AXIS_SERIAL && (!is_loop(k, a) || has(mask[reduce->id], (int)a)));
   for (unsigned a = 0; ok && a < k->naxes; a++) {
     bool summed = has(c->sum, (int)a);
@@ -265,10 +266,11 @@ static bool find(struct contraction *c, bool matrix) {
 
 static int64_t divide(int64_t n, int64_t by) { return (n + by - 1) / by; }
 
-/* Products that an instruction sums in each lane. */
+/* The number of products that an instruction sums in each lane. */
 static int64_t together_of(const struct contraction *c) { return c->matrix ? c->matrix->k : 1; }
 
-/* The axis of the sum along which they are: one that needs no padding, then one that is contiguous in the rows. */
+/* The axis of the sum along which these products are: preferably one without padding, then one that is contiguous in
+ * the rows. */
 static int paired(const struct contraction *c) {
   int best = -1, most = -1;
   for (uint64_t m = c->sum; m; m &= m - 1) {
@@ -279,7 +281,7 @@ static int paired(const struct contraction *c) {
   return best;
 }
 
-/* Workgroups that there should be: a phase is run by one. */
+/* The number of workgroups that is wanted; one workgroup runs a phase. */
 static int64_t tasks_of(const struct codegen *k) { return k->is_phase ? 1 : TASKS; }
 
 static int64_t extent(const struct codegen *k, uint64_t axes) {
@@ -295,8 +297,8 @@ static uint64_t loops(const struct codegen *k) {
   return m;
 }
 
-/* How many workgroups share as many tiles, `least` or more: they are alike, so that tiles are padded. Each of them
- * copies again what all of them use. */
+/* Returns the number of workgroups, at least `least`, that share the tiles. All have the same number of tiles, so tiles
+ * are padded. Each workgroup repeats the copies that all use. */
 static int64_t shares_of(int64_t tiles, int64_t least) {
   int64_t best = least;
   double fewest = 0;
@@ -307,8 +309,8 @@ static int64_t shares_of(int64_t tiles, int64_t least) {
   return best;
 }
 
-/* How many workgroups share the rows, which have as many tiles of the height. A block of rows is as large as the cache
- * takes; where that does not make tasks enough, and the other axes do not, there are most_tasks. */
+/* The number of workgroups that share the rows, in tiles of the given height. A block of rows is as large as fits into
+ * the cache. If blocks and the other axes give too few tasks, there are most_tasks. */
 static int64_t row_shares(const struct contraction *c, const struct form *f, int64_t depth, int64_t height,
                           int64_t most_tasks) {
   int64_t tiles = divide(size_of(c->k, f->row), height);
@@ -320,7 +322,7 @@ static int64_t row_shares(const struct contraction *c, const struct form *f, int
   return shares_of(tiles, tasks);
 }
 
-/* How many places of the loops around a phase use one copy of the operand. */
+/* The number of positions of the loops around a phase that use one copy of the operand. */
 static double phases_sharing(const struct codegen *k, const struct operand *x) {
   double n = 1;
   for (unsigned a = 0; a < k->naxes; a++)
@@ -328,12 +330,12 @@ static double phases_sharing(const struct codegen *k, const struct operand *x) {
   return n;
 }
 
-/* ---- what a form costs ------------------------------------------------------------------------------------------ */
+/* ---- costs of forms --------------------------------------------------------------------------------------------- */
 
-/* The tile with the most useful products a cycle; the cycles that all tiles take for one round of the sum. A vector of
- * 64 bytes counts as two cycles of the arithmetic units, which is what it costs on processors whose units have 32
- * bytes, and no loss on the others. A strip that the first-level cache does not hold comes from the second-level one.
- * Rows that are not copied are checked for in each round where a tile reaches past their end. */
+/* Chooses the tile with the most useful products per cycle. Returns the cycles of all tiles for one round of the sum. A
+ * vector of 64 bytes counts as two cycles of the arithmetic units: that is correct for units of 32 bytes and harmless
+ * for wider ones. A strip that exceeds the first-level cache is read from the second-level one. If rows are not copied
+ * and a tile reaches past their end, the end is checked in each round. */
 static double choose_tile(const struct contraction *c, struct form *f, int64_t depth) {
   const struct target *t = c->k->target;
   int64_t rows = size_of(c->k, f->row), columns = size_of(c->k, f->column);
@@ -344,7 +346,7 @@ static double choose_tile(const struct contraction *c, struct form *f, int64_t d
     for (int64_t height = 1; height <= most; height++)
       for (int64_t vectors = 1; vectors * height <= MAX_SUMS && vectors * (height + 1) < t->vectors; vectors++) {
         double width = (double)lanes * ELEMENT / 32, multiply = (double)(vectors * height) * width / 2;
-        if (multiply < 4) multiply = 4; /* a sum waits for its last addition */
+        if (multiply < 4) multiply = 4; /* latency of the previous addition to the same sum */
         double loads = (double)vectors * width / 2 + (double)height / 2, cycles = multiply > loads ? multiply : loads;
         double far = depth * lanes * vectors * ELEMENT > NEAR_BYTES ? (double)(lanes * vectors * ELEMENT) / 20 : 0;
         if (cycles < far) cycles = far;
@@ -356,7 +358,8 @@ static double choose_tile(const struct contraction *c, struct form *f, int64_t d
   return best;
 }
 
-/* Elements of the operand along the axes, each once. *unit: how many of them are contiguous. */
+/* The number of distinct elements of the operand along the axes. Sets *unit to the longest contiguous run along one
+ * dimension. */
 static double group(const struct operand *x, uint64_t axes, int64_t *unit) {
   struct dimension dim[MAX_DIMENSIONS];
   unsigned axis[MAX_DIMENSIONS], n = 0;
@@ -382,8 +385,8 @@ static double elements(const struct operand *x, uint64_t axes) {
   return group(x, axes, &unit);
 }
 
-/* Cycles to copy an element: vectors where it is contiguous along the last of the axes that are copied together,
- * vectors that are transposed where it is along another, and a line of the cache for each element otherwise. */
+/* Cycles to copy an element: as vectors if memory is contiguous along the last of the axes that are copied together, as
+ * transposed vectors if it is contiguous along another one, otherwise one cache line per element. */
 static double copying(const struct contraction *c, const struct operand *x, int last, uint64_t together) {
   int64_t unit;
   group(x, c->sum | bit(last) | together, &unit);
@@ -391,7 +394,7 @@ static double copying(const struct contraction *c, const struct operand *x, int 
   return (has(x->unit, last) ? 0.25 : vectors ? 0.7 : 8) + (x->plain ? 0 : 0.3) + x->work * (vectors ? 1 : 4);
 }
 
-/* Axes that rows alone have and that are copied with them at once, as many as there is room for. */
+/* The axes that only the rows have and that are copied together with them, as many as fit. */
 static uint64_t rows_together(const struct contraction *c, const struct form *f) {
   const struct operand *q = &c->x[!f->columns];
   uint64_t together = f->rows_only;
@@ -399,7 +402,8 @@ static uint64_t rows_together(const struct contraction *c, const struct form *f)
   return together;
 }
 
-/* Chooses which loops columns are copied for at once, and finds what that costs. strips: of a tile's width. */
+/* Chooses the loops whose columns are copied together, and computes the cost of the copies. strips: number of strips of
+ * a tile's width. */
 static void copy_columns(const struct contraction *c, struct form *f, double strips, double padded) {
   const struct codegen *k = c->k;
   const struct operand *p = &c->x[f->columns], *q = &c->x[!f->columns];
@@ -416,7 +420,8 @@ static void copy_columns(const struct contraction *c, struct form *f, double str
   }
 }
 
-/* Whether the axis moves a window that the sum is over: vectors are then read where windows are, across cache lines. */
+/* Whether the axis moves a window over which the sum runs: then vectors are read at window positions and cross cache
+ * lines. */
 static bool is_window(const struct operand *x, uint64_t sum, int axis) {
   struct dimension dim[2];
   for (uint64_t m = sum & x->mask; m; m &= m - 1) {
@@ -463,7 +468,7 @@ static void consider(struct contraction *c, struct form f) {
     copy_columns(c, &f, strips, padded);
     f.cycles += f.copy_columns / (f.whole ? phases_sharing(k, p) : 1);
   } else if (width % strip)
-    f.cycles *= 1.1; /* masks */
+    f.cycles *= 1.1; /* masked accesses */
   if (f.pack_rows) {
     uint64_t together = rows_together(c, &f);
     double n = elements(q, c->sum | bit(f.row) | together) * both * (double)extent(k, f.rows_only & ~together);
@@ -471,11 +476,11 @@ static void consider(struct contraction *c, struct form f) {
     f.cycles += f.copy_rows;
   } else if (f.row >= 0) {
     int64_t far = q->stride[f.row] * f.height * ELEMENT;
-    if (!q->plain) f.cycles *= 4; /* computed in each round */
+    if (!q->plain) f.cycles *= 4; /* computed again in each round */
     f.cycles *= far > FAR_BYTES || !(q->unit & (c->sum | bit(f.row))) ? 2 : far > 64 * ELEMENT ? 1.03 : 1;
   }
   double store = has(c->unit, f.column) ? 0.15 : has(c->unit, f.row) || c->depth > LONG_SUM ? 2.5 : 8;
-  if (c->updates) store *= 2; /* what is loaded for it lies as the output does */
+  if (c->updates) store *= 2; /* arguments loaded for the outputs have the outputs' layout */
   f.cycles += (double)c->outputs * (store + (rounds ? 0.2 * (double)divide(c->depth, ROUND) : 0));
   if (!c->form.cycles || f.cycles < c->form.cycles * 0.995) c->form = f;
 }
@@ -492,14 +497,14 @@ static void choose(struct contraction *c) {
   }
 }
 
-/* ---- applying it ------------------------------------------------------------------------------------------------ */
+/* ---- applying a form -------------------------------------------------------------------------------------------- */
 
 static bool step(struct contraction *c, enum step_kind kind, int axis, int64_t amount) {
   struct step s = {.kind = kind, .axis = c->k->axes[axis].name, .amount = amount};
   return amount < 2 || step_apply(c->k, s);
 }
 
-/* Splits an axis; *part: the axis that became the inner part, -1 where there is none. */
+/* Splits an axis. Sets *part to the index of the inner axis, or to -1 if there is none. */
 static bool split(struct contraction *c, enum step_kind kind, int axis, int64_t amount, int *part) {
   struct codegen *k = c->k;
   *part = -1;
@@ -520,7 +525,7 @@ static void list(struct list *l, int axis) {
   if (!seen) l->axis[l->n++] = axis;
 }
 
-/* A step over a list of axes, where it is possible. */
+/* Applies a step over a list of axes, if it is possible. */
 static bool over(struct contraction *c, enum step_kind kind, int64_t amount, const struct list *l) {
   struct step s = {.kind = (uint8_t)kind, .amount = amount};
   if (l->n > MAX_STAGED) return true;
@@ -535,7 +540,8 @@ static int64_t divisor(int64_t n, int64_t most) {
   return d;
 }
 
-/* Makes a workgroup of each block of the axis, which has a multiple of them. *blocks: the loop over a block. */
+/* Splits the axis, whose size is a multiple of block, into a workgroup per block. Sets *blocks to the loop over a
+ * block, or to -1. */
 static bool share(struct contraction *c, int axis, int64_t block, int *blocks) {
   struct codegen *k = c->k;
   int64_t size = k->axes[axis].size, count = size / block;
@@ -548,7 +554,7 @@ static bool share(struct contraction *c, int axis, int64_t block, int *blocks) {
   return ok && (block > 1 || (*blocks = -1, true));
 }
 
-/* Puts the outer rounds of a long sum aside: whole axes, then a part of one. */
+/* Moves the outer rounds of a long sum outside the tiles: whole axes, then a part of one. */
 static bool choose_rounds(struct contraction *c) {
   struct codegen *k = c->k;
   int64_t depth = c->depth;
@@ -569,19 +575,19 @@ static bool choose_rounds(struct contraction *c) {
     rounds |= bit((int)a);
     depth = rest;
   }
-  if (!find(c, c->matrix)) return false; /* it was a contraction */
+  if (!find(c, c->matrix)) return false; /* fails only if memory runs out */
   c->rounds = rounds, c->sum &= ~rounds, c->depth = depth;
   return true;
 }
 
-/* How many workgroups may share the loops that only one operand has: each copies the other one again. */
+/* Upper bound of the workgroups that share the loops of one operand: each repeats the copy of the other operand. */
 static int64_t most_tasks(const struct contraction *c, double again) {
   if (again == 0 || c->k->is_phase) return tasks_of(c->k);
   double most = c->form.cycles / 48 / again;
   return most < 1 ? 2 : most > TASKS ? TASKS : (int64_t)most + 1;
 }
 
-/* How many workgroups share each axis, and how many tiles of rows and strips of columns a workgroup has. */
+/* The number of workgroups per axis, and the tiles of rows and strips of columns per workgroup. */
 struct shares {
   int64_t of[MAX_AXES], tiles, strips;
 };
@@ -592,7 +598,7 @@ static void choose_shares(const struct contraction *c, struct shares *s) {
   int64_t tiles = divide(size_of(k, f->row), f->height), strips = divide(size_of(k, f->column), f->lanes * f->vectors);
   int64_t most_rows = most_tasks(c, f->copy_columns);
   int64_t most_columns = most_tasks(c, f->copy_rows), wanted;
-  /* Where rows do not make tasks enough, the other axes and the columns do. */
+  /* If rows give too few tasks, the other axes and the columns are split, too. */
   int64_t tasks = row_shares(c, f, divide(c->depth, together_of(c)), f->height, most_rows);
   int64_t all = tasks_of(k);
   s->tiles = divide(tiles, tasks), tasks = divide(tiles, s->tiles);
@@ -609,7 +615,7 @@ static void choose_shares(const struct contraction *c, struct shares *s) {
   s->strips = divide(strips, shares_of(strips, wanted < most_columns ? wanted : most_columns));
 }
 
-/* Makes the instruction compute rows and columns of the tile. False: it cannot, or an error is set. */
+/* Makes the instruction compute the rows and columns of the tile. Returns false if it cannot; an error may be set. */
 static bool use_matrix(struct contraction *c) {
   struct codegen *k = c->k;
   int axis[3] = {c->form.row, c->form.column, paired(c)};
@@ -626,7 +632,7 @@ static bool contract(struct contraction *c) {
   struct shares share_of;
   choose_shares(c, &share_of);
 
-  /* What is copied at once, of what a workgroup has. */
+  /* Chooses what is copied together, for the share of one workgroup. */
   int64_t saved[MAX_AXES], strip = f->lanes * f->vectors;
   uint64_t others = loops(k) & ~bit(f->column) & ~bit(f->row), together;
   for (unsigned a = 0; a < k->naxes; a++) saved[a] = k->axes[a].size;
@@ -647,13 +653,13 @@ static bool contract(struct contraction *c) {
   }
   if (size_of(k, f->column) % (strip * share_of.strips) && !step(c, STEP_PAD, f->column, strip * share_of.strips))
     return false;
-  struct axis_name pairs[2][MATRIX_RUNS]; /* of rows and columns: axes of the instruction's operands */
+  struct axis_name pairs[2][MATRIX_RUNS]; /* of rows and columns: the axes of the instruction's operands */
   unsigned npairs[2] = {0};
   if (c->matrix && use_matrix(c)) {
     lane = (int)k->naxes - 1;
     while (!k->axes[lane].vector) lane--;
     for (enum matrix_operand o = MATRIX_A; o <= MATRIX_B; o++)
-      for (unsigned coordinate = 2; coordinate-- > 0;) /* products that are summed are neighbours */
+      for (unsigned coordinate = 2; coordinate-- > 0;) /* products that are summed together are adjacent */
         npairs[o] += matrix_axes(k, o, o == MATRIX_A ? !coordinate : coordinate, pairs[o] + npairs[o]);
   } else if (!split(c, STEP_VECTOR, f->column, f->lanes, &lane))
     return false;
@@ -666,13 +672,13 @@ static bool contract(struct contraction *c) {
     if (height != f->row && !share(c, f->row, share_of.tiles, &blocks)) return false;
   }
 
-  for (unsigned a = 0, n = k->naxes; a < n; a++) { /* small sums beside it */
+  for (unsigned a = 0, n = k->naxes; a < n; a++) { /* unroll small sums beside the contraction */
     bool other = k->axes[a].kind == AXIS_REDUCE && !has(c->sum | c->rounds, (int)a) && k->axes[a].size <= SMALL_SUM;
     struct step unroll = {.kind = STEP_UNROLL, .axis = k->axes[a].name, .amount = k->axes[a].size};
     if (other && step_possible(k, unroll, NULL, 0) && !step_apply(k, unroll)) return false;
   }
 
-  uint64_t skipped = 0; /* outermost, around a loop that is worth a check */
+  uint64_t skipped = 0; /* axes whose loops are outermost, around enough rounds to be worth a check */
   for (unsigned a = 0; a < k->naxes; a++) {
     struct step skip = {.kind = STEP_SKIP, .axis = k->axes[a].name};
     bool sums = has(c->sum | c->rounds, (int)a) && extent(k, c->sum & ~skipped & ~bit((int)a)) >= SMALL_SUM;
@@ -688,11 +694,12 @@ static bool contract(struct contraction *c) {
   if (f->whole) list(&columns, strips);
   for (uint64_t m = together; m; m &= m - 1) list(&rows, part[__builtin_ctzll(m)]);
   list(&rows, blocks);
-  /* A tile of rows meets columns of several loops before the next one, unless all columns stay in the cache. */
+  /* A tile of rows is used with the columns of several loops before the next tile, unless all columns stay in the
+   * cache. */
   const struct list *order[2] = {f->whole ? &columns : &rows, f->whole ? &rows : &columns};
   for (unsigned o = 0; o < 2; o++)
     for (unsigned i = 0; i < order[o]->n; i++) list(&inside, order[o]->axis[i]);
-  /* Copies lie in the order of the loops where they are used so often that it matters more than the order of memory. */
+  /* Copies that are used often follow the order of the loops, which then matters more than the order of memory. */
   for (uint64_t m = c->sum & skipped; m; m &= m - 1) {
     if (f->copy_columns * OFTEN < f->cycles) list(&columns, __builtin_ctzll(m));
     if (f->copy_rows * OFTEN < f->cycles) list(&rows, __builtin_ctzll(m));
@@ -701,11 +708,12 @@ static bool contract(struct contraction *c) {
   list(&columns, vectors), list(&columns, npairs[MATRIX_B] ? -1 : lane), list(&rows, height);
   for (unsigned i = 0; i < npairs[MATRIX_B]; i++) list(&columns, axis_named(k, pairs[MATRIX_B][i]));
   for (unsigned i = 0; i < npairs[MATRIX_A]; i++) list(&rows, axis_named(k, pairs[MATRIX_A][i]));
-  unsigned factor = npairs[MATRIX_B] ? MATRIX_B : f->columns; /* the instruction's first operand are the rows */
+  unsigned factor = npairs[MATRIX_B] ? MATRIX_B : f->columns; /* the instruction's first operand is the rows */
   if (f->pack_columns && !over(c, STEP_PACK, factor, &columns)) return false;
   if (f->pack_rows && !over(c, STEP_PACK, !factor, &rows)) return false;
 
-  /* Lanes that are not neighbours in the output would be loaded and stored by element, all of a tile's at once. */
+  /* If lanes are not contiguous in the output, elements would be loaded and stored one by one, for a whole tile at
+   * once. A loop over kept sums avoids that. */
   bool loop = c->keeps && c->updates && !has(c->unit, f->column) && !c->rounds && (c->sum & (c->sum - 1));
   if (loop) c->rounds = c->sum & -c->sum, c->sum &= c->sum - 1;
   struct list kept = {.n = 0};
@@ -719,7 +727,8 @@ static bool contract(struct contraction *c) {
   struct axis_name rolled[3];
   unsigned nrolled = 0;
   if (c->rounds && k->plan.n && k->plan.step[k->plan.n - 1].kind == STEP_ORDER) {
-    /* What is done with the sums has small loops of its own, with vectors where they are neighbours in the output. */
+    /* The outputs are computed from the kept sums in small loops, with vectors if these are contiguous in the
+     * output. */
     int tile[3] = {height, vectors, lane}, last = has(c->unit, f->column) ? lane : has(c->unit, f->row) ? height : -1;
     for (unsigned i = 0; i < 3; i++) {
       struct step roll = {.kind = STEP_ROLL, .axis = tile[i] < 0 ? (struct axis_name){0} : k->axes[tile[i]].name};
@@ -732,17 +741,17 @@ static bool contract(struct contraction *c) {
     if (s.amount > 1 && step_possible(k, s, NULL, 0) && !step_apply(k, s)) return false;
   }
 
-  /* Axes are named from here on: the steps below move them. */
+  /* From here on axes are identified by name, because the following steps move them. */
   struct axis_name name[MAX_AXES], sum[MAX_AXES];
   unsigned nsum = 0;
   for (unsigned i = 0; i < inside.n; i++) name[i] = k->axes[inside.axis[i]].name;
   for (uint64_t m = c->sum; m; m &= m - 1) sum[nsum++] = k->axes[__builtin_ctzll(m)].name;
-  /* Copies lie in the order of the sum: what was several axes of the operands can be one of them. */
+  /* Copies are in the order of the sum, so several axes of the operands can be merged. */
   for (unsigned i = nsum; i-- > 1;) {
     struct step merge = {.kind = STEP_MERGE, .axis = sum[i - 1], .other = sum[i]};
     if (step_possible(k, merge, NULL, 0) && !step_apply(k, merge)) return false;
   }
-  /* Loops inside of what is copied for all of them are the innermost ones. */
+  /* Loops inside what is copied for all their rounds become innermost. */
   unsigned at = 0;
   for (unsigned a = 0; a < k->naxes; a++) {
     enum axis_kind kind = k->axes[a].kind;
@@ -770,7 +779,7 @@ bool contract_host(struct codegen *k, bool *done) {
   bool ok = true;
   if (find(c, true)) choose(c);
   if (c->matrix && !c->form.cycles && find(c, false)) choose(c);
-  /* Rows of a matrix that are added up are read as they follow each other (optimize.c): nothing is used twice. */
+  /* A sum of rows of a matrix reads each element once, so it reads rows in order instead (optimize.c). */
   bool once = c->form.row < 0 && !c->form.pack_columns && !k->is_phase;
   *done = c->form.cycles > 0 && !once;
   if (*done) ok = contract(c);

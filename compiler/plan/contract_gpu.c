@@ -1,53 +1,53 @@
-/* The plan for a contraction by matrix instructions: a sum of products of two operands that each ignore an output axis
- * of the other (matmul, convolution, their gradients), in types that the machine has an instruction for.
+/* Plans a contraction with matrix instructions: a sum of products of two operands that each do not depend on an output
+ * axis of the other (matmul, convolution, their gradients), in types for which the machine has an instruction.
  *
- * A wave computes several tiles at once, so that each fragment that it loads is used several times. Where an operand's
- * neighbours in memory are along its output axis, tiles are interleaved along it: tile i has columns i, i + t, i +
- * 2t... of t tiles, so that what a lane loads for all of them is one vector. */
+ * A wave computes several tiles at once, so it uses each fragment that it loads several times. If an operand is
+ * contiguous in memory along its output axis, tiles are interleaved along it: with t tiles, tile i has columns i, i +
+ * t, i + 2t, ..., so a lane loads its elements of all tiles as one vector. */
 #include "internal.h"
 #include "matrix.h"
 #include <math.h>
 #include <stdlib.h>
 
 enum {
-  MOST_PADDING = 4,     /* times the products that are needed */
-  LITTLE = 8,           /* padding by one of as many is little */
-  WAVE_TILE = 64,       /* rows and columns of a wave at most */
-  COPY_BYTES = 128,     /* along the sum: what 8 lanes write at once, so that rows do not meet in banks */
-  MOST_REGISTERS = 200, /* of a lane, for sums and operands */
+  MOST_PADDING = 4,     /* maximum factor of products computed, with padding, to products needed */
+  LITTLE = 8,           /* padding is small if it adds at most one in this many */
+  WAVE_TILE = 64,       /* maximum rows and columns of a wave */
+  COPY_BYTES = 128,     /* along the sum: what 8 lanes write at once, so rows do not conflict in banks */
+  MOST_REGISTERS = 200, /* maximum for sums and operands of a lane */
   LOAD_CYCLES = 4,
-  /* of instructions that read workgroup memory: */
-  GROUP_WAVES = 2,   /* those that compute neighbouring rows in a workgroup, at most */
-  GROUP_SUMS = 128,  /* registers of sums in a lane at most */
-  GROUP_BYTES = 256, /* along the sum in a round: two rows of what is copied */
+  /* for instructions that read workgroup memory: */
+  GROUP_WAVES = 2,   /* maximum number of wave groups that compute adjacent rows in a workgroup */
+  GROUP_SUMS = 128,  /* maximum registers for sums in a lane */
+  GROUP_BYTES = 256, /* along the sum in a round: two rows of the copy */
   FEW_COLUMNS = 4,   /* of a window */
-  ONE_ROUND = 4,     /* instructions along the sum that may be all of it */
+  ONE_ROUND = 4,     /* maximum instructions along the sum if one round covers it */
   MOST_BUFFERS = 4,
   FETCHED = 1,
-  COMPUTED = 9,       /* halves of an instruction for an element of a copy */
-  CACHE_BYTES = 6154, /* a cycle, of all workgroups together, from an H100's L2 cache */
+  COMPUTED = 9,       /* FETCHED, COMPUTED: cost of copying an element, in halves of an instruction */
+  CACHE_BYTES = 6154, /* per cycle, for all workgroups together, from an H100's L2 cache */
 };
 
 struct side { /* an operand and its output axis */
   struct uop *value;
   uint64_t mask;
   int axis;
-  int64_t slot;         /* of the argument that it is loaded from; -1: it is no plain LOAD */
-  bool by_sum, by_axis; /* neighbours in memory are along the sum, or along the output axis */
+  int64_t slot;         /* of the argument that it is loaded from; -1 if it is not a plain LOAD */
+  bool by_sum, by_axis; /* contiguous in memory along the sum, or along the output axis */
 };
 
 struct choice {
   struct codegen *k;
-  int row; /* of matrix.def */
+  int row; /* in matrix.def */
   struct side side[2];
   int sum;                           /* axis */
-  int64_t others;                    /* outputs along other axes */
-  int64_t tiles[2], waves[2], depth; /* depth: instructions along the sum for each copy */
-  int64_t buffers;                   /* of a pipeline; 1: there is none */
-  double time;                       /* cycles of the whole launch for one instruction along the sum */
+  int64_t others;                    /* number of outputs along other axes */
+  int64_t tiles[2], waves[2], depth; /* depth: instructions along the sum per copy */
+  int64_t buffers;                   /* of a pipeline; 1: no pipeline */
+  double time;                       /* cycles of the whole launch per instruction along the sum */
 };
 
-/* The coefficient of the axis in where the operand is loaded from; 0 where it is no plain load. */
+/* The coefficient of the axis in the address of the operand; 0 if it is not a plain load. */
 static int64_t stride(const struct codegen *k, const struct uop *value, int axis) {
   if (axis < 0 || value->op != OP_LOAD || value->src[0]->op != OP_INDEX) return 0;
   struct affine a;
@@ -61,7 +61,8 @@ static double padded(const struct codegen *k, int axis, int64_t to) {
   return (double)up(k->axes[axis].size, to) / (double)k->axes[axis].size;
 }
 
-/* The axes for an instruction, of a REDUCE: columns are the output's neighbours in memory where there are any. */
+/* Chooses the axes for an instruction that computes the REDUCE. Columns are contiguous in the output if one of the two
+ * axes is. */
 static bool choose_axes(struct choice *c, const struct matrix_product *p, const uint64_t *mask) {
   struct codegen *k = c->k;
   const struct uop *store = k->ast->src[0];
@@ -111,7 +112,8 @@ static bool choose_axes(struct choice *c, const struct matrix_product *p, const 
   return true;
 }
 
-/* Whether 16 bytes of the operand are next to each other in memory, and aligned: work-items need not touch them. */
+/* Whether 16 bytes of the operand are contiguous in memory and aligned, so that they can be copied without
+ * registers. */
 static bool is_fetched(const struct choice *c, const struct side *s) {
   int64_t lanes = 16 / dtype_info[matrices[c->row].in].size;
   if (s->slot < 0 || !c->k->target->has_fetch || s->by_sum == s->by_axis || (s->by_axis && lanes > 8)) return false;
@@ -122,33 +124,34 @@ static bool is_fetched(const struct choice *c, const struct side *s) {
   return a.constant % lanes == 0;
 }
 
-/* Cycles that a wave takes for an operand's part in one instruction along the sum, for each of its tiles: its share of
- * what the workgroup copies, and fragments from the copy; or fragments from memory. */
+/* Estimates the cycles of a wave to load an operand for one instruction along the sum: its share of the workgroup's
+ * copy plus the fragments read from the copy, or fragments read from global memory. */
 static double load_cost(const struct choice *c, const struct side *s, enum matrix_operand o, int64_t tiles) {
   const struct matrix *x = &matrices[c->row];
   struct matrix_run run[MATRIX_RUNS];
-  if (matrix_in_memory(x)) { /* four matrices of 8 x 8 by one load */
+  if (matrix_in_memory(x)) { /* one load reads four matrices of 8 x 8 */
     double all = (double)((o == MATRIX_A ? x->m : x->n) * x->k * tiles);
     return all / 256 * LOAD_CYCLES + all / 32 / 2 * (is_fetched(c, s) ? FETCHED : COMPUTED) / 2;
   }
   unsigned n = matrix_elements(x, o), size = dtype_info[x->in].size, along = 1;
   for (unsigned i = 0, runs = matrix_runs(x, o, run); i < runs; i++)
     if (!run[i].lane && run[i].coordinate == (o == MATRIX_A) && !run[i].at) along = 1u << run[i].n;
-  unsigned loads = (along * size + 15) / 16 * LOAD_CYCLES; /* for neighbours along the sum */
+  unsigned loads = (along * size + 15) / 16 * LOAD_CYCLES; /* per run of neighbours along the sum */
   double elements = (double)n * (double)tiles, vectors = elements / along * loads;
   if (s->slot < 0) return s->by_sum ? vectors : elements * LOAD_CYCLES + elements / 2;
-  double copied = (double)((o == MATRIX_A ? x->m : x->n) * tiles * x->k) / 32 / 2; /* two waves share it */
+  double copied = (double)((o == MATRIX_A ? x->m : x->n) * tiles * x->k) / 32 / 2; /* two waves share the copy */
   return vectors + copied * LOAD_CYCLES * (s->by_sum ? 2 : 9) / 8;
 }
 
-/* How many blocks an axis has. Little padding is not counted, so that a size has the tiles of its round neighbour. */
+/* The number of blocks of an axis. Small padding is not counted, so that a size gets the same tiles as the round size
+ * near it. */
 static double blocks_of(const struct axis *a, int64_t block) {
   int64_t size = up(a->size, block);
   return (double)(size * LITTLE > a->size * (LITTLE + 1) ? size : a->size) / (double)block;
 }
 
-/* The tiles of a wave that take the least time: the work of all waves, shared by as many as the machine runs at once.
- * Then waves of a workgroup, which share what caches hold. */
+/* Chooses the tiles of a wave with the least time: the work of all waves divided by the number of waves that the
+ * machine runs at once. Then chooses the waves of a workgroup, which share data in caches. */
 static bool choose_tiles(struct choice *c) {
   const struct codegen *k = c->k;
   const struct matrix *x = &matrices[c->row];
@@ -172,7 +175,7 @@ static bool choose_tiles(struct choice *c) {
       best = score;
       for (unsigned i = 0; i < 2; i++) c->tiles[i] = tiles[i];
     }
-  int64_t bytes = 0, sum = k->axes[c->sum].size; /* of one instruction's operands */
+  int64_t bytes = 0, sum = k->axes[c->sum].size; /* of the operands of one instruction */
   for (unsigned i = 0; i < 2; i++) {
     int64_t tiles = up(axis[i]->size, size[i] * c->tiles[i]) / (size[i] * c->tiles[i]);
     c->waves[i] = up(tiles, 2) * LITTLE <= tiles * (LITTLE + 1) ? 2 : 1;
@@ -189,9 +192,9 @@ static bool choose_tiles(struct choice *c) {
   return best > 0;
 }
 
-/* The same for an instruction that reads workgroup memory: the largest block of a workgroup that does not take longer
- * than others, by the cycles of the instructions or of the copies, whichever are more. Columns are those of one
- * instruction. Then how much of the sum is copied in a round, and how many rounds ahead. */
+/* The same for an instruction that reads workgroup memory. Chooses the largest block of a workgroup whose time is not
+ * longer than that of others; the time is that of the instructions or of the copies, whichever is longer. Columns are
+ * those of one instruction. Then chooses how much of the sum is copied per round, and how many rounds ahead. */
 static bool choose_group(struct choice *c) {
   const struct codegen *k = c->k;
   const struct matrix *x = &matrices[c->row];
@@ -214,7 +217,7 @@ static bool choose_group(struct choice *c) {
     }
   c->time = best;
   c->tiles[1] = c->waves[1] = 1;
-  /* What is computed is not copied ahead: in the last rounds that would be work for nothing. */
+  /* Computed operands are not copied ahead: the copies in the last rounds would be wasted. */
   bool computes = copy[0] == COMPUTED || copy[1] == COMPUTED;
   for (c->depth = (computes ? COPY_BYTES : GROUP_BYTES) / size / x->k; c->depth > 1; c->depth /= 2)
     if (up(sum, x->k * c->depth) * LITTLE <= sum * (LITTLE + 1) && (sum > x->k * c->depth || c->depth <= ONE_ROUND))
@@ -230,7 +233,7 @@ static bool step(struct choice *c, enum step_kind kind, struct axis_name axis, i
   return amount < 2 || step_apply(c->k, (struct step){.kind = kind, .axis = axis, .amount = amount});
 }
 
-/* As step; *part: the axis that was split off, no letter where none was. */
+/* Like step. Sets *part to the axis that was split off; its letter is 0 if there is none. */
 static bool split(struct choice *c, enum step_kind kind, struct axis_name axis, int64_t amount,
                   struct axis_name *part) {
   *part = (struct axis_name){0};
@@ -240,7 +243,7 @@ static bool split(struct choice *c, enum step_kind kind, struct axis_name axis, 
   return ok;
 }
 
-/* The innermost loop of the matrix instruction's sum; -1: there is none. */
+/* The innermost loop of the matrix instruction's sum, or -1. */
 static int innermost(const struct codegen *k) {
   size_t count;
   int axis = -1;
@@ -253,7 +256,7 @@ static int innermost(const struct codegen *k) {
   return axis;
 }
 
-/* A window's few columns are one round with the sum, as memory has them next to each other. Then copies are made ahead
+/* Unrolls the few columns of a window with the sum, because they are contiguous in memory. Then lets copies run ahead
  * of the rounds. */
 static bool apply_rounds(struct choice *c, struct axis_name sum) {
   struct codegen *k = c->k;
@@ -294,7 +297,7 @@ static bool apply(struct choice *c) {
     if (!split(c, STEP_LOCAL, name[i], c->waves[i], &wave[i])) return false;
   if (!split(c, STEP_UNROLL, sum, c->depth, &rounds)) return false;
   for (unsigned i = 0; i < 2 && !tiles_in_memory;
-       i++) { /* rows or columns, then the sum, so that neighbours in the copy are along it */
+       i++) { /* rows or columns first, then the sum, so the copy is contiguous along it */
     struct step s = {.kind = STEP_STAGE, .amount = c->side[i].slot};
     if (wave[i].letter) s.list[s.nlist++] = wave[i];
     if (tile[i].letter) s.list[s.nlist++] = tile[i];
@@ -306,7 +309,7 @@ static bool apply(struct choice *c) {
   return !tiles_in_memory || apply_rounds(c, sum);
 }
 
-/* Whether the step will be possible once the axes are padded. */
+/* Whether the MATRIX step is possible once the axes are padded. */
 static bool possible(struct choice *c) {
   struct codegen *k = c->k;
   const struct matrix *x = &matrices[c->row];
@@ -336,7 +339,7 @@ bool contract_gpu(struct codegen *k, bool *done) {
     for (int row = 0; row < (int)matrix_count && order[i]->op == OP_REDUCE; row++) {
       struct matrix_product p = {.reduce = order[i]};
       struct choice c = {.k = k, .row = row, .buffers = 1};
-      if (matrices[row].in == DT_F32) continue; /* tf32 changes the operands */
+      if (matrices[row].in == DT_F32) continue; /* tf32 would round the operands */
       bool ok = matrix_product(k, &matrices[row], &p, NULL, 0) && choose_axes(&c, &p, mask) && possible(&c) &&
                 (matrices[row].parts == PARTS_MEMORY ? choose_group : choose_tiles)(&c);
       if (ok && (best.time == 0 || c.time < best.time * (LITTLE - 1) / LITTLE)) best = c;

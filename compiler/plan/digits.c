@@ -1,5 +1,6 @@
-/* The digits of the numbers that a workgroup's work-items count through in rounds: round * items + item. Wherever the
- * round changes a digit by itself it stays apart from the item, so that rounds are constants behind one address. */
+/* Splits the numbers that a workgroup's work-items count in rounds, round * items + item, into digits. If a digit
+ * depends on the round only, it is kept separate from the item, so rounds differ by a constant offset from one
+ * address. */
 #include "internal.h"
 
 static struct uop *times(struct graph *g, struct uop *x, int64_t n) {

@@ -1,62 +1,65 @@
-/* What the files of this folder share, and what lowering needs of them: axes, steps, index expressions, and the plans
- * of the optimizer. */
+/* Shared by the files of this folder and used by lowering: axes, steps, index expressions, and the plans of the
+ * optimizer. */
 #ifndef DOORBELL_COMPILER_PLAN_INTERNAL_H
 #define DOORBELL_COMPILER_PLAN_INTERNAL_H
 #include "../internal.h"
 
 /* axes.c: the axes of an ast */
 bool axes_collect(struct codegen *k);
-bool axes_collect_shared(struct codegen *k); /* of phases: the axes around them */
+bool axes_collect_shared(struct codegen *k); /* collects the axes around phases */
 bool axes_collect_phase(struct codegen *k, const struct codegen *around);
 void codegen_name(struct codegen *k);
 const char *axis_kind_name(enum axis_kind kind);
-/* The range of a new axis, which has no name; NULL: there are too many. */
+/* Adds an axis without a name and returns its range, or NULL if there are too many axes. */
 struct uop *axis_add(struct codegen *k, int64_t size, enum axis_kind kind, bool vector);
 bool reduce_binds(const struct uop *reduce, const struct uop *range);
-/* By node id, for everything under the ast: the axes (bits of codegen.axes) a node's value depends on. A REDUCE does
- * not depend on its own. direct: not through addresses of loads. malloc'd. */
+/* Returns an array by node id for everything under the ast: the axes (bits of codegen.axes) on which the node's value
+ * depends. A REDUCE does not depend on the axes that it binds. direct: dependences through addresses of loads do not
+ * count. The caller frees the array; NULL if memory runs out. */
 uint64_t *axis_masks(const struct codegen *k, bool direct);
 
 /* steps.c: steps over axes */
-bool step_possible(const struct codegen *k, struct step s, char *why, size_t cap); /* cap 0: no reason is written */
-/* All steps that take no list of axes and are possible now, with each of the amounts; how many there are, cap at most.
- */
+bool step_possible(const struct codegen *k, struct step s, char *why, size_t cap); /* cap 0: writes no reason */
+/* Finds all steps without a list of axes that are possible now, with each of the amounts. Returns their number, at most
+ * cap. */
 unsigned steps_possible(const struct codegen *k, const int64_t *amounts, unsigned n, struct step *out, unsigned cap);
-bool step_apply(struct codegen *k, struct step s); /* and records it in k->plan */
-bool steps_finish(struct codegen *k);              /* what no step took becomes workgroups, or loops on the host */
-bool plan_apply(struct codegen *k, const struct plan *p);       /* its steps, then steps_finish */
-int axis_named(const struct codegen *k, struct axis_name name); /* -1: none */
-int64_t next_range_number(const struct codegen *k);             /* which no axis has yet */
-bool stages_along(const struct codegen *k, unsigned axis);      /* some STAGE is filled again at each position */
-/* Writes why a step is not possible; returns false. */
+bool step_apply(struct codegen *k, struct step s); /* and appends it to k->plan */
+bool steps_finish(struct codegen *k);              /* axes without a step become workgroups, or loops on the host */
+bool plan_apply(struct codegen *k, const struct plan *p);       /* applies its steps, then steps_finish */
+int axis_named(const struct codegen *k, struct axis_name name); /* the axis with that name, or -1 */
+int64_t next_range_number(const struct codegen *k);             /* a range number that no axis has */
+bool stages_along(const struct codegen *k, unsigned axis);      /* whether some STAGE is filled again at each
+                                                                 * position of the axis */
+/* Writes why a step is not possible. Returns false. */
 __attribute__((format(printf, 3, 4))) bool refuse(char *why, size_t cap, const char *fmt, ...);
 
-/* Whether a step is possible now; if not, writes why. mask: axis_masks(k, false). */
+/* Whether a step is possible now; if not, writes the reason. mask: axis_masks(k, false). */
 typedef bool step_condition(const struct codegen *k, const struct step *s, const uint64_t *mask, char *why, size_t cap);
 
 /* matrix.c: the step that uses a matrix instruction */
 step_condition matrix_possible;
 bool matrix_apply(struct codegen *k, const struct step *s);
 
-/* tile.c: the operands that a matrix instruction reads from workgroup memory by itself */
+/* tile.c: operands that a matrix instruction reads from workgroup memory */
 struct matrix;
 struct matrix_product;
 bool tiles_possible(const struct codegen *k, const struct matrix *x, const struct matrix_product *p,
                     const uint64_t *mask, char *why, size_t cap);
-/* Their bytes, if the axis of that number had parts of `times` that work-items have at once; 0: there are none. */
+/* Size of the tiles if `times` parts of the axis were processed at once by work-items; 0 if there are no tiles. */
 int64_t tiles_bytes(const struct codegen *k, unsigned axis, int64_t times);
-bool tiles_along(const struct codegen *k, unsigned axis);          /* whether they change along it */
-bool tiles_hold(const struct codegen *k, const struct uop *value); /* whether they are made of it */
-uint32_t local_room(const struct codegen *k);                      /* bytes of local memory that the kernel may have */
-bool tiles_make(struct codegen *k);                                /* STAGEs of them, behind the last step */
+bool tiles_along(const struct codegen *k, unsigned axis);          /* whether the tiles change along the axis */
+bool tiles_hold(const struct codegen *k, const struct uop *value); /* whether the value is part of an operand in
+                                                                    * tiles */
+uint32_t local_room(const struct codegen *k);                      /* local memory that the kernel may use, in bytes */
+bool tiles_make(struct codegen *k);                                /* stages the tiles after the last step */
 
-/* contract_gpu.c: the whole plan of a contraction that the machine has matrix instructions for; done: it is one */
+/* contract_gpu.c: plans a contraction for which the machine has matrix instructions; sets *done if it did */
 bool contract_gpu(struct codegen *k, bool *done);
 
 /* affine.c: index expressions as sums of coefficient times term */
 enum { MAX_TERMS = 24 };
 struct affine {
-  unsigned n; /* > MAX_TERMS never; an expression with more is one opaque term */
+  unsigned n; /* at most MAX_TERMS; an expression with more terms is one opaque term */
   struct uop *term[MAX_TERMS];
   int64_t coef[MAX_TERMS];
   int64_t constant;
@@ -64,59 +67,63 @@ struct affine {
 void affine_of(struct uop *index, struct affine *a);
 int64_t affine_coef(const struct affine *a, const struct uop *term);
 
-/* windows.c: a value's elements, each once */
+/* windows.c: the distinct elements of a value */
 enum { MAX_INDICES = 64, MAX_DIMENSIONS = 16 };
 struct windows {
   const struct codegen *k;
   const uint64_t *mask;             /* axis_masks */
-  struct affine index[MAX_INDICES]; /* the sums that the value depends on its ranges by */
+  struct affine index[MAX_INDICES]; /* the sums of ranges on which the value depends */
   unsigned nindices;
 };
 struct dimension {
   unsigned axis[MAX_DIMENSIONS]; /* outermost first */
-  int64_t coef[MAX_DIMENSIONS];  /* the position is the sum of coef * range, from low on */
+  int64_t coef[MAX_DIMENSIONS];  /* position = sum of coef * range, starting at low */
   unsigned n;
   int64_t low, size, stride;
-  struct uop *use; /* the position in it, of the consumer's ranges */
+  struct uop *use; /* the position, over the consumer's ranges */
 };
-/* False: they are too many. */
+/* Returns false if there are too many sums. */
 bool windows_of(struct windows *w, const struct codegen *k, struct uop *value, const uint64_t *mask);
-/* Whether the value depends on axes a and b only by *x * a + *y * b. */
+/* Whether the value depends on axes a and b only through x * a + y * b. Sets *x and *y. */
 bool windows_ratio(const struct windows *w, unsigned a, unsigned b, int64_t *x, int64_t *y);
-/* The dimensions along the axes; 0: too many. Few elements first, then the order of the list. */
+/* Groups the n axes into dimensions. Prefers few elements, then the order of the list. Returns the number of
+ * dimensions, or 0 if there are too many axes. */
 unsigned windows_group(const struct windows *w, const unsigned *axis, unsigned n, struct dimension *dim);
 
-/* digits.c: of numbers that work-items count in rounds */
+/* digits.c: splits numbers that work-items count in rounds into digits */
 struct digits {
-  struct uop *round, *item; /* round * items + item, of which item is below items; round NULL: item alone */
+  struct uop *round, *item; /* number = round * items + item, item < items; if round is NULL, number = item */
   int64_t items;
 };
-struct uop *digits_take(struct graph *g, struct digits *d, int64_t n); /* the lowest one, of 0..n-1 */
-struct uop *digits_rest(struct graph *g, const struct digits *d);      /* what is left */
+struct uop *digits_take(struct graph *g, struct digits *d, int64_t n); /* splits off a digit < n */
+struct uop *digits_rest(struct graph *g, const struct digits *d);      /* the remaining number */
 
 /* stage.c: the steps that copy values to local memory before they are used */
-struct uop *summed_product(const struct uop *reduce); /* the MUL that a REDUCE sums, below its casts; NULL: none */
-int64_t stage_written(const struct codegen *k, struct uop *value); /* an argument it reads that is written; -1: none */
-bool stage_reduces(struct uop *value);                             /* whether a REDUCE or STAGE is part of it */
+struct uop *summed_product(const struct uop *reduce); /* the MUL that a REDUCE sums, below casts and conditions, or
+                                                       * NULL */
+int64_t stage_written(const struct codegen *k, struct uop *value); /* slot of a written argument that the value
+                                                                    * reads, or -1 */
+bool stage_reduces(struct uop *value);                             /* whether the value contains a REDUCE or STAGE */
 step_condition stage_possible;
 bool stage_apply(struct codegen *k, const struct step *s);
 
-/* order.c: the step that keeps the sums of many outputs in local memory */
+/* order.c: the step that accumulates the sums of many outputs in local memory */
 step_condition order_possible;
 bool order_apply(struct codegen *k, const struct step *s);
 
-/* skip.c: the step that skips rounds of a sum whose products are 0 */
+/* skip.c: the step that skips rounds of a sum in which all products are 0 */
 step_condition skip_possible;
 bool skip_apply(struct codegen *k, const struct step *s);
-/* Conditions over indices, `most` at most, without each of which the product is 0. */
+/* Fills term with at most `most` conditions over indices; where one does not hold, the product is 0. Returns their
+ * number. */
 unsigned skip_terms(const struct uop *product, struct uop **term, unsigned most);
 bool has_load(struct uop *u);
 
-/* contract.c: the whole plan of a contraction on the host; done: it is one */
+/* contract.c: plans a contraction on the host; sets *done if it did */
 bool contract_host(struct codegen *k, bool *done);
 
-/* optimize.c: chooses steps and applies them as plan_apply does. STEPS_PLAIN: only LOOP axes become work-items. Of
- * phases: those for the axes around them. */
+/* optimize.c: chooses steps and applies them like plan_apply. With STEPS_PLAIN only LOOP axes become work-items. For a
+ * kernel of phases it plans the axes around the phases. */
 bool optimize(struct codegen *k);
 
 /* score.c: the estimated cost of a lowered kernel; less is better */

@@ -1,9 +1,9 @@
-/* The step that makes a sum of products of two operands with a matrix instruction (matrix.def).
+/* The step that computes a sum of products of two operands with a matrix instruction (matrix.def).
  *
- * Axes a and b of the output and c of the sum are split by the instruction's m, n and k. The inner parts are not loops:
- * they are bits of the lane's number and of the element's number in an operand's registers. So the inner part of a is
- * another sum of new axes in operand A than in the result, and so are those of b and c. Work-items of a wave are the
- * first axes of the workgroup. */
+ * Axes a and b of the output and c of the sum are split by the instruction's m, n and k. The inner parts do not become
+ * loops. They become bits of the lane's number and bits of the element's number in an operand's registers. The layouts
+ * of the operands differ, so the inner part of an axis is a different sum of new axes in each operand and in the
+ * result. The axes of lanes are the first axes of the workgroup. */
 #include "matrix.h"
 #include "internal.h"
 #include <inttypes.h>
@@ -102,24 +102,24 @@ const struct uop *matrix_of(const struct codegen *k) {
 }
 
 /* ---- when it is possible --------------------------------------------------------------------------------------- */
-/* Whether `all` is a conjunction that has the term. */
+/* Whether the term is one of the conditions in the conjunction `all`. */
 static bool implies(const struct uop *all, const struct uop *term) {
   if (term->op == OP_AND) return implies(all, term->src[0]) && implies(all, term->src[1]);
   return all == term || (all->op == OP_AND && (implies(all->src[0], term) || implies(all->src[1], term)));
 }
 
-/* Whether x is a LOAD that is 0 wherever the condition does not hold. */
+/* Whether x is a LOAD that is 0 where the condition does not hold. */
 static bool zero_unless(const struct uop *x, const struct uop *when) {
   const struct uop *index = x->op == OP_LOAD ? x->src[0] : NULL;
   return index && index->nsrc > 2 && x->nsrc > 1 && is_zero(x->src[1]) && implies(index->src[2], when);
 }
 
-/* The operand, 0 where the condition does not hold. */
+/* The operand, or 0 where the condition does not hold. */
 static struct uop *only_where(struct graph *g, struct uop *x, struct uop *when) {
   return !when || zero_unless(x, when) ? x : uop_where(g, when, x, uop_const_int(g, x->dtype, 0));
 }
 
-/* x without conversions that change no value, down to type t, and without conditions that its LOAD checks. */
+/* Removes conversions that do not change the value, down to type t, and conditions that its LOAD checks anyway. */
 static struct uop *narrowed(struct uop *x, enum dtype t) {
   if (x->op == OP_WHERE && is_zero(x->src[2])) {
     struct uop *inner = narrowed(x->src[1], t);
@@ -168,7 +168,7 @@ bool matrix_product(const struct codegen *k, const struct matrix *x, struct matr
   return true;
 }
 
-/* The product that is summed along axis[2], its operands in the order of the other two. */
+/* Finds the product that is summed along axis[2] and orders its operands like the other two axes. */
 static bool find(const struct codegen *k, const struct matrix *x, const int *axis, const uint64_t *mask,
                  struct matrix_product *p, char *why, size_t cap) {
   size_t count;
@@ -268,12 +268,12 @@ bool matrix_apply(struct codegen *k, const struct step *s) {
   const struct matrix *x = &matrices[s->amount];
   struct matrix_product p = {0};
   uint64_t *mask = axis_masks(k, false);
-  int axis[3] = {0}; /* of m, n and k */
+  int axis[3] = {0}; /* m, n and k */
   char why[160];
   bool ok = mask && possible(k, s, mask, &p, axis, why, sizeof why);
   free(mask);
   if (!ok) return codegen_fail(k, "out of memory");
-  static const uint8_t coordinate_of[3][2] = {{0, 2}, {2, 1}, {0, 1}}; /* by operand: which of axis[] */
+  static const uint8_t coordinate_of[3][2] = {{0, 2}, {2, 1}, {0, 1}}; /* by operand: indices into axis[] */
   static const enum axis_kind kind_of[3] = {AXIS_UNROLL, AXIS_UNROLL, AXIS_UPCAST};
   struct uop *outer[3], *old[3], *at[3][2] = {{0}}, *element[3][MATRIX_RUNS], *lane[LANE_BITS] = {0};
   unsigned size[3] = {x->m, x->n, x->k}, nelements[3] = {0};
@@ -282,7 +282,7 @@ bool matrix_apply(struct codegen *k, const struct step *s) {
     old[i] = a->range;
     outer[i] = uop_range(g, uop_index(g, a->size / size[i]), a->range->arg.i, a->kind);
   }
-  /* Lanes first, in the order of their bits: work-items count them fastest. */
+  /* Lane axes come first, in the order of their bits: work-items count them fastest. */
   for (unsigned bit = 0; bit < LANE_BITS; bit++)
     for (unsigned o = 0; o < 3; o++) {
       struct matrix_run run[MATRIX_RUNS];
@@ -338,7 +338,7 @@ bool matrix_apply(struct codegen *k, const struct step *s) {
 unsigned matrix_axes(const struct codegen *k, enum matrix_operand o, unsigned coordinate, struct axis_name *out) {
   const struct uop *mma = matrix_of(k);
   if (!mma) return 0;
-  /* Its sources: elements of the result, lanes in the order of their bits, elements of A, elements of B. */
+  /* Sources of the MMA: elements of the result, lanes in the order of their bits, elements of A, elements of B. */
   const struct matrix *x = &matrices[mma->arg.i];
   struct matrix_run run[MATRIX_RUNS], lane[MATRIX_RUNS];
   unsigned first[3] = {0}, lanes[LANE_BITS] = {0}, at = 2, n = 0, found = 0;

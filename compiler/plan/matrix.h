@@ -1,4 +1,5 @@
-/* The matrix instructions of matrix.def, and which bits of lanes and registers their operands' coordinates are. */
+/* The matrix instructions of matrix.def, and the mapping from bits of lanes and registers to their operands'
+ * coordinates. */
 #ifndef DOORBELL_COMPILER_MATRIX_H
 #define DOORBELL_COMPILER_MATRIX_H
 #include "internal.h"
@@ -22,42 +23,43 @@ struct matrix {
   unsigned cycles;
   const char *intrinsic;
   enum matrix_parts parts;
-  const char *bits[3][2]; /* by operand: of its first and second coordinate */
+  const char *bits[3][2]; /* by operand: bits of its first and second coordinate */
 };
 
-/* Consecutive bits of a coordinate that are bits of the lane's number, or of the element's. */
+/* A run of consecutive bits of a coordinate that are all bits of the lane's number, or all of the element's number. */
 struct matrix_run {
   bool lane;
-  uint8_t coordinate, at; /* its lowest bit there */
-  uint8_t n, bit[8];      /* which bit of the lane or element each one is */
+  uint8_t coordinate, at; /* lowest bit of the run in the coordinate */
+  uint8_t n, bit[8];      /* the lane's or element's bit for each bit of the run */
 };
-enum { MATRIX_RUNS = 8, LANE_BITS = 7 }; /* of the lane's number among those of an instruction */
+enum { MATRIX_RUNS = 8, LANE_BITS = 7 }; /* LANE_BITS: bits of a lane's number within one instruction */
 
 extern const struct matrix matrices[];
 extern const unsigned matrix_count;
 
-bool matrix_on(const struct matrix *x, const struct target *t); /* whether the machine has it */
-/* The row of that name, n characters; -1: none. */
+bool matrix_on(const struct matrix *x, const struct target *t); /* whether the machine has the instruction */
+/* Returns the row with that name of n characters, or -1 if there is none. */
 int matrix_named(const char *name, size_t n);
-/* The runs of an operand's coordinates, those of the first one before those of the second. */
+/* Fills out with the runs of an operand's first coordinate, then of its second. Returns the number of runs. */
 unsigned matrix_runs(const struct matrix *x, enum matrix_operand o, struct matrix_run *out);
-/* Elements of an operand in a lane's registers. */
+/* The number of elements of an operand in a lane's registers. */
 unsigned matrix_elements(const struct matrix *x, enum matrix_operand o);
-bool matrix_in_memory(const struct matrix *x); /* whether its operands lie in workgroup memory */
-/* Lanes that execute one instruction together: those of a wave, or of several. */
+bool matrix_in_memory(const struct matrix *x); /* whether it reads its operands from workgroup memory */
+/* The number of lanes that execute one instruction together: one wave or several. */
 unsigned matrix_lanes(const struct matrix *x, unsigned wave);
-/* The kernel's matrix instruction; NULL: it has none. */
+/* The kernel's MMA node, or NULL if there is none. */
 const struct uop *matrix_of(const struct codegen *k);
 
-/* The axes that a MATRIX step made of an operand's coordinate: bits of lanes and elements, highest first. */
+/* Fills out with the axes that a MATRIX step made of an operand's coordinate (bits of lanes and elements), the highest
+ * bit first. Returns their number. */
 unsigned matrix_axes(const struct codegen *k, enum matrix_operand o, unsigned coordinate, struct axis_name *out);
 
 /* A sum of products, as an instruction computes it. */
 struct matrix_product {
   struct uop *reduce, *operand[2];
-  struct uop *when; /* only there the product counts; NULL: everywhere */
-  double factor;    /* of every product */
+  struct uop *when; /* condition under which the product counts; NULL: always */
+  double factor;    /* constant factor of every product */
 };
-/* Fills in operand, when and factor for p->reduce. False: x does not compute it. */
+/* Fills in operand, when and factor for p->reduce. Returns false and writes why if x cannot compute it. */
 bool matrix_product(const struct codegen *k, const struct matrix *x, struct matrix_product *p, char *why, size_t cap);
 #endif

@@ -1,21 +1,22 @@
-/* Chooses the steps for a kernel from how its memory is walked: one simple heuristic, no search.
+/* Chooses the steps for a kernel from its memory accesses, by one simple heuristic without search.
  *
- *   - axes that only occur together merge;
- *   - a product of two operands that each ignore one output axis (matmul, convolution) computes a tile: vectors along
- * the axis that is contiguous in memory, a few rows of the other, so that every value loaded is used several times;
- *   - a long reduction is shared by the work-items of a group, so that neighbours read neighbouring elements;
- *   - whatever is contiguous is loaded and stored as vectors;
- *   - what remains of the output axes is spread over work-items and workgroups, or over loops on the host. */
+ *     - Axes that only occur together are merged.
+ *     - A product of two operands that each do not depend on one output axis (matmul, convolution) computes a tile:
+ *       vectors along the axis that is contiguous in memory, and a few rows of the other axis, so every loaded value is
+ *       used several times.
+ *     - The work-items of a group share a long reduction, so neighbours read adjacent elements.
+ *     - Contiguous data is loaded and stored as vectors.
+ *     - The remaining output axes are distributed over work-items and workgroups, or become loops on the host. */
 #include "internal.h"
 #include <stdlib.h>
 #include <string.h>
 
 enum { MAX_ACCESSES = 64, LONG_REDUCE = 64, HUGE_REDUCE = 1 << 16, WORK = 1 << 14 };
-enum { PADDED = 4 }; /* an axis that is padded has as many whole amounts, so that padding it costs little */
+enum { PADDED = 4 }; /* an axis is padded only if it has at least this many whole amounts, so the padding is small */
 
 struct access { /* one LOAD or STORE of an argument */
   struct affine index;
-  uint64_t mask; /* axes of the index */
+  uint64_t mask; /* axes on which the index depends */
   enum dtype dtype;
   bool store;
 };
@@ -24,10 +25,10 @@ struct view {
   struct codegen *k;
   struct access access[MAX_ACCESSES];
   unsigned n;
-  uint64_t reduce[16]; /* axes of each REDUCE */
+  uint64_t reduce[16]; /* axes that each REDUCE binds */
   unsigned nreduces;
-  uint64_t reduced; /* axes that some REDUCE is done again along */
-  bool dear;        /* much arithmetic for each element: more of it at once only fills registers */
+  uint64_t reduced; /* axes on which some REDUCE depends */
+  bool dear;        /* expensive: much arithmetic per element, so more elements at once would only fill registers */
 };
 
 static struct step step_of(const struct view *p, enum step_kind kind, int axis, int64_t amount) {
@@ -42,13 +43,14 @@ static bool step(struct view *p, enum step_kind kind, int axis, int64_t amount) 
 static bool can(const struct view *p, enum step_kind kind, int axis, int64_t amount) {
   return axis >= 0 && step_possible(p->k, step_of(p, kind, axis, amount), NULL, 0);
 }
-/* LOCAL without idle work-items. */
+/* Whether LOCAL leaves no work-items idle. */
 static bool divides(const struct view *p, int axis, int64_t amount) {
   const struct axis *a = &p->k->axes[axis];
   return a->range->src[0]->op == OP_CONST && a->size % amount == 0;
 }
 
-/* Reads the kernel's accesses as they are now. Of more than MAX_ACCESSES the stores are kept, which decide. */
+/* Reads the kernel's current accesses. If there are more than MAX_ACCESSES, the stores are kept, because they
+ * decide. */
 static bool look(struct view *p) {
   struct codegen *k = p->k;
   size_t count;
@@ -69,7 +71,7 @@ static bool look(struct view *p) {
     if (u->op == OP_REDUCE) p->reduced |= mask[u->id];
     if ((u->op != OP_LOAD && u->op != OP_STORE) || u->src[0]->op != OP_INDEX) continue;
     if (p->n == MAX_ACCESSES && u->op == OP_LOAD) continue;
-    /* Stores, of which a kernel has few, take the places of the last loads. */
+    /* Stores, which are few, replace the last loads. */
     struct access *a = &p->access[p->n < MAX_ACCESSES ? p->n++ : MAX_ACCESSES - 1 - stores % MAX_ACCESSES];
     stores += u->op == OP_STORE;
     affine_of(u->src[0]->src[1], &a->index);
@@ -92,8 +94,8 @@ static int64_t total(const struct view *p, enum axis_kind kind) {
   return n < 0x1p62 ? (int64_t)n : INT64_C(1) << 62;
 }
 
-/* The axis of a kind along which most accesses are contiguous; -1: none. Stores decide; where a reduction makes loads
- * the many, loads do. */
+/* The axis of a kind along which most accesses are contiguous, or -1. Stores decide, or loads if by_loads is set,
+ * because a reduction has many loads. */
 static int contiguous(const struct view *p, enum axis_kind kind, bool by_loads) {
   int best = -1, score = 0;
   for (unsigned a = 0; a < p->k->naxes; a++) {
@@ -106,7 +108,7 @@ static int contiguous(const struct view *p, enum axis_kind kind, bool by_loads) 
   return best;
 }
 
-/* Elements of the widest access along the axis that make up `bytes`. */
+/* The number of elements in `bytes`, by the widest type that is contiguous along the axis; at most 16. */
 static int64_t lanes_for(const struct view *p, int axis, unsigned bytes) {
   unsigned size = 1;
   for (unsigned i = 0; i < p->n; i++)
@@ -116,7 +118,7 @@ static int64_t lanes_for(const struct view *p, int axis, unsigned bytes) {
   return n > 16 ? 16 : n;
 }
 
-/* Whether the step is possible once the axis is padded, and the padding is little. */
+/* Whether the step is possible once the axis is padded, and the padding is small. */
 static bool can_padded(struct view *p, enum step_kind kind, int axis, int64_t amount) {
   if (axis < 0 || amount < 1 || p->k->axes[axis].size < PADDED * amount || !can(p, STEP_PAD, axis, amount))
     return false;
@@ -128,20 +130,20 @@ static bool can_padded(struct view *p, enum step_kind kind, int axis, int64_t am
   return possible;
 }
 
-/* The step, of a padded axis where the amount does not divide the size. */
+/* Applies the step, after padding the axis if the amount does not divide its size. */
 static bool step_padded(struct view *p, enum step_kind kind, int axis, int64_t amount) {
   if (amount < 1) return false;
   if (p->k->axes[axis].size % amount && !step(p, STEP_PAD, axis, amount)) return false;
   return step(p, kind, axis, amount);
 }
 
-/* The largest amount <= most for which the step is possible, halving; 1: none. */
+/* The largest amount, at most `most`, for which the step is possible, found by halving; 1 if there is none. */
 static int64_t fit(const struct view *p, enum step_kind kind, int axis, int64_t most) {
   while (most > 1 && (!can(p, kind, axis, most) || (kind == STEP_LOCAL && !divides(p, axis, most)))) most /= 2;
   return most;
 }
 
-/* As fit, for step_padded: of a size without a useful divisor, the axis is padded. */
+/* Like fit, for step_padded: if the size has no useful divisor, the axis may be padded. */
 static int64_t fit_padded(struct view *p, enum step_kind kind, int axis, int64_t most) {
   int64_t exact = fit(p, kind, axis, most);
   if (exact * 2 < most)
@@ -150,7 +152,7 @@ static int64_t fit_padded(struct view *p, enum step_kind kind, int axis, int64_t
   return exact;
 }
 
-/* As fit for LOCAL, over every divisor of the size. */
+/* Like fit for LOCAL, but tries every divisor of the size. */
 static int64_t fit_local(const struct view *p, int axis, int64_t most) {
   int64_t power = fit(p, STEP_LOCAL, axis, most);
   if (power * 4 > most) return power;
@@ -168,7 +170,8 @@ static bool merge_all(struct view *p) {
   return true;
 }
 
-/* An output axis that operand x of a reduction ignores while y does not, where v is the other way round. */
+/* Finds an output axis on which one operand of a reduction depends and the other does not, while for v the reverse is
+ * true. */
 static int tile_axis(struct view *p, int v) {
   int best = -1;
   if (v < 0) return -1;
@@ -190,7 +193,7 @@ static int tile_axis(struct view *p, int v) {
   return best;
 }
 
-/* Unrolls what is left of each reduction: short ones whole, the innermost axis of long ones by 4. */
+/* Unrolls the remaining reductions: short ones completely, the innermost axis of long ones by 4. */
 static bool unroll(struct view *p) {
   struct codegen *k = p->k;
   for (unsigned a = 0, n = k->naxes; a < n; a++) {
@@ -206,8 +209,8 @@ static bool unroll(struct view *p) {
 
 /* ---- machines with work-items ---------------------------------------------------------------------------------- */
 
-/* Work-items for what remains of the output axes, the contiguous axis first. An axis without a useful divisor leaves
- * work-items idle, or is padded where a reduction is shared by the workgroup. */
+/* Assigns work-items to the remaining output axes, the contiguous axis first. If an axis has no useful divisor, some
+ * work-items are idle, or the axis is padded if the workgroup shares a reduction. */
 static bool spread(struct view *p, int first, int64_t budget, int64_t first_budget, bool shared) {
   struct codegen *k = p->k;
   int64_t used = 1;
@@ -242,22 +245,21 @@ static bool optimize_gpu(struct view *p) {
     if (!step_padded(p, STEP_VECTOR, v, fit_padded(p, STEP_VECTOR, v, 4))) return false;
     int64_t rows = fit_padded(p, STEP_UPCAST, u, 4);
     if (rows > 1 && !step_padded(p, STEP_UPCAST, u, rows)) return false;
-    /* One wave across a row: the other operand's rows are then the same for all of it, and loaded once, by scalar
-     * loads. */
+    /* One wave per row: the other operand's rows are the same for the whole wave, so scalar loads load them once. */
     return unroll(p) && spread(p, v, t->wave, t->wave, false);
   }
 
-  /* A few results that share what their reductions are made of: all at once. */
+  /* Computes a few results that share the inputs of their reductions at once. */
   for (unsigned a = 0, n = k->naxes; a < n; a++)
     if (k->axes[a].kind == AXIS_SERIAL && (p->reduced >> a & 1) && can(p, STEP_UPCAST, (int)a, k->axes[a].size) &&
         !step(p, STEP_UPCAST, (int)a, k->axes[a].size))
       return false;
 
-  /* The longest axis of every reduction, and SERIAL axes that no reduction is done again along: what a group may
-   * share. */
+  /* Collects the axes that a group may share: the longest axis of every reduction, and SERIAL axes on which no
+   * reduction depends. */
   int shared[MAX_AXES];
   unsigned nshared = 0;
-  bool rows = true; /* neighbours along the reductions are neighbours in memory */
+  bool rows = true; /* adjacent positions of the reductions are adjacent in memory */
   int64_t longest = 0;
   for (unsigned r = 0; r < p->nreduces; r++) {
     int best = -1;
@@ -290,7 +292,7 @@ static bool optimize_gpu(struct view *p) {
     for (unsigned i = 0; i < nshared; i++) vectors = vectors && k->axes[shared[i]].size % 4 == 0;
     int64_t per = vectors ? 4 : 1;
     while (most > 8 && most / 2 * per >= longest) most /= 2;
-    /* A common divisor where there is a useful one; else the ends are padded. */
+    /* Uses a common divisor if there is a useful one; otherwise the ends are padded. */
     int64_t amount = most;
     for (bool all = false; !all && amount > 1;) {
       all = true;
@@ -301,7 +303,7 @@ static bool optimize_gpu(struct view *p) {
     if (pad) amount = most;
     if (columns && !spread(p, v, 16, 16, true)) return false;
     for (unsigned i = 0; i < nshared; i++) {
-      if (vectors && !step(p, STEP_VECTOR, shared[i], 4)) return false; /* each work-item then owns whole vectors */
+      if (vectors && !step(p, STEP_VECTOR, shared[i], 4)) return false; /* so each work-item has whole vectors */
       if (can(p, STEP_PAD, shared[i], amount) && !step(p, STEP_PAD, shared[i], amount)) return false;
       if (amount > 1 && !step(p, STEP_GROUP, shared[i], amount)) return false;
     }
@@ -309,7 +311,7 @@ static bool optimize_gpu(struct view *p) {
     return columns || amount >= t->wave || spread(p, -1, t->group / amount, t->group / amount, true);
   }
 
-  /* One work-item an output, or a vector of them. */
+  /* One work-item per output, or per vector of outputs. */
   int64_t lanes = v >= 0 ? fit_padded(p, STEP_VECTOR, v, lanes_for(p, v, t->load_bytes)) : 1;
   if (p->nreduces && outputs / lanes < WORK) lanes = 1;
   if (lanes > 1 && !step_padded(p, STEP_VECTOR, v, lanes)) return false;
@@ -329,7 +331,7 @@ static bool optimize_gpu(struct view *p) {
 
 /* ---- the host -------------------------------------------------------------------------------------------------- */
 
-/* Workgroups for the outermost axes, as many as are useful; loops for the rest. */
+/* Splits the outermost axes into as many workgroups as are useful. The rest become loops. */
 static bool spread_host(struct view *p) {
   struct codegen *k = p->k;
   if (k->is_phase) return true;
@@ -340,7 +342,7 @@ static bool spread_host(struct view *p) {
     struct axis *x = &k->axes[a];
     if (x->kind != AXIS_LOOP || x->size < 2) continue;
     int64_t groups = most / used;
-    if (x->size > groups) { /* loops of one length where that costs little */
+    if (x->size > groups) { /* prefer loops of equal length unless that costs too many workgroups */
       int64_t exact = groups;
       while (exact * 2 > groups && !divides(p, (int)a, exact)) exact--;
       if (exact * 2 > groups) groups = exact;
@@ -354,15 +356,15 @@ static bool spread_host(struct view *p) {
 }
 
 enum {
-  ROWS_AT_ONCE = 16,      /* that are added up before their sum is added to a block's results */
-  FEW_ROWS = 16,          /* fewer are not worth clearing the results */
-  BLOCK_COLUMNS = 1024,   /* at least, for each workgroup: memory is read a page at a time */
-  MOST_COLUMNS = 8192,    /* of a block: its results stay in the first-level or second-level cache */
-  COLUMN_BYTES = 1 << 16, /* of a matrix that does not stay in the first-level cache */
+  ROWS_AT_ONCE = 16,      /* rows that are summed before their sum is added to a block's results */
+  FEW_ROWS = 16,          /* with fewer rows, clearing the results costs too much */
+  BLOCK_COLUMNS = 1024,   /* minimum per workgroup: memory is read a page at a time */
+  MOST_COLUMNS = 8192,    /* maximum per block: its results stay in the first-level or second-level cache */
+  COLUMN_BYTES = 1 << 16, /* minimum size of a matrix that does not stay in the first-level cache */
 };
 
-/* The output axis of reductions along columns of a matrix in memory, whose rows are `v` and follow each other; -1: the
- * kernel is none. */
+/* The output axis of reductions along columns of a matrix in memory whose rows are contiguous along that axis; -1 if
+ * the kernel has another form. */
 static int columns_of(struct view *p) {
   const struct codegen *k = p->k;
   int v = contiguous(p, AXIS_LOOP, true), row = -1;
@@ -370,7 +372,7 @@ static int columns_of(struct view *p) {
   if (v < 0 || !p->nreduces || p->nreduces == 16 || !(p->reduced >> v & 1)) return -1;
   for (unsigned r = 1; r < p->nreduces; r++)
     if (p->reduce[r] != p->reduce[0]) return -1;
-  if (p->reduced & p->reduce[0]) return -1; /* a reduction inside another */
+  if (p->reduced & p->reduce[0]) return -1; /* a reduction is inside another one */
   for (unsigned a = 0; a < k->naxes; a++) {
     const struct axis *x = &k->axes[a];
     if ((x->kind != AXIS_LOOP && x->kind != AXIS_REDUCE) || x->range->src[0]->op != OP_CONST) return -1;
@@ -387,7 +389,8 @@ static int columns_of(struct view *p) {
   return depth >= FEW_ROWS && bytes >= COLUMN_BYTES ? v : -1;
 }
 
-/* Sums of columns: a block of rows at a time is added to the results of a block of columns, which are in memory. */
+/* Plans sums of columns: adds a block of rows at a time to the results of a block of columns, which are kept in
+ * memory. */
 static bool optimize_columns(struct view *p, int v, bool *done) {
   struct codegen *k = p->k;
   int64_t lanes = fit_padded(p, STEP_VECTOR, v, lanes_for(p, v, k->target->vector_bytes));
@@ -405,7 +408,8 @@ static bool optimize_columns(struct view *p, int v, bool *done) {
   int64_t groups = all / BLOCK_COLUMNS, room = k->target->workgroups / (others < 1 ? 1 : others);
   if (groups > room) groups = room;
   if (groups < (all + MOST_COLUMNS - 1) / MOST_COLUMNS) groups = (all + MOST_COLUMNS - 1) / MOST_COLUMNS;
-  /* A workgroup without columns of its own would sum those of all. */
+  /* The columns are split even for one workgroup: if spread_host distributed the axis itself, each workgroup would sum
+   * the columns of all. */
   if (!step(p, groups > 1 ? STEP_THREAD : STEP_SERIAL, v, groups > 1 ? groups : k->axes[v].size)) return false;
   struct axis_name column = k->axes[groups > 1 ? (int)k->naxes - 1 : v].name;
   struct step order = {.kind = STEP_ORDER};
@@ -434,7 +438,7 @@ static bool optimize_host(struct view *p) {
   int64_t rows = u >= 0 ? fit_padded(p, STEP_UPCAST, u, 4) : 1;
   if (rows > 1 && !step_padded(p, STEP_UPCAST, u, rows)) return false;
   if (u >= 0 && !columns && can(p, STEP_UPCAST, stored, 2) && !step(p, STEP_UPCAST, stored, 2)) return false;
-  /* Reductions whose value is no vector yet become vectors of partial results, several registers of them. */
+  /* Reductions whose value is not a vector yet become vectors of partial results in several registers. */
   for (unsigned a = 0, n = k->naxes; a < n && !columns; a++) {
     bool unit = false;
     for (unsigned i = 0; i < p->n; i++) unit = unit || stride(p, &p->access[i], (int)a) == 1;
@@ -447,7 +451,7 @@ static bool optimize_host(struct view *p) {
 
 /* ---- one kernel of several in one ------------------------------------------------------------------------------- */
 
-/* One axis, and workgroups as large as those of the other parts. */
+/* Plans one axis, with workgroups of the same size as in the other parts. */
 static bool optimize_part(struct view *p, bool vectors) {
   struct codegen *k = p->k;
   const struct target *t = k->target;
@@ -462,10 +466,10 @@ static bool optimize_part(struct view *p, bool vectors) {
 
 /* ---- phases ---------------------------------------------------------------------------------------------------- */
 
-enum { PHASE_GROUPS = 16 }; /* workgroups that keep the cores busy to the end */
+enum { PHASE_GROUPS = 16 }; /* number of workgroups that keeps all cores busy until the end */
 
-/* Workgroups for the axes around phases: of the last one only where the others make too few, because what does not
- * depend on it is copied once for all of its places. */
+/* Makes workgroups of the axes around phases. The last axis is split only if the others give too few workgroups,
+ * because copies that do not depend on it are made once for all its positions. */
 static bool optimize_shared(struct view *p) {
   struct codegen *k = p->k;
   int64_t used = 1;

@@ -1,24 +1,24 @@
-/* The step that puts rounds of reductions outside of loops over outputs: the sums of all these outputs are kept in a
- * STAGE that is added to in each of the rounds. What is staged for a round is then used by all of the outputs, and rows
- * of a matrix are read one after the other where its columns are summed.
+/* The step that moves rounds of reductions outside loops over outputs: a STAGE keeps the sums of all these outputs, and
+ * each round adds to it. All outputs then use what is staged for a round, and rows of a matrix are read in order where
+ * its columns are summed.
  *
- * REDUCE(value, r, s) at c becomes a load from STAGE(REDUCE(value, s), c, r, c), whose aux is the operation that
- * combines what is stored at one place. */
+ * REDUCE(value, r, s) at c becomes a load from STAGE(REDUCE(value, s), c, r, c). The aux of this STAGE is the operation
+ * that combines the values stored at one position. */
 #include "internal.h"
 #include <stdlib.h>
 #include <string.h>
 
-struct listed { /* the listed axes, as bits and in order */
+struct listed { /* the listed axes, as masks and in order */
   uint64_t reduced, kept;
   unsigned axis[MAX_STAGED], n;
 };
 
-/* Narrow floats are summed in f32, as by lower_reduce.c. */
+/* Narrow floats are summed in f32, as in lower_reduce.c. */
 static enum dtype sum_dtype(enum dtype t) { return dtype_is_narrow_float(t) ? DT_F32 : t; }
 
 static bool is_expanded(const struct axis *a) { return a->kind == AXIS_UPCAST || a->kind == AXIS_UNROLL; }
 
-/* Whether the axis counts to what is known once a workgroup begins. */
+/* Whether the axis has a bound that is known when a workgroup begins. */
 static bool bound_by_ids(const struct codegen *k, const struct axis *a) {
   size_t count;
   struct uop *bound = a->range->src[0], **order = uop_toposort(&bound, 1, &count);
@@ -60,7 +60,7 @@ static bool binds(const struct codegen *k, const struct uop *u, unsigned axis) {
   return u->op == OP_REDUCE && reduce_binds(u, k->axes[axis].range);
 }
 
-/* Whether reduction u can be summed so. */
+/* Whether the rounds of reduction u can be moved in this way. */
 static bool reduce_possible(const struct codegen *k, const struct uop *u, const struct listed *p, const uint64_t *mask,
                             char *why, size_t cap) {
   for (unsigned i = 0; i < p->n; i++)
@@ -134,7 +134,7 @@ bool order_apply(struct codegen *k, const struct step *s) {
     k->axes[k->naxes++] = copy;
   }
   if (!nbound) return codegen_fail(k, "order: no reduce axis is listed");
-  /* In the order of the list, a vector's lanes without gaps. */
+  /* Positions follow the order of the list, except that the lanes of a vector are contiguous. */
   use = at = uop_index(g, 0);
   for (unsigned i = 0; i <= nkept; i++) {
     unsigned x = i == 0 ? vector : nkept - i;
@@ -154,7 +154,7 @@ bool order_apply(struct codegen *k, const struct step *s) {
     enum dtype t = sum_dtype(u->dtype);
     unsigned n = 1;
     src[0] = u->src[0]->dtype == t ? u->src[0] : uop_cast(g, u->src[0], t);
-    if (u->src[0]->op == OP_MMA) { /* its sums are in that type anyway */
+    if (u->src[0]->op == OP_MMA) { /* its sums have that type anyway */
       struct uop *mma = u->src[0];
       src[0] = uop_new(g, OP_MMA, t, 1, mma->arg, mma->aux, mma->src, mma->nsrc);
     }
@@ -174,7 +174,7 @@ bool order_apply(struct codegen *k, const struct step *s) {
   free(order);
   if (!found) return codegen_fail(k, "out of memory");
   k->ast = uop_substitute(g, k->ast, old, fresh, found);
-  for (unsigned i = 0; i < p.n; i++) /* no later step takes them: STAGEs bind them now */
+  for (unsigned i = 0; i < p.n; i++) /* no later step may take these axes: STAGEs bind them now */
     if (p.reduced >> p.axis[i] & 1) k->axes[p.axis[i]].name = (struct axis_name){0};
   return true;
 }

@@ -1,4 +1,4 @@
-/* Plans as text: printing, parsing, and finding the line of a text that is for a kernel. */
+/* Prints and parses plans as text, and finds the line of a text that applies to a kernel. */
 #include "plan.h"
 #include "../compiler.h"
 #include "matrix.h"
@@ -64,7 +64,7 @@ static void skip_blanks(struct reader *r) {
   while (*r->at == ' ' || *r->at == '\t' || *r->at == '\r') r->at++;
 }
 
-/* Writes the message, with the column and the word that r is at. */
+/* Writes the message with the column and the word at which r is. Returns false. */
 __attribute__((format(printf, 2, 3))) static bool wrong(struct reader *r, const char *fmt, ...) {
   char what[256];
   int n = 0;
@@ -167,7 +167,8 @@ const char *plan_parse(struct plan *p, const char *text, char *err, size_t errca
 
 /* ---- plans by hand --------------------------------------------------------------------------------------------- */
 
-/* Behind the `=` of a line, and in *to where its name ends; the line itself where it has none. */
+/* Returns the text after the `=` of a line, and sets *to to the end of the name before it. Returns the line itself if
+ * it has no `=`. */
 static const char *behind_name(const char *line, const char **to) {
   const char *p = line;
   while (*p && *p != '\n' && *p != '=') p++;

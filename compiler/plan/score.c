@@ -1,6 +1,6 @@
-/* A guess of a kernel's time from its linear code, to choose which plans are worth compiling: operations by the
- * registers that they fill, as often as their loops go round, over what the machine does side by side. No caches, and
- * no coalescing of accesses. */
+/* Estimates a kernel's time from its linear code, to choose which plans are worth compiling: each operation costs the
+ * registers that it fills, times the rounds of its loops, divided by what the machine does in parallel. Caches and
+ * coalescing are not modelled. */
 #include "internal.h"
 #include "matrix.h"
 

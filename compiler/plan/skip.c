@@ -1,9 +1,9 @@
 /* The step that skips rounds of a reduction in which every product has a factor 0: where the window of a convolution is
- * in the padding, or the gradient of one is outside of what was computed.
+ * in the padding, or the window of its gradient is outside the computed outputs.
  *
- * REDUCE(value, r...) becomes REDUCE(WHERE(condition, value, 0), r...), where the condition is that of the factor's
- * loads. The axis becomes the outermost loop of the reduction: lowering checks the condition outside of the loops that
- * it does not depend on (lower_reduce.c). A later PACK copies the factor without it. */
+ * REDUCE(value, r...) becomes REDUCE(WHERE(condition, value, 0), r...) with the condition of the factor's loads. The
+ * axis becomes the outermost loop of the reduction. Lowering checks the condition outside the loops on which it does
+ * not depend (lower_reduce.c). A later PACK copies the factor without it. */
 #include "internal.h"
 #include <stdlib.h>
 
@@ -22,7 +22,8 @@ bool has_load(struct uop *u) {
   return found;
 }
 
-/* Adds the terms of a conjunction. Those that depend on data would be guessed wrong by the processor. */
+/* Adds the terms of a conjunction. Terms that depend on data are left out, because the processor would mispredict
+ * them. */
 static void add_terms(struct terms *t, struct uop *condition) {
   if (condition->op == OP_AND) {
     add_terms(t, condition->src[0]);
@@ -34,7 +35,7 @@ static void add_terms(struct terms *t, struct uop *condition) {
   if (t->n < MOST_TERMS && !has_load(condition)) t->term[t->n++] = condition;
 }
 
-/* Adds conditions without which x is 0. */
+/* Adds the conditions outside which x is 0. */
 static void add_support(struct terms *t, struct uop *x) {
   if (x->op == OP_LOAD && x->nsrc > 1 && is_zero(x->src[1]) && x->src[0]->op == OP_INDEX && x->src[0]->nsrc > 2)
     add_terms(t, x->src[0]->src[2]);
@@ -54,14 +55,15 @@ unsigned skip_terms(const struct uop *product, struct uop **term, unsigned most)
   return n;
 }
 
-/* Whether lowering checks the condition already. */
+/* Whether lowering checks the condition anyway. */
 static bool is_checked(const struct uop *value, const struct uop *term) {
   for (; value->op == OP_WHERE; value = value->src[1])
     if (value->src[0] == term) return true;
   return false;
 }
 
-/* The terms that rounds of the axis can be skipped by: they depend on it, and on nothing that is expanded. */
+/* Finds the terms that allow rounds of the axis to be skipped: those that depend on it and on no expanded axis. Returns
+ * their number. */
 static unsigned terms_of(const struct codegen *k, const struct uop *reduce, unsigned axis, const uint64_t *mask,
                          struct uop **term) {
   struct uop *all[MOST_TERMS];

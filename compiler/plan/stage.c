@@ -1,10 +1,10 @@
 /* The steps that stage a value: what a kernel loads from an argument (STAGE), or a factor of the products that it sums
  * (PACK), is first computed into local memory, for a block of its axes at once.
  *
- * The value's axes that are listed become axes of the copy; for the others there is a copy at each of their positions.
- * Listed axes that only occur together are one dimension of the copy: the parts of one split axis, and axes whose sum
- * is all that the value depends on, as y + ky of a convolution. Its elements lie in the order of the list, the last
- * dimension without gaps. */
+ * The listed axes of the value become axes of the copy. The copy is repeated at each position of the other axes. Listed
+ * axes that only occur together form one dimension of the copy: the parts of one split axis, and axes on whose sum
+ * alone the value depends, like y + ky of a convolution. The elements are stored in the order of the list, the last
+ * dimension contiguous. */
 #include "internal.h"
 #include <inttypes.h>
 #include <stdarg.h>
@@ -15,12 +15,12 @@ enum { MIN_SQUARE = 4, MAX_SQUARE = 8 };
 struct copy {
   struct codegen *k;
   struct uop *value;
-  uint64_t *mask; /* by node id, of the whole ast */
+  uint64_t *mask; /* by node id of the whole ast */
   struct dimension dim[MAX_DIMENSIONS];
   unsigned ndims;
-  struct uop *from[MAX_AXES], *to[MAX_AXES]; /* ranges of the ast, and what they are in the copy */
+  struct uop *from[MAX_AXES], *to[MAX_AXES]; /* ranges of the ast and their replacements in the copy */
   unsigned nfrom;
-  struct uop *range[MAX_AXES]; /* that the copy binds */
+  struct uop *range[MAX_AXES]; /* ranges that the copy binds */
   unsigned nranges;
 };
 
@@ -29,7 +29,7 @@ static struct uop *times(struct graph *g, struct uop *x, int64_t c) {
 }
 static struct uop *plus(struct graph *g, struct uop *x, struct uop *y) { return x ? uop_binary(g, OP_ADD, x, y) : y; }
 
-/* The dimension along which most of the value's memory is contiguous; the last one where there is none. */
+/* The dimension along which most of the value's memory is contiguous, or the last one if there is none. */
 static unsigned contiguous(const struct copy *c) {
   size_t count;
   struct uop *root = c->value, **order = uop_toposort(&root, 1, &count);
@@ -56,7 +56,7 @@ static struct uop *new_axis(struct copy *c, int64_t size, enum axis_kind kind, b
   return r ? c->range[c->nranges++] = r : NULL;
 }
 
-/* The value where loads over `over` count only where valid. */
+/* Rebuilds the value so that loads that depend on `over` are only valid where `valid` holds. */
 static struct uop *guarded(struct copy *c, struct uop *value, struct uop *over, struct uop *valid) {
   struct graph *g = c->k->g;
   size_t count, room = graph_node_count(g);
@@ -84,8 +84,8 @@ static struct uop *guarded(struct copy *c, struct uop *value, struct uop *over, 
   return result;
 }
 
-/* Ranges of dimension d in the copy are parts of `at`: one that counts by 1 or -1 is given as all of it, others as 0.
- */
+/* Replaces the ranges of dimension d in the copy: a range with coefficient 1 or -1 becomes the whole position `at`, the
+ * others become 0. */
 static void rename_ranges(struct copy *c, const struct dimension *d, struct uop *at) {
   struct graph *g = c->k->g;
   unsigned all = d->n - 1;
@@ -98,11 +98,13 @@ static void rename_ranges(struct copy *c, const struct dimension *d, struct uop 
   }
 }
 
-/* On the host: unused bytes behind each row of `bytes` bytes; rows a power of two apart share one set of a cache. */
+/* On the host: unused bytes after each row of `bytes` bytes, because rows at distances of a power of two share a cache
+ * set. */
 static int64_t row_padding(int64_t bytes) { return bytes % 1024 ? 0 : 64; }
 
-/* Cycles that an access of a wave takes beyond one without bank conflicts: 32 banks of 4 bytes, and as many lanes at
- * once as read 128 bytes. at: of each lane, in bytes. More than 16 bytes are several accesses: the first is counted. */
+/* The number of extra cycles that bank conflicts add to a wave's access: 32 banks of 4 bytes; as many lanes at once as
+ * access 128 bytes. at: address of each lane in bytes. An access of more than 16 bytes takes several instructions; only
+ * the first is counted. */
 static unsigned conflicts(const int64_t at[32], int64_t bytes) {
   unsigned words = bytes >= 16 ? 4 : bytes >= 8 ? 2 : 1, lanes = 32 / words, more = 0;
   for (unsigned first = 0; first < 32; first += lanes) {
@@ -121,7 +123,7 @@ static unsigned conflicts(const int64_t at[32], int64_t bytes) {
   return more;
 }
 
-/* Positions of a wave's lane along LOCAL axes, in the order in which lowering numbers work-items. */
+/* Computes the positions of a wave's lane along LOCAL axes, in the order in which lowering numbers work-items. */
 static void lane_positions(const struct codegen *k, int64_t lane, int64_t *position) {
   for (unsigned pass = 0; pass < 2; pass++)
     for (unsigned a = 0; a < k->naxes; a++)
@@ -129,7 +131,8 @@ static void lane_positions(const struct codegen *k, int64_t lane, int64_t *posit
         position[a] = lane % k->axes[a].size, lane /= k->axes[a].size;
 }
 
-/* Distances of the copy's dimensions, the last one with `padding` elements behind its end. Returns the size. */
+/* Sets the strides of the copy's dimensions, with `padding` elements after the last dimension. Returns the size of the
+ * copy. */
 static int64_t set_strides(struct copy *c, unsigned vec, int64_t lanes, int64_t padding) {
   int64_t stride = 1;
   for (unsigned d = c->ndims; d-- > 0;) {
@@ -140,12 +143,12 @@ static int64_t set_strides(struct copy *c, unsigned vec, int64_t lanes, int64_t 
   return stride;
 }
 
-/* Bank conflicts of the wave's lanes that read the copy, and of those that fill it. */
+/* The number of bank conflicts of a wave that reads the copy plus those of one that fills it. */
 static unsigned conflicts_of(const struct copy *c, unsigned vec, int64_t lanes) {
   const struct codegen *k = c->k;
   const struct dimension *last = &c->dim[c->ndims - 1];
   int64_t size = dtype_info[c->value->dtype].size, read[32], written[32], bytes = size;
-  for (unsigned i = 0; i < last->n; i++) { /* an expanded axis is read at once */
+  for (unsigned i = 0; i < last->n; i++) { /* the elements of an expanded axis are read at once */
     const struct axis *x = &k->axes[last->axis[i]];
     if (last->coef[i] == 1 && (x->kind == AXIS_UPCAST || x->kind == AXIS_UNROLL)) bytes *= x->size;
   }
@@ -164,7 +167,7 @@ static unsigned conflicts_of(const struct copy *c, unsigned vec, int64_t lanes) 
   return conflicts(read, bytes) + conflicts(written, vec + 1 == c->ndims ? lanes * size : size);
 }
 
-/* The padding of rows with which a wave has the fewest bank conflicts. */
+/* The padding of rows that gives the fewest bank conflicts. */
 static int64_t best_padding(struct copy *c, unsigned vec, int64_t lanes) {
   int64_t step = 16 / dtype_info[c->value->dtype].size, best = 0;
   unsigned fewest = UINT32_MAX;
@@ -180,21 +183,22 @@ struct uop *summed_product(const struct uop *reduce) {
   struct uop *u = reduce->src[0];
   if (reduce->op != OP_REDUCE || reduce->aux != OP_ADD) return NULL;
   for (; u->op == OP_CAST || u->op == OP_WHERE; u = u->src[u->op == OP_WHERE]) {
-    const struct uop *other = u->op == OP_WHERE ? u->src[2] : NULL; /* where a padded sum has ended */
+    const struct uop *other = u->op == OP_WHERE ? u->src[2] : NULL; /* value after the end of a padded sum */
     bool zero = !other || (other->op == OP_CONST && (dtype_is_float(u->dtype) ? other->arg.f == 0 : other->arg.i == 0));
     if (!zero) return NULL;
   }
   return u->op == OP_MUL && u->dtype != DT_INDEX ? u : NULL;
 }
 
-/* The product that a REDUCE sums, by a matrix instruction or not. Its first two sources are the factors. */
+/* The product that a REDUCE sums, with or without a matrix instruction, or NULL. Its first two sources are the
+ * factors. */
 static struct uop *product_of(const struct uop *reduce) {
   bool matrix = reduce->op == OP_REDUCE && reduce->src[0]->op == OP_MMA;
   return matrix ? reduce->src[0] : reduce->op == OP_REDUCE ? summed_product(reduce) : NULL;
 }
 
-/* The factor of that number of the products that a REDUCE sums, which changes along all of the axes. NULL: there is
- * none, or several. */
+/* The factor s->amount, 0 or 1, of products that a REDUCE sums, if it changes along all listed axes. NULL if there is
+ * none or more than one. */
 static struct uop *factor_of(const struct codegen *k, const struct step *s, uint64_t listed, const uint64_t *mask) {
   size_t count;
   struct uop *ast = k->ast, **order = uop_toposort(&ast, 1, &count), *factor = NULL;
@@ -209,8 +213,8 @@ static struct uop *factor_of(const struct codegen *k, const struct step *s, uint
   return factors == 1 ? factor : NULL;
 }
 
-/* What STAGE copies: the LOAD from the argument that changes along all of the axes. On the host it is copied in the
- * type that it is converted to, where that is the only thing that happens to it. NULL: there is none, or several. */
+/* The value that STAGE copies: the LOAD from the argument that changes along all listed axes. If its only use on the
+ * host is a conversion to f32, the converted value is copied. NULL if there is none or more than one. */
 static struct uop *load_of(const struct codegen *k, const struct step *s, uint64_t listed, const uint64_t *mask) {
   size_t count;
   struct uop *ast = k->ast, **order = uop_toposort(&ast, 1, &count), *load = NULL, *cast = NULL;
@@ -242,7 +246,7 @@ bool stage_reduces(struct uop *value) {
   return found;
 }
 
-/* An argument that the kernel writes and the value is loaded from; -1: none. */
+/* The slot of an argument that the kernel writes and from which the value is loaded, or -1. */
 int64_t stage_written(const struct codegen *k, struct uop *value) {
   size_t count;
   struct uop **order = uop_toposort(&value, 1, &count);
@@ -254,7 +258,7 @@ int64_t stage_written(const struct codegen *k, struct uop *value) {
   return found;
 }
 
-/* Whether a STAGE of the kernel is made of the value. */
+/* Whether a STAGE of the kernel contains the value. */
 static bool is_staged(const struct codegen *k, const struct uop *value) {
   size_t count;
   struct uop *ast = k->ast, **order = uop_toposort(&ast, 1, &count);
@@ -329,7 +333,8 @@ bool stage_apply(struct codegen *k, const struct step *s) {
   int64_t lanes = width / dtype_info[value->dtype].size;
   struct dimension *v = &c.dim[vec];
   while (lanes > 1 && (lanes > v->size || (gpu && v->size % lanes))) lanes /= 2;
-  /* What is contiguous along another axis than in the copy is transposed in squares of vectors; pairs are zipped. */
+  /* If the value is contiguous along another axis than the copy, squares of vectors are transposed, and rows of two are
+   * interleaved. */
   int64_t square = gpu || vec + 1 == c.ndims ? 1 : lanes < MAX_SQUARE ? lanes : MAX_SQUARE;
   while (square > 1 && c.dim[c.ndims - 1].size % square) square /= 2;
   bool pairs = square == 2 && vec + 2 == c.ndims && c.dim[c.ndims - 1].size == 2;
@@ -353,7 +358,7 @@ bool stage_apply(struct codegen *k, const struct step *s) {
   struct uop *use = NULL, *at = NULL, *valid = NULL, *over = NULL;
   for (unsigned d = 0; d < c.ndims; d++) use = plus(g, use, times(g, c.dim[d].use, c.dim[d].stride));
   if (gpu) {
-    /* Vectors of the copy are numbered through; work-items take neighbours. */
+    /* Vectors of the copy are numbered, and adjacent work-items copy adjacent vectors. */
     int64_t vectors = 1, rounds;
     for (unsigned d = 0; d < c.ndims; d++) vectors *= d == vec ? c.dim[d].size / lanes : c.dim[d].size;
     rounds = up(vectors, (int64_t)items) / (int64_t)items;
@@ -363,13 +368,13 @@ bool stage_apply(struct codegen *k, const struct step *s) {
     struct uop *lane = lanes > 1 ? new_axis(&c, lanes, AXIS_UNROLL, true) : NULL;
     ok = (rounds == 1 || round) && item && (lanes == 1 || lane);
     struct digits number = {round, item, (int64_t)items};
-    if (ok && vectors % (int64_t)items) { /* work-items without a vector of their own copy the last one again */
+    if (ok && vectors % (int64_t)items) { /* surplus work-items copy the last vector again */
       struct uop *back = uop_unary(g, OP_NEG, digits_rest(g, &number));
       back = uop_binary(g, OP_MAX, back, uop_index(g, 1 - vectors));
       number = (struct digits){.item = uop_unary(g, OP_NEG, back)};
     }
-    /* The last dimension counts fastest, so that neighbours write neighbours: bank conflicts cost more than what caches
-     * make good of reading. */
+    /* The last dimension counts fastest, so adjacent work-items write adjacent elements: bank conflicts cost more than
+     * reads with gaps, which caches mitigate. */
     for (unsigned i = 0; ok && i < c.ndims; i++) {
       unsigned d = c.ndims - 1 - i;
       struct dimension *x = &c.dim[d];

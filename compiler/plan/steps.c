@@ -1,7 +1,7 @@
-/* The optimization steps (steps.def): when each is possible, and what it does to the ast and its axes.
+/* The optimization steps (steps.def): when each is possible, and how it changes the ast and its axes.
  *
- * A split writes range = outer * amount + inner everywhere and lists both under the REDUCE that had the range. A step
- * that would change what the kernel computes is refused, with the reason. */
+ * A split rewrites range = outer * amount + inner everywhere, and lists both new ranges under the REDUCE that had the
+ * range. A step that would change the result of the kernel is refused with a reason. */
 #include "internal.h"
 #include <inttypes.h>
 #include <math.h>
@@ -11,7 +11,7 @@
 
 /* ---- rewriting ------------------------------------------------------------------------------------------------- */
 
-/* Rewrites the ast and the guards with from -> to; a node that binds one of the ranges lists the ranges of its
+/* Rewrites the ast and the guards with from -> to. A node that binds a replaced range binds the ranges of the
  * replacement instead. */
 static bool replace_ranges(struct codegen *k, struct uop *const *from, struct uop *const *to, unsigned n) {
   size_t count, room = graph_node_count(k->g);
@@ -60,7 +60,8 @@ static bool replace_ranges(struct codegen *k, struct uop *const *from, struct uo
   return ok || codegen_fail(k, "out of memory");
 }
 
-/* Makes everything over the range count only where valid: accesses get the condition, a reduction the identity. */
+/* Restricts everything over the range to positions where valid holds: accesses get the condition, and a reduction gets
+ * the identity element elsewhere. */
 static bool guard_range(struct codegen *k, struct uop *range, struct uop *valid) {
   size_t count, room = graph_node_count(k->g);
   struct uop **order = uop_toposort(&k->ast, 1, &count), **map = calloc(room, sizeof *map);
@@ -105,7 +106,7 @@ static bool guard_range(struct codegen *k, struct uop *range, struct uop *valid)
 /* ---- what is possible ------------------------------------------------------------------------------------------ */
 static bool is_static(const struct axis *a) { return a->range->src[0]->op == OP_CONST; }
 
-/* Whether the two axes only ever occur as a * size(b) + b. */
+/* Whether the two axes only occur as a * size(b) + b. */
 static bool mergeable(const struct codegen *k, unsigned a, unsigned b) {
   const struct axis *x = &k->axes[a], *y = &k->axes[b];
   if (x->kind != y->kind || x->buffers || y->buffers || !is_static(x) || !is_static(y) || x->size <= 1 || y->size <= 1)
@@ -143,7 +144,7 @@ enum { NONE = 255 };
 #define UNROLL AXIS_UNROLL
 #define LOCAL  AXIS_LOCAL
 #define GROUP  AXIS_GROUP
-/* By the kind of the axis that is split: the kind of its inner part. */
+/* The kind of the inner part, by the kind of the axis that is split. */
 static const uint8_t inner_kind[STEP_COUNT][3] = {
 #define STEP(name, word, arguments, loop, serial, reduce, doc)                                                         \
   [STEP_##name] = {[AXIS_LOOP] = loop, [AXIS_SERIAL] = serial, [AXIS_REDUCE] = reduce},
@@ -178,7 +179,7 @@ int axis_named(const struct codegen *k, struct axis_name name) {
   return -1;
 }
 
-/* Copies that lowering makes of the kernel's innermost operations. */
+/* The number of copies that lowering makes of the kernel's innermost operations. */
 static int64_t copies(const struct codegen *k) {
   int64_t n = 1;
   for (unsigned a = 0; a < k->naxes; a++) {
@@ -188,7 +189,8 @@ static int64_t copies(const struct codegen *k) {
   return n;
 }
 
-/* Whether some value depends on both the axis and a GROUP axis, inside of reductions: all GROUP axes are one id. */
+/* Whether some value depends on both the axis and a GROUP axis, including inside reductions; all GROUP axes share one
+ * id. */
 static bool meets_group(const struct codegen *k, unsigned axis) {
   uint64_t grouped = 0, own = UINT64_C(1) << axis, *mask = axis_masks(k, false);
   size_t count;
@@ -219,7 +221,7 @@ static bool group_possible(const struct codegen *k, unsigned axis, int64_t amoun
   return true;
 }
 
-/* Work-items of a workgroup, where GROUP axes are one. */
+/* The number of work-items in a workgroup. GROUP axes count once. */
 static int64_t work_items(const struct codegen *k, bool *grouped) {
   int64_t n = 1;
   *grouped = false;
@@ -245,7 +247,7 @@ bool stages_along(const struct codegen *k, unsigned axis) {
   return found;
 }
 
-/* Of all stages, one buffer each. */
+/* The size of all stages with one buffer each. */
 static int64_t staged_bytes(const struct codegen *k) {
   size_t count;
   struct uop *ast = k->ast, **order = uop_toposort(&ast, 1, &count);
@@ -273,7 +275,7 @@ static int64_t buffers_of(const struct codegen *k) {
   return n;
 }
 
-/* Whether what work-items copy together can be copied ahead of the rounds of the axis. */
+/* Whether the copies that work-items share can run ahead of the rounds of the axis. */
 static bool pipeline_possible(const struct codegen *k, unsigned axis, int64_t buffers, char *why, size_t cap) {
   const struct axis *a = &k->axes[axis];
   if (a->kind != AXIS_REDUCE) return refuse(why, cap, "a %s axis has no rounds of copies", axis_kind_name(a->kind));
@@ -295,7 +297,7 @@ static bool multiplies(const struct codegen *k) {
   return found;
 }
 
-/* The steps whose conditions are about the axes that values depend on. */
+/* Steps whose conditions need the axes on which values depend. */
 static step_condition *const possible_by_masks[STEP_COUNT] = {
     [STEP_STAGE] = stage_possible,   [STEP_PACK] = stage_possible, [STEP_ORDER] = order_possible,
     [STEP_MATRIX] = matrix_possible, [STEP_SKIP] = skip_possible,
@@ -408,7 +410,7 @@ static struct axis_name part_of(struct codegen *k, struct axis_name whole) {
   return (struct axis_name){whole.letter, ++*made};
 }
 
-/* The axis counts on to a multiple of amount, and nothing happens there. */
+/* Extends the axis to a multiple of amount; the added positions do nothing. */
 static bool pad(struct codegen *k, struct axis *a, int64_t amount) {
   struct graph *g = k->g;
   int64_t size = (a->size + amount - 1) / amount * amount;
@@ -420,7 +422,7 @@ static bool pad(struct codegen *k, struct axis *a, int64_t amount) {
   return true;
 }
 
-/* Both are rewritten over the merged range m: the affine form folds (m / n) * n + m % n back to m. */
+/* Rewrites both axes over the merged range m. The affine form folds (m / n) * n + m % n to m. */
 static bool merge(struct codegen *k, struct axis *a, struct axis *b) {
   struct graph *g = k->g;
   struct uop *m = uop_range(g, uop_index(g, a->size * b->size), next_range_number(k), a->kind), *zero = uop_index(g, 0);
@@ -432,14 +434,15 @@ static bool merge(struct codegen *k, struct axis *a, struct axis *b) {
   return true;
 }
 
-/* What is left of an axis of `size` for the part that begins at first, `amount` at most: its remainder for the last. */
+/* Returns min(size - first, amount): the size of the part of an axis that begins at first. The last part gets the
+ * remainder. */
 static struct uop *rest_of(struct graph *g, struct uop *first, struct uop *size, int64_t amount) {
   struct uop *over = uop_binary(g, OP_MAX, uop_binary(g, OP_SUB, first, size), uop_index(g, -amount));
   return uop_unary(g, OP_NEG, over);
 }
 
-/* range = out * amount + in. What does not divide is left to LOCAL, whose last work-items are idle, and THREAD, whose
- * last workgroup has a shorter loop. */
+/* Rewrites range = out * amount + in. The size may have a remainder for LOCAL, whose last work-items are idle, and for
+ * THREAD, whose last workgroup has a shorter loop. */
 static bool split(struct codegen *k, struct axis *a, const struct step *s) {
   struct graph *g = k->g;
   enum axis_kind inner = inner_kind[s->kind][a->kind];
@@ -447,7 +450,7 @@ static bool split(struct codegen *k, struct axis *a, const struct step *s) {
   int64_t outer = (a->size + amount - 1) / amount;
   bool exact = is_static(a) && a->size % amount == 0, padded = s->kind == STEP_LOCAL && !exact;
   struct axis_name name = part_of(k, a->name);
-  if (s->kind == STEP_THREAD && amount == 1) { /* an element for each */
+  if (s->kind == STEP_THREAD && amount == 1) { /* one element per workgroup */
     a->kind = AXIS_GLOBAL;
     return true;
   }

@@ -1,10 +1,11 @@
-/* Operands that a matrix instruction reads from workgroup memory by itself: where they lie there, and the copies that
- * work-items make of them together.
+/* Operands that a matrix instruction reads from workgroup memory: their layout, and the copies that work-items make of
+ * them together.
  *
- * An operand is staged behind the last step of the plan, for all axes that a workgroup has at once. It lies in rows of
- * 128 bytes (64, 32 where the sum is shorter) along its neighbours in memory: the sum, or the output's axis. The
- * instruction takes blocks of eight rows. Units of 16 bytes change places within a row by the number of the row, so
- * that eight rows meet in no bank. Source: PTX ISA, "Asynchronous Warpgroup Level Matrix Shared Memory Layout". */
+ * An operand is staged after the last step of the plan, for all axes that a workgroup processes at once. It is stored
+ * in rows of 128 bytes (64 or 32 if the sum is shorter) along the axis that is contiguous in memory: the sum or the
+ * output's axis. The instruction reads blocks of eight rows. Units of 16 bytes are permuted within a row by the row's
+ * number, so eight rows do not conflict in banks. Source: PTX ISA, "Asynchronous Warpgroup Level Matrix Shared Memory
+ * Layout". */
 #include "internal.h"
 #include "matrix.h"
 #include <inttypes.h>
@@ -13,14 +14,14 @@
 
 enum { UNIT = 16, ROW = 128, ROWS = 8 };
 
-/* The axes that an operand has elements of: along its output's axis, and along the sum. */
+/* The axes of an operand's elements: along its output's axis, and along the sum. */
 static void element_axes(const struct codegen *k, const struct uop *mma, enum matrix_operand o, unsigned axis[2]) {
   struct axis_name name[MATRIX_RUNS];
   for (unsigned c = 0; c < 2; c++)
     axis[c] = matrix_axes(k, o, c == 0 ? (unsigned)o : !o, name) ? (unsigned)axis_named(k, name[0]) : 0;
 }
 
-/* Axes that the work-items of a workgroup have at once. */
+/* Whether the work-items of a workgroup process the axis at once. */
 static bool is_inner(const struct axis *a) {
   return a->kind == AXIS_LOCAL || a->kind == AXIS_UPCAST || a->kind == AXIS_UNROLL;
 }
@@ -93,8 +94,8 @@ bool tiles_hold(const struct codegen *k, const struct uop *value) {
 
 /* ---- one operand ------------------------------------------------------------------------------------------------- */
 
-/* Parts of one axis that the value depends on as on one: the instruction's elements are `size` of it, further axes go
- * on where those end. */
+/* Axes on which the value depends as on one axis. The instruction's elements are its first positions; each further axis
+ * continues where the previous ones end. */
 struct side {
   unsigned axis[MAX_AXES];
   int64_t coef[MAX_AXES], size;
@@ -116,7 +117,7 @@ static struct side side_of(const struct windows *w, uint64_t inner, unsigned ele
   return s;
 }
 
-/* INDEXes of the value whose neighbours in memory are along the axis. */
+/* The number of the value's INDEXes that are contiguous in memory along the axis. */
 static unsigned contiguous_along(const struct codegen *k, struct uop *value, unsigned axis) {
   size_t count;
   unsigned n = 0;
@@ -133,7 +134,7 @@ static unsigned contiguous_along(const struct codegen *k, struct uop *value, uns
 
 struct maker {
   struct codegen *k;
-  struct uop *from[MAX_AXES], *to[MAX_AXES]; /* ranges of the value, and what they are in the copy */
+  struct uop *from[MAX_AXES], *to[MAX_AXES]; /* ranges of the value and their replacements in the copy */
   unsigned n;
 };
 
@@ -141,7 +142,7 @@ static void rename_axis(struct maker *m, unsigned axis, struct uop *to) {
   m->from[m->n] = m->k->axes[axis].range, m->to[m->n++] = to;
 }
 
-/* The side's position is that of its elements; its other axes add nothing. */
+/* The position on the side replaces the range of its elements; the ranges of its other axes become 0. */
 static void rename_side(struct maker *m, const struct side *s, struct uop *position) {
   for (unsigned i = 0; i < s->n; i++) rename_axis(m, s->axis[i], i ? uop_index(m->k->g, 0) : position);
 }
@@ -152,7 +153,7 @@ static struct uop *op(struct graph *g, enum op o, struct uop *x, int64_t y) {
 }
 static struct uop *plus(struct graph *g, struct uop *x, struct uop *y) { return x ? uop_binary(g, OP_ADD, x, y) : y; }
 
-/* Where the instruction's elements begin on the side, in its own sizes times `scale`. */
+/* The position on the side at which the instruction's elements begin. */
 static struct uop *first_of(struct codegen *k, const struct side *s) {
   struct uop *at = NULL;
   for (unsigned i = 1; i < s->n; i++) at = plus(k->g, at, op(k->g, OP_MUL, k->axes[s->axis[i]].range, s->coef[i]));
@@ -168,7 +169,7 @@ static bool make_one(struct codegen *k, enum matrix_operand o) {
   struct windows w;
   element_axes(k, mma, o, element);
   bool ok = mask && windows_of(&w, k, value, mask);
-  if (!ok) w.nindices = 0; /* every axis is for itself */
+  if (!ok) w.nindices = 0; /* treat every axis separately */
   for (unsigned a = 0; a < k->naxes; a++) {
     if (k->axes[a].kind == AXIS_LOCAL) items *= (uint64_t)k->axes[a].size;
     if (mask && (mask[value->id] >> a & 1) && is_inner(&k->axes[a]) && a != element[0] && a != element[1])
@@ -180,9 +181,9 @@ static bool make_one(struct codegen *k, enum matrix_operand o) {
   const struct side along = side_of(&w, inner, element[1]);
   for (unsigned i = 1; i < along.n; i++) inner &= ~(UINT64_C(1) << along.axis[i]);
 
-  /* Rows are along `line`; there are as many of them as `other` has, times the pieces that lines have. */
+  /* Rows of a tile are along `line`. Their number is the size of `other` times the number of pieces per line. */
   int64_t size = dtype_info[value->dtype].size, lanes = UNIT / size, row = ROW / size;
-  /* Bytes are not turned by the instruction. */
+  /* The instruction cannot transpose bytes. */
   bool turned = dtype_info[value->dtype].size == 2 &&
                 contiguous_along(k, value, element[0]) > contiguous_along(k, value, element[1]);
   const struct side *line = turned ? &across : &along, *other = turned ? &along : &across;
@@ -192,7 +193,7 @@ static bool make_one(struct codegen *k, enum matrix_operand o) {
     if (inner >> a & 1) all *= k->axes[a].size;
   free(mask);
 
-  /* The copy: vectors are numbered through, work-items take neighbours. */
+  /* The copy: vectors are numbered, and adjacent work-items copy adjacent vectors. */
   int64_t vectors = all / lanes, rounds = up(vectors, (int64_t)items) / (int64_t)items;
   struct uop *bound[3], *round = NULL;
   unsigned nbound = 0;
@@ -202,7 +203,7 @@ static bool make_one(struct codegen *k, enum matrix_operand o) {
   struct uop *lane = bound[nbound++] = axis_add(k, lanes, AXIS_UNROLL, true);
   if (!item || !lane || (rounds > 1 && !round)) return codegen_fail(k, "the tiles need more axes than there may be");
   struct digits number = {round, item, (int64_t)items};
-  if (vectors % (int64_t)items) { /* work-items without a vector of their own copy the last one again */
+  if (vectors % (int64_t)items) { /* surplus work-items copy the last vector again */
     struct uop *back = uop_binary(g, OP_MAX, uop_unary(g, OP_NEG, digits_rest(g, &number)), uop_index(g, 1 - vectors));
     number = (struct digits){.item = uop_unary(g, OP_NEG, back)};
   }
@@ -213,7 +214,8 @@ static bool make_one(struct codegen *k, enum matrix_operand o) {
   struct uop *at = plus(g, op(g, OP_MUL, in_rows, row), op(g, OP_MUL, uop_binary(g, OP_XOR, unit, swap), lanes));
   at = plus(g, at, lane);
 
-  /* Where a vector is: in a row, of the other side, in a piece of the line, along the other axes. */
+  /* Splits a vector's number into its position in a row, on the other side, in a piece of the line, and along the other
+   * axes. */
   struct maker m = {.k = k};
   struct uop *position = plus(g, op(g, OP_MUL, unit, lanes), lane);
   rename_side(&m, other, digits_take(g, &number, other->size));
@@ -242,13 +244,13 @@ static bool make_one(struct codegen *k, enum matrix_operand o) {
   struct uop *load = uop_new(g, OP_LOAD, value->dtype, 1, (union uop_arg){0}, 0, &index, 1);
   k->ast = uop_substitute(g, k->ast, &value, &load, 1);
 
-  /* Offsets are in units: from a piece of the line to the next, and from eight rows to the next. */
+  /* Offsets in units of 16 bytes: from one piece of the line to the next, and from eight rows to the next eight. */
   uint64_t leading = turned ? (uint64_t)(other->size * row * size) / UNIT : 1;
   uint64_t eight = (uint64_t)(ROWS * row * size) / UNIT, mode = row * size == 128 ? 1 : row * size == 64 ? 2 : 3;
   bool group = matrices[mma->arg.i].parts == PARTS_MEMORY;
   k->tile[o] = (struct tile){
       .descriptor = leading << 16 | eight << 32, .turned = turned, .group = group, .rows = rows, .begin = begin};
-  k->tile[o].descriptor |= group ? mode << 62 : (uint64_t)(row * size); /* others are told the bytes of a row */
+  k->tile[o].descriptor |= group ? mode << 62 : (uint64_t)(row * size); /* ldmatrix needs the bytes of a row */
   return true;
 }
 

@@ -1,11 +1,11 @@
-/* Which of a value's axes are one dimension of its elements: the parts of a split axis, and axes whose sum is all that
- * the value depends on, as y + ky of a convolution. A copy of the value has each element once. */
+/* Finds which axes of a value form one dimension of its elements: the parts of a split axis, and axes on whose sum
+ * alone the value depends, like y + ky of a convolution. A copy of the value then has each element once. */
 #include "../../graph/symbolic.h"
 #include "internal.h"
 #include <stdlib.h>
 #include <string.h>
 
-/* Notes the sum, and the sums inside of its terms that are not ranges. False: there are too many. */
+/* Adds the sum, and the sums inside its terms that are not ranges. Returns false if there are too many. */
 static bool note_index(struct windows *w, struct uop *u, unsigned depth) {
   if (!w->mask[u->id]) return true;
   if (w->nindices == MAX_INDICES || depth == 16) return false;
@@ -50,7 +50,7 @@ bool windows_ratio(const struct windows *w, unsigned a, unsigned b, int64_t *x, 
   return d;
 }
 
-/* Where the dimension begins, and how much it has; false: it would have positions that no ranges give. */
+/* Computes the first position and the size of the dimension. Returns false if no ranges reach some of its positions. */
 static bool measure(const struct windows *w, struct dimension *d) {
   int64_t reach = 0, high = 0;
   d->low = 0;
@@ -69,7 +69,7 @@ static bool measure(const struct windows *w, struct dimension *d) {
   return true;
 }
 
-/* Whether memory is walked backwards where the dimension is walked forwards. */
+/* Whether memory addresses decrease along the dimension. */
 static bool is_reversed(const struct windows *w, const struct dimension *d) {
   for (unsigned i = 0; i < w->nindices; i++) {
     int64_t coef = affine_coef(&w->index[i], w->k->axes[d->axis[0]].range);
@@ -78,7 +78,7 @@ static bool is_reversed(const struct windows *w, const struct dimension *d) {
   return false;
 }
 
-/* Makes one dimension of two. A vector's lanes stay neighbours; else neighbours in memory are. */
+/* Joins two dimensions to one. A vector's lanes stay adjacent; otherwise elements that are adjacent in memory do. */
 static bool join(const struct windows *w, const struct dimension *a, const struct dimension *b, struct dimension *out) {
   int64_t x, y;
   if (a->n + b->n > MAX_DIMENSIONS || !windows_ratio(w, a->axis[0], b->axis[0], &x, &y)) return false;
@@ -107,7 +107,8 @@ unsigned windows_group(const struct windows *w, const unsigned *axis, unsigned n
   if (n > MAX_DIMENSIONS) return 0;
   for (unsigned i = 0; i < n; i++)
     dim[ndims++] = (struct dimension){.axis = {axis[i]}, .coef = {1}, .n = 1, .size = w->k->axes[axis[i]].size};
-  /* What is read several times is there once. It lies where the later of its axes is listed. */
+  /* Joins axes whose windows overlap, so each element is stored once. The joint dimension takes the later place in the
+   * list. */
   for (bool again = true; again;) {
     again = false;
     for (unsigned a = 0; a + 1 < ndims && !again; a++)
@@ -119,7 +120,7 @@ unsigned windows_group(const struct windows *w, const unsigned *axis, unsigned n
         memmove(&dim[a], &dim[a + 1], (--ndims - a) * sizeof *dim);
       }
   }
-  /* Neighbours in the list that count on as one. */
+  /* Joins neighbours in the list that continue each other. */
   for (unsigned d = 0; d + 1 < ndims;) {
     struct dimension *x = &dim[d], both;
     bool one = join(w, x, x + 1, &both) && !x->low && !x[1].low && both.size == x->size * x[1].size &&
