@@ -50,12 +50,11 @@ struct kernel_extent {
 };
 
 struct kernel {
-  char name[64];    /* E_<dims> or r_<dims>, also the symbol */
-  char shape[64];   /* name before optimization steps; plans given by hand use it */
-  unsigned number;  /* number among the kernels that this compiler has started to compile, from 0 */
-  const char *axes; /* text: kind, letter and size of each axis, before optimization steps */
-  const char
-      *plan; /* the steps that built the kernel (compiler/plan/plan.h); `|` separates the plans of parts or phases */
+  char name[64];            /* E_<dims> or r_<dims>, also the symbol */
+  char shape[64];           /* name before optimization steps; plans given by hand use it */
+  unsigned number;          /* number among the kernels that this compiler has started to compile, from 0 */
+  const char *axes;         /* text: kind, letter and size of each axis, before optimization steps */
+  const char *plan;         /* steps that built it (compiler/plan/plan.h); `|` separates the plans of parts or phases */
   const char *plan_refused; /* why a plan for every kernel does not fit this one, or NULL */
   const void *image; /* AMD: relocatable or linked code object. NVIDIA: cubin. Host: relocatable ELF whose symbol is
                       * void name(const void *kernarg, uint32_t wg_x, uint32_t wg_y, uint32_t wg_z), called once per
