@@ -295,7 +295,7 @@ static struct uop *value_where(const struct uop *reduce, const struct skipped *s
 static void find_skipped(const struct lowerer *L, struct uop *const *reduce, unsigned n, uint64_t innermost,
                          struct skipped *s) {
   s->n = 0;
-  if (L->k->target->kind != TARGET_HOST || !innermost) return;
+  if (L->k->target->kind != TARGET_HOST || !innermost || !n) return;
   for (unsigned i = 0; i < n; i++)
     if (reduce[i]->aux != OP_ADD) return;
   for (struct uop *v = reduce[0]->src[0]; is_condition(v) && s->n < MOST_SKIPPED; v = v->src[1]) {
