@@ -65,7 +65,7 @@ static struct random_kernel random_phases(uint64_t number) {
   int64_t block = 1 + below((unsigned)(rows < 20 ? rows : 20)), pad = below(9);
   int axis = 0;
   struct blocks b = blocks_of(chance(40) ? 2 + below(2) : 1, rows, block, &axis);
-  struct uop *out = random_param(&m, sum, b.heads * rows * width, 0), *phase[4];
+  struct uop *out = random_param(&m, sum, b.heads * rows * width, 0), *phase[4 + 2]; /* then the ranges around them */
   unsigned n = 0;
 
   struct uop *j = range(keys, axis++, AXIS_LOOP), *d = range(depth, axis++, AXIS_REDUCE), *over[1] = {d};
