@@ -1,6 +1,5 @@
-/* Makes EXCHANGE nodes and their gradients. */
+/* Makes EXCHANGE nodes. */
 #include "exchange.h"
-#include "derivative.h"
 #include <string.h>
 
 static const struct {
@@ -13,6 +12,7 @@ static const struct {
 };
 
 const char *exchange_op_text(enum exchange_op op) { return op < EXCHANGE_NONE ? ops[op].text : "exchange"; }
+enum exchange_op exchange_op_back(unsigned op) { return op < EXCHANGE_NONE ? ops[op].back : EXCHANGE_NONE; }
 
 struct uop *uop_exchange(struct graph *g, enum exchange_op op, unsigned root, struct uop *x,
                          const struct shape *shape) {
@@ -21,15 +21,4 @@ struct uop *uop_exchange(struct graph *g, enum exchange_op op, unsigned root, st
   memcpy(src + 1, shape->dim, shape->rank * sizeof *src);
   union uop_arg arg = {.i = (int64_t)((uint64_t)++numbers << 32 | root)};
   return uop_new(g, OP_EXCHANGE, x->dtype, 1, arg, op, src, shape->rank + 1);
-}
-
-/* Every process's result depends on every process's x, so the gradients of all processes must be combined. The
- * transposed exchange does this. */
-struct uop *exchange_back(struct graph *g, const struct uop *u, struct uop *dy) {
-  enum exchange_op back = u->aux < EXCHANGE_NONE ? ops[u->aux].back : EXCHANGE_NONE;
-  if (back == EXCHANGE_NONE) return NULL;
-  bool sums = back != EXCHANGE_BROADCAST && back != EXCHANGE_GATHER;
-  enum dtype t = sums && dtype_info[dy->dtype].size < 4 ? DT_F32 : dy->dtype;
-  struct uop *flow = uop_exchange(g, back, exchange_root(u), uop_cast(g, dy, t), u->src[0]->shape);
-  return uop_cast(g, flow, dy->dtype);
 }

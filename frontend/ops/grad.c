@@ -5,7 +5,7 @@
  * follows links from memory to expression (struct gradient_link), but the gradients use the memory, so nothing is
  * computed twice. The nodes of a gradient may be parts of any of the values' expressions. The gradient is therefore
  * built on an additional value, the keeper, which keeps all these values alive. */
-#include "../../graph/gradient.h"
+#include "../../graph/gradient/gradient.h"
 #include "../tensor/call.h"
 #include <errno.h>
 #include <stdlib.h>

@@ -1,6 +1,6 @@
 /* Expressions: graph nodes together with the shape that the operations check. The callers have checked the
  * arguments. */
-#include "../../graph/gradient.h"
+#include "../../graph/gradient/gradient.h"
 #include "expr.h"
 #include "size.h"
 #include <math.h>

@@ -1,6 +1,6 @@
 /* Gradients on the tensor graph: every op compared with central differences in f64, computed by the tensor interpreter;
  * conventions; number of kernels and nodes. */
-#include "graph/gradient.h"
+#include "graph/gradient/gradient.h"
 #include "tensor.h"
 #include <errno.h>
 

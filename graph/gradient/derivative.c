@@ -1,7 +1,8 @@
 /* Derivatives that the table graph/rules/gradient.rules cannot express: inverse movement ops, and derivatives of
- * reductions, gathers and assignments. */
+ * reductions, gathers, assignments and exchanges. */
 #include "derivative.h"
-#include "dims.h"
+#include "../dims.h"
+#include "../exchange.h"
 #include <string.h>
 
 enum { GROUP = 32 }; /* group size: inside a group, each product of the others is computed by a loop over the group */
@@ -234,4 +235,15 @@ struct uop *outside_of_view(struct graph *g, struct uop *u, struct uop *dy) {
     inside = reshape_like(g, move_back(g, v, inside), v->src[0]);
   }
   return uop_where(g, reshape_like(g, inside, dy), number(g, dy->dtype, 0), dy);
+}
+
+/* Every process's result depends on every process's x, so the gradients of all processes must be combined. The
+ * transposed exchange does this. */
+struct uop *exchange_back(struct graph *g, const struct uop *u, struct uop *dy) {
+  enum exchange_op back = exchange_op_back(u->aux);
+  if (back == EXCHANGE_NONE) return NULL;
+  bool sums = back != EXCHANGE_BROADCAST && back != EXCHANGE_GATHER;
+  enum dtype t = sums && dtype_info[dy->dtype].size < 4 ? DT_F32 : dy->dtype;
+  struct uop *flow = uop_exchange(g, back, exchange_root(u), uop_cast(g, dy, t), u->src[0]->shape);
+  return uop_cast(g, flow, dy->dtype);
 }

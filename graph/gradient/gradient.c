@@ -2,9 +2,9 @@
  * gradients that reach a node are summed before the walk goes through it. Only nodes between the root and the targets
  * are visited, without recursion. */
 #include "gradient.h"
+#include "../exchange.h"
+#include "../internal.h"
 #include "derivative.h"
-#include "exchange.h"
-#include "internal.h"
 #include <errno.h>
 #include <stdlib.h>
 

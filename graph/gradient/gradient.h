@@ -1,7 +1,7 @@
 /* Gradients: a reverse walk over a tensor graph with the table of derivatives, graph/rules/gradient.rules. */
 #ifndef DOORBELL_GRAPH_GRADIENT_H
 #define DOORBELL_GRAPH_GRADIENT_H
-#include "uop.h"
+#include "../uop.h"
 
 /* Links a realized node to the expression that computed it, which the graph no longer contains: a gradient that reaches
  * `memory` continues at `expr`. */

@@ -1,16 +1,13 @@
 /* Helper functions of the table of derivatives, graph/rules/gradient.rules. */
 #ifndef DOORBELL_GRAPH_DERIVATIVE_H
 #define DOORBELL_GRAPH_DERIVATIVE_H
-#include "rules.h"
+#include "../rules.h"
 
 /* ---- gradient.c: ctx of the rules is the walk ---- */
 struct uop *gradient_dy(const void *ctx);
 struct uop *gradient_none(const void *ctx);
 bool passes(const void *ctx, const struct uop *u); /* true if u is not a target */
 struct uop *copy_back(const void *ctx, struct uop *dy, const struct uop *x);
-
-/* ---- exchange.c ---- */
-struct uop *exchange_back(struct graph *g, const struct uop *u, struct uop *dy); /* NULL if it has no gradient */
 
 /* ---- derivative.c ---- */
 bool is_number(const struct uop *u);
@@ -26,4 +23,5 @@ struct uop *share_of_equals(struct graph *g, struct uop *max, struct uop *dy);
 struct uop *scatter_sum(struct graph *g, const struct uop *gather, struct uop *dy);
 struct uop *outside_of_view(struct graph *g, struct uop *assign, struct uop *dy);
 struct uop *inside_view(struct graph *g, struct uop *assign, struct uop *dy);
+struct uop *exchange_back(struct graph *g, const struct uop *u, struct uop *dy); /* NULL if it has no gradient */
 #endif
