@@ -38,6 +38,8 @@ void command_parse(const struct command *c, int argc, char **argv, unsigned flag
 int fail_usage(const struct command *c, const char *fmt, ...) __attribute__((format(printf, 2, 3)));
 /* Prints "doorbell NAME: message". Returns EXIT_FAILED. */
 int fail_work(const struct command *c, const char *fmt, ...) __attribute__((format(printf, 2, 3)));
+/* Keeps the word that names a command's only file; a second one is an error of usage. */
+void keep_only_file(struct argp_state *state, const char **file, const char *word);
 /* Parses "K=FILE", K from 0 to most. Returns false for any other text. */
 bool parse_numbered_file(const char *text, int64_t most, int64_t *k, const char **file);
 /* Parses an integer in [least, most], decimal or 0x. Returns false for any other text. */

@@ -36,10 +36,7 @@ static error_t parse(int key, char *value, struct argp_state *state) {
   case RAW: x->raw = true; return 0;
   case WAVE32: x->wave32 = true; return 0;
   case WAVE64: x->wave64 = true; return 0;
-  case ARGP_KEY_ARG:
-    if (x->file) argp_error(state, "one file at a time: '%s' and '%s'", x->file, value);
-    x->file = value;
-    return 0;
+  case ARGP_KEY_ARG: keep_only_file(state, &x->file, value); return 0;
   case ARGP_KEY_END:
     if (!x->file) argp_error(state, "no file");
     if (x->wave32 && x->wave64) argp_error(state, "--wave32 and --wave64 exclude each other");

@@ -52,10 +52,7 @@ static error_t parse(int key, char *value, struct argp_state *state) {
     if (x->ndevices == MOST_DEVICES) argp_error(state, "more than %d --dev", MOST_DEVICES);
     x->device[x->ndevices++] = value;
     return 0;
-  case ARGP_KEY_ARG:
-    if (x->file) argp_error(state, "one file at a time: '%s' and '%s'", x->file, value);
-    x->file = value;
-    return 0;
+  case ARGP_KEY_ARG: keep_only_file(state, &x->file, value); return 0;
   case ARGP_KEY_END: check_usage(state, x); return 0;
   default: return ARGP_ERR_UNKNOWN;
   }

@@ -41,6 +41,11 @@ bool parse_integer(const char *text, int64_t least, int64_t most, int64_t *out) 
   return true;
 }
 
+void keep_only_file(struct argp_state *state, const char **file, const char *word) {
+  if (*file) argp_error(state, "one file at a time: '%s' and '%s'", *file, word);
+  *file = word;
+}
+
 bool parse_numbered_file(const char *text, int64_t most, int64_t *k, const char **file) {
   const char *equals = strchr(text, '=');
   char word[24];

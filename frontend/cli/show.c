@@ -19,10 +19,7 @@ static error_t parse(int key, char *value, struct argp_state *state) {
   struct ctx *x = state->input;
   switch (key) {
   case JSON: x->json = true; return 0;
-  case ARGP_KEY_ARG:
-    if (x->file) argp_error(state, "one file at a time: '%s' and '%s'", x->file, value);
-    x->file = value;
-    return 0;
+  case ARGP_KEY_ARG: keep_only_file(state, &x->file, value); return 0;
   case ARGP_KEY_END:
     if (!x->file) argp_error(state, "no file");
     return 0;
