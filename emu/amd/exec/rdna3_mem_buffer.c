@@ -75,6 +75,17 @@ uint32_t mem_buffer_addresses(struct rdna3_wave *w, const struct rdna3_uop *u, u
   return *w->lanes & in;
 }
 
+/* The lanes that are partly in bounds and whose word number `word` is; stores the word's addresses in at. */
+static uint32_t lanes_with_word(const uint64_t *addr, const uint32_t *limit, unsigned size, unsigned word,
+                                uint64_t *at) {
+  uint32_t lanes = 0;
+  for (unsigned i = 0; i < 32; i++) {
+    lanes |= (uint32_t)(limit[i] < size && limit[i] >= 4 * (word + 1)) << i;
+    at[i] = addr[i] + 4 * word;
+  }
+  return lanes;
+}
+
 /* Lanes that are partly in bounds are accessed word by word. */
 static const struct rdna3_uop *buffer_load(struct rdna3_wave *w, const struct rdna3_uop *u) {
   enum mem_load k = (enum mem_load)u->imm;
@@ -93,15 +104,11 @@ static const struct rdna3_uop *buffer_load(struct rdna3_wave *w, const struct rd
   }
   const struct rdna3_uop *next = rdna3_mem_load_lanes(w, u, k, addr, whole);
   for (unsigned word = 0; next && word < size / 4; word++) {
-    uint32_t lanes = 0;
     uint64_t at[32];
-    for (unsigned i = 0; i < 32; i++) {
-      lanes |= (uint32_t)(limit[i] < size && limit[i] >= 4 * (word + 1)) << i;
-      at[i] = addr[i] + 4 * word;
-    }
+    uint32_t lanes = mask & lanes_with_word(addr, limit, size, word, at);
     struct rdna3_uop one = *u;
     one.dst += (int32_t)(word * 128);
-    if ((lanes & mask) && !rdna3_mem_load_lanes(w, &one, MEM_LOAD_B32, at, lanes & mask)) return NULL;
+    if (lanes && !rdna3_mem_load_lanes(w, &one, MEM_LOAD_B32, at, lanes)) return NULL;
   }
   if (next && u->inst->tfe) { /* the status word after the data: pages are always fully resident here */
     uint32_t *status = d + (size + 3) / 4 * RDNA3_LANES;
@@ -118,15 +125,11 @@ static const struct rdna3_uop *buffer_store(struct rdna3_wave *w, const struct r
   for (uint32_t i = 0; i < 32; i++) whole |= (uint32_t)(limit[i] >= size) << i;
   const struct rdna3_uop *next = rdna3_mem_store_lanes(w, u, k, addr, whole & mask);
   for (unsigned word = 0; next && word < size / 4; word++) {
-    uint32_t lanes = 0;
     uint64_t at[32];
-    for (unsigned i = 0; i < 32; i++) {
-      lanes |= (uint32_t)(limit[i] < size && limit[i] >= 4 * (word + 1)) << i;
-      at[i] = addr[i] + 4 * word;
-    }
+    uint32_t lanes = mask & lanes_with_word(addr, limit, size, word, at);
     struct rdna3_uop one = *u;
     one.src[1] += (int32_t)(word * 128);
-    if ((lanes & mask) && !rdna3_mem_store_lanes(w, &one, MEM_STORE_B32, at, lanes & mask)) return NULL;
+    if (lanes && !rdna3_mem_store_lanes(w, &one, MEM_STORE_B32, at, lanes)) return NULL;
   }
   return next;
 }

@@ -80,6 +80,17 @@ enum {
   F_INTO_LDS = 1 << 25,
 };
 
+/* The number of the source that a field of a vector instruction holds: 0 to 2; 3 for other fields. */
+static inline unsigned rdna3_source_number(uint8_t field) {
+  switch (field) {
+  case RDNA3_FIELD_src0: return 0;
+  case RDNA3_FIELD_vsrc1:
+  case RDNA3_FIELD_src1: return 1;
+  case RDNA3_FIELD_src2: return 2;
+  default: return 3;
+  }
+}
+
 struct rdna3_operand {
   uint8_t field, kind, type; /* enum rdna3_field, rdna3_kind, rdna3_type */
   uint16_t bits;             /* 0 terminates the list */

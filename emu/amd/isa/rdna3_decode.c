@@ -227,16 +227,6 @@ static bool has_field(const struct rdna3_inst *in, uint8_t field) {
   return false;
 }
 
-static unsigned source_index(uint8_t field) {
-  switch (field) {
-  case RDNA3_FIELD_src0: return 0;
-  case RDNA3_FIELD_vsrc1:
-  case RDNA3_FIELD_src1: return 1;
-  case RDNA3_FIELD_src2: return 2;
-  default: return 3;
-  }
-}
-
 /* Returns true if fields of operands that the instruction does not have are not zero. */
 static bool ignored_fields(const struct rdna3_inst *in, uint64_t word) {
   unsigned sources = 0;
@@ -254,7 +244,7 @@ static bool ignored_fields(const struct rdna3_inst *in, uint64_t word) {
   case RDNA3_VOP3:
   case RDNA3_VOP3SD:
   case RDNA3_VOP3P:
-    for (unsigned i = 0; i < in->operands; i++) sources |= 1u << source_index(in->operand[i].field);
+    for (unsigned i = 0; i < in->operands; i++) sources |= 1u << rdna3_source_number(in->operand[i].field);
     if (!(sources & 2) && bits(word, 41, 9)) return true;
     if (!(sources & 4) && bits(word, 50, 9)) return true;
     return !(sources & 1) && (bits(word, 32, 9) || bits(word, 0, 8));
@@ -301,7 +291,7 @@ static void split_halves(struct rdna3_inst *in) {
     if (in->operand[i].bits != 16) continue;
     bool source = in->operand[i].kind != RDNA3_KIND_vgpr;
     if (source && in->arg[i] < RDNA3_VGPR0) continue;
-    if (in->arg[i] & 0x80) in->opsel |= (uint8_t)(1u << source_index(in->operand[i].field));
+    if (in->arg[i] & 0x80) in->opsel |= (uint8_t)(1u << rdna3_source_number(in->operand[i].field));
     in->arg[i] &= (uint16_t)~0x80u;
   }
 }

@@ -288,23 +288,13 @@ static void swizzle(struct out *o, unsigned imm) {
 
 /* ---- modifiers ---- */
 
-static unsigned source_number(uint8_t field) {
-  switch (field) {
-  case RDNA3_FIELD_src0: return 0;
-  case RDNA3_FIELD_vsrc1:
-  case RDNA3_FIELD_src1: return 1;
-  case RDNA3_FIELD_src2: return 2;
-  default: return 3;
-  }
-}
-
 /* The few instructions whose half registers LLVM 19 prints. */
 static bool true16(const struct rdna3_inst *in) {
   ptrdiff_t row = in->op - rdna3_ops;
   return row == RDNA3_VOP1_v_mov_b16;
 }
 static const char *half_suffix(const struct rdna3_inst *in, unsigned i) {
-  unsigned n = source_number(in->operand[i].field);
+  unsigned n = rdna3_source_number(in->operand[i].field);
   if (!true16(in)) return "";
   return in->opsel >> (n < 3 ? n : 3) & 1 ? ".h" : ".l";
 }
@@ -315,7 +305,7 @@ static bool is_integer(unsigned type) {
 }
 
 static void modified_source(struct out *o, const struct rdna3_inst *in, unsigned i) {
-  unsigned n = source_number(in->operand[i].field), code = in->arg[i];
+  unsigned n = rdna3_source_number(in->operand[i].field), code = in->arg[i];
   bool packed = in->format == RDNA3_VOP3P;
   unsigned negs = in->neg, abss = in->abs;
   bool sign = false;
@@ -350,7 +340,7 @@ static void bit_list(struct out *o, const char *name, unsigned value, unsigned n
 
 static unsigned sources(const struct rdna3_inst *in) {
   unsigned n = 0;
-  for (unsigned i = 0; i < in->operands; i++) n += source_number(in->operand[i].field) < 3;
+  for (unsigned i = 0; i < in->operands; i++) n += rdna3_source_number(in->operand[i].field) < 3;
   return n;
 }
 
@@ -583,7 +573,7 @@ static void operand(struct out *o, const struct rdna3_inst *in, unsigned i) {
           saddr != RDNA3_NULL)
         words = 1;
       if (op->field == RDNA3_FIELD_vdata) words += in->tfe;
-      unsigned from = source_number(op->field);
+      unsigned from = rdna3_source_number(op->field);
       bool integer =
           is_integer(op->type) || (in->op == &rdna3_ops[RDNA3_VOP2_v_ldexp_f16] && op->field == RDNA3_FIELD_vsrc1);
       bool neg = from < 3 && in->neg >> from & 1, abs = from < 3 && in->abs >> from & 1 && !integer;

@@ -1,7 +1,8 @@
 /* The rows of rdna3.def as data. */
 #include "rdna3.h"
 
-#define A(field, kind, bits, type)                       {RDNA3_FIELD_##field, RDNA3_KIND_##kind, RDNA3_TYPE_##type, bits}
+#define A(field, kind, bits, type) {RDNA3_FIELD_##field, RDNA3_KIND_##kind, RDNA3_TYPE_##type, bits}
+
 #define NONE                                             {0}
 #define ROW(...)                                         {__VA_ARGS__}
 #define OP(format, opcode, name, operands, flags, bytes) {#name, opcode, RDNA3_##format, bytes, flags, ROW operands},
