@@ -32,25 +32,33 @@ say = $(if $(V),,@printf '  %-5s %s\n' '$(1)' '$(2)')
 LLVM_CONFIG := $(firstword $(shell command -v llvm-config-$(LLVM) 2>/dev/null))
 OCL_CLANG   ?= clang-$(LLVM)
 OCL_FLAGS   := -x cl -cl-std=CL2.0 -target amdgcn-amd-amdhsa -nogpulib -O2
-# NVIDIA's compiler, where there is one: the CUDA C kernels of the tests are built with it, and their suites say when they were not.
+# NVIDIA's compiler, where there is one: the CUDA C kernels of the tests are built with it, and their suites say when
+# they were not.
 NVCC        ?= $(firstword $(shell command -v nvcc 2>/dev/null) $(wildcard /usr/local/cuda/bin/nvcc))
 
 comma := ,
 hash := \#
-SANITIZERS := $(if $(filter thread,$(SAN)),-fsanitize=thread,-fsanitize=address$(comma)undefined -fno-sanitize-recover=undefined)
+SANITIZERS := $(if $(filter thread,$(SAN)),-fsanitize=thread,-fsanitize=address$(comma)undefined \
+              -fno-sanitize-recover=undefined)
 # clang's check of indirect calls reads a word in front of the callee, which compiled kernels do not have.
 NO_FUNCTION_CHECK := $(if $(findstring clang,$(CC)),-fno-sanitize=function)
 # gcc says that ThreadSanitizer does not see fences. Here they order atomics only, which are no races in themselves.
-SAN_CFLAGS := $(if $(SAN),$(SANITIZERS) -fno-omit-frame-pointer $(NO_FUNCTION_CHECK) $(if $(findstring gcc,$(CC)),$(if $(filter thread,$(SAN)),-Wno-tsan)))
-WARN    := -Wall -Wextra -Wshadow -Wstrict-prototypes -Wmissing-prototypes -Wno-unused-parameter -Wno-missing-field-initializers
+SAN_CFLAGS := $(if $(SAN),$(SANITIZERS) -fno-omit-frame-pointer $(NO_FUNCTION_CHECK) \
+              $(if $(findstring gcc,$(CC)),$(if $(filter thread,$(SAN)),-Wno-tsan)))
+WARN    := -Wall -Wextra -Wshadow -Wstrict-prototypes -Wmissing-prototypes \
+           -Wno-unused-parameter -Wno-missing-field-initializers
 CFLAGS   ?= -O2 -g
-ALL_CFLAGS = -std=gnu11 -fPIC -fno-math-errno -ffp-contract=off -fvisibility=hidden -pthread $(WARN) $(if $(WERROR),-Werror) \
+ALL_CFLAGS = -std=gnu11 -fPIC -fno-math-errno -ffp-contract=off -fvisibility=hidden -pthread \
+             $(WARN) $(if $(WERROR),-Werror) \
              $(SAN_CFLAGS) $(addprefix -DSIMD_LEVEL_,$(SIMD_LEVELS)) \
-             -I. -I$(B)/gen -isystem $(if $(LLVM_CONFIG),$(shell $(LLVM_CONFIG) --includedir),/usr/include) -I/usr/include/libdrm $(CFLAGS)
+             -I. -I$(B)/gen -isystem $(if $(LLVM_CONFIG),$(shell $(LLVM_CONFIG) --includedir),/usr/include) \
+             -I/usr/include/libdrm $(CFLAGS)
 ALL_LDFLAGS = -pthread $(if $(SAN),$(SANITIZERS)) $(LDFLAGS)
 LIBS_LLVM   = $(if $(LLVM_CONFIG),-L$(shell $(LLVM_CONFIG) --libdir) -lLLVM-$(LLVM),-lLLVM-$(LLVM))
-LIBS_MSGPACK := $(shell for l in msgpack-c msgpackc; do ldconfig -p 2>/dev/null | grep -q "lib$$l\.so " && echo "-l$$l" && break; done)
-# Open MPI, where there is one: libdoorbell-mpi.so is built with it, and loaded by what mpirun starts as one of several processes.
+LIBS_MSGPACK := $(shell for l in msgpack-c msgpackc; do \
+                ldconfig -p 2>/dev/null | grep -q "lib$$l\.so " && echo "-l$$l" && break; done)
+# Open MPI, where there is one: libdoorbell-mpi.so is built with it. A process loads it if mpirun started it as one of
+# several.
 MPI_LIBS   := $(shell pkg-config --libs ompi-c 2>/dev/null)
 MPI_LIB     = $(if $(MPI_LIBS),$(B)/libdoorbell-mpi.so)
 LIBS        = $(LIBS_LLVM) -ldrm_amdgpu -ldrm $(or $(LIBS_MSGPACK),-lmsgpackc) -ljansson -lzip -lz -lm -ldl
@@ -63,7 +71,8 @@ APART   := emu/lib/%.c frontend/cli/%.c frontend/examples/%.c graph/rulegen/%.c 
 src      = $(filter-out $(APART) %.simd.c,$(wildcard $(addprefix $(1)/,*.c */*.c */*/*.c)))
 simd     = $(wildcard $(addprefix $(1)/,*.simd.c */*.simd.c */*/*.simd.c))
 # *.simd.c is compiled once per host feature level, with SIMD_NAME(x) giving each its own symbols; chosen at run time
-# (emu/simd_level.h). SIMD_LEVELS=v3 compiles one level, for faster builds during development; one is enough for the sanitizers.
+# (emu/simd_level.h). SIMD_LEVELS=v3 compiles one level, for faster builds during development; one is enough for the
+# sanitizers.
 ifneq ($(filter x86_64%,$(shell $(CC) -dumpmachine)),)
 SIMD_LEVELS := $(if $(SAN),v2,v2 v3 v4)
 simd_flags   = -march=x86-64-$(1) $(if $(filter v4,$(1)),-mprefer-vector-width=512)
@@ -80,32 +89,38 @@ MAN     := $(B)/share/man/doorbell.1
 EMU_OBJ := $(patsubst %.c,$(B)/obj/%.o,$(wildcard emu/lib/*.c))
 CLI_OBJ := $(patsubst %.c,$(B)/obj/%.o,$(wildcard frontend/cli/*.c)) $(B)/obj/gen/bench_kernels.o
 
-KERNELS_CO := $(patsubst %.cl,$(B)/kernels/%.gfx1100.co,$(wildcard bench/kernels/*.cl bench/emu/*.cl tests/kernels/*.cl))
+KERNELS_CO := $(patsubst %.cl,$(B)/kernels/%.gfx1100.co, \
+                $(wildcard bench/kernels/*.cl bench/emu/*.cl tests/kernels/*.cl))
 BENCH_PTX  := $(patsubst %.cu,$(B)/kernels/%.ptx,$(wildcard bench/kernels/*.cu))
 BENCH_CO   := $(filter $(B)/kernels/bench/kernels/%,$(KERNELS_CO)) $(BENCH_PTX) $(wildcard bench/kernels/*.cubin)
 
 EXAMPLES   := $(patsubst frontend/examples/%.c,%,$(wildcard frontend/examples/*.c))
-.PHONY: all help deps run test test-strict test-long bench lint fuzz install uninstall clean kernels suites long-suites run-suites \
+.PHONY: all help deps run test test-strict test-long bench lint fuzz install \
+        uninstall clean kernels suites long-suites run-suites \
         run-suites-strict run-suites-long FORCE
 .SECONDARY:
 .DELETE_ON_ERROR:
 
-all: $(B)/doorbell $(B)/libdoorbell.so $(B)/libdoorbell.a $(B)/libdoorbell-emu.so $(MPI_LIB) $(addprefix $(B)/examples/,$(EXAMPLES)) $(MAN)
+all: $(B)/doorbell $(B)/libdoorbell.so $(B)/libdoorbell.a $(B)/libdoorbell-emu.so $(MPI_LIB) \
+     $(addprefix $(B)/examples/,$(EXAMPLES)) $(MAN)
 
 # ---- flags stamp: other flags, other objects ----
 $(B)/flags: FORCE
-	@mkdir -p $(@D); echo '$(CC) $(ALL_CFLAGS) $(ALL_LDFLAGS)' | cmp -s - $@ || echo '$(CC) $(ALL_CFLAGS) $(ALL_LDFLAGS)' >$@
+	@mkdir -p $(@D); flags='$(CC) $(ALL_CFLAGS) $(ALL_LDFLAGS)'; echo "$$flags" | cmp -s - $@ || echo "$$flags" >$@
 
 $(B)/obj/%.o: %.c $(B)/flags
 	$(call say,CC,$<)
 	@mkdir -p $(@D)
 	$(Q)$(CC) $(ALL_CFLAGS) $(EXTRA_CFLAGS) -MMD -MP -c $< -o $@
-# ThreadSanitizer leaves *.simd.c out: they touch a wave's own registers and the guest's memory, whose races EMU_STRICT finds.
+# ThreadSanitizer leaves *.simd.c out: they touch a wave's own registers and the guest's memory, whose races EMU_STRICT
+# finds.
 define SIMD_RULE
 $(B)/obj/%.$(1).o: %.simd.c $(B)/flags
 	$$(call say,CC,$$< ($(1)))
 	@mkdir -p $$(@D)
-	$(Q)$(CC) $$(filter-out $(if $(filter thread,$(SAN)),$(SAN_CFLAGS)),$$(ALL_CFLAGS)) $(if $(SAN),-O1,-O3) $(call simd_flags,$(1)) '-DSIMD_NAME(x)=x$$(hash)$$(hash)_$(1)' -MMD -MP -c $$< -o $$@
+	$(Q)$(CC) $$(filter-out $(if $(filter thread,$(SAN)),$(SAN_CFLAGS)),$$(ALL_CFLAGS)) \
+	  $(if $(SAN),-O1,-O3) $(call simd_flags,$(1)) \
+	  '-DSIMD_NAME(x)=x$$(hash)$$(hash)_$(1)' -MMD -MP -c $$< -o $$@
 endef
 $(foreach l,$(SIMD_LEVELS),$(eval $(call SIMD_RULE,$(l))))
 
@@ -155,7 +170,9 @@ $(B)/obj/frontend/cli/emu.o tidy/frontend/cli/emu.c: EXTRA_CFLAGS = -DMULTIARCH=
 $(B)/obj/frontend/cli/compile.o: frontend/cli/opencl.h
 $(B)/doorbell: $(CLI_OBJ) $(B)/libdoorbell.a
 	$(call say,LD,$@)
-	$(Q)$(CC) -o $@ $(CLI_OBJ) $(B)/libdoorbell.a $(call rpath,:$$ORIGIN/../lib:$$ORIGIN/../lib64:$$ORIGIN/../lib/$(MULTIARCH)) $(ALL_LDFLAGS) $(LIBS)
+	$(Q)$(CC) -o $@ $(CLI_OBJ) $(B)/libdoorbell.a \
+	  $(call rpath,:$$ORIGIN/../lib:$$ORIGIN/../lib64:$$ORIGIN/../lib/$(MULTIARCH)) \
+	  $(ALL_LDFLAGS) $(LIBS)
 
 $(B)/examples/%: $(B)/obj/frontend/examples/%.o $(B)/libdoorbell.a
 	$(call say,LD,$@)
@@ -172,7 +189,8 @@ kernels: $(KERNELS_CO) $(BENCH_PTX)
 $(B)/kernels/%.ptx: %.cu
 	$(call say,PTX,$<)
 	@mkdir -p $(@D)
-	$(Q)$(OCL_CLANG) -x cuda --cuda-device-only --cuda-gpu-arch=sm_80 --cuda-path=/nonexistent -nocudainc -nocudalib -Xclang -target-feature -Xclang +ptx70 \
+	$(Q)$(OCL_CLANG) -x cuda --cuda-device-only --cuda-gpu-arch=sm_80 --cuda-path=/nonexistent \
+	  -nocudainc -nocudalib -Xclang -target-feature -Xclang +ptx70 \
 	  -fdeclspec -O3 -S -MMD -MP -MF $@.d -MT $@ $< -o $@
 # The benchmark's code objects travel inside the command: a table of { name, begin, end } closed by a null name.
 $(B)/gen/bench_kernels.S: $(BENCH_CO) Makefile .ci/embed_kernels.sh
@@ -183,7 +201,8 @@ $(B)/obj/gen/bench_kernels.o: $(B)/gen/bench_kernels.S
 	$(Q)$(CC) -c $< -o $@
 
 # ---- dependencies: Debian 12+, Ubuntu 24.04+ ----
-DEPS := llvm-$(LLVM)-dev clang-$(LLVM) lld-$(LLVM) libdrm-dev libcmocka-dev msgpack libzstd-dev zlib1g-dev libjansson-dev libzip-dev pkg-config
+DEPS := llvm-$(LLVM)-dev clang-$(LLVM) lld-$(LLVM) libdrm-dev libcmocka-dev \
+        msgpack libzstd-dev zlib1g-dev libjansson-dev libzip-dev pkg-config
 # NV=1: also NVIDIA's assembler, of Debian's non-free section, which compiling for DEV=NV and EMU+NV needs.
 DEPS += $(if $(NV),nvidia-cuda-toolkit)
 # MPI=1: also Open MPI, for programs of several processes.
@@ -194,7 +213,8 @@ deps:
 	@.ci/deps.sh $(DEPS)
 
 # ---- what to run ----
-# The package names and llvm-config are looked up when make starts, so what needs them runs in a make of its own after deps.
+# The package names and llvm-config are looked up when make starts, so what needs them runs in a make of its own after
+# deps.
 # They use every core unless told otherwise with -j.
 jobs = $(if $(findstring -j,$(MAKEFLAGS)),,-j$(shell nproc))
 run: deps

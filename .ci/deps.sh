@@ -23,7 +23,8 @@ missing=$(echo "$missing" | sed "s/\bmsgpack\b/$msgpack/")
 case $missing in
 *nvidia*)
   apt-cache policy nvidia-cuda-toolkit | grep -q 'Candidate: [0-9]' || {
-    echo "nvidia-cuda-toolkit: not in the package lists; enable the contrib and non-free components in the apt sources first" >&2
+    echo "nvidia-cuda-toolkit is not in the package lists." \
+      "Enable the contrib and non-free components in the apt sources first." >&2
     exit 1
   } ;;
 esac

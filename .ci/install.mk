@@ -6,7 +6,8 @@ FUNCTIONS   := hcq/hcq.h $(addprefix frontend/,tensor.h parallel.h jit.h nn.h)
 COMPLETIONS := bash-completion/completions/doorbell zsh/site-functions/_doorbell fish/vendor_completions.d/doorbell.fish
 $(MAN): $(B)/doorbell .ci/man3.awk $(FUNCTIONS)
 	$(call say,MAN,$@)
-	$(Q)rm -rf $(B)/share && mkdir -p $(B)/share/man $(B)/share/man3 $(addprefix $(B)/share/completions/,$(dir $(COMPLETIONS)))
+	$(Q)rm -rf $(B)/share && mkdir -p $(B)/share/man $(B)/share/man3 \
+	  $(addprefix $(B)/share/completions/,$(dir $(COMPLETIONS)))
 	$(Q)for c in $(COMPLETIONS); do $< help --completion=$${c%%[-/]*} >$(B)/share/completions/$$c || exit 1; done
 	$(Q)for c in $$($< help --commands); do $< help --man $$c >$(B)/share/man/doorbell-$$c.1 || exit 1; done
 	$(Q)awk -v folder=$(B)/share/man3 -v version=$(VERSION) -f .ci/man3.awk $(FUNCTIONS)
@@ -19,8 +20,9 @@ INCLUDEDIR ?= $(PREFIX)/include
 MANDIR     ?= $(PREFIX)/share/man
 DATADIR    ?= $(PREFIX)/share
 LIBRARIES   = libdoorbell libdoorbell-emu $(if $(MPI_LIB),libdoorbell-mpi)
-HEADERS    := $(addprefix frontend/,doorbell.h tensor.h parallel.h jit.h nn.h) hcq/hcq.h emu/doorbell-emu.h frontend/cli/opencl.h
-# Programs find the library without ld.so's help, wherever it is installed; what the archive needs stands in Libs.private.
+HEADERS    := $(addprefix frontend/,doorbell.h tensor.h parallel.h jit.h nn.h) \
+              hcq/hcq.h emu/doorbell-emu.h frontend/cli/opencl.h
+# Programs find the library without ld.so's help, wherever it is installed. Libs.private lists what the archive needs.
 define PKG_CONFIG
 libdir=$(LIBDIR)
 includedir=$(INCLUDEDIR)
@@ -50,8 +52,10 @@ install-files:
 	echo "$$PKG_CONFIG" >$(DESTDIR)$(LIBDIR)/pkgconfig/doorbell.pc
 	$(if $(DESTDIR),,[ "$$(id -u)" != 0 ] || ldconfig)
 uninstall:
-	rm -f $(DESTDIR)$(BINDIR)/doorbell $(foreach l,libdoorbell libdoorbell-emu libdoorbell-mpi,$(DESTDIR)$(LIBDIR)/$(l).so*) \
+	rm -f $(DESTDIR)$(BINDIR)/doorbell \
+	  $(foreach l,libdoorbell libdoorbell-emu libdoorbell-mpi,$(DESTDIR)$(LIBDIR)/$(l).so*) \
 	  $(addprefix $(DESTDIR)$(INCLUDEDIR)/doorbell/,$(notdir $(HEADERS))) \
-	  $(addprefix $(DESTDIR),$(LIBDIR)/libdoorbell.a $(LIBDIR)/pkgconfig/doorbell.pc $(MANDIR)/man1/doorbell.1 $(MANDIR)/man1/doorbell-*.1 $(MANDIR)/man3/db_*.3) \
+	  $(addprefix $(DESTDIR),$(LIBDIR)/libdoorbell.a $(LIBDIR)/pkgconfig/doorbell.pc \
+	    $(MANDIR)/man1/doorbell.1 $(MANDIR)/man1/doorbell-*.1 $(MANDIR)/man3/db_*.3) \
 	  $(addprefix $(DESTDIR)$(DATADIR)/,$(COMPLETIONS))
 	rmdir $(DESTDIR)$(INCLUDEDIR)/doorbell 2>/dev/null || true

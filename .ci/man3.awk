@@ -1,7 +1,7 @@
 # Writes manual pages of the public functions, section 3, from the headers' comments: awk -v folder=DIR -v version=V -f
-# man3.awk HEADER... A page is a comment with the declarations below it, up to a blank line or the next comment; each
-# function and macro in it has the page, or a file that includes it; without a comment the section's is shown. A declaration with DB_AT is shown as its macro is
-# called, without the place of the call.
+# man3.awk HEADER... A page is a comment with the declarations below it, up to a blank line or the next comment. Each
+# function and macro in it has the page, or a file that includes it. Declarations without a comment show the section's.
+# A declaration with DB_AT is shown as its macro is called, without the place of the call.
 
 function roff(text) {
   gsub(/\\/, "\\e", text)
@@ -33,14 +33,17 @@ function flush_page(   page, i, n, line, file) {
     file = folder "/" page ".3"
     printf ".TH %s 3 \"\" \"doorbell %s\" \"Doorbell's functions\"\n.SH NAME\n", page, version >file
     for (i = 1; i <= names; i++) printf "%s%s", name[i], i < names ? ", " : "" >file
-    printf " \\- %s\n.SH SYNOPSIS\n.nf\n#include <doorbell/%s>\n\n", section == "" ? "Doorbell" : roff(section), header >file
+    printf " \\- %s\n.SH SYNOPSIS\n.nf\n#include <doorbell/%s>\n\n",
+      section == "" ? "Doorbell" : roff(section), header >file
     printf "%s%s.fi\n.SH DESCRIPTION\n", types == "" ? "" : types "\n", synopsis >file
     n = split(doc, line, "\n")
     for (i = 1; i <= n; i++)
       if (line[i] ~ /^ *$/) print ".PP" >file
       else print roff(line[i]) >file
     if (notes != "") printf "%s", notes >file
-    printf ".SH SEE ALSO\n.BR doorbell (1);\nthe rules of ownership, errors and threads at the head of <doorbell/doorbell.h> and <doorbell/hcq.h>\n" >file
+    printf ".SH SEE ALSO\n.BR doorbell (1);\n" >file
+    printf "the rules of ownership, errors and threads at the head of <doorbell/doorbell.h> " >file
+    print "and <doorbell/hcq.h>" >file
     close(file)
     for (i = 2; i <= names; i++) {
       file = folder "/" name[i] ".3"

@@ -1,7 +1,8 @@
 # Benchmarks.
 
 BENCHES    := $(patsubst bench/%.c,%,$(wildcard bench/*.c))
-$(B)/obj/bench/%.o tidy/bench/%.c: EXTRA_CFLAGS = -DSM_90_CUBIN='"$(CURDIR)/bench/emu/sm_90.cubin"' -DTORCH_PEER='"$(CURDIR)/bench/speed/torch_peer.py"'
+$(B)/obj/bench/%.o tidy/bench/%.c: EXTRA_CFLAGS = \
+  -DSM_90_CUBIN='"$(CURDIR)/bench/emu/sm_90.cubin"' -DTORCH_PEER='"$(CURDIR)/bench/speed/torch_peer.py"'
 $(B)/bench/kernels $(B)/bench/models: $(patsubst %.c,$(B)/obj/%.o,$(wildcard bench/speed/*.c))
 $(B)/bench/%: $(B)/obj/bench/%.o $(B)/libdoorbell.a
 	@mkdir -p $(@D)

@@ -16,20 +16,24 @@ libs_for = $(foreach f,$(needs_$(1)),$(B)/lib$(f)_part.a)
 
 # ---- kernels that tests run ----
 # The test kernels again at other levels and in both wave sizes, for the long suites: NAME.gfx1100.O0.w64.co ...
-MATRIX_CO := $(foreach o,O0 O1 O3,$(foreach w,w32 w64,$(patsubst %.cl,$(B)/kernels/%.gfx1100.$(o).$(w).co,$(wildcard tests/kernels/*.cl))))
+MATRIX_CO := $(foreach o,O0 O1 O3,$(foreach w,w32 w64, \
+               $(patsubst %.cl,$(B)/kernels/%.gfx1100.$(o).$(w).co,$(wildcard tests/kernels/*.cl))))
 define MATRIX_RULE
 $(B)/kernels/%.gfx1100.$(1).$(2).co: %.cl
 	$$(call say,CL,$$< ($(1) $(2)))
 	@mkdir -p $$(@D)
-	$(Q)$(OCL_CLANG) $(filter-out -O2,$(OCL_FLAGS)) -$(1) $(if $(filter w64,$(2)),-mwavefrontsize64) -mcpu=gfx1100 -I$$(<D) -MMD -MP -MF $$@.d -MT $$@ $$< -o $$@
+	$(Q)$(OCL_CLANG) $(filter-out -O2,$(OCL_FLAGS)) -$(1) $(if $(filter w64,$(2)),-mwavefrontsize64) -mcpu=gfx1100 \
+	  -I$$(<D) -MMD -MP -MF $$@.d -MT $$@ $$< -o $$@
 endef
 $(foreach o,O0 O1 O3,$(foreach w,w32 w64,$(eval $(call MATRIX_RULE,$(o),$(w)))))
-# CUDA C kernels as NVIDIA's compiler makes them: NAME.sm_90.O3.cubin for the short suites, all levels for the long ones.
+# CUDA C kernels as NVIDIA's compiler makes them: NAME.sm_90.O3.cubin for the short suites, all levels for the long
+# ones.
 CUDA_O3   := -O3
 CUDA_O0   := -Xcicc -O0 -Xptxas -O0
 CUDA_fast := -O3 -use_fast_math
 CUDA_G    := -G
-CUBINS     = $(if $(NVCC),$(foreach v,$(1),$(patsubst %.cu,$(B)/kernels/%.sm_90.$(v).cubin,$(wildcard tests/kernels/cuda/*.cu))))
+CUBINS     = $(if $(NVCC),$(foreach v,$(1), \
+               $(patsubst %.cu,$(B)/kernels/%.sm_90.$(v).cubin,$(wildcard tests/kernels/cuda/*.cu))))
 define CUDA_RULE
 $(B)/kernels/%.sm_90.$(1).cubin: %.cu
 	$$(call say,NVCC,$$< ($(1)))
@@ -43,19 +47,26 @@ define TEST_RULE
 $(B)/tests/$(1): $(B)/obj/tests/$(1).o $(call libs_for,$(firstword $(subst /, ,$(1))))
 	$$(call say,LD,tests/$(1))
 	@mkdir -p $$(@D)
-	$(Q)$(CC) -o $$@ $$< -Wl,--start-group $$(filter %.a,$$^) -Wl,--end-group $$(call rpath,/../..) $$(ALL_LDFLAGS) -lcmocka $$(LIBS)
+	$(Q)$(CC) -o $$@ $$< -Wl,--start-group $$(filter %.a,$$^) -Wl,--end-group \
+	  $$(call rpath,/../..) $$(ALL_LDFLAGS) -lcmocka $$(LIBS)
 endef
 $(foreach t,$(TESTS) $(LONG_TESTS) $(HW),$(eval $(call TEST_RULE,$(t))))
-$(B)/obj/tests/%.o: EXTRA_CFLAGS = -DKERNELS_DIR='"$(abspath $(B))/kernels"' -DDATA_DIR='"$(CURDIR)/tests/data"' -DDOORBELL='"$(abspath $(B))/doorbell"' -DTEST_CC='"$(CC)"' -Wno-missing-prototypes
+$(B)/obj/tests/%.o: EXTRA_CFLAGS = -DKERNELS_DIR='"$(abspath $(B))/kernels"' \
+  -DDATA_DIR='"$(CURDIR)/tests/data"' -DDOORBELL='"$(abspath $(B))/doorbell"' \
+  -DTEST_CC='"$(CC)"' -Wno-missing-prototypes
 
 # Leaves cache maintenance out.
-$(B)/tests/hcq/test_flushes: LDFLAGS += $(addprefix -Wl$(comma)--wrap=,pm4_hdp_flush sdma_hdp_flush amd_flush_peers pm4_acquire_mem pm4_release_mem sdma_cache_flush)
+$(B)/tests/hcq/test_flushes: LDFLAGS += \
+  $(addprefix -Wl$(comma)--wrap=,pm4_hdp_flush sdma_hdp_flush amd_flush_peers \
+    pm4_acquire_mem pm4_release_mem sdma_cache_flush)
 # Fails to grow memory.
 $(B)/tests/frontend/test_tensor: LDFLAGS += -Wl,--wrap=realloc
 # Leaves recorded commands out.
-$(B)/tests/frontend/test_waits: LDFLAGS += $(addprefix -Wl$(comma)--wrap=,db_queue_wait_slot db_queue_exec_slots db_queue_copy_slots db_queue_bind)
+$(B)/tests/frontend/test_waits: LDFLAGS += \
+  $(addprefix -Wl$(comma)--wrap=,db_queue_wait_slot db_queue_exec_slots db_queue_copy_slots db_queue_bind)
 
-suites: $(addprefix $(B)/tests/,$(TESTS)) $(KERNELS_CO) $(call CUBINS,O3) $(B)/doorbell $(B)/libdoorbell.so $(B)/libdoorbell-emu.so $(MPI_LIB) $(addprefix $(B)/examples/,$(EXAMPLES)) $(MAN)
+suites: $(addprefix $(B)/tests/,$(TESTS)) $(KERNELS_CO) $(call CUBINS,O3) \
+  $(B)/doorbell $(B)/libdoorbell.so $(B)/libdoorbell-emu.so $(MPI_LIB) $(addprefix $(B)/examples/,$(EXAMPLES)) $(MAN)
 chosen = $(if $(T),$(filter %$(T),$(1)),$(1))
 # Suites of several GPUs, once more on machines whose GPUs do not reach each other's memory.
 STAGED_TESTS = $(addprefix frontend/test_,collective shard staging jit_file device_loss)
@@ -70,13 +81,16 @@ test: deps
 	$(Q)$(MAKE) --no-print-directory $(jobs) suites
 	$(Q)$(MAKE) --no-print-directory run-suites
 # Every suite that uses emulated devices, on strict ones (emu/race.h).
-# test_replay_path counts system calls, which being watched makes; kernels of test_exit, test_halt and test_lost race on purpose.
-STRICT_TESTS = $(filter-out %/test_replay_path %/test_exit %/test_halt %/test_lost,$(filter hcq/% emu/% frontend/%,$(TESTS)))
+# test_replay_path counts system calls, and strict mode makes more of them; kernels of test_exit, test_halt and
+# test_lost race on purpose.
+STRICT_TESTS = $(filter-out %/test_replay_path %/test_exit %/test_halt %/test_lost, \
+                 $(filter hcq/% emu/% frontend/%,$(TESTS)))
 $(B)/tests/keep_handlers.so: tests/keep_handlers.c
 	@mkdir -p $(@D)
 	$(Q)$(CC) -O2 -shared -fPIC -o $@ $<
 run-suites-strict: suites $(B)/tests/keep_handlers.so
-	@EMU_STRICT=$(or $(STRICT),1) LD_PRELOAD=$(abspath $(B))/tests/keep_handlers.so .ci/run_suites.sh $(B)/tests 600 $(call chosen,$(STRICT_TESTS))
+	@EMU_STRICT=$(or $(STRICT),1) LD_PRELOAD=$(abspath $(B))/tests/keep_handlers.so \
+	  .ci/run_suites.sh $(B)/tests 600 $(call chosen,$(STRICT_TESTS))
 test-strict: deps
 	$(Q)$(MAKE) --no-print-directory $(jobs) suites
 	$(Q)$(MAKE) --no-print-directory run-suites-strict
@@ -89,7 +103,8 @@ test-long: deps
 FUZZ_SECONDS ?= 60
 fuzz:
 	@.ci/deps.sh $(DEPS) libclang-rt-$(LLVM)-dev
-	$(Q)$(MAKE) --no-print-directory $(jobs) CC='$(strip $(CCACHE) clang-$(LLVM))' B=$(B)/fuzz SAN=1 CFLAGS='-O1 -g -fsanitize=fuzzer-no-link' run-fuzz
+	$(Q)$(MAKE) --no-print-directory $(jobs) CC='$(strip $(CCACHE) clang-$(LLVM))' B=$(B)/fuzz \
+	  SAN=1 CFLAGS='-O1 -g -fsanitize=fuzzer-no-link' run-fuzz
 $(addprefix $(B)/,$(FUZZERS)): $(B)/%: $(B)/obj/tests/fuzz/%.o $(call libs_for,fuzz)
 	$(Q)$(CC) -fsanitize=fuzzer -o $@ $< -Wl,--start-group $(filter %.a,$^) -Wl,--end-group $(ALL_LDFLAGS) $(LIBS)
 .PHONY: run-fuzz
@@ -98,7 +113,8 @@ run-fuzz: $(addprefix $(B)/,$(FUZZERS))
 
 # For a machine with a GPU: programs that tests/hw/*.sh run, and the kernels they use.
 .PHONY: hw
-hw: all suites $(KERNELS_CO) $(MATRIX_CO) $(addprefix $(B)/bench/,launch kernels models) $(addprefix $(B)/tests/,$(HW)) $(call CUBINS,O3 O0 fast G) $(if $(NVCC),$(B)/tests/hw/cuda_peer)
+hw: all suites $(KERNELS_CO) $(MATRIX_CO) $(addprefix $(B)/bench/,launch kernels models) \
+  $(addprefix $(B)/tests/,$(HW)) $(call CUBINS,O3 O0 fast G) $(if $(NVCC),$(B)/tests/hw/cuda_peer)
 $(B)/tests/hw/cuda_peer: tests/hw/cuda_peer.cu
 	$(call say,NVCC,$<)
 	@mkdir -p $(@D)

@@ -1,4 +1,5 @@
-"""Minimax approximations for compiler/rules/decompose.rules and frontend/ops/functions.c, by Remez's exchange algorithm.
+"""Minimax approximations for compiler/rules/decompose.rules and frontend/ops/functions.c, by Remez's exchange
+algorithm.
 
 fit() finds p[0..n] that minimizes the largest |p(x) - f(x)| * weight(x) over an interval. rounded() rounds the
 coefficients to a type one by one, lowest power first, and fits what is left again, so that later coefficients make up

@@ -1,4 +1,5 @@
-/* Program-scope variables: a table of pointers that the loader must relocate, constants, and memory that starts as zeros. */
+/* Program-scope variables: a table of pointers that the loader must relocate, constants, and memory that starts as
+ * zeros. */
 #include "../../frontend/cli/opencl.h"
 
 __global int globals_first[4] = {1, 2, 3, 4};

@@ -1,6 +1,6 @@
-/* Products of matrices by mma.sync in every type: c = a b, a of 32 rows and 64 columns, b of 64 rows and 16 columns, of
- * small whole numbers, so that every order of summing gives the same. One warp makes 16 x 8 elements; fragments are laid
- * out as in PTX ISA, "Warp-level matrix instructions". */
+/* Matrix products by mma.sync in every type: c = a b. a has 32 rows and 64 columns, b 64 rows and 16 columns. Elements
+ * are small whole numbers, so every order of summation gives the same result. One warp computes 16 x 8 elements.
+ * Fragments have the layout of the PTX ISA, "Warp-level matrix instructions". */
 #include <cuda_bf16.h>
 #include <cuda_fp16.h>
 #include "shared.h"
