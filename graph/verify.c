@@ -189,7 +189,7 @@ static check_fn *const tensor_checks[OP_COUNT] = {
     [OP_ASSIGN] = check_assign,
 };
 
-/* Whether the sources behind the first are dimensions or bounds. */
+/* Whether the sources after the first are dimensions or bounds. */
 static bool has_dimensions(const struct uop *u) {
   return u->op != OP_GATHER && u->op != OP_ASSIGN && u->op != OP_MULTI && u->op != OP_JOIN;
 }

@@ -89,7 +89,8 @@ static char *find_tool(const struct language *l) {
   return NULL;
 }
 
-/* Replaces the placeholder in a word of the table. The caller frees the result. */
+/* A word of the table, in which the first of the names that it contains, such as ARCH, is replaced by its value. The
+ * caller frees the result. */
 static char *fill(const char *word, const char *const names[][2], size_t n) {
   char *text = NULL;
   for (size_t i = 0; i < n; i++) {

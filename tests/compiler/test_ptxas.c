@@ -1,4 +1,4 @@
-/* The pool of ptxas processes with scripts in place of ptxas, which fail, hang, crash, or write what they are told. */
+/* Tests the pool of ptxas processes. Scripts take the place of ptxas: they fail, hang, crash, or write a given text. */
 #include <errno.h>
 #include <setjmp.h>
 #include <stdarg.h>

@@ -286,7 +286,7 @@ static void aarch64_relocations(void **state) {
   TEXT(15, "tbz w3, #5, #%lld", DELTA(15));
   TEXT(16, "adr x3, #%lld", DELTA(16));
   TEXT(17, "ldr x4, #%lld", DELTA(17));
-  /* The far call goes to a stub, which loads the address stored after it and jumps there. */
+  /* The far call jumps to an entry of the table of far calls, which loads the address after it and jumps to that. */
   uint32_t bl;
   memcpy(&bl, m + (start - base) + 44, 4);
   assert_int_equal(bl >> 26, 0x25);

@@ -20,8 +20,8 @@ static const struct machine {
     {"EMU+NV:sm_90", DATA_DIR "/../../bench/kernels/saxpy.sm_90.cubin", true},
 };
 
-/* The program: y0 += x twice; y1 = y0, by a copy queue; y1 += x. The values say what is left out: nothing, or one of
- * the waits and barriers. */
+/* The program adds x to y0 twice, copies y0 to y1 on a copy queue, and adds x to y1. Each run of it omits nothing, or
+ * one of its waits and barriers. */
 enum { NOTHING, BARRIER, COPY_WAITS, COMPUTE_WAITS, LEFT_OUT };
 static const char *const left_out[LEFT_OUT] = {"nothing", "the barrier", "the copy's wait", "the last kernel's wait"};
 
