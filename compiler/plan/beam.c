@@ -135,7 +135,7 @@ static uint64_t code_hash(const struct codegen *k) {
 }
 
 /* Whether the plan fits the kernel and its code is within the size limit. Sets score and code. */
-static bool judge(const struct beam *b, struct proposal *p) {
+static bool score_proposal(const struct beam *b, struct proposal *p) {
   struct trial *t = trial_of(b, &p->plan);
   bool ok = t != NULL;
   if (ok) {
@@ -149,7 +149,7 @@ static bool judge(const struct beam *b, struct proposal *p) {
 }
 
 /* ---- proposing -------------------------------------------------------------------------------------------------- */
-static bool known(const struct beam *b, uint64_t code) {
+static bool was_proposed(const struct beam *b, uint64_t code) {
   for (size_t i = 0; i < b->n; i++)
     if (b->entries[i].code == code) return true;
   for (size_t i = 0; i < b->nproposals; i++)
@@ -159,7 +159,7 @@ static bool known(const struct beam *b, uint64_t code) {
 
 static void propose(struct beam *b, const struct plan *p, unsigned kind, unsigned origin) {
   struct proposal made = {.plan = *p, .kind = (uint8_t)kind, .origin = (uint8_t)origin};
-  if (b->failed || !judge(b, &made) || known(b, made.code)) return;
+  if (b->failed || !score_proposal(b, &made) || was_proposed(b, made.code)) return;
   if (b->nproposals == b->room) {
     size_t room = b->room ? 2 * b->room : 64;
     struct proposal *more = realloc(b->proposals, room * sizeof *more);
@@ -405,7 +405,7 @@ static void choose(struct beam *b) {
 static void begin_with(struct beam *b, const char *text, unsigned origin) {
   struct proposal p = {.origin = (uint8_t)origin};
   char err[128];
-  if (plan_parse(&p.plan, text, err, sizeof err) && judge(b, &p) && !known(b, p.code) && !enter(b, &p))
+  if (plan_parse(&p.plan, text, err, sizeof err) && score_proposal(b, &p) && !was_proposed(b, p.code) && !enter(b, &p))
     b->failed = true;
 }
 
@@ -540,7 +540,8 @@ static bool find_chosen(struct beam *b, char *err, size_t errcap) {
   const struct kernel *k = c ? compiler_compile(c, b->target, b->ast, err, errcap) : NULL;
   bool ok = k && plan_parse(&chosen.plan, k->plan, err, errcap);
   if (ok) memcpy(b->shape, k->shape, sizeof b->shape);
-  if (ok && !(ok = judge(b, &chosen) && enter(b, &chosen))) snprintf(err, errcap, "the optimizer's plan does not fit");
+  if (ok && !(ok = score_proposal(b, &chosen) && enter(b, &chosen)))
+    snprintf(err, errcap, "the optimizer's plan does not fit");
   compiler_free(c);
   return ok;
 }

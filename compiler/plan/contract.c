@@ -360,7 +360,7 @@ static double choose_tile(const struct contraction *c, struct form *f, int64_t d
 
 /* The number of distinct elements of the operand along the axes. Sets *unit to the longest contiguous run along one
  * dimension. */
-static double group(const struct operand *x, uint64_t axes, int64_t *unit) {
+static double distinct_elements(const struct operand *x, uint64_t axes, int64_t *unit) {
   struct dimension dim[MAX_DIMENSIONS];
   unsigned axis[MAX_DIMENSIONS], n = 0;
   double all = 1;
@@ -382,14 +382,14 @@ static double group(const struct operand *x, uint64_t axes, int64_t *unit) {
 }
 static double elements(const struct operand *x, uint64_t axes) {
   int64_t unit;
-  return group(x, axes, &unit);
+  return distinct_elements(x, axes, &unit);
 }
 
 /* Cycles to copy an element: as vectors if memory is contiguous along the last of the axes that are copied together, as
  * transposed vectors if it is contiguous along another one, otherwise one cache line per element. */
 static double copying(const struct contraction *c, const struct operand *x, int last, uint64_t together) {
   int64_t unit;
-  group(x, c->sum | bit(last) | together, &unit);
+  distinct_elements(x, c->sum | bit(last) | together, &unit);
   bool vectors = unit >= SMALL_SUM;
   return (has(x->unit, last) ? 0.25 : vectors ? 0.7 : 8) + (x->plain ? 0 : 0.3) + x->work * (vectors ? 1 : 4);
 }
@@ -526,7 +526,7 @@ static void list(struct list *l, int axis) {
 }
 
 /* Applies a step over a list of axes, if it is possible. */
-static bool over(struct contraction *c, enum step_kind kind, int64_t amount, const struct list *l) {
+static bool step_over_list(struct contraction *c, enum step_kind kind, int64_t amount, const struct list *l) {
   struct step s = {.kind = (uint8_t)kind, .amount = amount};
   if (l->n > MAX_STAGED) return true;
   for (unsigned i = 0; i < l->n; i++) s.list[s.nlist++] = c->k->axes[l->axis[i]].name;
@@ -542,7 +542,7 @@ static int64_t divisor(int64_t n, int64_t most) {
 
 /* Splits the axis, whose size is a multiple of block, into a workgroup per block. Sets *blocks to the loop over a
  * block, or to -1. */
-static bool share(struct contraction *c, int axis, int64_t block, int *blocks) {
+static bool split_groups(struct contraction *c, int axis, int64_t block, int *blocks) {
   struct codegen *k = c->k;
   int64_t size = k->axes[axis].size, count = size / block;
   *blocks = -1;
@@ -587,6 +587,10 @@ static int64_t most_tasks(const struct contraction *c, double again) {
   return most < 1 ? 2 : most > TASKS ? TASKS : (int64_t)most + 1;
 }
 
+static uint64_t other_loops(const struct contraction *c) {
+  return loops(c->k) & ~bit(c->form.column) & ~bit(c->form.row);
+}
+
 /* The number of workgroups per axis, and the tiles of rows and strips of columns per workgroup. */
 struct shares {
   int64_t of[MAX_AXES], tiles, strips;
@@ -594,7 +598,7 @@ struct shares {
 static void choose_shares(const struct contraction *c, struct shares *s) {
   const struct codegen *k = c->k;
   const struct form *f = &c->form;
-  uint64_t others = loops(k) & ~bit(f->column) & ~bit(f->row);
+  uint64_t others = other_loops(c);
   int64_t tiles = divide(size_of(k, f->row), f->height), strips = divide(size_of(k, f->column), f->lanes * f->vectors);
   int64_t most_rows = most_tasks(c, f->copy_columns);
   int64_t most_columns = most_tasks(c, f->copy_rows), wanted;
@@ -625,151 +629,216 @@ static bool use_matrix(struct contraction *c) {
   return step_possible(k, s, NULL, 0) && step_apply(k, s);
 }
 
-static bool contract(struct contraction *c) {
-  struct codegen *k = c->k;
-  struct form *f = &c->form;
-  if (c->depth > LONG_SUM && c->keeps && !choose_rounds(c)) return false;
-  struct shares share_of;
-  choose_shares(c, &share_of);
+/* The axes of a form after its splits, or -1 where there is none, and the axes of its copies. */
+struct tiling {
+  int part[MAX_AXES];                     /* by axis: the loop over the part of one workgroup */
+  int lane, vectors, strips;              /* parts of the columns: of a vector, of a tile, of a workgroup */
+  int height, blocks;                     /* parts of the rows: of a tile, of a workgroup */
+  struct axis_name pairs[2][MATRIX_RUNS]; /* axes of the operands of a matrix instruction: rows, columns */
+  unsigned npairs[2];
+  uint64_t together;                 /* axes of rows_only along which rows are copied at once */
+  uint64_t skipped;                  /* axes whose rounds are skipped */
+  struct list columns, rows, inside; /* axes of the copies; loops inside the sum's outer rounds, outermost first */
+  struct axis_name rolled[3];
+  unsigned nrolled;
+};
 
-  /* Chooses what is copied together, for the share of one workgroup. */
-  int64_t saved[MAX_AXES], strip = f->lanes * f->vectors;
-  uint64_t others = loops(k) & ~bit(f->column) & ~bit(f->row), together;
+/* Chooses the axes along which one workgroup copies its share of the rows at once. */
+static uint64_t shared_rows_together(struct contraction *c, const struct shares *s) {
+  struct codegen *k = c->k;
+  const struct form *f = &c->form;
+  int64_t saved[MAX_AXES];
+  uint64_t others = other_loops(c), together;
   for (unsigned a = 0; a < k->naxes; a++) saved[a] = k->axes[a].size;
   for (unsigned a = 0; a < k->naxes; a++)
-    if (has(others, (int)a)) k->axes[a].size /= share_of.of[a];
-  k->axes[f->column].size = share_of.strips * strip;
-  if (f->row >= 0) k->axes[f->row].size = share_of.tiles * f->height;
+    if (has(others, (int)a)) k->axes[a].size /= s->of[a];
+  k->axes[f->column].size = s->strips * f->lanes * f->vectors;
+  if (f->row >= 0) k->axes[f->row].size = s->tiles * f->height;
   together = rows_together(c, f);
   for (unsigned a = 0; a < k->naxes; a++) k->axes[a].size = saved[a];
+  return together;
+}
 
-  int part[MAX_AXES], lane, vectors = -1, height = -1, blocks = -1, strips = -1;
-  for (unsigned a = 0, n = k->naxes; a < n; a++) {
-    part[a] = (int)a;
-    if (!has(others, (int)a) || share_of.of[a] < 2) continue;
-    bool all = share_of.of[a] == k->axes[a].size;
-    if (!split(c, STEP_THREAD, (int)a, share_of.of[a], &part[a])) return false;
-    if (all) part[a] = -1;
-  }
-  if (size_of(k, f->column) % (strip * share_of.strips) && !step(c, STEP_PAD, f->column, strip * share_of.strips))
-    return false;
-  struct axis_name pairs[2][MATRIX_RUNS]; /* of rows and columns: the axes of the instruction's operands */
-  unsigned npairs[2] = {0};
+/* Splits the columns into vectors, a tile's vectors and the strips of a workgroup. */
+static bool split_columns(struct contraction *c, struct tiling *t, const struct shares *s) {
+  struct codegen *k = c->k;
+  const struct form *f = &c->form;
+  int64_t share = f->lanes * f->vectors * s->strips;
+  if (size_of(k, f->column) % share && !step(c, STEP_PAD, f->column, share)) return false;
   if (c->matrix && use_matrix(c)) {
-    lane = (int)k->naxes - 1;
-    while (!k->axes[lane].vector) lane--;
+    t->lane = (int)k->naxes - 1;
+    while (!k->axes[t->lane].vector) t->lane--;
     for (enum matrix_operand o = MATRIX_A; o <= MATRIX_B; o++)
       for (unsigned coordinate = 2; coordinate-- > 0;) /* products that are summed together are adjacent */
-        npairs[o] += matrix_axes(k, o, o == MATRIX_A ? !coordinate : coordinate, pairs[o] + npairs[o]);
-  } else if (!split(c, STEP_VECTOR, f->column, f->lanes, &lane))
+        t->npairs[o] += matrix_axes(k, o, o == MATRIX_A ? !coordinate : coordinate, t->pairs[o] + t->npairs[o]);
+  } else if (!split(c, STEP_VECTOR, f->column, f->lanes, &t->lane))
     return false;
-  if (lane != f->column && !split(c, STEP_UPCAST, f->column, f->vectors, &vectors)) return false;
-  if (lane != f->column && vectors != f->column && !share(c, f->column, share_of.strips, &strips)) return false;
-  if (f->row >= 0) {
-    int64_t block = f->height * share_of.tiles;
-    if (size_of(k, f->row) % block && !step(c, STEP_PAD, f->row, block)) return false;
-    if (!split(c, STEP_UPCAST, f->row, f->height, &height)) return false;
-    if (height != f->row && !share(c, f->row, share_of.tiles, &blocks)) return false;
-  }
+  if (t->lane == f->column) return true;
+  if (!split(c, STEP_UPCAST, f->column, f->vectors, &t->vectors)) return false;
+  return t->vectors == f->column || split_groups(c, f->column, s->strips, &t->strips);
+}
 
-  for (unsigned a = 0, n = k->naxes; a < n; a++) { /* unroll small sums beside the contraction */
+/* Splits the rows into the rows of a tile and the tiles of a workgroup. */
+static bool split_rows(struct contraction *c, struct tiling *t, const struct shares *s) {
+  const struct form *f = &c->form;
+  int64_t share = f->height * s->tiles;
+  if (f->row < 0) return true;
+  if (size_of(c->k, f->row) % share && !step(c, STEP_PAD, f->row, share)) return false;
+  if (!split(c, STEP_UPCAST, f->row, f->height, &t->height)) return false;
+  return t->height == f->row || split_groups(c, f->row, s->tiles, &t->blocks);
+}
+
+static bool split_axes(struct contraction *c, struct tiling *t) {
+  struct codegen *k = c->k;
+  struct shares s;
+  choose_shares(c, &s);
+  t->together = shared_rows_together(c, &s);
+  t->lane = t->vectors = t->strips = t->height = t->blocks = -1;
+  uint64_t others = other_loops(c);
+  for (unsigned a = 0, n = k->naxes; a < n; a++) {
+    t->part[a] = (int)a;
+    if (!has(others, (int)a) || s.of[a] < 2) continue;
+    bool all = s.of[a] == k->axes[a].size;
+    if (!split(c, STEP_THREAD, (int)a, s.of[a], &t->part[a])) return false;
+    if (all) t->part[a] = -1;
+  }
+  return split_columns(c, t, &s) && split_rows(c, t, &s);
+}
+
+/* Unrolls small sums beside the contraction. */
+static bool unroll_small_sums(struct contraction *c) {
+  struct codegen *k = c->k;
+  for (unsigned a = 0, n = k->naxes; a < n; a++) {
     bool other = k->axes[a].kind == AXIS_REDUCE && !has(c->sum | c->rounds, (int)a) && k->axes[a].size <= SMALL_SUM;
     struct step unroll = {.kind = STEP_UNROLL, .axis = k->axes[a].name, .amount = k->axes[a].size};
     if (other && step_possible(k, unroll, NULL, 0) && !step_apply(k, unroll)) return false;
   }
+  return true;
+}
 
-  uint64_t skipped = 0; /* axes whose loops are outermost, around enough rounds to be worth a check */
+/* Skips rounds along axes whose loops are outermost, around enough rounds to be worth a check. */
+static bool skip_rounds(struct contraction *c, struct tiling *t) {
+  struct codegen *k = c->k;
   for (unsigned a = 0; a < k->naxes; a++) {
     struct step skip = {.kind = STEP_SKIP, .axis = k->axes[a].name};
-    bool sums = has(c->sum | c->rounds, (int)a) && extent(k, c->sum & ~skipped & ~bit((int)a)) >= SMALL_SUM;
+    bool sums = has(c->sum | c->rounds, (int)a) && extent(k, c->sum & ~t->skipped & ~bit((int)a)) >= SMALL_SUM;
     if (!sums || !step_possible(k, skip, NULL, 0)) continue;
     if (!step_apply(k, skip)) return false;
-    skipped |= bit((int)a);
+    t->skipped |= bit((int)a);
   }
+  return true;
+}
 
-  struct list columns = {.n = 0}, rows = {.n = 0}, inside = {.n = 0};
-  for (uint64_t m = f->columns_only & ~f->together; m; m &= m - 1) list(&inside, part[__builtin_ctzll(m)]);
-  if (!f->whole) list(&inside, strips);
-  for (uint64_t m = f->together; m; m &= m - 1) list(&columns, part[__builtin_ctzll(m)]);
-  if (f->whole) list(&columns, strips);
-  for (uint64_t m = together; m; m &= m - 1) list(&rows, part[__builtin_ctzll(m)]);
-  list(&rows, blocks);
+/* Lists the loops inside the outer rounds of the sum, and the axes of both copies in the order of their elements. */
+static void list_axes(const struct contraction *c, struct tiling *t) {
+  const struct codegen *k = c->k;
+  const struct form *f = &c->form;
+  struct list *columns = &t->columns, *rows = &t->rows, *inside = &t->inside;
+  for (uint64_t m = f->columns_only & ~f->together; m; m &= m - 1) list(inside, t->part[__builtin_ctzll(m)]);
+  if (!f->whole) list(inside, t->strips);
+  for (uint64_t m = f->together; m; m &= m - 1) list(columns, t->part[__builtin_ctzll(m)]);
+  if (f->whole) list(columns, t->strips);
+  for (uint64_t m = t->together; m; m &= m - 1) list(rows, t->part[__builtin_ctzll(m)]);
+  list(rows, t->blocks);
   /* A tile of rows is used with the columns of several loops before the next tile, unless all columns stay in the
    * cache. */
-  const struct list *order[2] = {f->whole ? &columns : &rows, f->whole ? &rows : &columns};
+  const struct list *order[2] = {f->whole ? columns : rows, f->whole ? rows : columns};
   for (unsigned o = 0; o < 2; o++)
-    for (unsigned i = 0; i < order[o]->n; i++) list(&inside, order[o]->axis[i]);
+    for (unsigned i = 0; i < order[o]->n; i++) list(inside, order[o]->axis[i]);
   /* Copies that are used often follow the order of the loops, which then matters more than the order of memory. */
-  for (uint64_t m = c->sum & skipped; m; m &= m - 1) {
-    if (f->copy_columns * OFTEN < f->cycles) list(&columns, __builtin_ctzll(m));
-    if (f->copy_rows * OFTEN < f->cycles) list(&rows, __builtin_ctzll(m));
+  for (uint64_t m = c->sum & t->skipped; m; m &= m - 1) {
+    if (f->copy_columns * OFTEN < f->cycles) list(columns, __builtin_ctzll(m));
+    if (f->copy_rows * OFTEN < f->cycles) list(rows, __builtin_ctzll(m));
   }
-  for (uint64_t m = c->sum; m; m &= m - 1) list(&columns, __builtin_ctzll(m)), list(&rows, __builtin_ctzll(m));
-  list(&columns, vectors), list(&columns, npairs[MATRIX_B] ? -1 : lane), list(&rows, height);
-  for (unsigned i = 0; i < npairs[MATRIX_B]; i++) list(&columns, axis_named(k, pairs[MATRIX_B][i]));
-  for (unsigned i = 0; i < npairs[MATRIX_A]; i++) list(&rows, axis_named(k, pairs[MATRIX_A][i]));
-  unsigned factor = npairs[MATRIX_B] ? MATRIX_B : f->columns; /* the instruction's first operand is the rows */
-  if (f->pack_columns && !over(c, STEP_PACK, factor, &columns)) return false;
-  if (f->pack_rows && !over(c, STEP_PACK, !factor, &rows)) return false;
+  for (uint64_t m = c->sum; m; m &= m - 1) list(columns, __builtin_ctzll(m)), list(rows, __builtin_ctzll(m));
+  list(columns, t->vectors), list(columns, t->npairs[MATRIX_B] ? -1 : t->lane), list(rows, t->height);
+  for (unsigned i = 0; i < t->npairs[MATRIX_B]; i++) list(columns, axis_named(k, t->pairs[MATRIX_B][i]));
+  for (unsigned i = 0; i < t->npairs[MATRIX_A]; i++) list(rows, axis_named(k, t->pairs[MATRIX_A][i]));
+}
 
+static bool make_copies(struct contraction *c, const struct tiling *t) {
+  const struct form *f = &c->form;
+  unsigned factor = t->npairs[MATRIX_B] ? MATRIX_B : f->columns; /* the instruction's first operand is the rows */
+  if (f->pack_columns && !step_over_list(c, STEP_PACK, factor, &t->columns)) return false;
+  return !f->pack_rows || step_over_list(c, STEP_PACK, !factor, &t->rows);
+}
+
+/* Makes small loops over a tile that compute the outputs from kept sums, with vectors if these are contiguous in the
+ * output. */
+static bool roll_outputs(struct contraction *c, struct tiling *t) {
+  struct codegen *k = c->k;
+  int tile[3] = {t->height, t->vectors, t->lane};
+  int last = has(c->unit, c->form.column) ? t->lane : has(c->unit, c->form.row) ? t->height : -1;
+  for (unsigned i = 0; i < 3; i++) {
+    struct step roll = {.kind = STEP_ROLL, .axis = tile[i] < 0 ? (struct axis_name){0} : k->axes[tile[i]].name};
+    if (tile[i] < 0 || !step_possible(k, roll, NULL, 0)) continue;
+    if (!step_apply(k, roll)) return false;
+    t->rolled[t->nrolled++] = roll.axis;
+  }
+  struct step s = {.kind = STEP_VECTOR};
+  if (last >= 0) s.axis = k->axes[last].name, s.amount = k->axes[last].size & -k->axes[last].size;
+  return s.amount < 2 || !step_possible(k, s, NULL, 0) || step_apply(k, s);
+}
+
+/* Keeps the sums of as many tiles as fit in memory while the outer rounds of the sum run. */
+static bool keep_sums(struct contraction *c, struct tiling *t) {
+  struct codegen *k = c->k;
+  const struct form *f = &c->form;
   /* If lanes are not contiguous in the output, elements would be loaded and stored one by one, for a whole tile at
    * once. A loop over kept sums avoids that. */
   bool loop = c->keeps && c->updates && !has(c->unit, f->column) && !c->rounds && (c->sum & (c->sum - 1));
   if (loop) c->rounds = c->sum & -c->sum, c->sum &= c->sum - 1;
+  if (!c->rounds) return true;
   struct list kept = {.n = 0};
   for (uint64_t m = c->rounds; m; m &= m - 1) list(&kept, __builtin_ctzll(m));
-  double bytes = (double)(strip * f->height) * ELEMENT;
-  unsigned first = inside.n;
-  while (!loop && first > 0 && (bytes *= (double)k->axes[inside.axis[first - 1]].size) <= KEPT_BYTES) first--;
-  for (unsigned i = first; i < inside.n; i++) list(&kept, inside.axis[i]);
-  list(&kept, height), list(&kept, vectors), list(&kept, lane);
-  if (c->rounds && !over(c, STEP_ORDER, 0, &kept)) return false;
-  struct axis_name rolled[3];
-  unsigned nrolled = 0;
-  if (c->rounds && k->plan.n && k->plan.step[k->plan.n - 1].kind == STEP_ORDER) {
-    /* The outputs are computed from the kept sums in small loops, with vectors if these are contiguous in the
-     * output. */
-    int tile[3] = {height, vectors, lane}, last = has(c->unit, f->column) ? lane : has(c->unit, f->row) ? height : -1;
-    for (unsigned i = 0; i < 3; i++) {
-      struct step roll = {.kind = STEP_ROLL, .axis = tile[i] < 0 ? (struct axis_name){0} : k->axes[tile[i]].name};
-      if (tile[i] < 0 || !step_possible(k, roll, NULL, 0)) continue;
-      if (!step_apply(k, roll)) return false;
-      rolled[nrolled++] = roll.axis;
-    }
-    struct step s = {.kind = STEP_VECTOR};
-    if (last >= 0) s.axis = k->axes[last].name, s.amount = k->axes[last].size & -k->axes[last].size;
-    if (s.amount > 1 && step_possible(k, s, NULL, 0) && !step_apply(k, s)) return false;
-  }
+  double bytes = (double)(f->lanes * f->vectors * f->height) * ELEMENT;
+  unsigned first = t->inside.n;
+  while (!loop && first > 0 && (bytes *= (double)k->axes[t->inside.axis[first - 1]].size) <= KEPT_BYTES) first--;
+  for (unsigned i = first; i < t->inside.n; i++) list(&kept, t->inside.axis[i]);
+  list(&kept, t->height), list(&kept, t->vectors), list(&kept, t->lane);
+  if (!step_over_list(c, STEP_ORDER, 0, &kept)) return false;
+  return !k->plan.n || k->plan.step[k->plan.n - 1].kind != STEP_ORDER || roll_outputs(c, t);
+}
 
-  /* From here on axes are identified by name, because the following steps move them. */
+/* Makes loops innermost, if that is possible. */
+static bool make_innermost(struct codegen *k, const struct axis_name *name, unsigned n) {
+  for (unsigned i = 0; i < n; i++) {
+    struct step inner = {.kind = STEP_INNER, .axis = name[i]};
+    if (step_possible(k, inner, NULL, 0) && !step_apply(k, inner)) return false;
+  }
+  return true;
+}
+
+/* Merges the axes of the sum, and orders the loops. The steps move axes, so these are identified by name. */
+static bool order_loops(struct contraction *c, const struct tiling *t) {
+  struct codegen *k = c->k;
   struct axis_name name[MAX_AXES], sum[MAX_AXES];
-  unsigned nsum = 0;
-  for (unsigned i = 0; i < inside.n; i++) name[i] = k->axes[inside.axis[i]].name;
+  unsigned nsum = 0, n = t->inside.n, at = 0;
+  for (unsigned i = 0; i < n; i++) name[i] = k->axes[t->inside.axis[i]].name;
   for (uint64_t m = c->sum; m; m &= m - 1) sum[nsum++] = k->axes[__builtin_ctzll(m)].name;
   /* Copies are in the order of the sum, so several axes of the operands can be merged. */
   for (unsigned i = nsum; i-- > 1;) {
     struct step merge = {.kind = STEP_MERGE, .axis = sum[i - 1], .other = sum[i]};
     if (step_possible(k, merge, NULL, 0) && !step_apply(k, merge)) return false;
   }
-  /* Loops inside what is copied for all their rounds become innermost. */
-  unsigned at = 0;
+  /* Loops inside what is copied for all their rounds become innermost, unless the last loops are these already. */
   for (unsigned a = 0; a < k->naxes; a++) {
     enum axis_kind kind = k->axes[a].kind;
     bool other = (kind == AXIS_LOOP || kind == AXIS_SERIAL) && k->axes[a].size > 1;
-    if (at < inside.n && axis_named(k, name[at]) == (int)a)
+    if (at < n && axis_named(k, name[at]) == (int)a)
       at++;
     else if (other)
       at = 0;
   }
-  for (unsigned i = 0; i < inside.n && at < inside.n; i++) {
-    struct step inner = {.kind = STEP_INNER, .axis = name[i]};
-    if (step_possible(k, inner, NULL, 0) && !step_apply(k, inner)) return false;
-  }
-  for (unsigned i = 0; i < nrolled; i++) {
-    struct step inner = {.kind = STEP_INNER, .axis = rolled[i]};
-    if (step_possible(k, inner, NULL, 0) && !step_apply(k, inner)) return false;
-  }
-  return true;
+  return (at == n || make_innermost(k, name, n)) && make_innermost(k, t->rolled, t->nrolled);
+}
+
+static bool contract(struct contraction *c) {
+  struct tiling t = {.nrolled = 0};
+  if (c->depth > LONG_SUM && c->keeps && !choose_rounds(c)) return false;
+  if (!split_axes(c, &t) || !unroll_small_sums(c) || !skip_rounds(c, &t)) return false;
+  list_axes(c, &t);
+  return make_copies(c, &t) && keep_sums(c, &t) && order_loops(c, &t);
 }
 
 bool contract_host(struct codegen *k, bool *done) {

@@ -28,7 +28,7 @@ struct view {
   uint64_t reduce[16]; /* axes that each REDUCE binds */
   unsigned nreduces;
   uint64_t reduced; /* axes on which some REDUCE depends */
-  bool dear;        /* expensive: much arithmetic per element, so more elements at once would only fill registers */
+  bool expensive;   /* much arithmetic per element, so more elements at once would only fill registers */
 };
 
 static struct step step_of(const struct view *p, enum step_kind kind, int axis, int64_t amount) {
@@ -51,7 +51,7 @@ static bool divides(const struct view *p, int axis, int64_t amount) {
 
 /* Reads the kernel's current accesses. If there are more than MAX_ACCESSES, the stores are kept, because they
  * decide. */
-static bool look(struct view *p) {
+static bool read_accesses(struct view *p) {
   struct codegen *k = p->k;
   size_t count;
   struct uop **order = uop_toposort(&k->ast, 1, &count);
@@ -77,7 +77,7 @@ static bool look(struct view *p) {
     affine_of(u->src[0]->src[1], &a->index);
     a->mask = mask[u->src[0]->id], a->dtype = u->src[0]->dtype, a->store = u->op == OP_STORE;
   }
-  p->dear = cost >= 16;
+  p->expensive = cost >= 16;
   free(order);
   free(mask);
   return ok || codegen_fail(k, "out of memory");
@@ -138,23 +138,23 @@ static bool step_padded(struct view *p, enum step_kind kind, int axis, int64_t a
 }
 
 /* The largest amount, at most `most`, for which the step is possible, found by halving; 1 if there is none. */
-static int64_t fit(const struct view *p, enum step_kind kind, int axis, int64_t most) {
+static int64_t largest_possible(const struct view *p, enum step_kind kind, int axis, int64_t most) {
   while (most > 1 && (!can(p, kind, axis, most) || (kind == STEP_LOCAL && !divides(p, axis, most)))) most /= 2;
   return most;
 }
 
-/* Like fit, for step_padded: if the size has no useful divisor, the axis may be padded. */
-static int64_t fit_padded(struct view *p, enum step_kind kind, int axis, int64_t most) {
-  int64_t exact = fit(p, kind, axis, most);
+/* Like largest_possible, for step_padded: if the size has no useful divisor, the axis may be padded. */
+static int64_t largest_padded(struct view *p, enum step_kind kind, int axis, int64_t most) {
+  int64_t exact = largest_possible(p, kind, axis, most);
   if (exact * 2 < most)
     for (int64_t n = most; n > exact; n /= 2)
       if (can_padded(p, kind, axis, n)) return n;
   return exact;
 }
 
-/* Like fit for LOCAL, but tries every divisor of the size. */
-static int64_t fit_local(const struct view *p, int axis, int64_t most) {
-  int64_t power = fit(p, STEP_LOCAL, axis, most);
+/* Like largest_possible for LOCAL, but tries every divisor of the size. */
+static int64_t largest_local(const struct view *p, int axis, int64_t most) {
+  int64_t power = largest_possible(p, STEP_LOCAL, axis, most);
   if (power * 4 > most) return power;
   for (int64_t n = most; n > power; n--)
     if (divides(p, axis, n) && can(p, STEP_LOCAL, axis, n)) return n;
@@ -186,7 +186,7 @@ static int tile_axis(struct view *p, int v) {
       only_a = only_a || ((m >> a & 1) && !(m >> v & 1));
       only_v = only_v || (!(m >> a & 1) && (m >> v & 1));
     }
-    if (only_a && only_v && fit_padded(p, STEP_UPCAST, (int)a, 4) > 1 &&
+    if (only_a && only_v && largest_padded(p, STEP_UPCAST, (int)a, 4) > 1 &&
         (best < 0 || p->k->axes[a].size >= p->k->axes[best].size))
       best = (int)a;
   }
@@ -199,9 +199,9 @@ static bool unroll(struct view *p) {
   for (unsigned a = 0, n = k->naxes; a < n; a++) {
     if (k->axes[a].kind != AXIS_REDUCE) continue;
     bool inner = a + 1 == n || k->axes[a + 1].kind != AXIS_REDUCE;
-    int64_t size = k->axes[a].size, amount = size <= (p->dear ? 4 : 8) ? size
-                                             : inner && !p->dear       ? fit(p, STEP_UNROLL, (int)a, 4)
-                                                                       : 1;
+    int64_t size = k->axes[a].size, amount = size <= (p->expensive ? 4 : 8) ? size
+                                             : inner && !p->expensive ? largest_possible(p, STEP_UNROLL, (int)a, 4)
+                                                                      : 1;
     if (can(p, STEP_UNROLL, (int)a, amount) && !step(p, STEP_UNROLL, (int)a, amount)) return false;
   }
   return true;
@@ -219,7 +219,7 @@ static bool spread(struct view *p, int first, int64_t budget, int64_t first_budg
     if (a < 0 || (i && a == first) || k->axes[a].kind != AXIS_LOOP || k->axes[a].size < 2) continue;
     int64_t most = budget / used, amount, size = k->axes[a].size;
     if (!i && first_budget < most) most = first_budget;
-    amount = fit_local(p, a, most);
+    amount = largest_local(p, a, most);
     while (most > amount * 2 && most * 2 > size) most /= 2;
     bool little = amount * 2 < most && amount < size;
     if (little && !shared && can(p, STEP_LOCAL, a, most)) amount = most;
@@ -230,89 +230,73 @@ static bool spread(struct view *p, int first, int64_t budget, int64_t first_budg
   return true;
 }
 
-static bool optimize_gpu(struct view *p) {
-  struct codegen *k = p->k;
-  const struct target *t = k->target;
-  bool done = false;
-  if (k->steps == STEPS_ALL && !contract_gpu(k, &done)) return false;
-  if (done) return true;
-  int v = contiguous(p, AXIS_LOOP, p->nreduces), stored = contiguous(p, AXIS_LOOP, false);
-  int64_t outputs = total(p, AXIS_LOOP);
+/* The reductions that the work-items of a group share. */
+struct shared {
+  int axis[MAX_AXES]; /* the longest axis of every reduction, then SERIAL axes on which no reduction depends */
+  unsigned n, nreduced;
+  bool rows;  /* adjacent positions of the reductions are adjacent in memory */
+  bool sized; /* no axis is symbolic; symbolic axes cannot be split */
+  int64_t longest;
+};
 
-  int u = p->nreduces ? tile_axis(p, stored) : -1;
-  if (u >= 0) v = stored;
-  if (u >= 0 && fit_padded(p, STEP_VECTOR, v, 4) > 1) {
-    if (!step_padded(p, STEP_VECTOR, v, fit_padded(p, STEP_VECTOR, v, 4))) return false;
-    int64_t rows = fit_padded(p, STEP_UPCAST, u, 4);
-    if (rows > 1 && !step_padded(p, STEP_UPCAST, u, rows)) return false;
-    /* One wave per row: the other operand's rows are the same for the whole wave, so scalar loads load them once. */
-    return unroll(p) && spread(p, v, t->wave, t->wave, false);
-  }
-
-  /* Computes a few results that share the inputs of their reductions at once. */
-  for (unsigned a = 0, n = k->naxes; a < n; a++)
-    if (k->axes[a].kind == AXIS_SERIAL && (p->reduced >> a & 1) && can(p, STEP_UPCAST, (int)a, k->axes[a].size) &&
-        !step(p, STEP_UPCAST, (int)a, k->axes[a].size))
-      return false;
-
-  /* Collects the axes that a group may share: the longest axis of every reduction, and SERIAL axes on which no
-   * reduction depends. */
-  int shared[MAX_AXES];
-  unsigned nshared = 0;
-  bool rows = true; /* adjacent positions of the reductions are adjacent in memory */
-  int64_t longest = 0;
+static void find_shared(const struct view *p, struct shared *s) {
+  const struct codegen *k = p->k;
+  *s = (struct shared){.rows = true, .sized = true};
   for (unsigned r = 0; r < p->nreduces; r++) {
     int best = -1;
     for (unsigned a = 0; a < k->naxes; a++)
       if ((p->reduce[r] >> a & 1) && (best < 0 || k->axes[a].size >= k->axes[best].size)) best = (int)a;
     bool seen = best < 0;
-    for (unsigned i = 0; i < nshared; i++) seen = seen || shared[i] == best;
+    for (unsigned i = 0; i < s->n; i++) seen = seen || s->axis[i] == best;
     if (seen) continue;
     bool unit = false;
     for (unsigned i = 0; i < p->n; i++) unit = unit || stride(p, &p->access[i], best) == 1;
-    rows = rows && unit;
-    if (k->axes[best].size > longest) longest = k->axes[best].size;
-    shared[nshared++] = best;
+    s->rows = s->rows && unit;
+    if (k->axes[best].size > s->longest) s->longest = k->axes[best].size;
+    s->axis[s->n++] = best;
   }
-  unsigned nreduced = nshared;
+  s->nreduced = s->n;
   for (unsigned a = 0; a < k->naxes; a++)
-    if (k->axes[a].kind == AXIS_SERIAL && !(p->reduced >> a & 1) && nshared < MAX_AXES) {
+    if (k->axes[a].kind == AXIS_SERIAL && !(p->reduced >> a & 1) && s->n < MAX_AXES) {
       bool inner = a + 1 == k->naxes || k->axes[a + 1].kind != AXIS_SERIAL;
-      if (inner) shared[nshared++] = (int)a;
+      if (inner) s->axis[s->n++] = (int)a;
     }
+  for (unsigned i = 0; i < s->n; i++) s->sized = s->sized && k->axes[s->axis[i]].range->src[0]->op == OP_CONST;
+}
 
-  bool sized = true; /* symbolic axes cannot be split */
-  for (unsigned i = 0; i < nshared; i++) sized = sized && k->axes[shared[i]].range->src[0]->op == OP_CONST;
-
-  if (k->steps == STEPS_ALL && nreduced && sized && longest >= LONG_REDUCE && (rows || outputs < 2048)) {
-    int64_t most = longest >= HUGE_REDUCE ? t->max_group : t->group;
-    bool vectors = rows;
-    bool columns = !rows && v >= 0;
-    if (columns) most = 16;
-    for (unsigned i = 0; i < nshared; i++) vectors = vectors && k->axes[shared[i]].size % 4 == 0;
-    int64_t per = vectors ? 4 : 1;
-    while (most > 8 && most / 2 * per >= longest) most /= 2;
-    /* Uses a common divisor if there is a useful one; otherwise the ends are padded. */
-    int64_t amount = most;
-    for (bool all = false; !all && amount > 1;) {
-      all = true;
-      for (unsigned i = 0; i < nshared; i++) all = all && k->axes[shared[i]].size % (per * amount) == 0;
-      if (!all) amount /= 2;
-    }
-    bool pad = amount * 4 < most && amount < t->wave;
-    if (pad) amount = most;
-    if (columns && !spread(p, v, 16, 16, true)) return false;
-    for (unsigned i = 0; i < nshared; i++) {
-      if (vectors && !step(p, STEP_VECTOR, shared[i], 4)) return false; /* so each work-item has whole vectors */
-      if (can(p, STEP_PAD, shared[i], amount) && !step(p, STEP_PAD, shared[i], amount)) return false;
-      if (amount > 1 && !step(p, STEP_GROUP, shared[i], amount)) return false;
-    }
-    if (!unroll(p)) return false;
-    return columns || amount >= t->wave || spread(p, -1, t->group / amount, t->group / amount, true);
+/* The work-items of a group share the reductions. v: the axis along which outputs are contiguous, or -1. */
+static bool share_reductions(struct view *p, const struct shared *s, int v) {
+  struct codegen *k = p->k;
+  const struct target *t = k->target;
+  bool vectors = s->rows, columns = !s->rows && v >= 0;
+  int64_t most = columns ? 16 : s->longest >= HUGE_REDUCE ? t->max_group : t->group;
+  for (unsigned i = 0; i < s->n; i++) vectors = vectors && k->axes[s->axis[i]].size % 4 == 0;
+  int64_t per = vectors ? 4 : 1;
+  while (most > 8 && most / 2 * per >= s->longest) most /= 2;
+  /* Uses a common divisor if there is a useful one; otherwise the ends are padded. */
+  int64_t amount = most;
+  for (bool all = false; !all && amount > 1;) {
+    all = true;
+    for (unsigned i = 0; i < s->n; i++) all = all && k->axes[s->axis[i]].size % (per * amount) == 0;
+    if (!all) amount /= 2;
   }
+  bool pad = amount * 4 < most && amount < t->wave;
+  if (pad) amount = most;
+  if (columns && !spread(p, v, 16, 16, true)) return false;
+  for (unsigned i = 0; i < s->n; i++) {
+    if (vectors && !step(p, STEP_VECTOR, s->axis[i], 4)) return false; /* so each work-item has whole vectors */
+    if (can(p, STEP_PAD, s->axis[i], amount) && !step(p, STEP_PAD, s->axis[i], amount)) return false;
+    if (amount > 1 && !step(p, STEP_GROUP, s->axis[i], amount)) return false;
+  }
+  if (!unroll(p)) return false;
+  return columns || amount >= t->wave || spread(p, -1, t->group / amount, t->group / amount, true);
+}
 
-  /* One work-item per output, or per vector of outputs. */
-  int64_t lanes = v >= 0 ? fit_padded(p, STEP_VECTOR, v, lanes_for(p, v, t->load_bytes)) : 1;
+/* One work-item computes an output, or a vector of outputs along axis v. */
+static bool item_per_output(struct view *p, int v, int64_t outputs) {
+  struct codegen *k = p->k;
+  const struct target *t = k->target;
+  int64_t lanes = v >= 0 ? largest_padded(p, STEP_VECTOR, v, lanes_for(p, v, t->load_bytes)) : 1;
   if (p->nreduces && outputs / lanes < WORK) lanes = 1;
   if (lanes > 1 && !step_padded(p, STEP_VECTOR, v, lanes)) return false;
   if (lanes == 1 && p->nreduces)
@@ -327,6 +311,37 @@ static bool optimize_gpu(struct view *p) {
   for (unsigned a = 0; first < 0 && a < k->naxes; a++)
     if (k->axes[k->naxes - 1 - a].kind == AXIS_LOOP) first = (int)(k->naxes - 1 - a);
   return spread(p, first, t->group, t->group, false);
+}
+
+static bool optimize_gpu(struct view *p) {
+  struct codegen *k = p->k;
+  const struct target *t = k->target;
+  bool done = false;
+  if (k->steps == STEPS_ALL && !contract_gpu(k, &done)) return false;
+  if (done) return true;
+  int v = contiguous(p, AXIS_LOOP, p->nreduces), stored = contiguous(p, AXIS_LOOP, false);
+  int64_t outputs = total(p, AXIS_LOOP);
+
+  int u = p->nreduces ? tile_axis(p, stored) : -1;
+  if (u >= 0) v = stored;
+  if (u >= 0 && largest_padded(p, STEP_VECTOR, v, 4) > 1) {
+    if (!step_padded(p, STEP_VECTOR, v, largest_padded(p, STEP_VECTOR, v, 4))) return false;
+    int64_t rows = largest_padded(p, STEP_UPCAST, u, 4);
+    if (rows > 1 && !step_padded(p, STEP_UPCAST, u, rows)) return false;
+    /* One wave per row: the other operand's rows are the same for the whole wave, so scalar loads load them once. */
+    return unroll(p) && spread(p, v, t->wave, t->wave, false);
+  }
+
+  /* Computes a few results that share the inputs of their reductions at once. */
+  for (unsigned a = 0, n = k->naxes; a < n; a++)
+    if (k->axes[a].kind == AXIS_SERIAL && (p->reduced >> a & 1) && can(p, STEP_UPCAST, (int)a, k->axes[a].size) &&
+        !step(p, STEP_UPCAST, (int)a, k->axes[a].size))
+      return false;
+
+  struct shared s;
+  find_shared(p, &s);
+  bool share = s.nreduced && s.sized && s.longest >= LONG_REDUCE && (s.rows || outputs < 2048);
+  return k->steps == STEPS_ALL && share ? share_reductions(p, &s, v) : item_per_output(p, v, outputs);
 }
 
 /* ---- the host -------------------------------------------------------------------------------------------------- */
@@ -393,7 +408,7 @@ static int columns_of(struct view *p) {
  * memory. */
 static bool optimize_columns(struct view *p, int v, bool *done) {
   struct codegen *k = p->k;
-  int64_t lanes = fit_padded(p, STEP_VECTOR, v, lanes_for(p, v, k->target->vector_bytes));
+  int64_t lanes = largest_padded(p, STEP_VECTOR, v, lanes_for(p, v, k->target->vector_bytes));
   *done = false;
   if (lanes < 2 || k->axes[v].size < 2 * lanes) return true;
   if (!step_padded(p, STEP_VECTOR, v, lanes)) return false;
@@ -401,7 +416,7 @@ static bool optimize_columns(struct view *p, int v, bool *done) {
   int row = -1;
   for (unsigned a = 0; a < k->naxes; a++)
     if (k->axes[a].kind == AXIS_REDUCE) row = (int)a;
-  int64_t rows = fit_padded(p, STEP_UNROLL, row, ROWS_AT_ONCE), size = k->axes[row].size;
+  int64_t rows = largest_padded(p, STEP_UNROLL, row, ROWS_AT_ONCE), size = k->axes[row].size;
   if (size <= ROWS_AT_ONCE) rows = size;
   if (rows > 1 && !step_padded(p, STEP_UNROLL, row, rows)) return false;
   int64_t all = k->axes[v].size * lanes, others = total(p, AXIS_LOOP) / k->axes[v].size;
@@ -432,10 +447,10 @@ static bool optimize_host(struct view *p) {
   int v = contiguous(p, AXIS_LOOP, p->nreduces), stored = contiguous(p, AXIS_LOOP, false);
   int u = p->nreduces ? tile_axis(p, stored) : -1;
   if (v < 0 || contiguous(p, AXIS_SERIAL, false) >= 0) v = contiguous(p, AXIS_SERIAL, false);
-  int64_t lanes = v >= 0 ? fit_padded(p, STEP_VECTOR, v, lanes_for(p, v, u >= 0 ? 2 * width : width)) : 1;
+  int64_t lanes = v >= 0 ? largest_padded(p, STEP_VECTOR, v, lanes_for(p, v, u >= 0 ? 2 * width : width)) : 1;
   bool columns = lanes > 1 && k->axes[v].kind == AXIS_LOOP && p->nreduces;
   if (lanes > 1 && !step_padded(p, STEP_VECTOR, v, lanes)) return false;
-  int64_t rows = u >= 0 ? fit_padded(p, STEP_UPCAST, u, 4) : 1;
+  int64_t rows = u >= 0 ? largest_padded(p, STEP_UPCAST, u, 4) : 1;
   if (rows > 1 && !step_padded(p, STEP_UPCAST, u, rows)) return false;
   if (u >= 0 && !columns && can(p, STEP_UPCAST, stored, 2) && !step(p, STEP_UPCAST, stored, 2)) return false;
   /* Reductions whose value is not a vector yet become vectors of partial results in several registers. */
@@ -443,7 +458,8 @@ static bool optimize_host(struct view *p) {
     bool unit = false;
     for (unsigned i = 0; i < p->n; i++) unit = unit || stride(p, &p->access[i], (int)a) == 1;
     if (k->axes[a].kind != AXIS_REDUCE || !unit) continue;
-    int64_t amount = fit_padded(p, STEP_VECTOR, (int)a, (p->dear || u >= 0 ? 1 : 4) * lanes_for(p, (int)a, width));
+    int64_t amount =
+        largest_padded(p, STEP_VECTOR, (int)a, (p->expensive || u >= 0 ? 1 : 4) * lanes_for(p, (int)a, width));
     if (amount > 1 && !step_padded(p, STEP_VECTOR, (int)a, amount)) return false;
   }
   return unroll(p) && spread_host(p);
@@ -458,7 +474,7 @@ static bool optimize_part(struct view *p, bool vectors) {
   if (k->naxes != 1 || k->axes[0].kind != AXIS_LOOP || k->axes[0].size < 2)
     return codegen_fail(k, "a part is not flat");
   if (t->kind == TARGET_HOST) return !vectors || optimize_host(p);
-  int64_t lanes = vectors ? fit_padded(p, STEP_VECTOR, 0, lanes_for(p, 0, t->load_bytes)) : 1;
+  int64_t lanes = vectors ? largest_padded(p, STEP_VECTOR, 0, lanes_for(p, 0, t->load_bytes)) : 1;
   if (lanes == k->axes[0].size) lanes /= 2;
   if (lanes > 1 && !step_padded(p, STEP_VECTOR, 0, lanes)) return false;
   return step(p, STEP_LOCAL, 0, t->group);
@@ -498,7 +514,7 @@ bool optimize(struct codegen *k) {
   bool ok = true, tuned = k->steps < STEPS_PLAIN;
   if (uop_is_phased(k->ast)) return !tuned || optimize_shared(&p);
   if ((tuned || k->is_part) && !merge_all(&p)) return false;
-  if (tuned && !look(&p)) return false;
+  if (tuned && !read_accesses(&p)) return false;
   if (k->is_part)
     ok = optimize_part(&p, tuned);
   else if (tuned)

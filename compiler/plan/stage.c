@@ -15,9 +15,10 @@ enum { MIN_SQUARE = 4, MAX_SQUARE = 8 };
 struct copy {
   struct codegen *k;
   struct uop *value;
-  uint64_t *mask; /* by node id of the whole ast */
   struct dimension dim[MAX_DIMENSIONS];
   unsigned ndims;
+  unsigned vec;          /* the dimension along which vectors are copied */
+  int64_t lanes, square; /* lanes of such a vector; number of vectors that are transposed together */
   struct uop *from[MAX_AXES], *to[MAX_AXES]; /* ranges of the ast and their replacements in the copy */
   unsigned nfrom;
   struct uop *range[MAX_AXES]; /* ranges that the copy binds */
@@ -310,101 +311,119 @@ bool stage_possible(const struct codegen *k, const struct step *s, const uint64_
   return true;
 }
 
-bool stage_apply(struct codegen *k, const struct step *s) {
-  struct graph *g = k->g;
-  uint64_t *mask = axis_masks(k, false), listed = 0, items = 1;
-  unsigned axis[MAX_STAGED];
-  for (unsigned i = 0; i < s->nlist; i++)
-    axis[i] = (unsigned)axis_named(k, s->list[i]), listed |= UINT64_C(1) << axis[i];
-  for (unsigned a = 0; a < k->naxes; a++)
-    if (k->axes[a].kind == AXIS_LOCAL) items *= (uint64_t)k->axes[a].size;
-  struct uop *value = mask ? value_of(k, s, listed, mask) : NULL;
-  struct copy c = {.k = k, .value = value, .mask = mask};
+/* Chooses the order of the copy's elements in memory: along which dimension vectors are copied, of how many lanes, and
+ * in how many vectors at once. Returns the size of the copy. */
+static int64_t choose_layout(struct copy *c) {
+  struct codegen *k = c->k;
   bool gpu = k->target->kind != TARGET_HOST;
-  struct windows w;
-  bool grouped = value && windows_of(&w, k, value, mask);
-  if (grouped) c.ndims = windows_group(&w, axis, s->nlist, c.dim);
-  if (!grouped || !c.ndims) {
-    free(mask);
-    return codegen_fail(k, "a stage of too many dimensions");
-  }
-
-  unsigned vec = contiguous(&c), width = gpu ? 16 : k->target->vector_bytes;
-  int64_t lanes = width / dtype_info[value->dtype].size;
-  struct dimension *v = &c.dim[vec];
+  unsigned vec = contiguous(c), width = gpu ? 16 : k->target->vector_bytes;
+  int64_t size = dtype_info[c->value->dtype].size, lanes = width / size;
+  const struct dimension *v = &c->dim[vec];
   while (lanes > 1 && (lanes > v->size || (gpu && v->size % lanes))) lanes /= 2;
   /* If the value is contiguous along another axis than the copy, squares of vectors are transposed, and rows of two are
    * interleaved. */
-  int64_t square = gpu || vec + 1 == c.ndims ? 1 : lanes < MAX_SQUARE ? lanes : MAX_SQUARE;
-  while (square > 1 && c.dim[c.ndims - 1].size % square) square /= 2;
-  bool pairs = square == 2 && vec + 2 == c.ndims && c.dim[c.ndims - 1].size == 2;
+  int64_t square = gpu || vec + 1 == c->ndims ? 1 : lanes < MAX_SQUARE ? lanes : MAX_SQUARE;
+  while (square > 1 && c->dim[c->ndims - 1].size % square) square /= 2;
+  bool pairs = square == 2 && vec + 2 == c->ndims && c->dim[c->ndims - 1].size == 2;
   if (square >= MIN_SQUARE)
     lanes = square;
   else if (!pairs)
     square = 1;
-  int64_t size = dtype_info[value->dtype].size;
-  set_strides(&c, vec, lanes, 0);
-  int64_t row = c.ndims > 1 ? c.dim[c.ndims - 2].stride : 0;
-  int64_t padding = gpu ? best_padding(&c, vec, lanes) : row_padding(row * size) / size;
-  int64_t stride = set_strides(&c, vec, lanes, padding);
-  for (unsigned d = c.ndims; d-- > 0;) {
-    struct dimension *x = &c.dim[d];
-    x->use = NULL;
-    for (unsigned i = 0; i < x->n; i++) x->use = plus(g, x->use, times(g, k->axes[x->axis[i]].range, x->coef[i]));
-    if (x->low) x->use = plus(g, x->use, uop_index(g, -x->low));
-  }
+  c->vec = vec, c->lanes = lanes, c->square = square;
+  set_strides(c, vec, lanes, 0);
+  int64_t row = c->ndims > 1 ? c->dim[c->ndims - 2].stride : 0;
+  return set_strides(c, vec, lanes, gpu ? best_padding(c, vec, lanes) : row_padding(row * size) / size);
+}
 
-  bool ok = true;
-  struct uop *use = NULL, *at = NULL, *valid = NULL, *over = NULL;
-  for (unsigned d = 0; d < c.ndims; d++) use = plus(g, use, times(g, c.dim[d].use, c.dim[d].stride));
-  if (gpu) {
-    /* Vectors of the copy are numbered, and adjacent work-items copy adjacent vectors. */
-    int64_t vectors = 1, rounds;
-    for (unsigned d = 0; d < c.ndims; d++) vectors *= d == vec ? c.dim[d].size / lanes : c.dim[d].size;
-    rounds = up(vectors, (int64_t)items) / (int64_t)items;
-    struct uop *round =
-        rounds > 1 ? new_axis(&c, rounds, rounds <= MAX_ROUNDS ? AXIS_UNROLL : AXIS_REDUCE, false) : NULL;
-    struct uop *item = new_axis(&c, (int64_t)items, AXIS_ITEM, false);
-    struct uop *lane = lanes > 1 ? new_axis(&c, lanes, AXIS_UNROLL, true) : NULL;
-    ok = (rounds == 1 || round) && item && (lanes == 1 || lane);
-    struct digits number = {round, item, (int64_t)items};
-    if (ok && vectors % (int64_t)items) { /* surplus work-items copy the last vector again */
-      struct uop *back = uop_unary(g, OP_NEG, digits_rest(g, &number));
-      back = uop_binary(g, OP_MAX, back, uop_index(g, 1 - vectors));
-      number = (struct digits){.item = uop_unary(g, OP_NEG, back)};
-    }
-    /* The last dimension counts fastest, so adjacent work-items write adjacent elements: bank conflicts cost more than
-     * reads with gaps, which caches mitigate. */
-    for (unsigned i = 0; ok && i < c.ndims; i++) {
-      unsigned d = c.ndims - 1 - i;
-      struct dimension *x = &c.dim[d];
-      int64_t parts = d == vec ? x->size / lanes : x->size;
-      struct uop *p = i + 1 < c.ndims ? digits_take(g, &number, parts) : digits_rest(g, &number);
-      if (d == vec) p = lane ? plus(g, times(g, p, lanes), lane) : p;
-      at = plus(g, at, times(g, p, x->stride));
-      rename_ranges(&c, x, p);
-    }
-  } else
-    for (unsigned d = 0; ok && d < c.ndims; d++) {
-      struct dimension *x = &c.dim[d];
-      int64_t per = d == vec ? lanes : d + 1 == c.ndims ? square : 1, count = up(x->size, per) / per;
-      struct uop *outer = count > 1 || per == 1 ? new_axis(&c, count, AXIS_REDUCE, false) : NULL;
-      struct uop *lane = per > 1 ? new_axis(&c, per, AXIS_UNROLL, d == vec) : NULL;
-      ok = (outer || lane) && (per == 1 || lane);
-      struct uop *p = !ok ? NULL : !outer ? lane : !lane ? outer : plus(g, times(g, outer, per), lane);
-      if (ok && x->size % per) valid = uop_binary(g, OP_CMPLT, p, uop_index(g, x->size)), over = lane;
-      if (ok) rename_ranges(&c, x, p), at = plus(g, at, times(g, p, x->stride));
-    }
-  free(c.mask);
-  if (!ok || !at) return codegen_fail(k, "a stage needs more axes than there may be");
+/* Writes the position in the copy at which the consumer reads. */
+static struct uop *consumer_position(struct copy *c) {
+  struct graph *g = c->k->g;
+  struct uop *use = NULL;
+  for (unsigned d = 0; d < c->ndims; d++) {
+    struct dimension *x = &c->dim[d];
+    x->use = NULL;
+    for (unsigned i = 0; i < x->n; i++) x->use = plus(g, x->use, times(g, c->k->axes[x->axis[i]].range, x->coef[i]));
+    if (x->low) x->use = plus(g, x->use, uop_index(g, -x->low));
+    use = plus(g, use, times(g, x->use, x->stride));
+  }
+  return use;
+}
+
+/* The work-items of a workgroup fill the copy: its vectors are numbered, and adjacent work-items copy adjacent vectors.
+ * Returns the position that an element is copied to, or NULL. */
+static struct uop *fill_by_items(struct copy *c) {
+  struct graph *g = c->k->g;
+  int64_t vectors = 1, items = 1, rounds;
+  for (unsigned a = 0; a < c->k->naxes; a++)
+    if (c->k->axes[a].kind == AXIS_LOCAL) items *= c->k->axes[a].size;
+  for (unsigned d = 0; d < c->ndims; d++) vectors *= d == c->vec ? c->dim[d].size / c->lanes : c->dim[d].size;
+  rounds = up(vectors, items) / items;
+  struct uop *round = rounds > 1 ? new_axis(c, rounds, rounds <= MAX_ROUNDS ? AXIS_UNROLL : AXIS_REDUCE, false) : NULL;
+  struct uop *item = new_axis(c, items, AXIS_ITEM, false), *at = NULL;
+  struct uop *lane = c->lanes > 1 ? new_axis(c, c->lanes, AXIS_UNROLL, true) : NULL;
+  if ((rounds > 1 && !round) || !item || (c->lanes > 1 && !lane)) return NULL;
+  struct digits number = {round, item, items};
+  if (vectors % items) { /* surplus work-items copy the last vector again */
+    struct uop *back = uop_unary(g, OP_NEG, digits_rest(g, &number));
+    back = uop_binary(g, OP_MAX, back, uop_index(g, 1 - vectors));
+    number = (struct digits){.item = uop_unary(g, OP_NEG, back)};
+  }
+  /* The last dimension counts fastest, so adjacent work-items write adjacent elements: bank conflicts cost more than
+   * reads with gaps, which caches mitigate. */
+  for (unsigned i = 0; i < c->ndims; i++) {
+    unsigned d = c->ndims - 1 - i;
+    struct dimension *x = &c->dim[d];
+    int64_t parts = d == c->vec ? x->size / c->lanes : x->size;
+    struct uop *p = i + 1 < c->ndims ? digits_take(g, &number, parts) : digits_rest(g, &number);
+    if (d == c->vec) p = lane ? plus(g, times(g, p, c->lanes), lane) : p;
+    at = plus(g, at, times(g, p, x->stride));
+    rename_ranges(c, x, p);
+  }
+  return at;
+}
+
+/* Loops over the dimensions fill the copy. Returns the position that an element is copied to, or NULL. Sets *valid to
+ * the condition for an element, over the range *over, if there is one. */
+static struct uop *fill_by_loops(struct copy *c, struct uop **valid, struct uop **over) {
+  struct graph *g = c->k->g;
+  struct uop *at = NULL;
+  for (unsigned d = 0; d < c->ndims; d++) {
+    struct dimension *x = &c->dim[d];
+    int64_t per = d == c->vec ? c->lanes : d + 1 == c->ndims ? c->square : 1, count = up(x->size, per) / per;
+    struct uop *outer = count > 1 || per == 1 ? new_axis(c, count, AXIS_REDUCE, false) : NULL;
+    struct uop *lane = per > 1 ? new_axis(c, per, AXIS_UNROLL, d == c->vec) : NULL;
+    if ((!outer && !lane) || (per > 1 && !lane)) return NULL;
+    struct uop *p = !outer ? lane : !lane ? outer : plus(g, times(g, outer, per), lane);
+    if (x->size % per) *valid = uop_binary(g, OP_CMPLT, p, uop_index(g, x->size)), *over = lane;
+    rename_ranges(c, x, p);
+    at = plus(g, at, times(g, p, x->stride));
+  }
+  return at;
+}
+
+bool stage_apply(struct codegen *k, const struct step *s) {
+  struct graph *g = k->g;
+  uint64_t *mask = axis_masks(k, false), listed = 0;
+  unsigned axis[MAX_STAGED];
+  for (unsigned i = 0; i < s->nlist; i++)
+    axis[i] = (unsigned)axis_named(k, s->list[i]), listed |= UINT64_C(1) << axis[i];
+  struct uop *value = mask ? value_of(k, s, listed, mask) : NULL, *valid = NULL, *over = NULL;
+  struct copy c = {.k = k, .value = value};
+  struct windows w;
+  if (value && windows_of(&w, k, value, mask)) c.ndims = windows_group(&w, axis, s->nlist, c.dim);
+  free(mask);
+  if (!c.ndims) return codegen_fail(k, "a stage of too many dimensions");
+  int64_t size = choose_layout(&c);
+  struct uop *use = consumer_position(&c);
+  struct uop *at = k->target->kind == TARGET_HOST ? fill_by_loops(&c, &valid, &over) : fill_by_items(&c);
+  if (!at) return codegen_fail(k, "a stage needs more axes than there may be");
 
   struct uop *copied = uop_substitute(g, value, c.from, c.to, c.nfrom);
   if (valid) copied = guarded(&c, copied, over, valid);
   struct uop *src[MAX_AXES + 2] = {copied, at};
   for (unsigned i = 0; i < c.nranges; i++) src[i + 2] = c.range[i];
-  struct uop *stage =
-      uop_new(g, OP_STAGE, value->dtype, 1, (union uop_arg){.i = uop_max(at) + 1 > stride ? uop_max(at) + 1 : stride},
-              0, src, c.nranges + 2);
+  if (uop_max(at) + 1 > size) size = uop_max(at) + 1;
+  struct uop *stage = uop_new(g, OP_STAGE, value->dtype, 1, (union uop_arg){.i = size}, 0, src, c.nranges + 2);
   struct uop *index = uop_new(g, OP_INDEX, value->dtype, 1, (union uop_arg){0}, 0, (struct uop *[]){stage, use}, 2);
   struct uop *load = uop_new(g, OP_LOAD, value->dtype, 1, (union uop_arg){0}, 0, &index, 1);
   k->ast = uop_substitute(g, k->ast, &value, &load, 1);
