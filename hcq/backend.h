@@ -66,7 +66,7 @@ struct hcq_backend {
                       unsigned nparams, db_program **out);
 
   /* These append packets to q->words; the arguments have been checked. The backend reports where the values of the
-   * slots in q->vary are stored, with hcq_patch_words or hcq_patch_memory. */
+   * slots in q->slots are stored, with hcq_patch_words or hcq_patch_memory. */
   int (*wait)(db_queue *q, uint64_t signal_address, uint32_t value);
   int (*signal)(db_queue *q, uint64_t signal_address, uint32_t value);
   int (*timestamp)(db_queue *q, uint64_t stamp_address); /* writes a timestamp of 16 bytes */

@@ -326,7 +326,7 @@ struct hcq_ring *hcq_device_ring(db_device *dev, enum db_queue_kind kind, unsign
     return db_fail_null(-EINVAL, "%s: %s queue %u; there %s %u, numbered from 0", dev->name,
                         kind == DB_QUEUE_COMPUTE ? "compute" : "copy", index, dev->nqueues[kind] == 1 ? "is" : "are",
                         dev->nqueues[kind]);
-  unsigned at = hcq_ring_place(kind, index);
+  unsigned at = hcq_ring_index(kind, index);
   struct hcq_ring *ring = dev->rings[at];
   if (ring) return ring;
   unsigned paused = hcq_device_pause(dev);
@@ -382,8 +382,8 @@ int db_device_synchronize(db_device *dev, uint64_t timeout_ns) {
 
 /* ---- restarting a timeline's count ---- */
 
-atomic_bool hcq_resting;
-static pthread_mutex_t resting = PTHREAD_MUTEX_INITIALIZER; /* taken before all other locks */
+atomic_bool hcq_quiescing;
+static pthread_mutex_t quiesce_lock = PTHREAD_MUTEX_INITIALIZER; /* taken before all other locks */
 
 /* Returns all devices with a reference on each; NULL if out of memory. */
 static db_device **devices_retain(unsigned *n) {
@@ -412,9 +412,11 @@ static void retire_all(void) {
 
 void hcq_devices_retire_at_exit(void) { atexit(retire_all); }
 
-static bool turns(const struct hcq_ring *ring) { return ring->submitted + 1 - hcq_ring_base(ring) > ring->turn; }
+static bool count_exhausted(const struct hcq_ring *ring) {
+  return ring->submitted + 1 - hcq_ring_base(ring) > ring->count_max;
+}
 
-static void count_anew(struct hcq_ring *ring) {
+static void restart_count(struct hcq_ring *ring) {
   pthread_mutex_lock(&ring->submitting);
   uint64_t base = ring->submitted;
   atomic_store(&ring->base, HCQ_BASE_CHANGES);
@@ -423,8 +425,9 @@ static void count_anew(struct hcq_ring *ring) {
   pthread_mutex_unlock(&ring->submitting);
 }
 
-/* Waits until submissions that began before hcq_resting was set have ended, then until the queued work has finished. */
-static int come_to_rest(db_device *dev) {
+/* Waits until submissions that began before hcq_quiescing was set have ended, then until the queued work has finished.
+ */
+static int wait_idle(db_device *dev) {
   for (int i = 0; i < HCQ_RINGS; i++)
     if (dev->rings[i]) {
       pthread_mutex_lock(&dev->rings[i]->submitting);
@@ -433,21 +436,21 @@ static int come_to_rest(db_device *dev) {
   return dev->lost ? 0 : db_device_synchronize(dev, dev->timeout_ns);
 }
 
-int hcq_rest(struct hcq_ring *ring) {
+int hcq_quiesce(struct hcq_ring *ring) {
   int err = 0;
-  pthread_mutex_lock(&resting);
-  if (ring && turns(ring)) {
+  pthread_mutex_lock(&quiesce_lock);
+  if (ring && count_exhausted(ring)) {
     unsigned n;
-    atomic_store(&hcq_resting, true);
+    atomic_store(&hcq_quiescing, true);
     db_device **devices = devices_retain(&n);
     if (!devices) err = -ENOMEM;
-    for (unsigned i = 0; i < n && !err; i++) err = come_to_rest(devices[i]);
-    if (!err) count_anew(ring);
-    atomic_store(&hcq_resting, false);
+    for (unsigned i = 0; i < n && !err; i++) err = wait_idle(devices[i]);
+    if (!err) restart_count(ring);
+    atomic_store(&hcq_quiescing, false);
     for (unsigned i = 0; i < n && devices; i++) hcq_release(&devices[i]->object);
     free(devices);
   }
-  pthread_mutex_unlock(&resting);
+  pthread_mutex_unlock(&quiesce_lock);
   return err;
 }
 
@@ -477,7 +480,7 @@ static void after_fork(void) {
 }
 
 /* Resets the device's locks, which threads of the parent may have held, and marks it as inherited. */
-static void disown(db_device *dev) {
+static void mark_inherited(db_device *dev) {
   pthread_mutex_init(&dev->growing, NULL);
   pthread_mutex_init(&dev->transfer, NULL);
   for (int i = 0; i < HCQ_RINGS; i++) {
@@ -500,12 +503,12 @@ static void in_child(void) {
   pthread_mutex_unlock(&hcq_registry.lock);
   pthread_mutex_unlock(&hcq_registry.opening);
   hcq_registry.opening = hcq_registry.lock = hcq_imports_lock = (pthread_mutex_t)PTHREAD_RECURSIVE_MUTEX_INITIALIZER_NP;
-  resting = (pthread_mutex_t)PTHREAD_MUTEX_INITIALIZER;
-  atomic_store(&hcq_resting, false);
+  quiesce_lock = (pthread_mutex_t)PTHREAD_MUTEX_INITIALIZER;
+  atomic_store(&hcq_quiescing, false);
   for (db_device *dev; (dev = hcq_registry.devices);) {
     hcq_registry.devices = dev->next;
     pthread_mutex_unlock(&dev->lock);
-    disown(dev);
+    mark_inherited(dev);
     dev->next = inherited;
     inherited = dev;
   }

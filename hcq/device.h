@@ -32,7 +32,7 @@ struct db_device {
   pthread_mutex_t growing, transfer, lock;
   uint64_t bytes_allocated, bytes_allocated_peak; /* guarded by lock */
   struct hcq_signal_page *signal_pages;           /* guarded by lock */
-  /* Indexed by hcq_ring_place. The first ring of each kind always exists; others are NULL until first use. */
+  /* Indexed by hcq_ring_index. The first ring of each kind always exists; others are NULL until first use. */
   struct hcq_ring *_Atomic rings[HCQ_RINGS];
   unsigned nqueues[2]; /* maximum number of queues, by enum db_queue_kind */
   db_buffer *staging;
@@ -47,7 +47,7 @@ struct db_device {
   _Atomic int lost;            /* 0, or the error that every later call returns */
   char lost_reason[1024];      /* written before lost */
   bool inherited;              /* opened by the parent process before fork: its hardware must not be touched */
-  uint64_t looked_at;  /* number of the last hcq_device_check_others that visited it; guarded by registry.lock */
+  uint64_t visited_by; /* number of the last hcq_device_check_others that visited it; guarded by registry.lock */
   db_device **members; /* of a group (group.c), which has no machine, rings or memory */
   unsigned nmembers;
 };
@@ -78,10 +78,10 @@ void hcq_machine_release(struct hcq_machine *machine);
 /* Calls each for the machine's open devices, with registry.lock held: it must not wait. */
 void hcq_machine_each(struct hcq_machine *machine, void (*each)(db_device *dev, void *ctx), void *ctx);
 /* True while all queues of the process are being brought to idle; then nothing may be submitted. */
-extern atomic_bool hcq_resting;
+extern atomic_bool hcq_quiescing;
 /* Waits until that is over. If ring is not NULL and its count would pass HCQ_SIGNAL_MAX, waits until all queues are
  * idle and restarts its count from 0. */
-int hcq_rest(struct hcq_ring *ring);
+int hcq_quiesce(struct hcq_ring *ring);
 /* Registers an exit handler that retires finished submissions of all open devices. */
 void hcq_devices_retire_at_exit(void);
 

@@ -19,7 +19,7 @@ struct list {
   int cap, n;
 };
 
-static struct db_device_info *add(struct list *l, struct db_device_info info) {
+static struct db_device_info *add_device(struct list *l, struct db_device_info info) {
   struct db_device_info *at = l->n < l->cap ? &l->out[l->n] : NULL;
   l->n++;
   if (at) *at = info;
@@ -67,7 +67,7 @@ static int add_machine(struct list *l, const char *machine_name, drmDevice **drm
         marketing_name(drm[k], info->description, sizeof info->description);
       drm[k] = NULL;
     }
-    add(l, *info);
+    add_device(l, *info);
   }
   free(found);
 out:
@@ -88,13 +88,13 @@ static void add_vendor(struct list *l, const char *name, uint32_t pci_vendor, co
     snprintf(info.reason, sizeof info.reason, "%s", reason);
     snprintf(info.description, sizeof info.description, "PCI %04x:%04x", pci_vendor, drm[i]->deviceinfo.pci->device_id);
     if (pci_vendor == VENDOR_AMD) marketing_name(drm[i], info.description, sizeof info.description);
-    add(l, info);
+    add_device(l, info);
   }
   if (l->n > before) return;
   struct db_device_info info = {0};
   snprintf(info.name, sizeof info.name, "%s", name);
   snprintf(info.reason, sizeof info.reason, "%s", err ? reason : "the driver has no GPU");
-  add(l, info);
+  add_device(l, info);
 }
 
 int db_devices(struct db_device_info *out, int cap) {

@@ -18,7 +18,7 @@ bool hcq_device_halt(db_device *dev) {
 }
 
 /* Halts the device and releases everything that waits for it. Returns false if it cannot be halted. */
-static bool give_up(db_device *dev) {
+static bool halt_and_release(db_device *dev) {
   if (!hcq_device_halt(dev)) return false;
   hcq_device_release_waiters(dev); /* overwrites the signals of work that finished after the device was lost */
   for (int i = 0; i < HCQ_RINGS; i++)
@@ -37,7 +37,7 @@ int db_halt(db_device *dev) {
   if (!dev->lost)
     hcq_device_lost(dev, "%s: it was stopped by db_halt; kernel running or last run: %s", dev->name,
                     hcq_device_running(dev).s);
-  if (!give_up(dev))
+  if (!halt_and_release(dev))
     err = db_fail(-EBUSY, "%s: what it runs cannot be stopped; its memory stays. Kernel running or last run: %s",
                   dev->name, hcq_device_running(dev).s);
   hcq_release(&dev->object);
@@ -53,16 +53,16 @@ void hcq_device_drain(db_device *dev) {
   }
   if (db_device_synchronize(dev, stuck && DRAIN_STUCK_NS < dev->timeout_ns ? DRAIN_STUCK_NS : dev->timeout_ns)) {
     if (!dev->lost) hcq_device_lost(dev, "%s", db_error());
-    give_up(dev);
+    halt_and_release(dev);
   }
   hcq_release(&dev->object);
 }
 
 /* ---- loss ---- */
 
-/* Marks as failed all submissions that wait for `behind`, and all later submissions to those rings, because they may
+/* Marks as failed all submissions that wait for `awaited`, and all later submissions to those rings, because they may
  * use the results. Then does the same for the devices of those rings. Called with registry.lock held. */
-static void fail_waiters(const db_device *behind, const db_device *lost) {
+static void fail_waiters(const db_device *awaited, const db_device *lost) {
   for (db_device *dev = hcq_registry.devices; dev; dev = dev->next)
     for (int i = 0; i < HCQ_RINGS && dev != lost && !dev->lost; i++) {
       struct hcq_ring *ring = dev->rings[i];
@@ -71,7 +71,7 @@ static void fail_waiters(const db_device *behind, const db_device *lost) {
       uint64_t done = hcq_signal_load(ring->timeline), submitted = ring->submitted;
       bool waits = false;
       for (unsigned k = 0; k < ring->nforeign; k++)
-        waits |= ring->foreign[k].dev == behind && ring->foreign[k].value > done;
+        waits |= ring->foreign[k].dev == awaited && ring->foreign[k].value > done;
       bool more = waits && submitted > ring->failed;
       if (more && ring->failed <= done) { /* otherwise an earlier loss still has work in flight that waits for it */
         ring->failed_after = done;
@@ -118,24 +118,24 @@ static bool awaits(db_device *dev, const db_device *other) {
   return awaited;
 }
 
-/* Called with registry.lock held. `look` is the number of this search; devices that it has visited are skipped. */
-static void look_at_awaited(db_device *dev, uint64_t look) {
-  dev->looked_at = look;
+/* Called with registry.lock held. `search` is the number of this search; devices that it has visited are skipped. */
+static void check_awaited(db_device *dev, uint64_t search) {
+  dev->visited_by = search;
   for (db_device *d = hcq_registry.devices; d; d = d->next) {
-    if (d->looked_at == look || !awaits(dev, d)) continue;
+    if (d->visited_by == search || !awaits(dev, d)) continue;
     if (d->lost) { /* work still running on it may have overwritten its signals */
       hcq_device_release_waiters(d);
       continue;
     }
     if (d->ops->poll) d->ops->poll(d);
-    if (!d->lost) look_at_awaited(d, look);
+    if (!d->lost) check_awaited(d, search);
   }
 }
 
 void hcq_device_check_others(db_device *dev) {
-  static uint64_t looks; /* guarded by registry.lock */
+  static uint64_t searches; /* guarded by registry.lock */
   pthread_mutex_lock(&hcq_registry.lock);
-  look_at_awaited(dev, ++looks);
+  check_awaited(dev, ++searches);
   pthread_mutex_unlock(&hcq_registry.lock);
 }
 

@@ -80,7 +80,7 @@ struct db_signal {
 #define HCQ_STAMP_OFFSET offsetof(struct hcq_signal_slot, stamp)
 /* Hardware waits compare 32 bits (PM4 WAIT_REG_MEM, SDMA POLL_REGMEM), so signal values do not exceed this. A
  * timeline's 64-bit value keeps growing: before its 32-bit count would pass the limit, all queues of the process become
- * idle and the hardware counts from 0 again (hcq_rest). */
+ * idle and the hardware counts from 0 again (hcq_quiesce). */
 #define HCQ_SIGNAL_MAX UINT32_MAX
 
 enum { HCQ_PAGE_SIGNALS = 64 };

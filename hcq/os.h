@@ -52,9 +52,10 @@ static inline int os_ring(struct os *os, void *at, uint64_t value, unsigned byte
 static inline int os_map_failed(const void *p) { return (uintptr_t)p >= (uintptr_t)-4095; }
 
 /* Annotations for ThreadSanitizer. An emulated device maps the host's pages at its own addresses, so ThreadSanitizer
- * cannot connect a doorbell store or a signal store with the load on the other side. The writer therefore calls os_told
- * after writing and before the store, with an address that both sides know: that of the ring or the signal, which is
- * the same for the host and the GPU. The reader calls os_heard with that address after the load. */
+ * cannot connect a doorbell store or a signal store with the load on the other side. The writer therefore calls
+ * os_tsan_release after writing and before the store, with an address that both sides know: that of the ring or the
+ * signal, which is the same for the host and the GPU. The reader calls os_tsan_acquire with that address after the
+ * load. */
 #if defined(__SANITIZE_THREAD__)
 #define OS_THREAD_SANITIZER 1
 #elif defined(__has_feature)
@@ -67,16 +68,16 @@ void __tsan_acquire(void *address);
 void __tsan_release(void *address);
 void AnnotateIgnoreReadsBegin(const char *file, int line);
 void AnnotateIgnoreReadsEnd(const char *file, int line);
-static inline void os_told(uint64_t address) { __tsan_release((void *)(uintptr_t)address); }
-static inline void os_heard(uint64_t address) { __tsan_acquire((void *)(uintptr_t)address); }
+static inline void os_tsan_release(uint64_t address) { __tsan_release((void *)(uintptr_t)address); }
+static inline void os_tsan_acquire(uint64_t address) { __tsan_acquire((void *)(uintptr_t)address); }
 /* Between these two calls the thread may read memory that devices write concurrently. */
-static inline void os_peek_begin(void) { AnnotateIgnoreReadsBegin(__FILE__, __LINE__); }
-static inline void os_peek_end(void) { AnnotateIgnoreReadsEnd(__FILE__, __LINE__); }
+static inline void os_tsan_ignore_begin(void) { AnnotateIgnoreReadsBegin(__FILE__, __LINE__); }
+static inline void os_tsan_ignore_end(void) { AnnotateIgnoreReadsEnd(__FILE__, __LINE__); }
 #else
-static inline void os_told(uint64_t address) {}
-static inline void os_heard(uint64_t address) {}
-static inline void os_peek_begin(void) {}
-static inline void os_peek_end(void) {}
+static inline void os_tsan_release(uint64_t address) {}
+static inline void os_tsan_acquire(uint64_t address) {}
+static inline void os_tsan_ignore_begin(void) {}
+static inline void os_tsan_ignore_end(void) {}
 #endif
 
 /* The table that calls libc. Never NULL; shared; release does nothing. */

@@ -18,8 +18,8 @@ static int fail_sticky(db_queue *q, int err) {
   return err;
 }
 
-#define begin(q) begin_of(q, __func__)
-static int begin_of(db_queue *q, const char *call) {
+#define begin_command(q) begin_command_of(q, __func__)
+static int begin_command_of(db_queue *q, const char *call) {
   if (__builtin_expect(!q, 0)) return db_fail_argument(call, "queue");
   if (__builtin_expect(q->error, 0)) return q->error;
   if (__builtin_expect(q->dev->lost, 0)) return fail_sticky(q, hcq_device_check(q->dev));
@@ -61,7 +61,7 @@ static int hold_buffer(db_queue *q, db_buffer *buf, uint64_t *address) {
 /* ---- kernel-argument memory ---- */
 
 /* Takes space for one launch's arguments. The caller clears it. */
-static uint8_t *kernarg_take(db_queue *q, uint32_t size, uint32_t align, uint64_t *address) {
+static uint8_t *kernarg_alloc(db_queue *q, uint32_t size, uint32_t align, uint64_t *address) {
   uint32_t at = (q->chunk_used + align - 1) & ~(align - 1);
   if (!q->chunk || at + size > HCQ_CHUNK_SIZE) {
     struct hcq_chunk *c = hcq_chunk_take(q->ring);
@@ -144,7 +144,7 @@ void db_queue_release(db_queue *q) {
 db_signal *db_queue_timeline(db_queue *q) { return q ? q->ring->timeline : db_null_of("queue"); }
 
 /* Ends a record call: makes an error sticky, and from time to time notes a position where the packets may be split. */
-static int end(db_queue *q, int err) {
+static int end_command(db_queue *q, int err) {
   if (!err && q->words.failed) err = db_fail(-ENOMEM, "%s: out of host memory for a recording", q->dev->name);
   if (err) return fail_sticky(q, err);
   if (q->error) return q->error; /* noting a slot failed */
@@ -163,14 +163,14 @@ static int end(db_queue *q, int err) {
 
 /* Notes that the recording waits for work of dev, so that submitting fails if dev is lost or the timeline of ring
  * restarts from another base. */
-static int note_wait(db_queue *q, db_device *dev, const struct hcq_ring *ring, uint64_t base) {
+static int add_wait(db_queue *q, db_device *dev, const struct hcq_ring *ring, uint64_t base) {
   struct hcq_waits *w = &q->waits;
   if (!ring && dev == q->dev) return 0;
   for (unsigned i = 0; i < w->n; i++)
-    if (w->for_[i].dev == dev && w->for_[i].ring == ring) return 0;
-  if (w->n == sizeof w->for_ / sizeof *w->for_)
+    if (w->awaited[i].dev == dev && w->awaited[i].ring == ring) return 0;
+  if (w->n == sizeof w->awaited / sizeof *w->awaited)
     return db_fail(-ENOTSUP, "%s: not supported: a recording that waits for more than %u queues", q->dev->name, w->n);
-  w->for_[w->n++] = (struct hcq_awaited){dev, ring, base};
+  w->awaited[w->n++] = (struct hcq_awaited){dev, ring, base};
   return 0;
 }
 
@@ -212,76 +212,77 @@ static void patch_add(db_queue *q, unsigned slot, struct hcq_patch p) {
   q->patches[q->npatches++] = p;
 }
 
-void hcq_patch_words(db_queue *q, unsigned slot, size_t word, struct hcq_patch like) {
-  like.word = word;
-  like.in_words = true;
-  patch_add(q, slot, like);
+void hcq_patch_words(db_queue *q, unsigned slot, size_t word, struct hcq_patch patch) {
+  patch.word = word;
+  patch.in_words = true;
+  patch_add(q, slot, patch);
 }
 
-void hcq_patch_memory(db_queue *q, unsigned slot, void *at, struct hcq_patch like) {
-  like.at = at;
-  like.in_words = false;
-  patch_add(q, slot, like);
+void hcq_patch_memory(db_queue *q, unsigned slot, void *at, struct hcq_patch patch) {
+  patch.at = at;
+  patch.in_words = false;
+  patch_add(q, slot, patch);
 }
 
 /* ---- commands ---- */
 
 int db_queue_wait_slot(db_queue *q, db_signal *sig, uint64_t value, unsigned slot) {
-  int err = begin(q);
+  int err = begin_command(q);
   if (err) return err;
   uint64_t address;
   uint32_t count;
   uint64_t base;
   if (!sig) return null_sticky(q, "signal");
-  q->vary[0] = slot;
+  q->slots[0] = slot;
   if (slot && sig->ring)
-    return end(q, db_fail(-ENOTSUP, "%s: not supported: a slot for the value of a timeline", q->dev->name));
-  if (!(err = check_signal(q, sig, value, &address, &count, &base)) && !(err = note_wait(q, sig->dev, sig->ring, base)))
+    return end_command(q, db_fail(-ENOTSUP, "%s: not supported: a slot for the value of a timeline", q->dev->name));
+  if (!(err = check_signal(q, sig, value, &address, &count, &base)) && !(err = add_wait(q, sig->dev, sig->ring, base)))
     err = q->dev->ops->wait(q, address, count);
-  return end(q, err);
+  return end_command(q, err);
 }
 
 int db_queue_wait(db_queue *q, db_signal *sig, uint64_t value) { return db_queue_wait_slot(q, sig, value, 0); }
 
 int db_queue_follow(db_queue *q, db_device *dev) {
-  int err = begin(q);
+  int err = begin_command(q);
   if (!err && !dev) return null_sticky(q, "device");
   if (!err) err = dev == q->dev ? 0 : hcq_queue_hold(q, &dev->object);
-  return err ? err : end(q, note_wait(q, dev, NULL, 0));
+  return err ? err : end_command(q, add_wait(q, dev, NULL, 0));
 }
 
 int db_queue_signal(db_queue *q, db_signal *sig, uint64_t value) { return db_queue_signal_slot(q, sig, value, 0); }
 
 int db_queue_signal_slot(db_queue *q, db_signal *sig, uint64_t value, unsigned slot) {
-  int err = begin(q);
+  int err = begin_command(q);
   if (err) return err;
   if (!sig) return null_sticky(q, "signal");
-  q->vary[0] = slot;
-  if (sig->ring) return end(q, db_fail(-EINVAL, "%s: a timeline signal is advanced by submissions only", q->dev->name));
+  q->slots[0] = slot;
+  if (sig->ring)
+    return end_command(q, db_fail(-EINVAL, "%s: a timeline signal is advanced by submissions only", q->dev->name));
   uint64_t address;
   uint32_t count;
   uint64_t base;
   if (!(err = check_signal(q, sig, value, &address, &count, &base))) err = q->dev->ops->signal(q, address, count);
-  return end(q, err);
+  return end_command(q, err);
 }
 
 int db_queue_timestamp(db_queue *q, db_signal *sig) {
-  int err = begin(q);
+  int err = begin_command(q);
   if (err) return err;
   if (!sig) return null_sticky(q, "signal");
   uint64_t address;
   uint32_t count;
   uint64_t base;
   if (sig->ring && sig->dev != q->dev)
-    return end(
+    return end_command(
         q, db_fail(-EINVAL, "%s: a timeline's time is stamped by its own device, %s", q->dev->name, sig->dev->name));
   if (!(err = check_signal(q, sig, 0, &address, &count, &base)) && !(err = hcq_signal_stamped_by(sig, q->dev)))
     err = q->dev->ops->timestamp(q, address + HCQ_STAMP_OFFSET);
-  return end(q, err);
+  return end_command(q, err);
 }
 
 int db_queue_stamp(db_queue *q, db_buffer *buf, size_t offset) {
-  int err = begin(q);
+  int err = begin_command(q);
   if (err) return err;
   if (!buf) return null_sticky(q, "buffer");
   if (!buf->host || offset % DB_STAMP_BYTES || buf->size < DB_STAMP_BYTES || offset > buf->size - DB_STAMP_BYTES)
@@ -290,12 +291,12 @@ int db_queue_stamp(db_queue *q, db_buffer *buf, size_t offset) {
   uint64_t address;
   if (!err) err = hold_buffer(q, buf, &address);
   if (!err) err = q->dev->ops->timestamp(q, address + offset);
-  return end(q, err);
+  return end_command(q, err);
 }
 
 int db_queue_memory_barrier(db_queue *q) {
-  int err = begin(q);
-  return err ? err : end(q, q->dev->ops->memory_barrier(q));
+  int err = begin_command(q);
+  return err ? err : end_command(q, q->dev->ops->memory_barrier(q));
 }
 
 static int fill_arguments(db_queue *q, db_program *prog, const struct db_arg *args, uint8_t *kernarg,
@@ -323,7 +324,7 @@ static int fill_arguments(db_queue *q, db_program *prog, const struct db_arg *ar
       if (err) return err;
       address += a->bits;
       memcpy(at, &address, 8);
-      hcq_patch_memory(q, a->slot, at, (struct hcq_patch){.bytes = 8, .add = a->bits, .is_buffer = true});
+      hcq_patch_memory(q, a->slot, at, (struct hcq_patch){.bytes = 8, .addend = a->bits, .is_buffer = true});
     } else if (a->slot && p->size > 8) {
       return db_fail(-EINVAL, "%s: kernel %s: argument %u (%s) has %u bytes, a slot at most 8", q->dev->name,
                      prog->name, i, p->name, p->size);
@@ -355,7 +356,7 @@ static int record_exec(db_queue *q, db_program *prog, const struct db_arg *args,
                      dev->name, prog->name, grid[0], grid[1], grid[2], block[0], block[1], block[2]);
   uint64_t address;
   uint32_t local_size = prog->local_size;
-  uint8_t *kernarg = kernarg_take(q, prog->kernarg_size, prog->kernarg_align, &address);
+  uint8_t *kernarg = kernarg_alloc(q, prog->kernarg_size, prog->kernarg_align, &address);
   if (!kernarg) return q->dev->lost ? hcq_device_check(q->dev) : -ENOMEM;
   memset(kernarg, 0, prog->kernarg_size);
   int err = hcq_queue_hold(q, &prog->object);
@@ -369,7 +370,7 @@ static int record_exec(db_queue *q, db_program *prog, const struct db_arg *args,
 
 int db_queue_exec_slots(db_queue *q, db_program *prog, const struct db_arg *args, unsigned nargs,
                         const uint32_t grid[3], const uint32_t block[3], const unsigned grid_slots[3]) {
-  int err = begin(q);
+  int err = begin_command(q);
   if (err) return err;
   if (!prog || !grid || !block || !grid_slots || (nargs && !args))
     return null_sticky(q, !prog    ? "program"
@@ -377,10 +378,10 @@ int db_queue_exec_slots(db_queue *q, db_program *prog, const struct db_arg *args
                           : !block ? "block"
                           : !args  ? "list of arguments"
                                    : "list of slots");
-  memcpy(q->vary, grid_slots, sizeof q->vary);
-  if (__builtin_expect(q->profiled, 0) && (err = hcq_profile_begin(q))) return end(q, err);
+  memcpy(q->slots, grid_slots, sizeof q->slots);
+  if (__builtin_expect(q->profiled, 0) && (err = hcq_profile_begin(q))) return end_command(q, err);
   err = record_exec(q, prog, args, nargs, grid, block);
-  return end(q, !err && q->profiled ? hcq_profile_end(q, prog, nargs, 0) : err);
+  return end_command(q, !err && q->profiled ? hcq_profile_end(q, prog, nargs, 0) : err);
 }
 
 int db_queue_exec(db_queue *q, db_program *prog, const struct db_arg *args, unsigned nargs, const uint32_t grid[3],
@@ -408,14 +409,14 @@ static int record_copy(db_queue *q, db_buffer *dst, size_t dst_offset, db_buffer
 
 int db_queue_copy_slots(db_queue *q, db_buffer *dst, size_t dst_offset, unsigned dst_slot, db_buffer *src,
                         size_t src_offset, unsigned src_slot, size_t n) {
-  int err = begin(q);
+  int err = begin_command(q);
   if (err) return err;
   if (!dst || !src) return null_sticky(q, dst ? "source" : "destination");
-  q->vary[0] = dst_slot, q->vary_offset[0] = dst_offset;
-  q->vary[1] = src_slot, q->vary_offset[1] = src_offset;
-  if (__builtin_expect(q->profiled, 0) && (err = hcq_profile_begin(q))) return end(q, err);
+  q->slots[0] = dst_slot, q->slot_offsets[0] = dst_offset;
+  q->slots[1] = src_slot, q->slot_offsets[1] = src_offset;
+  if (__builtin_expect(q->profiled, 0) && (err = hcq_profile_begin(q))) return end_command(q, err);
   err = record_copy(q, dst, dst_offset, src, src_offset, n);
-  return end(q, !err && q->profiled ? hcq_profile_end(q, NULL, 2, n) : err);
+  return end_command(q, !err && q->profiled ? hcq_profile_end(q, NULL, 2, n) : err);
 }
 
 int db_queue_copy(db_queue *q, db_buffer *dst, size_t dst_offset, db_buffer *src, size_t src_offset, size_t n) {
@@ -428,7 +429,7 @@ int db_queue_submit(db_queue *q, uint64_t *when) {
   if (!q) return db_null("queue");
   struct hcq_ring *ring = q->ring;
   uint64_t value;
-  int err = begin(q);
+  int err = begin_command(q);
   if (err) {
     db_fail(err, "%s", q->error_text ? q->error_text : "out of host memory");
     goto out;

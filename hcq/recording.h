@@ -13,7 +13,7 @@ struct hcq_patch {
     uint8_t *at;
     size_t word;
   };
-  uint64_t add; /* added to the slot's value */
+  uint64_t addend; /* added to the slot's value */
   uint16_t slot;
   uint8_t bytes; /* 1 to 8 */
   bool in_words;
@@ -41,8 +41,8 @@ struct db_queue { /* a recorder */
     uint64_t batch;
   } chain;
   struct hcq_waits waits;
-  size_t vary_offset[2]; /* offsets of a copy's destination and source in their buffers */
-  unsigned vary[3]; /* slots of the current command: {value}, {destination, source}, or one per component of the grid */
+  size_t slot_offsets[2]; /* offsets of a copy's destination and source in their buffers */
+  unsigned slots[3];      /* of the current command: {value}, {destination, source}, or one per component of the grid */
   struct hcq_patch *patches;
   unsigned npatches, patches_cap;
   uint64_t nkernels, ncopies;
@@ -59,9 +59,9 @@ struct hcq_slot {
   uint64_t value;    /* address, for a buffer */
   db_buffer *buffer; /* retained */
   uint32_t first, n; /* range in the patches */
-  bool known;        /* the patches hold value */
+  bool applied;      /* the patches hold value */
   bool is_buffer, is_count;
-  uint64_t most; /* largest value that fits all its patches */
+  uint64_t max_value; /* largest value that fits all its patches */
 };
 
 struct db_recording {
@@ -98,8 +98,8 @@ void hcq_queue_reset(db_queue *q);
 db_queue *hcq_queue_new(db_device *dev, enum db_queue_kind kind, unsigned index, bool internal);
 /* Notes a place that slot sets: dwords of q->words starting at `word`, or host memory at `at`. If slot is 0, nothing is
  * noted. */
-void hcq_patch_words(db_queue *q, unsigned slot, size_t word, struct hcq_patch like);
-void hcq_patch_memory(db_queue *q, unsigned slot, void *at, struct hcq_patch like);
+void hcq_patch_words(db_queue *q, unsigned slot, size_t word, struct hcq_patch patch);
+void hcq_patch_memory(db_queue *q, unsigned slot, void *at, struct hcq_patch patch);
 
 /* ---- profile_queue.c ---- */
 /* Creates a recorder whose commands are timed if the environment asks for it. */

@@ -43,7 +43,7 @@ static int by_slot(const void *a, const void *b) {
   return p->at < q->at ? -1 : p->at > q->at;
 }
 
-static uint64_t most_of(const struct hcq_patch *p) {
+static uint64_t largest_value(const struct hcq_patch *p) {
   return p->bytes >= 8 ? UINT64_MAX : (UINT64_C(1) << 8 * p->bytes) - 1;
 }
 
@@ -61,11 +61,11 @@ static int index_patches(db_recording *r) {
   for (unsigned i = 0; i < r->npatches; i++) {
     const struct hcq_patch *p = &r->patches[i];
     struct hcq_slot *s = &r->slots[p->slot];
-    if (!s->n++) *s = (struct hcq_slot){.first = i, .n = 1, .is_buffer = p->is_buffer, .most = UINT64_MAX};
+    if (!s->n++) *s = (struct hcq_slot){.first = i, .n = 1, .is_buffer = p->is_buffer, .max_value = UINT64_MAX};
     if (s->is_buffer != p->is_buffer)
       return db_fail(-EINVAL, "%s: slot %u marks a buffer and a value", dev->name, p->slot);
     s->is_count |= p->is_count;
-    if (most_of(p) < s->most) s->most = most_of(p);
+    if (largest_value(p) < s->max_value) s->max_value = largest_value(p);
   }
   return 0;
 }
@@ -124,18 +124,18 @@ db_recording *db_queue_bind(db_queue *q) {
 /* ---- running ---- */
 
 /* Waits until the last run has finished. After that nothing in flight reads the words, so they may be written. */
-static int settle(db_recording *r) {
+static int wait_last_run(db_recording *r) {
   if (hcq_signal_load(r->ring->timeline) >= r->last) return 0;
   return db_wait(r->ring->timeline, r->last, r->dev->timeout_ns);
 }
 
-static void apply(const struct hcq_patch *p, uint64_t value) {
-  value += p->add;
+static void write_patch(const struct hcq_patch *p, uint64_t value) {
+  value += p->addend;
   if (p->upper_first) value = value >> 32 | value << 32;
   memcpy(p->at, &value, p->bytes); /* little-endian, like the devices */
 }
 
-static struct hcq_slot *slot_of(db_recording *r, unsigned slot, bool is_buffer) {
+static struct hcq_slot *find_slot(db_recording *r, unsigned slot, bool is_buffer) {
   struct hcq_slot *s = slot && slot < r->nslots ? &r->slots[slot] : NULL;
   if (r->dev->lost) return db_fail_null(-EIO, "%s", r->dev->lost_reason);
   if (!s || !s->n) return db_fail_null(-EINVAL, "%s: the recording has no slot %u", r->dev->name, slot);
@@ -144,29 +144,29 @@ static struct hcq_slot *slot_of(db_recording *r, unsigned slot, bool is_buffer) 
   return s;
 }
 
-static int set(db_recording *r, struct hcq_slot *s, uint64_t value) {
-  if (s->known && s->value == value) return 0;
-  int err = settle(r);
+static int set_slot(db_recording *r, struct hcq_slot *s, uint64_t value) {
+  if (s->applied && s->value == value) return 0;
+  int err = wait_last_run(r);
   if (err) return err;
-  for (uint32_t i = 0; i < s->n; i++) apply(&r->patches[s->first + i], value);
+  for (uint32_t i = 0; i < s->n; i++) write_patch(&r->patches[s->first + i], value);
   s->value = value;
-  s->known = true;
+  s->applied = true;
   return 0;
 }
 
 int db_recording_set_buffer(db_recording *r, unsigned slot, db_buffer *buffer, size_t offset) {
   if (!r || !buffer) return db_null(r ? "buffer" : "recording");
-  struct hcq_slot *s = slot_of(r, slot, true);
+  struct hcq_slot *s = find_slot(r, slot, true);
   if (!s) return r->dev->lost ? r->dev->lost : -EINVAL;
   if (offset > buffer->size)
     return db_fail(-EINVAL, "%s: slot %u: offset %zu in a buffer of %zu bytes", r->dev->name, slot, offset,
                    buffer->size);
   uint64_t address;
   int err = hcq_buffer_reach(r->dev, buffer, &address);
-  if (!err) err = set(r, s, address + offset);
+  if (!err) err = set_slot(r, s, address + offset);
   if (err || s->buffer == buffer) return err;
   /* Even with the same address, the last run may still use the old buffer. */
-  if (s->buffer && (err = settle(r))) return err;
+  if (s->buffer && (err = wait_last_run(r))) return err;
   hcq_retain(&buffer->object);
   if (s->buffer) hcq_release(&s->buffer->object);
   s->buffer = buffer;
@@ -175,14 +175,14 @@ int db_recording_set_buffer(db_recording *r, unsigned slot, db_buffer *buffer, s
 
 int db_recording_set_value(db_recording *r, unsigned slot, uint64_t value) {
   if (!r) return db_null("recording");
-  struct hcq_slot *s = slot_of(r, slot, false);
+  struct hcq_slot *s = find_slot(r, slot, false);
   if (!s) return r->dev->lost ? r->dev->lost : -EINVAL;
-  if (value > s->most)
+  if (value > s->max_value)
     return db_fail(-EINVAL, "%s: slot %u: %llu is more than the %llu that fits", r->dev->name, slot,
-                   (unsigned long long)value, (unsigned long long)s->most);
+                   (unsigned long long)value, (unsigned long long)s->max_value);
   if (s->is_count && !value)
     return db_fail(-EINVAL, "%s: slot %u: a grid of 0, every component must be at least 1", r->dev->name, slot);
-  return set(r, s, value);
+  return set_slot(r, s, value);
 }
 
 int db_recording_submit(db_recording *r, uint64_t *when) {
@@ -194,7 +194,7 @@ int db_recording_submit(db_recording *r, uint64_t *when) {
   unsigned n = 0;
   int err;
   if (r->profile) {
-    if ((err = settle(r))) return err;
+    if ((err = wait_last_run(r))) return err;
     if (!(objects[n++] = hcq_profile_run(r->profile))) return -ENOMEM;
   }
   objects[n++] = &r->object;

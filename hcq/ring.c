@@ -55,7 +55,7 @@ int hcq_ring_init(struct hcq_ring *ring, db_device *dev, enum db_queue_kind kind
   ring->kind = kind;
   ring->index = index;
   ring->stuck_at = UINT64_MAX;
-  ring->turn = HCQ_SIGNAL_MAX;
+  ring->count_max = HCQ_SIGNAL_MAX;
   pthread_mutex_init(&ring->submitting, NULL);
   ring->chunks_tail = &ring->chunks;
   ring->timeline = hcq_signal_new(dev, ring);
@@ -65,7 +65,7 @@ int hcq_ring_init(struct hcq_ring *ring, db_device *dev, enum db_queue_kind kind
 const char *hcq_ring_name(const struct hcq_ring *ring) {
   static const char *const names[HCQ_RINGS] = {"compute",   "copy",   "compute 1", "copy 1",
                                                "compute 2", "copy 2", "compute 3", "copy 3"};
-  return names[hcq_ring_place(ring->kind, ring->index)];
+  return names[hcq_ring_index(ring->kind, ring->index)];
 }
 
 /* Objects taken from a ring under the device's lock, to be released without it. */
@@ -75,7 +75,7 @@ struct finished {
 };
 
 /* Takes the objects held by submissions up to value. Returns false if there may be more. */
-static bool take_finished(struct hcq_ring *ring, uint64_t value, struct finished *out) {
+static bool pop_finished(struct hcq_ring *ring, uint64_t value, struct finished *out) {
   uint64_t batch = atomic_load_explicit(&ring->batches_head, memory_order_relaxed),
            object = atomic_load_explicit(&ring->objects_head, memory_order_relaxed);
   for (out->n = 0; batch != ring->batches_tail; batch++) {
@@ -98,7 +98,7 @@ static void retire_to(struct hcq_ring *ring, uint64_t value) {
   for (bool all = false; !all;) {
     struct finished f;
     pthread_mutex_lock(&ring->dev->lock);
-    all = take_finished(ring, value, &f);
+    all = pop_finished(ring, value, &f);
     pthread_mutex_unlock(&ring->dev->lock);
     release_finished(&f);
   }
@@ -159,7 +159,7 @@ struct hcq_kernel_name hcq_device_running(const db_device *dev) {
   struct hcq_kernel_name name = {"none"};
   bool found = false;
   for (unsigned i = 0; i < HCQ_QUEUES && !found; i++) {
-    const struct hcq_ring *ring = dev->rings[hcq_ring_place(DB_QUEUE_COMPUTE, i)];
+    const struct hcq_ring *ring = dev->rings[hcq_ring_index(DB_QUEUE_COMPUTE, i)];
     if (ring && hcq_signal_load(ring->timeline) < ring->submitted) found = running(ring, &name);
   }
   if (!found && dev->rings[DB_QUEUE_COMPUTE]) running(dev->rings[DB_QUEUE_COMPUTE], &name);
@@ -185,9 +185,9 @@ static void *grow(void *old, size_t element, uint64_t head, uint64_t tail, uint6
 /* ---- submission ---- */
 
 /* Adds an entry for each device that a submission waits for and that has none yet. */
-static int note_foreign(struct hcq_ring *ring, const struct hcq_waits *waits) {
+static int add_foreign(struct hcq_ring *ring, const struct hcq_waits *waits) {
   for (unsigned i = 0, k; i < waits->n; i++) {
-    db_device *dev = waits->for_[i].dev;
+    db_device *dev = waits->awaited[i].dev;
     for (k = 0; k < ring->nforeign && ring->foreign[k].dev != dev;) k++;
     if (k < ring->nforeign) continue;
     pthread_mutex_lock(&ring->dev->lock);
@@ -203,11 +203,11 @@ static int note_foreign(struct hcq_ring *ring, const struct hcq_waits *waits) {
   return 0;
 }
 
-static int make_room(struct hcq_ring *ring, unsigned nobjects, const struct hcq_waits *waits) {
-  int err = waits->n ? note_foreign(ring, waits) : 0;
+static int reserve_submission(struct hcq_ring *ring, unsigned nobjects, const struct hcq_waits *waits) {
+  int err = waits->n ? add_foreign(ring, waits) : 0;
   if (err) return err;
   /* Other threads only remove from the arrays, so room found here remains. The acquire loads pair with the release
-   * stores in take_finished. */
+   * stores in pop_finished. */
   if (ring->objects_tail - atomic_load_explicit(&ring->objects_head, memory_order_acquire) + nobjects <=
           ring->objects_cap &&
       ring->batches_tail - atomic_load_explicit(&ring->batches_head, memory_order_acquire) < ring->batches_cap)
@@ -227,7 +227,7 @@ static int make_room(struct hcq_ring *ring, unsigned nobjects, const struct hcq_
 /* Checks that every awaited device is still present and its timeline has not restarted since the wait was recorded. */
 static int check_waits(const struct hcq_ring *ring, const struct hcq_waits *waits) {
   for (unsigned i = 0; i < waits->n; i++) {
-    const struct hcq_awaited *a = &waits->for_[i];
+    const struct hcq_awaited *a = &waits->awaited[i];
     if (a->dev->lost) return hcq_device_check(a->dev);
     if (a->ring && hcq_ring_base(a->ring) != a->base)
       return db_fail(-ESTALE,
@@ -242,15 +242,15 @@ int hcq_ring_begin(struct hcq_ring *ring, unsigned nobjects, const struct hcq_wa
   for (;;) {
     pthread_mutex_lock(&ring->submitting);
     *value = atomic_load_explicit(&ring->submitted, memory_order_relaxed) + 1;
-    bool turns = *value - atomic_load_explicit(&ring->base, memory_order_relaxed) > ring->turn;
-    if (!turns && !atomic_load(&hcq_resting)) break;
+    bool exhausted = *value - atomic_load_explicit(&ring->base, memory_order_relaxed) > ring->count_max;
+    if (!exhausted && !atomic_load(&hcq_quiescing)) break;
     pthread_mutex_unlock(&ring->submitting);
-    int err = hcq_rest(turns ? ring : NULL);
+    int err = hcq_quiesce(exhausted ? ring : NULL);
     if (err) return err;
   }
   int err = ring->dev->lost ? hcq_device_check(ring->dev) : 0;
   if (!err) err = waits->n ? check_waits(ring, waits) : 0;
-  if (!err) err = make_room(ring, nobjects, waits);
+  if (!err) err = reserve_submission(ring, nobjects, waits);
   if (err) hcq_ring_cancel(ring);
   return err;
 }
@@ -281,17 +281,17 @@ void hcq_ring_submitted(struct hcq_ring *ring, const struct hcq_batch *batch, st
   pthread_mutex_lock(&dev->lock);
   for (unsigned i = 0; i < waits->n; i++)
     for (unsigned k = 0; k < ring->nforeign; k++)
-      if (ring->foreign[k].dev == waits->for_[i].dev) ring->foreign[k].value = batch->value;
+      if (ring->foreign[k].dev == waits->awaited[i].dev) ring->foreign[k].value = batch->value;
   for (unsigned i = 0; i < batch->nobjects; i++)
     ring->objects[ring->objects_tail++ & (ring->objects_cap - 1)] = objects[i];
   ring->batches[ring->batches_tail++ & (ring->batches_cap - 1)] = *batch;
   atomic_store_explicit(&ring->submitted, batch->value, memory_order_release);
-  bool all = take_finished(ring, done, &f);
+  bool all = pop_finished(ring, done, &f);
   pthread_mutex_unlock(&dev->lock);
   /* If a device was lost meanwhile, the thread that released its waiters may have missed this submission. */
   if (__builtin_expect(dev->lost, 0)) hcq_device_release_waiters(dev);
   for (unsigned i = 0; i < waits->n; i++)
-    if (__builtin_expect(waits->for_[i].dev->lost, 0)) hcq_device_release_waiters(waits->for_[i].dev);
+    if (__builtin_expect(waits->awaited[i].dev->lost, 0)) hcq_device_release_waiters(waits->awaited[i].dev);
   pthread_mutex_unlock(&ring->submitting);
   release_finished(&f);
   if (!all) hcq_ring_retire(ring);

@@ -10,7 +10,7 @@ struct hcq_waits {
     db_device *dev;
     const struct hcq_ring *ring; /* NULL if the wait is for a signal that is not a timeline */
     uint64_t base;
-  } for_[128];
+  } awaited[128];
   unsigned n;
 };
 
@@ -40,7 +40,7 @@ struct hcq_ring {
   pthread_mutex_t submitting;
   _Atomic uint64_t submitted; /* timeline value of the last submission */
   _Atomic uint64_t base;      /* timeline value at which the hardware's 32-bit count is 0, or HCQ_BASE_CHANGES */
-  uint64_t turn;              /* the largest value of that count */
+  uint64_t count_max;         /* the largest value of that count */
   struct {                    /* as in db_device_counters; written by the submitting thread */
     _Atomic uint64_t packets, doorbells, kernels, copies;
   } counters;
@@ -67,15 +67,15 @@ struct hcq_ring {
 /* ---- timelines ---- */
 
 #define HCQ_BASE_CHANGES UINT64_MAX /* value of base while base and the hardware's count are being changed */
-/* The acquire load pairs with the release store of base in count_anew (device.c). */
+/* The acquire load pairs with the release store of base in restart_count (device.c). */
 static inline uint64_t hcq_ring_base(const struct hcq_ring *ring) {
   uint64_t base;
   do base = atomic_load_explicit(&ring->base, memory_order_acquire);
   while (base == HCQ_BASE_CHANGES);
   return base;
 }
-/* The signal's value. For a timeline it reads base again after the count: if base is unchanged, count_anew (device.c)
- * did not restart the count in between. */
+/* The signal's value. For a timeline it reads base again after the count: if base is unchanged, restart_count
+ * (device.c) did not restart the count in between. */
 static inline uint64_t hcq_signal_load(const db_signal *sig) {
   if (!sig->ring) return atomic_load_explicit(&sig->slot->value, memory_order_acquire);
   for (;;) {
@@ -88,7 +88,7 @@ static inline uint32_t hcq_ring_count(const struct hcq_ring *ring, uint64_t valu
   return (uint32_t)(value - atomic_load_explicit(&ring->base, memory_order_relaxed));
 }
 
-static inline unsigned hcq_ring_place(enum db_queue_kind kind, unsigned index) { return (unsigned)kind + 2 * index; }
+static inline unsigned hcq_ring_index(enum db_queue_kind kind, unsigned index) { return (unsigned)kind + 2 * index; }
 
 /* ---- ring.c ---- */
 

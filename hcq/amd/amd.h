@@ -76,8 +76,8 @@ struct amd_queue {
   uint32_t ring_dwords; /* power of two */
   uint32_t *words;
   _Atomic uint64_t *rptr, *wptr, *doorbell;
-  uint64_t put;  /* dwords written, without wrap-around */
-  uint64_t rung; /* timeline value of the latest submission */
+  uint64_t put;            /* dwords written, without wrap-around */
+  uint64_t last_submitted; /* timeline value of the latest submission */
   struct words head, tail;
   db_buffer *indirect; /* the latest indirect buffer; indirect_last: timeline value of its last use */
   uint64_t indirect_last;
@@ -91,7 +91,7 @@ struct amd_device {
   struct kfd_process *kfd;
   struct amd_node *node;
   struct kfd_apertures apertures;
-  struct amd_queue queues[HCQ_RINGS]; /* by hcq_ring_place */
+  struct amd_queue queues[HCQ_RINGS]; /* by hcq_ring_index */
   void *doorbells;                    /* the mapped page; NULL before the first queue */
 
   uint32_t queue_event, queue_event_slot, memory_event, hw_event; /* event ids; 0 if not created */
@@ -136,7 +136,7 @@ int amd_reach(db_device *dev, db_buffer *buf);
 int amd_events_create(struct amd_device *dev);
 /* Called before a device is opened: handles pending exceptions of the GPU, which concern earlier devices, and notes its
  * state. */
-void amd_events_settle(struct amd_device *dev);
+void amd_events_clear(struct amd_device *dev);
 void amd_events_destroy(struct amd_device *dev);
 void amd_sleep(db_device *dev, const db_signal *sig, uint64_t value, uint64_t ns);
 void amd_poll(db_device *dev);

@@ -129,7 +129,7 @@ static int amd_open(struct hcq_machine *machine, unsigned index, const char *nam
   if ((err = acquire_vm(dev))) goto out;
   if ((err = read_apertures(dev))) goto out;
   if ((err = read_clock_rate(dev)) || (err = hcq_clock_calibrate(&dev->base))) goto out;
-  amd_events_settle(dev);
+  amd_events_clear(dev);
   if ((err = amd_events_create(dev))) goto out;
   if ((err = amd_queue_create(&dev->base, DB_QUEUE_COMPUTE, 0))) goto out;
   err = amd_queue_create(&dev->base, DB_QUEUE_COPY, 0);

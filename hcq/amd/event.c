@@ -9,7 +9,7 @@
 
 /* ---- life ---- */
 
-static int create(struct amd_device *dev, enum kfd_event_type type, uint64_t page, uint32_t *id, uint32_t *slot) {
+static int create_event(struct amd_device *dev, enum kfd_event_type type, uint64_t page, uint32_t *id, uint32_t *slot) {
   struct kfd_create_event e = {.event_page_offset = page, .event_type = type, .auto_reset = 1};
   int err = kfd_ioctl(dev->kfd, KFD_CREATE_EVENT, &e);
   if (err) return db_fail(err, "%s: creating an event: %s", dev->base.name, strerror(-err));
@@ -34,13 +34,13 @@ static int reach_page(struct amd_device *dev) {
  * event; it rejects a page if it already has one. So a retry after an offer also tries without a page. */
 static int create_queue_event(struct amd_device *dev) {
   struct kfd_process *p = dev->kfd;
-  int was = p->event_page_state, err = -EINVAL;
-  if (was != AMD_PAGE_GIVEN) {
+  int state_before = p->event_page_state, err = -EINVAL;
+  if (state_before != AMD_PAGE_GIVEN) {
     p->event_page_state = AMD_PAGE_OFFERED;
-    err = create(dev, KFD_EVENT_SIGNAL, p->event_page.handle, &dev->queue_event, &dev->queue_event_slot);
+    err = create_event(dev, KFD_EVENT_SIGNAL, p->event_page.handle, &dev->queue_event, &dev->queue_event_slot);
   }
-  if (err == -EINVAL && was != AMD_PAGE_NEW)
-    err = create(dev, KFD_EVENT_SIGNAL, 0, &dev->queue_event, &dev->queue_event_slot);
+  if (err == -EINVAL && state_before != AMD_PAGE_NEW)
+    err = create_event(dev, KFD_EVENT_SIGNAL, 0, &dev->queue_event, &dev->queue_event_slot);
   if (!err) p->event_page_state = AMD_PAGE_GIVEN;
   return err;
 }
@@ -51,8 +51,8 @@ int amd_events_create(struct amd_device *dev) {
   if (err) return err;
   if (dev->queue_event_slot >= KFD_EVENT_LIMIT)
     return db_fail(-EPROTO, "%s: the event has slot %u of %u", dev->base.name, dev->queue_event_slot, KFD_EVENT_LIMIT);
-  err = create(dev, KFD_EVENT_MEMORY, 0, &dev->memory_event, NULL);
-  return err ? err : create(dev, KFD_EVENT_HW_EXCEPTION, 0, &dev->hw_event, NULL);
+  err = create_event(dev, KFD_EVENT_MEMORY, 0, &dev->memory_event, NULL);
+  return err ? err : create_event(dev, KFD_EVENT_HW_EXCEPTION, 0, &dev->hw_event, NULL);
 }
 
 void amd_events_destroy(struct amd_device *dev) {
@@ -172,7 +172,7 @@ static void overwritten_exception(struct amd_device *dev) {
 
 enum { QUEUE, MEMORY, HW, EVENTS };
 
-static void hand_out(db_device *base, void *ctx) {
+static void dispatch_exceptions(db_device *base, void *ctx) {
   struct amd_device *dev = amd_device(base);
   const struct kfd_event_state *states = ctx;
   if (base->lost) return;
@@ -206,8 +206,8 @@ static void wait_events(struct amd_device *dev, unsigned first, uint32_t ms) {
   }
   /* The kernel fills in only exceptions; a non-zero gpu_id marks one as valid. */
   if (!states[MEMORY].memory.gpu_id && !states[HW].hw.gpu_id) return;
-  hand_out(&dev->base, states); /* this device may not be in the registry */
-  hcq_machine_each(dev->base.machine, hand_out, states);
+  dispatch_exceptions(&dev->base, states); /* this device may not be in the registry */
+  hcq_machine_each(dev->base.machine, dispatch_exceptions, states);
 }
 
 void amd_sleep(db_device *base, const db_signal *sig, uint64_t value, uint64_t ns) {
@@ -218,11 +218,11 @@ void amd_sleep(db_device *base, const db_signal *sig, uint64_t value, uint64_t n
 /* The queue's event is left to threads that sleep, because a wait that finds it set resets it. */
 void amd_poll(db_device *base) { wait_events(amd_device(base), MEMORY, 0); }
 
-static void look(db_device *base, void *ctx) { amd_poll(base); }
+static void poll_device(db_device *base, void *ctx) { amd_poll(base); }
 
-void amd_events_settle(struct amd_device *dev) {
+void amd_events_clear(struct amd_device *dev) {
   char text[DUMP_BYTES];
-  hcq_machine_each(dev->base.machine, look, NULL);
+  hcq_machine_each(dev->base.machine, poll_device, NULL);
   read_dump(dev, text, dev->dump_time);
   dev->memory_losses = memory_losses(dev);
 }

@@ -128,7 +128,7 @@ void amd_memory_free(struct amd_device *dev, struct amd_memory *m) {
 
 /* ---- buffers ---- */
 
-static void adopt(db_buffer *buf, const struct amd_memory *m, uint64_t offset) {
+static void set_buffer(db_buffer *buf, const struct amd_memory *m, uint64_t offset) {
   buf->address = m->va + offset;
   buf->handle = m->handle;
   buf->mapping = m->reservation;
@@ -145,7 +145,7 @@ int amd_alloc(db_buffer *buf) {
   struct amd_memory m;
   int err = amd_memory_alloc(dev, buf->size, kind, NULL, &m);
   if (err) return err;
-  adopt(buf, &m, 0);
+  set_buffer(buf, &m, 0);
   if (kinds[kind].host != NOWHERE) buf->host = (uint8_t *)(uintptr_t)m.va;
   buf->direct = buf->flags & DB_BUFFER_HOST;
   dev->cpu_mapped += kind == AMD_MEMORY_DEVICE_MAPPED && !buf->internal;
@@ -158,7 +158,7 @@ int amd_import(db_buffer *buf, void *host) {
   struct amd_memory m;
   int err = amd_memory_alloc(amd_device(buf->dev), last - first, AMD_MEMORY_USER, (void *)first, &m);
   if (err) return err;
-  adopt(buf, &m, (uintptr_t)host - first);
+  set_buffer(buf, &m, (uintptr_t)host - first);
   buf->host = host;
   buf->direct = true;
   return 0;

@@ -74,8 +74,8 @@ static int check_services(const struct amd_program *p, const struct code_object_
                  services[__builtin_ctz(named)].what);
 }
 
-static int take_arguments(struct amd_program *p, const struct code_object_kernel *k, const struct db_param *extra,
-                          unsigned nextra) {
+static int copy_params(struct amd_program *p, const struct code_object_kernel *k, const struct db_param *extra,
+                       unsigned nextra) {
   p->base.params = calloc(k->nargs + nextra + 1u, sizeof *p->base.params);
   p->hidden = calloc(k->nargs + 1u, sizeof *p->hidden);
   if (!p->base.params || !p->hidden) return db_fail(-ENOMEM, "%s: out of host memory for a program", p->base.dev->name);
@@ -104,7 +104,7 @@ static int take_arguments(struct amd_program *p, const struct code_object_kernel
   return check_services(p, k);
 }
 
-static int take_kernel(struct amd_program *p, const struct code_object_kernel *k, const struct db_param *extra,
+static int copy_kernel(struct amd_program *p, const struct code_object_kernel *k, const struct db_param *extra,
                        unsigned nextra) {
   const char *dev = p->base.dev->name;
   const struct kernel_descriptor *d = &k->descriptor;
@@ -135,7 +135,7 @@ static int take_kernel(struct amd_program *p, const struct code_object_kernel *k
   if (k->kernarg_size > HCQ_CHUNK_SIZE / 2)
     return db_fail(-ENOTSUP, "%s: kernel %s: not supported: %u bytes of arguments", dev, k->name, k->kernarg_size);
   p->entry = k->entry_offset;
-  return take_arguments(p, k, extra, nextra);
+  return copy_params(p, k, extra, nextra);
 }
 
 int amd_program_load(db_device *dev, const void *image, size_t size, const char *entry, const struct db_param *params,
@@ -160,7 +160,7 @@ int amd_program_load(db_device *dev, const void *image, size_t size, const char 
   hcq_object_init(&p->base.object, program_destroy);
   p->base.dev = dev;
   hcq_retain(&dev->object);
-  if (!(err = take_kernel(p, k, params, nparams))) err = upload(p, &co);
+  if (!(err = copy_kernel(p, k, params, nparams))) err = upload(p, &co);
   if (err)
     hcq_release(&p->base.object);
   else

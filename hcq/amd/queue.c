@@ -130,7 +130,7 @@ static int create(struct amd_device *dev, struct amd_queue *aq) {
 
 int amd_queue_create(db_device *base, enum db_queue_kind kind, unsigned index) {
   struct amd_device *dev = amd_device(base);
-  struct amd_queue *aq = &dev->queues[hcq_ring_place(kind, index)];
+  struct amd_queue *aq = &dev->queues[hcq_ring_index(kind, index)];
   if (aq->stuck) return db_fail(-EIO, "%s: an earlier queue in its place could not be stopped", base->name);
   aq->base.dev = base;
   int err = hcq_ring_init(&aq->base, base, kind, index);
@@ -142,7 +142,7 @@ int amd_queue_create(db_device *base, enum db_queue_kind kind, unsigned index) {
     *aq = (struct amd_queue){0};
     return err;
   }
-  base->rings[hcq_ring_place(kind, index)] = &aq->base;
+  base->rings[hcq_ring_index(kind, index)] = &aq->base;
   return 0;
 }
 
@@ -193,11 +193,11 @@ static void ring_put(struct amd_queue *aq, const uint32_t *w, size_t n) {
 /* Whether the queue has read the whole ring and finished its last submission. */
 static bool idle(const void *queue) {
   const struct amd_queue *aq = queue;
-  return ring_free(aq) == aq->ring_dwords - 1 && hcq_signal_load(aq->base.timeline) >= aq->rung;
+  return ring_free(aq) == aq->ring_dwords - 1 && hcq_signal_load(aq->base.timeline) >= aq->last_submitted;
 }
 
 static int ring_doorbell(struct amd_queue *aq) {
-  os_told(aq->ring.va);
+  os_tsan_release(aq->ring.va);
   uint64_t wptr = aq->base.kind == DB_QUEUE_COMPUTE ? aq->put : aq->put * 4; /* SDMA counts bytes */
   atomic_store_explicit(aq->wptr, wptr, memory_order_release);
   /* Packets and the write pointer may be in write-combining buffers. The fence orders their stores before the doorbell
@@ -325,7 +325,7 @@ static int submit_body(struct amd_queue *aq, const struct body *b, uint64_t valu
   uint64_t put = aq->put;
   int err = compute ? put_body_pm4(aq, b) : put_body_sdma(aq, b);
   if (!err) {
-    aq->rung = value;
+    aq->last_submitted = value;
     if (b->n) aq->hdp_flushed = writes;
     hcq_count(&aq->base.counters.packets, aq->head.packets + b->packets + aq->tail.packets);
     err = ring_doorbell(aq);

@@ -13,14 +13,14 @@ static inline bool is_compute(const db_queue *q) { return q->ring->kind == DB_QU
 /* Index of the dword, from a packet's header, that holds the value to compare or write. */
 enum { PM4_WAIT_VALUE = 4, PM4_RELEASE_VALUE = 5, SDMA_WAIT_VALUE = 3, SDMA_FENCE_VALUE = 3 };
 
-static void vary_value(db_queue *q, size_t packet, unsigned at, uint32_t value) {
-  hcq_patch_words(q, q->vary[0], packet + at, (struct hcq_patch){.bytes = 4, .add = value});
+static void patch_value(db_queue *q, size_t packet, unsigned at, uint32_t value) {
+  hcq_patch_words(q, q->slots[0], packet + at, (struct hcq_patch){.bytes = 4, .addend = value});
 }
 
 int amd_wait(db_queue *q, uint64_t address, uint32_t value) {
   /* The host may have written to mapped device memory before it stored the signal. */
   bool window = amd_device(q->dev)->cpu_mapped;
-  vary_value(q, q->words.n, is_compute(q) ? PM4_WAIT_VALUE : SDMA_WAIT_VALUE, value);
+  patch_value(q, q->words.n, is_compute(q) ? PM4_WAIT_VALUE : SDMA_WAIT_VALUE, value);
   if (is_compute(q)) {
     pm4_wait_mem32(&q->words, address, value);
     if (window) pm4_hdp_flush(&q->words);
@@ -35,13 +35,13 @@ int amd_wait(db_queue *q, uint64_t address, uint32_t value) {
 
 int amd_signal(db_queue *q, uint64_t address, uint32_t value) {
   if (is_compute(q)) {
-    vary_value(q, q->words.n, PM4_RELEASE_VALUE, value);
+    patch_value(q, q->words.n, PM4_RELEASE_VALUE, value);
     pm4_release_mem(&q->words,
                     &(struct pm4_release){.address = address, .value = value, .data = PM4_DATA_64, .flush = true});
   } else {
     sdma_nop(&q->words, 1);
     sdma_cache_flush(&q->words);
-    vary_value(q, q->words.n, SDMA_FENCE_VALUE, value);
+    patch_value(q, q->words.n, SDMA_FENCE_VALUE, value);
     sdma_fence32(&q->words, address, value);
   }
   return 0;
@@ -70,10 +70,10 @@ int amd_memory_barrier(db_queue *q) {
 int amd_copy(db_queue *q, uint64_t dst, uint64_t src, uint64_t n) {
   size_t packet = q->words.n;
   for (uint64_t at = 0; at < n; at += SDMA_MAX_COPY, packet += SDMA_COPY_LINEAR_DWORDS) {
-    hcq_patch_words(q, q->vary[0], packet + 5,
-                    (struct hcq_patch){.bytes = 8, .add = at + q->vary_offset[0], .is_buffer = true});
-    hcq_patch_words(q, q->vary[1], packet + 3,
-                    (struct hcq_patch){.bytes = 8, .add = at + q->vary_offset[1], .is_buffer = true});
+    hcq_patch_words(q, q->slots[0], packet + 5,
+                    (struct hcq_patch){.bytes = 8, .addend = at + q->slot_offsets[0], .is_buffer = true});
+    hcq_patch_words(q, q->slots[1], packet + 3,
+                    (struct hcq_patch){.bytes = 8, .addend = at + q->slot_offsets[1], .is_buffer = true});
   }
   sdma_copy(&q->words, dst, src, n);
   return 0;
@@ -125,7 +125,7 @@ static int reserve_scratch(db_queue *q, struct amd_program *p, struct pm4_dispat
   return err;
 }
 
-static inline void put(uint8_t *at, uint64_t value, uint32_t size) { memcpy(at, &value, size < 8 ? size : 8); }
+static inline void put_bytes(uint8_t *at, uint64_t value, uint32_t size) { memcpy(at, &value, size < 8 ? size : 8); }
 
 /* Kinds: LLVM AMDGPUUsage, "Code Object V5 Metadata", value_kind. */
 bool amd_fills_hidden(enum code_object_kind kind) {
@@ -160,15 +160,15 @@ static void fill_hidden(const struct amd_device *dev, const struct amd_program *
  * Architecture, "AQL kernel dispatch packet". */
 static void fill_aql(uint8_t *at, const struct amd_program *p, uint64_t kernarg, uint32_t local_size,
                      const uint32_t grid[3], const uint32_t block[3]) {
-  put(at, 2, 2); /* header: kernel dispatch */
-  put(at + 2, 3, 2);
+  put_bytes(at, 2, 2); /* header: kernel dispatch */
+  put_bytes(at + 2, 3, 2);
   for (int i = 0; i < 3; i++) {
-    put(at + 4 + 2 * i, block[i], 2);
-    put(at + 12 + 4 * i, grid[i] * block[i], 4);
+    put_bytes(at + 4 + 2 * i, block[i], 2);
+    put_bytes(at + 12 + 4 * i, grid[i] * block[i], 4);
   }
-  put(at + 24, p->private_bytes, 4);
-  put(at + 28, local_size, 4);
-  put(at + 40, kernarg, 8);
+  put_bytes(at + 24, p->private_bytes, 4);
+  put_bytes(at + 28, local_size, 4);
+  put_bytes(at + 40, kernarg, 8);
 }
 
 static int check_launch(const db_queue *q, const struct amd_program *p, uint32_t local_size, const uint32_t grid[3],
@@ -196,13 +196,13 @@ static int check_launch(const db_queue *q, const struct amd_program *p, uint32_t
 
 /* Marks the grid as replaceable. The last packet, a dispatch, ends with the three counts and the initiator. The number
  * of dimensions stays as recorded. */
-static int vary_grid(db_queue *q, const struct amd_program *p, uint8_t *kernarg) {
+static int patch_grid(db_queue *q, const struct amd_program *p, uint8_t *kernarg) {
   const struct hcq_patch count = {.bytes = 4, .is_count = true};
-  for (unsigned k = 0; k < 3; k++) hcq_patch_words(q, q->vary[k], q->words.n - 4 + k, count);
+  for (unsigned k = 0; k < 3; k++) hcq_patch_words(q, q->slots[k], q->words.n - 4 + k, count);
   for (unsigned i = 0; i < p->nhidden; i++) {
     const struct code_object_arg *a = &p->hidden[i];
     unsigned k = (unsigned)(a->kind - CODE_OBJECT_HIDDEN_BLOCK_COUNT_X);
-    if (k < 3) hcq_patch_memory(q, q->vary[k], kernarg + a->offset, count);
+    if (k < 3) hcq_patch_memory(q, q->slots[k], kernarg + a->offset, count);
   }
   if (!p->aql_offset) return 0;
   return db_fail(-ENOTSUP, "%s: kernel %s: not supported: a grid in slots for a kernel that reads its dispatch packet",
@@ -248,6 +248,6 @@ int amd_exec(db_queue *q, db_program *prog, uint8_t *kernarg, uint64_t kernarg_a
   d.user_data = user;
   d.nuser = n;
   pm4_dispatch(&q->words, &d);
-  if ((q->vary[0] || q->vary[1] || q->vary[2]) && (err = vary_grid(q, p, kernarg))) return err;
+  if ((q->slots[0] || q->slots[1] || q->slots[2]) && (err = patch_grid(q, p, kernarg))) return err;
   return 0;
 }

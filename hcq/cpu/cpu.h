@@ -23,7 +23,7 @@ enum cpu_op { CPU_OP_WAIT, CPU_OP_SIGNAL, CPU_OP_STAMP, CPU_OP_EXEC, CPU_OP_COPY
 enum { CPU_COMMAND_MAX = 8 };
 #define CPU_HEADER(op, ndw) ((uint32_t)(op) | (uint32_t)(ndw) << 8)
 
-enum cpu_rest { CPU_AWAKE, CPU_NAPS /* wakes up by itself, soon */, CPU_SLEEPS /* sleeps until it is woken */ };
+enum cpu_idle { CPU_AWAKE, CPU_NAPS /* wakes up by itself, soon */, CPU_SLEEPS /* sleeps until it is woken */ };
 
 #define CPU_RING_WORDS (1u << 16)
 struct cpu_ring {
@@ -33,16 +33,17 @@ struct cpu_ring {
   bool started;
   uint32_t *words;
   _Atomic uint64_t wptr, rptr; /* dwords, not wrapped */
-  atomic_uint kick, rest;      /* kick: futex on which the idle thread sleeps; rest: how deeply, enum cpu_rest */
+  atomic_uint wake_futex;      /* the idle thread sleeps on it */
+  atomic_uint idle_state;      /* enum cpu_idle */
   atomic_bool finished;        /* the thread has left its loop */
 };
 
-/* The workgroups of one kernel. Threads take `run` of them at a time. */
+/* The workgroups of one kernel. Threads take `chunk` of them at a time. */
 struct cpu_job {
   cpu_entry *entry;
   const void *kernarg;
   uint32_t grid[3];
-  uint64_t total, run;
+  uint64_t total, chunk;
   _Atomic uint64_t next;
 };
 

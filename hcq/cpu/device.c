@@ -52,11 +52,11 @@ static int put_signal(struct words *words, enum cpu_op op, uint64_t address, uin
 }
 
 static int cpu_wait(db_queue *q, uint64_t address, uint32_t value) {
-  hcq_patch_words(q, q->vary[0], q->words.n + 3, (struct hcq_patch){.bytes = 4, .add = value});
+  hcq_patch_words(q, q->slots[0], q->words.n + 3, (struct hcq_patch){.bytes = 4, .addend = value});
   return put_signal(&q->words, CPU_OP_WAIT, address, value);
 }
 static int cpu_signal(db_queue *q, uint64_t address, uint32_t value) {
-  hcq_patch_words(q, q->vary[0], q->words.n + 3, (struct hcq_patch){.bytes = 4, .add = value});
+  hcq_patch_words(q, q->slots[0], q->words.n + 3, (struct hcq_patch){.bytes = 4, .addend = value});
   return put_signal(&q->words, CPU_OP_SIGNAL, address, value);
 }
 static int cpu_timestamp(db_queue *q, uint64_t address) { return put_signal(&q->words, CPU_OP_STAMP, address, 0); }
@@ -72,7 +72,7 @@ static int cpu_exec(db_queue *q, db_program *prog, uint8_t *kernarg, uint64_t ke
   if (local_size)
     return db_fail(-EINVAL, "%s: kernel %s: not supported: local memory arguments", q->dev->name, prog->name);
   for (unsigned k = 0; k < 3; k++)
-    hcq_patch_words(q, q->vary[k], q->words.n + 5 + k, (struct hcq_patch){.bytes = 4, .is_count = true});
+    hcq_patch_words(q, q->slots[k], q->words.n + 5 + k, (struct hcq_patch){.bytes = 4, .is_count = true});
   uint32_t *w = words_packet(&q->words, 8);
   if (!w) return 0;
   w[0] = CPU_HEADER(CPU_OP_EXEC, 8);
@@ -83,10 +83,10 @@ static int cpu_exec(db_queue *q, db_program *prog, uint8_t *kernarg, uint64_t ke
 }
 
 static int cpu_copy(db_queue *q, uint64_t dst, uint64_t src, uint64_t n) {
-  hcq_patch_words(q, q->vary[0], q->words.n + 1,
-                  (struct hcq_patch){.bytes = 8, .add = q->vary_offset[0], .is_buffer = true});
-  hcq_patch_words(q, q->vary[1], q->words.n + 3,
-                  (struct hcq_patch){.bytes = 8, .add = q->vary_offset[1], .is_buffer = true});
+  hcq_patch_words(q, q->slots[0], q->words.n + 1,
+                  (struct hcq_patch){.bytes = 8, .addend = q->slot_offsets[0], .is_buffer = true});
+  hcq_patch_words(q, q->slots[1], q->words.n + 3,
+                  (struct hcq_patch){.bytes = 8, .addend = q->slot_offsets[1], .is_buffer = true});
   uint32_t *w = words_packet(&q->words, 7);
   if (!w) return 0;
   w[0] = CPU_HEADER(CPU_OP_COPY, 7);

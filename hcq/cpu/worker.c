@@ -58,12 +58,12 @@ static bool has_work(const struct cpu_ring *ring) {
 }
 
 /* Wakes the ring's thread if it rests deeper than deeper_than. Call it after the store that the thread is to see. The
- * fence pairs with the one in rest: the store of wptr or stop comes before the load of ring->rest. */
-static void wake(struct cpu_ring *ring, enum cpu_rest deeper_than) {
+ * fence pairs with the one in wait_for_work: the store of wptr or stop comes before the load of ring->idle_state. */
+static void wake(struct cpu_ring *ring, enum cpu_idle deeper_than) {
   atomic_thread_fence(memory_order_seq_cst);
-  if (atomic_load_explicit(&ring->rest, memory_order_relaxed) <= deeper_than) return;
-  atomic_fetch_add(&ring->kick, 1);
-  syscall(SYS_futex, &ring->kick, FUTEX_WAKE_PRIVATE, INT_MAX, NULL, NULL, 0);
+  if (atomic_load_explicit(&ring->idle_state, memory_order_relaxed) <= deeper_than) return;
+  atomic_fetch_add(&ring->wake_futex, 1);
+  syscall(SYS_futex, &ring->wake_futex, FUTEX_WAKE_PRIVATE, INT_MAX, NULL, NULL, 0);
 }
 
 void cpu_wake(struct cpu_device *dev) {
@@ -72,7 +72,7 @@ void cpu_wake(struct cpu_device *dev) {
 }
 
 /* Lets a queue's thread, which has been idle for idle_ns nanoseconds, spin, nap or sleep. */
-static void rest(struct cpu_ring *ring, uint64_t idle_ns) {
+static void wait_for_work(struct cpu_ring *ring, uint64_t idle_ns) {
   if (idle_ns < SPIN_NS) {
     if (ring->dev->nthreads > 1)
       hcq_spin_pause();
@@ -80,15 +80,15 @@ static void rest(struct cpu_ring *ring, uint64_t idle_ns) {
       sched_yield(); /* on a single core, let the submitting thread run */
     return;
   }
-  unsigned seen = atomic_load(&ring->kick);
+  unsigned seen = atomic_load(&ring->wake_futex);
   uint64_t ns = idle_ns / NAP_PART;
   ns = ns < NAP_MIN_NS ? NAP_MIN_NS : ns > NAP_MAX_NS ? NAP_MAX_NS : ns;
   if (idle_ns >= DEEP_NS) ns = 0;
-  atomic_store_explicit(&ring->rest, ns ? CPU_NAPS : CPU_SLEEPS, memory_order_relaxed);
-  /* Pairs with the fence in wake: the store of rest comes before has_work loads wptr and stop. */
+  atomic_store_explicit(&ring->idle_state, ns ? CPU_NAPS : CPU_SLEEPS, memory_order_relaxed);
+  /* Pairs with the fence in wake: the store of idle_state comes before has_work loads wptr and stop. */
   atomic_thread_fence(memory_order_seq_cst);
-  if (!has_work(ring)) futex_wait(&ring->kick, seen, ns);
-  atomic_store_explicit(&ring->rest, CPU_AWAKE, memory_order_relaxed);
+  if (!has_work(ring)) futex_wait(&ring->wake_futex, seen, ns);
+  atomic_store_explicit(&ring->idle_state, CPU_AWAKE, memory_order_relaxed);
 }
 
 /* ---- kernels ---- */
@@ -96,9 +96,9 @@ static void rest(struct cpu_ring *ring, uint64_t idle_ns) {
 static void run_workgroups(struct cpu_job *job) {
   uint32_t gx = job->grid[0], gy = job->grid[1];
   for (;;) {
-    uint64_t first = atomic_fetch_add_explicit(&job->next, job->run, memory_order_relaxed);
+    uint64_t first = atomic_fetch_add_explicit(&job->next, job->chunk, memory_order_relaxed);
     if (first >= job->total) return;
-    uint64_t last = job->total - first < job->run ? job->total : first + job->run;
+    uint64_t last = job->total - first < job->chunk ? job->total : first + job->chunk;
     uint32_t x = (uint32_t)(first % gx), y = (uint32_t)(first / gx % gy), z = (uint32_t)(first / gx / gy);
     for (uint64_t i = first; i < last; i++) {
       job->entry(job->kernarg, x, y, z);
@@ -156,8 +156,8 @@ static void start_helpers(struct cpu_device *dev) {
 static void run_kernel(struct cpu_device *dev, cpu_entry *entry, const void *kernarg, const uint32_t *grid) {
   struct cpu_job job = {.entry = entry, .kernarg = kernarg, .grid = {grid[0], grid[1], grid[2]}};
   job.total = (uint64_t)grid[0] * grid[1] * grid[2];
-  job.run = job.total / (dev->nthreads * 8);
-  if (!job.run) job.run = 1;
+  job.chunk = job.total / (dev->nthreads * 8);
+  if (!job.chunk) job.chunk = 1;
   if (job.total > 1) start_helpers(dev);
   if (job.total == 1 || !dev->nhelpers) {
     run_workgroups(&job);
@@ -232,7 +232,7 @@ static void *ring_main(void *arg) {
   while (!atomic_load(&dev->stop)) {
     uint64_t wptr = atomic_load_explicit(&ring->wptr, memory_order_acquire);
     if (rptr == wptr) {
-      rest(ring, hcq_now_ns() - active);
+      wait_for_work(ring, hcq_now_ns() - active);
       continue;
     }
     uint32_t command[CPU_COMMAND_MAX], n = ring->words[rptr % CPU_RING_WORDS] >> 8;

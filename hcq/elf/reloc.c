@@ -292,7 +292,7 @@ struct load {
 };
 
 /* Copies image bytes [at, at + n) into the window. */
-static void put(const struct load *l, uint64_t at, const void *from, uint64_t n) {
+static void write_bytes(const struct load *l, uint64_t at, const void *from, uint64_t n) {
   uint64_t first = at > l->offset ? at : l->offset;
   uint64_t end = at + n < l->offset + l->n ? at + n : l->offset + l->n;
   if (first < end) memcpy(l->dst + (first - l->offset), (const uint8_t *)from + (first - at), end - first);
@@ -449,7 +449,7 @@ static int put_linkage(const struct load *l) {
     if (at >= l->offset + l->n || at + sizeof entry <= l->offset) continue;
     int err = symbol_address(l, &image->elf->symbols, i, &entry[1]);
     if (err) return err;
-    put(l, at, entry, sizeof entry);
+    write_bytes(l, at, entry, sizeof entry);
   }
   return 0;
 }
@@ -469,14 +469,14 @@ int elf_image_load(const struct elf_image *image, void *dst, uint64_t offset, ui
     for (unsigned i = 1; i < e->nsections; i++) {
       const Elf64_Shdr *s = &e->sections[i];
       if (image->placed[i] != ELF_NOT_PLACED && s->sh_type != SHT_NOBITS)
-        put(&l, image->placed[i], e->data + s->sh_offset, s->sh_size);
+        write_bytes(&l, image->placed[i], e->data + s->sh_offset, s->sh_size);
     }
     int err = put_linkage(&l);
     return err ? err : visit_sections(image, apply, &l, true);
   }
   for (unsigned i = 0; i < e->nsegments; i++) {
     const Elf64_Phdr *p = &e->segments[i];
-    if (p->p_type == PT_LOAD) put(&l, p->p_vaddr - image->base, e->data + p->p_offset, p->p_filesz);
+    if (p->p_type == PT_LOAD) write_bytes(&l, p->p_vaddr - image->base, e->data + p->p_offset, p->p_filesz);
   }
   return visit_dynamic(image, apply, &l);
 }

@@ -126,7 +126,7 @@ static void disconnect(struct nv_device *dev, struct nv_ring *r) {
 
 /* Frees a group with its channels and engine objects. A kernel that never ends may not be preemptible; the driver stops
  * it when the group is freed. Returns false if that failed. */
-static bool stop(struct nv_device *dev, struct nv_ring *first) {
+static bool free_group(struct nv_device *dev, struct nv_ring *first) {
   uint32_t group = first->group;
   if (!group) return true;
   schedule(dev, first, false);
@@ -144,8 +144,8 @@ static bool stop(struct nv_device *dev, struct nv_ring *first) {
 }
 
 /* Stops a channel that could not be set up; other channels of its group continue. */
-static bool undo(struct nv_device *dev, struct nv_ring *r) {
-  if (owner_of_group(dev, r) == r) return stop(dev, r);
+static bool free_channel(struct nv_device *dev, struct nv_ring *r) {
+  if (owner_of_group(dev, r) == r) return free_group(dev, r);
   disconnect(dev, r);
   int rc = r->channel ? rm_object_free(dev->machine, r->group, &r->channel) : 0;
   return rc >= 0 && rc != RM_TIMEOUT;
@@ -153,16 +153,16 @@ static bool undo(struct nv_device *dev, struct nv_ring *r) {
 
 int nv_ring_create(db_device *base, enum db_queue_kind kind, unsigned index) {
   struct nv_device *dev = nv_device(base);
-  struct nv_ring *r = &dev->rings[hcq_ring_place(kind, index)];
+  struct nv_ring *r = &dev->rings[hcq_ring_index(kind, index)];
   r->base.dev = base;
   r->engine = kind == DB_QUEUE_COMPUTE ? RM_ENGINE_GR0 : dev->copy_engines[index];
   int err = hcq_ring_init(&r->base, base, kind, index);
   if (!err) err = create(dev, r);
   if (!err) {
-    base->rings[hcq_ring_place(kind, index)] = &r->base;
+    base->rings[hcq_ring_index(kind, index)] = &r->base;
     return 0;
   }
-  if (!undo(dev, r)) { /* the GPU may still use its memory */
+  if (!free_channel(dev, r)) { /* the GPU may still use its memory */
     hcq_device_lost(base, "%s", db_error());
     return err;
   }
@@ -175,7 +175,7 @@ int nv_ring_create(db_device *base, enum db_queue_kind kind, unsigned index) {
 bool nv_halt(db_device *base) {
   struct nv_device *dev = nv_device(base);
   bool stopped = true;
-  for (int i = 0; i < HCQ_RINGS; i++) stopped &= stop(dev, &dev->rings[i]);
+  for (int i = 0; i < HCQ_RINGS; i++) stopped &= free_group(dev, &dev->rings[i]);
   return stopped;
 }
 

@@ -76,7 +76,7 @@ static int expect_size(const struct cubin_kernel *k, const struct record *r, uin
                  r->size, size);
 }
 
-static int take_param(struct cubin_kernel *k, const struct record *r) {
+static int read_param(struct cubin_kernel *k, const struct record *r) {
   int err = expect_size(k, r, 12);
   if (err) return err;
   uint32_t ordinal = load16(r->data + 4), offset = load16(r->data + 6), size;
@@ -96,7 +96,7 @@ static int take_param(struct cubin_kernel *k, const struct record *r) {
   return 0;
 }
 
-static int take_threads(struct cubin_kernel *k, const struct record *r, uint32_t dims[3]) {
+static int read_dims(struct cubin_kernel *k, const struct record *r, uint32_t dims[3]) {
   int err = expect_size(k, r, 12);
   for (int i = 0; i < 3 && !err; i++) {
     dims[i] = load32(r->data + 4 * i);
@@ -107,24 +107,24 @@ static int take_threads(struct cubin_kernel *k, const struct record *r, uint32_t
 }
 
 /* Reads one record of the kernel's own section. */
-static int take_own(struct cubin *c, struct cubin_kernel *k, const struct record *r) {
+static int read_kernel_info(struct cubin *c, struct cubin_kernel *k, const struct record *r) {
   uint32_t dims[3];
   int err = 0;
   switch (r->attribute) {
   case ATTR_KPARAM_INFO:
-  case ATTR_KPARAM_INFO_V2: return take_param(k, r);
+  case ATTR_KPARAM_INFO_V2: return read_param(k, r);
   case ATTR_PARAM_CBANK:
     if ((err = expect_size(k, r, 8))) return err;
     k->param_base = load16(r->data + 4);
     k->param_bytes = load16(r->data + 6);
     return 0;
   case ATTR_MAX_THREADS:
-    if ((err = take_threads(k, r, dims))) return err;
+    if ((err = read_dims(k, r, dims))) return err;
     k->max_threads = dims[0] * dims[1] * dims[2];
     if ((uint64_t)dims[0] * dims[1] * dims[2] > 1u << 20) k->max_threads = 1u << 20;
     return 0;
-  case ATTR_REQNTID: return take_threads(k, r, k->required_block);
-  case ATTR_CTA_PER_CLUSTER: return take_threads(k, r, k->cluster);
+  case ATTR_REQNTID: return read_dims(k, r, k->required_block);
+  case ATTR_CTA_PER_CLUSTER: return read_dims(k, r, k->cluster);
   case ATTR_EXPLICIT_CLUSTER: k->explicit_cluster = true; return 0;
   case ATTR_CRS_STACK_SIZE: k->calls = true; return 0;
   case ATTR_NUM_BARRIERS:
@@ -144,7 +144,7 @@ static int take_own(struct cubin *c, struct cubin_kernel *k, const struct record
 /* Reads registers and stack from the section for the whole file, which lists them by symbol. Functions that a kernel
  * calls may use more registers than its own code. If the kernel calls any, the maximum over all functions of the file
  * that are not kernels is included, because the exact number is not worth computing. */
-static int take_shared(struct cubin *c, struct cubin_kernel *k, unsigned section) {
+static int read_file_info(struct cubin *c, struct cubin_kernel *k, unsigned section) {
   struct record r;
   uint64_t at = 0;
   int more;
@@ -175,7 +175,7 @@ static int take_shared(struct cubin *c, struct cubin_kernel *k, unsigned section
 
 enum { CALLS_DIRECT = 1, CALLS_ADDRESS_TAKEN = 2, CALLS_INDIRECT = 3, CALLS_REFERS = 4 };
 
-static void reach(const struct cubin *c, const uint8_t *pairs, uint64_t n, uint8_t *reached, bool *changed) {
+static void mark_reached(const struct cubin *c, const uint8_t *pairs, uint64_t n, uint8_t *reached, bool *changed) {
   unsigned group = 0;
   bool indirect = false;
   for (uint64_t i = 0; i < n; i++) {
@@ -201,7 +201,7 @@ static void reach(const struct cubin *c, const uint8_t *pairs, uint64_t n, uint8
   }
 }
 
-static int take_calls(struct cubin *c, struct cubin_kernel *k, unsigned section) {
+static int read_call_graph(struct cubin *c, struct cubin_kernel *k, unsigned section) {
   const Elf64_Shdr *s = &c->elf.sections[section];
   const uint8_t *pairs = c->elf.data + s->sh_offset;
   uint64_t n = s->sh_size / 8;
@@ -211,7 +211,7 @@ static int take_calls(struct cubin *c, struct cubin_kernel *k, unsigned section)
   bool changed = true;
   for (unsigned pass = 0; changed && pass < 1000; pass++) {
     changed = false;
-    reach(c, pairs, n, reached, &changed);
+    mark_reached(c, pairs, n, reached, &changed);
   }
   int err = changed ? db_fail(-ENOTSUP, "not supported: cubin with calls nested 1000 deep") : 0;
   for (unsigned i = 1; i < c->elf.symbols.count && !err; i++) {
@@ -238,7 +238,7 @@ static uint64_t own_section_size(const struct elf *e, const char *prefix, const 
   return 0;
 }
 
-static int take_banks(const struct cubin *c, struct cubin_kernel *k) {
+static int read_banks(const struct cubin *c, struct cubin_kernel *k) {
   for (unsigned i = 1; i < c->elf.nsections; i++) {
     unsigned bank;
     const char *name = elf_section_name(&c->elf, i), *owner;
@@ -272,7 +272,7 @@ static int check_params(struct cubin *c, struct cubin_kernel *k) {
   return 0;
 }
 
-static int take_kernel(struct cubin *c, struct cubin_kernel *k, const Elf64_Sym *sym) {
+static int read_kernel(struct cubin *c, struct cubin_kernel *k, const Elf64_Sym *sym) {
   const struct elf *e = &c->elf;
   if (sym->st_shndx >= e->nsections || c->placed[sym->st_shndx] == ELF_NOT_PLACED)
     return db_fail(-EINVAL, "cubin: kernel %s is in section %u, which has no code", k->name, sym->st_shndx);
@@ -288,19 +288,19 @@ static int take_kernel(struct cubin *c, struct cubin_kernel *k, const Elf64_Sym 
   for (int i = 0; i < 3; i++) k->cluster[i] = 1;
   int err = 0;
   for (unsigned i = 1; i < e->nsections && !err; i++) {
-    if (e->sections[i].sh_type == SHT_CUDA_CALLGRAPH) err = take_calls(c, k, i);
+    if (e->sections[i].sh_type == SHT_CUDA_CALLGRAPH) err = read_call_graph(c, k, i);
     if (e->sections[i].sh_type != SHT_CUDA_INFO || e->sections[i].sh_info != k->section) continue;
     struct record r;
     uint64_t at = 0;
     int more;
-    while ((more = next_record(e, i, &at, &r)) > 0 && !err) err = take_own(c, k, &r);
+    while ((more = next_record(e, i, &at, &r)) > 0 && !err) err = read_kernel_info(c, k, &r);
     if (more < 0) err = more;
   }
   for (unsigned i = 1; i < e->nsections && !err; i++)
-    if (e->sections[i].sh_type == SHT_CUDA_INFO && !e->sections[i].sh_info) err = take_shared(c, k, i);
+    if (e->sections[i].sh_type == SHT_CUDA_INFO && !e->sections[i].sh_info) err = read_file_info(c, k, i);
   if (!k->registers && c->sm < 90) k->registers = text->sh_info >> 24;
   if (!err) err = check_params(c, k);
-  if (!err) err = take_banks(c, k);
+  if (!err) err = read_banks(c, k);
   if (err) return err;
   uint64_t shared = own_section_size(e, ".nv.shared.", k->name);
   if (!k->registers || k->registers > 255)
@@ -313,7 +313,7 @@ static int take_kernel(struct cubin *c, struct cubin_kernel *k, const Elf64_Sym 
   return 0;
 }
 
-static int take_kernels(struct cubin *c) {
+static int read_kernels(struct cubin *c) {
   const struct elf_symbols *symbols = &c->elf.symbols;
   for (unsigned i = 1; i < symbols->count; i++) {
     Elf64_Sym sym;
@@ -326,7 +326,7 @@ static int take_kernels(struct cubin *c) {
     if (!kernels) return db_fail(-ENOMEM, "cubin: out of memory for kernels");
     c->kernels = kernels;
     kernels[c->nkernels] = (struct cubin_kernel){.name = name, .symbol = i};
-    if ((err = take_kernel(c, &kernels[c->nkernels++], &sym))) return err;
+    if ((err = read_kernel(c, &kernels[c->nkernels++], &sym))) return err;
   }
   return c->nkernels ? 0 : db_fail(-EINVAL, "cubin: the file has no kernel");
 }
@@ -349,7 +349,7 @@ int cubin_open(struct cubin *c, const void *image, size_t size) {
     err = db_fail(-ENOTSUP, "not supported: cubin of ABI version %u with flags 0x%x", abi, h->e_flags);
     goto out;
   }
-  if (!(err = cubin_place(c))) err = take_kernels(c);
+  if (!(err = cubin_place(c))) err = read_kernels(c);
 out:
   if (err) cubin_close(c);
   return err;

@@ -43,7 +43,7 @@ static enum part part_of(const struct elf *e, unsigned section) {
   return strncmp(name, ".nv.shared", 10) ? PART_DATA : PART_NONE;
 }
 
-static int place(struct cubin *c, unsigned section, uint64_t align) {
+static int place_section(struct cubin *c, unsigned section, uint64_t align) {
   const Elf64_Shdr *s = &c->elf.sections[section];
   if (s->sh_addralign > align) align = s->sh_addralign;
   if (align & (align - 1) || align > 1u << 16)
@@ -63,7 +63,7 @@ int cubin_place(struct cubin *c) {
   for (unsigned i = 0; i < c->elf.nsections; i++) c->placed[i] = ELF_NOT_PLACED;
   for (unsigned part = 0; part < PARTS; part++) {
     for (unsigned i = 1; i < c->elf.nsections; i++) {
-      int err = part_of(&c->elf, i) == part ? place(c, i, aligns[part]) : 0;
+      int err = part_of(&c->elf, i) == part ? place_section(c, i, aligns[part]) : 0;
       if (err) return err;
     }
     if (part == PART_CODE) c->size += CODE_TAIL;

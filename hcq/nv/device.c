@@ -26,15 +26,15 @@ static const uint32_t compute_classes[] = {RM_CLASS_COMPUTE_BLACKWELL_B,
 static const uint32_t copy_classes[] = {RM_CLASS_COPY_BLACKWELL_B, RM_CLASS_COPY_BLACKWELL_A, RM_CLASS_COPY_HOPPER,
                                         RM_CLASS_COPY_AMPERE_B,    RM_CLASS_COPY_AMPERE_A,    0};
 
-static uint32_t newest(const uint32_t *known, const uint32_t *has, uint32_t n) {
+static uint32_t newest_class(const uint32_t *known, const uint32_t *has, uint32_t n) {
   for (; *known; known++)
     for (uint32_t i = 0; i < n; i++)
       if (has[i] == *known) return *known;
   return 0;
 }
 
-static bool contains(const uint32_t *has, uint32_t n, uint32_t class) {
-  return newest((const uint32_t[]){class, 0}, has, n) != 0;
+static bool has_class(const uint32_t *has, uint32_t n, uint32_t class) {
+  return newest_class((const uint32_t[]){class, 0}, has, n) != 0;
 }
 
 /* ---- unsupported GPUs ---- */
@@ -76,11 +76,11 @@ static int read_classes(struct nv_device *dev) {
   rc = rm_ctrl(m, dev->device, RM_CTRL_CLASS_LIST, &list, sizeof list);
   int err = rc ? rm_error(dev->base.name, rc, "asking for the classes") : 0;
   if (!err) {
-    dev->usermode_class = newest(usermode_classes, has, n);
-    dev->gpfifo_class = newest(gpfifo_classes, has, n);
-    dev->compute_class = newest(compute_classes, has, n);
-    dev->copy_class = newest(copy_classes, has, n);
-    if (contains(has, n, RM_CLASS_CONFIDENTIAL_COMPUTE)) err = refuse_confidential(dev);
+    dev->usermode_class = newest_class(usermode_classes, has, n);
+    dev->gpfifo_class = newest_class(gpfifo_classes, has, n);
+    dev->compute_class = newest_class(compute_classes, has, n);
+    dev->copy_class = newest_class(copy_classes, has, n);
+    if (has_class(has, n, RM_CLASS_CONFIDENTIAL_COMPUTE)) err = refuse_confidential(dev);
   }
   free(has);
   if (!err && !(dev->usermode_class && dev->gpfifo_class && dev->compute_class && dev->copy_class))
@@ -149,7 +149,7 @@ static void read_name(struct nv_device *dev, char *buf, size_t cap) {
 /* ---- objects, in order of creation ---- */
 
 /* Creates only what queries need: descriptor, device, subdevice. */
-static int attach(struct nv_device *dev) {
+static int open_gpu(struct nv_device *dev) {
   struct nv_machine *m = dev->machine;
   char path[32];
   snprintf(path, sizeof path, RM_GPU_DEVICE, dev->card->minor);
@@ -170,7 +170,7 @@ static int attach(struct nv_device *dev) {
   return 0;
 }
 
-static void detach(struct nv_device *dev) {
+static void close_gpu(struct nv_device *dev) {
   rm_object_free(dev->machine, dev->machine->client, &dev->device); /* also frees all objects below it */
   nv_event_close(dev);
   if (dev->fd >= 0) dev->machine->os->close(dev->machine->os, dev->fd);
@@ -214,7 +214,7 @@ static void nv_close(db_device *base) {
   if (dev->usermode_page) m->os->munmap(m->os, dev->usermode_page, RM_USERMODE_SIZE);
   if (dev->uvm_vaspace) uvm_vaspace_unregister(m, &dev->uuid);
   if (dev->uvm_gpu) uvm_gpu_unregister(m, &dev->uuid);
-  detach(dev);
+  close_gpu(dev);
   free(dev);
 }
 
@@ -233,8 +233,8 @@ static struct nv_card *find_card(struct nv_machine *m, unsigned index, const cha
 }
 
 /* Reads everything about a GPU that can be known without channels. */
-static int inspect(struct nv_device *dev) {
-  int err = attach(dev);
+static int read_gpu(struct nv_device *dev) {
+  int err = open_gpu(dev);
   if (!err) err = refuse_mig(dev);
   if (!err) err = read_classes(dev);
   if (!err) err = read_shape(dev);
@@ -281,7 +281,7 @@ static int nv_open(struct hcq_machine *machine, unsigned index, const char *name
   }
   struct nv_device *dev = new_device(machine->state, machine, index, name);
   if (!dev) return -ENODEV;
-  if ((err = inspect(dev))) goto out;
+  if ((err = read_gpu(dev))) goto out;
   nv_event_open(dev);
   if ((err = nv_machine_ready(dev->machine))) goto out;
   if ((err = map_doorbell(dev))) goto out;
@@ -314,7 +314,7 @@ static int nv_enumerate(struct hcq_machine *machine, struct hcq_found *out, int 
     info->emulated = machine->emulated;
     snprintf(info->description, sizeof info->description, "PCI 10de:%04x", c->device_id);
     struct nv_device *dev = new_device(m, machine, i, machine->name);
-    info->usable = dev && !inspect(dev);
+    info->usable = dev && !read_gpu(dev);
     if (!info->usable) snprintf(info->reason, sizeof info->reason, "%s", db_error());
     if (!dev) continue;
     if (info->usable) {
@@ -322,7 +322,7 @@ static int nv_enumerate(struct hcq_machine *machine, struct hcq_found *out, int 
       memcpy(info->arch, dev->base.arch, sizeof info->arch);
       memcpy(info->description, dev->base.description, sizeof info->description);
     }
-    detach(dev);
+    close_gpu(dev);
     free(dev);
   }
   int count = (int)m->ncards;

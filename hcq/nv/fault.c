@@ -87,8 +87,10 @@ static const char *xid_text(unsigned xid) {
   return "channel error";
 }
 
-static const char *pick(const char *const *names, size_t n, uint32_t i) { return i < n ? names[i] : "unknown error"; }
-#define PICK(names, i) pick(names, sizeof(names) / sizeof *(names), i)
+static const char *name_at(const char *const *names, size_t n, uint32_t i) {
+  return i < n ? names[i] : "unknown error";
+}
+#define NAME_AT(names, i) name_at(names, sizeof(names) / sizeof *(names), i)
 
 /* Stores " at 0x...: page not mapped", or "" if unknown. */
 static void describe_mmu_fault(struct nv_device *dev, const struct nv_ring *r, char *buf, size_t cap) {
@@ -96,7 +98,7 @@ static void describe_mmu_fault(struct nv_device *dev, const struct nv_ring *r, c
   buf[0] = 0;
   if (rm_ctrl(dev->machine, r->channel, RM_CTRL_MMU_FAULT_INFO, &f, sizeof f)) return;
   uint64_t address = (uint64_t)f.addr_hi << 32 | f.addr_lo;
-  snprintf(buf, cap, " at 0x%llx: %s", (unsigned long long)address, PICK(fault_types, f.fault_type));
+  snprintf(buf, cap, " at 0x%llx: %s", (unsigned long long)address, NAME_AT(fault_types, f.fault_type));
 }
 
 /* Stores ": illegal instruction at 0x... on SM 3", or "" if unknown. A debugger object reports it. It is created only
@@ -116,7 +118,7 @@ static void describe_sm_exception(struct nv_device *dev, const struct nv_ring *r
     uint32_t i = 0;
     while (i < s->num_sms && i < AT_ONCE && !(s->states[i].warp_esr & 0xff)) i++;
     if (i == s->num_sms || i == AT_ONCE) continue;
-    snprintf(buf, cap, ": %s at 0x%llx on SM %u", PICK(warp_errors, s->states[i].warp_esr & 0xff),
+    snprintf(buf, cap, ": %s at 0x%llx on SM %u", NAME_AT(warp_errors, s->states[i].warp_esr & 0xff),
              (unsigned long long)s->states[i].warp_esr_pc64, sm + i);
     break;
   }
@@ -150,10 +152,10 @@ static void describe_recovery(struct nv_device *dev, char *buf, size_t cap) {
   struct rm_recovery_action a = {0};
   buf[0] = 0;
   if (rm_ctrl(dev->machine, dev->subdevice, RM_CTRL_RECOVERY_ACTION, &a, sizeof a) || !a.action) return;
-  snprintf(buf, cap, "; the driver asks for %s", PICK(actions, a.action));
+  snprintf(buf, cap, "; the driver asks for %s", NAME_AT(actions, a.action));
 }
 
-static int report(struct nv_device *dev, const struct nv_ring *r, const struct rm_notification *n) {
+static int report_error(struct nv_device *dev, const struct nv_ring *r, const struct rm_notification *n) {
   unsigned xid = n->info32;
   char where[160] = "", recovery[96], log[720];
   if (xid == RM_XID_MMU_FAULT) describe_mmu_fault(dev, r, where, sizeof where);
@@ -171,7 +173,7 @@ int nv_fault_check(struct nv_device *dev) {
     const struct nv_ring *r = &dev->rings[i];
     if (!r->notifications || !__atomic_load_n(&r->channel, __ATOMIC_RELAXED)) continue;
     const struct rm_notification *n = &r->notifications[RM_NOTIFIER_ERROR];
-    if (__atomic_load_n(&n->status, __ATOMIC_ACQUIRE) == RM_NOTIFICATION_ERROR) return report(dev, r, n);
+    if (__atomic_load_n(&n->status, __ATOMIC_ACQUIRE) == RM_NOTIFICATION_ERROR) return report_error(dev, r, n);
   }
   return 0;
 }
@@ -203,7 +205,7 @@ void nv_event_close(struct nv_device *dev) {
 }
 
 /* Consumes the pending events, so the next poll waits for new ones. Returns false if there was none. */
-static bool take_events(struct nv_device *dev) {
+static bool consume_events(struct nv_device *dev) {
   struct rm_event event;
   struct rm_get_event_data data = {.event = (uint64_t)(uintptr_t)&event};
   bool any = false;
@@ -216,19 +218,19 @@ static bool take_events(struct nv_device *dev) {
 }
 
 /* Sleeps for ns nanoseconds, or until the GPU has an error, if poll can wait for that; poll counts in milliseconds. */
-static void doze(struct nv_device *dev, uint64_t ns) {
+static void sleep_or_error(struct nv_device *dev, uint64_t ns) {
   enum { MILLISECOND = 1000000 };
   struct os *os = dev->machine->os;
   if (dev->event && ns >= MILLISECOND) {
     int got = os->poll(os, dev->fd, POLLIN | POLLPRI, (int)(ns / MILLISECOND));
-    if (!got || (got > 0 && take_events(dev))) return;
+    if (!got || (got > 0 && consume_events(dev))) return;
   }
   nanosleep(&(struct timespec){.tv_nsec = (long)ns}, NULL);
 }
 
 /* Returns when the current wait began. Calls of one thread for the same signal and value, each right after the last one
  * ended, are slices of one wait. */
-static uint64_t wait_began(const db_signal *sig, uint64_t value, uint64_t now, uint64_t end) {
+static uint64_t wait_start(const db_signal *sig, uint64_t value, uint64_t now, uint64_t end) {
   enum { BETWEEN_SLICES_NS = 1000000 };
   static __thread struct {
     const db_signal *sig;
@@ -244,11 +246,11 @@ static uint64_t wait_began(const db_signal *sig, uint64_t value, uint64_t now, u
 void nv_sleep(db_device *base, const db_signal *sig, uint64_t value, uint64_t ns) {
   enum { PART = 64, SHORTEST_NS = 20000, LONGEST_NS = 8000000, LONGEST_WITHOUT_EVENT_NS = 200000 };
   struct nv_device *dev = nv_device(base);
-  uint64_t now = hcq_now_ns(), end = now + ns, began = wait_began(sig, value, now, end);
+  uint64_t now = hcq_now_ns(), end = now + ns, began = wait_start(sig, value, now, end);
   uint64_t longest = dev->event ? LONGEST_NS : LONGEST_WITHOUT_EVENT_NS;
   for (; !nv_fault_check(dev) && hcq_signal_load(sig) < value && now < end; now = hcq_now_ns()) {
     uint64_t step = (now - began) / PART;
     step = step < SHORTEST_NS ? SHORTEST_NS : step > longest ? longest : step;
-    doze(dev, step < end - now ? step : end - now);
+    sleep_or_error(dev, step < end - now ? step : end - now);
   }
 }

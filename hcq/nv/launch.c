@@ -146,18 +146,18 @@ static void put64(const struct header *h, enum item item, uint64_t value) {
   put32(h, item, 1, (uint32_t)(value >> 32));
 }
 
-static const uint16_t *places_of(const struct nv_arch *a) {
+static const uint16_t *item_offsets(const struct nv_arch *a) {
   return a->qmd == QMD_V03 ? places_8x : a->qmd == QMD_V04 ? places_90 : places_100;
 }
 
 uint32_t nv_launch_grid_offset(const struct nv_arch *arch, unsigned i, unsigned k) {
-  uint16_t at = places_of(arch)[i ? CLUSTER_GRID : GRID_DIMS]; /* without clusters, a cluster is one CTA */
+  uint16_t at = item_offsets(arch)[i ? CLUSTER_GRID : GRID_DIMS]; /* without clusters, a cluster is one CTA */
   return at == NONE ? 0 : at + 4 * k;
 }
 
 void nv_launch_header(const struct nv_launch *l, uint8_t *bank0) {
   const struct nv_arch *a = l->arch;
-  const struct header h = {bank0, places_of(a)};
+  const struct header h = {bank0, item_offsets(a)};
   for (unsigned i = 0; i < 3; i++) {
     float reciprocal = 1.0f / (float)l->cluster[i];
     uint32_t bits;

@@ -57,7 +57,7 @@ static uint64_t low_hint(unsigned i) {
 static _Atomic uint64_t next_va[2];
 
 /* Claims a range of addresses before it is mapped, so two threads never try the same range. */
-static uint64_t claim(bool low, uint64_t size) {
+static uint64_t next_address(bool low, uint64_t size) {
   uint64_t next = next_va[low], at;
   do at = !next || next + size > NV_LOW_END ? low ? LOW_FIRST : LOW_END : next;
   while (!atomic_compare_exchange_weak(&next_va[low], &next, at + size));
@@ -72,7 +72,7 @@ int nv_memory_reserve(struct nv_machine *m, uint64_t size, uint64_t align, bool 
   void *p;
   *out = (struct nv_memory){0};
   for (unsigned hints = 0;;) {
-    uint64_t at = claim(low, reserved), behind = at + reserved;
+    uint64_t at = next_address(low, reserved), end = at + reserved;
     p = reserve_at(os, at, reserved);
     if (os_map_failed(p))
       return db_fail((int)(intptr_t)p, "%s: reserving %llu bytes of address space: %s", m->name,
@@ -83,7 +83,7 @@ int nv_memory_reserve(struct nv_machine *m, uint64_t size, uint64_t align, bool 
       return db_fail(-ENOMEM, "%s: no %llu bytes of address space are free below 1 TiB", m->name,
                      (unsigned long long)reserved);
     /* If the exchange fails, other threads have claimed addresses meanwhile; the next claim follows theirs. */
-    hints += atomic_compare_exchange_strong(&next_va[low], &behind, low_hint(hints));
+    hints += atomic_compare_exchange_strong(&next_va[low], &end, low_hint(hints));
   }
   *out = (struct nv_memory){
       .va = align_up((uint64_t)(uintptr_t)p, align), .size = size, .reservation = p, .reserved = reserved};
@@ -250,7 +250,7 @@ static struct nv_memory memory_of(const db_buffer *buf) {
   };
 }
 
-static void adopt(db_buffer *buf, const struct nv_memory *m, uint64_t offset) {
+static void set_buffer(db_buffer *buf, const struct nv_memory *m, uint64_t offset) {
   buf->address = m->va + offset;
   buf->handle = m->handle;
   buf->mapping = m->reservation;
@@ -264,7 +264,7 @@ int nv_alloc(db_buffer *buf) {
   /* Internal host memory, imported or not, is placed low: it holds data that the hardware addresses with 40 bits. */
   int err = memory_alloc(nv_device(buf->dev), buf->size, kind, NULL, buf->internal && kind == NV_MEMORY_PINNED, &m);
   if (err) return err;
-  adopt(buf, &m, 0);
+  set_buffer(buf, &m, 0);
   if (kinds[kind].mapped & (FOR_HOST | ANONYMOUS)) buf->host = (uint8_t *)(uintptr_t)m.va;
   buf->direct = kind == NV_MEMORY_PINNED;
   return 0;
@@ -276,7 +276,7 @@ int nv_import(db_buffer *buf, void *host) {
   struct nv_memory m;
   int err = memory_alloc(nv_device(buf->dev), last - first, NV_MEMORY_USER, (void *)first, buf->internal, &m);
   if (err) return err;
-  adopt(buf, &m, (uintptr_t)host - first);
+  set_buffer(buf, &m, (uintptr_t)host - first);
   buf->host = host;
   buf->direct = true;
   return 0;
@@ -289,7 +289,7 @@ void nv_free(db_buffer *buf) {
 
 /* Asks RM whether two GPUs can access each other's memory. RM answers for attached GPUs, which GPUs of open devices
  * are. Called with the machine's lock held. */
-static bool ask_peers(struct nv_device *dev, const struct nv_device *other) {
+static bool query_peers(struct nv_device *dev, const struct nv_device *other) {
   enum { BOTH = RM_P2P_READS | RM_P2P_WRITES };
   struct nv_machine *m = dev->machine;
   struct rm_p2p_caps_v2 *caps = calloc(1, sizeof *caps);
@@ -306,7 +306,7 @@ bool nv_reaches(db_device *base, db_device *other) {
   struct nv_device *dev = nv_device(base);
   uint64_t bit = 1ull << other->index;
   pthread_mutex_lock(&base->machine->lock);
-  if (!(dev->peers_asked & bit) && ask_peers(dev, nv_device(other))) dev->peers_able |= bit;
+  if (!(dev->peers_asked & bit) && query_peers(dev, nv_device(other))) dev->peers_able |= bit;
   dev->peers_asked |= bit;
   bool able = dev->peers_able & bit;
   pthread_mutex_unlock(&base->machine->lock);
@@ -314,7 +314,7 @@ bool nv_reaches(db_device *base, db_device *other) {
 }
 
 /* Called with the machine's lock held. */
-static int map_for(db_device *base, db_buffer *buf) {
+static int map_on(db_device *base, db_buffer *buf) {
   struct nv_device *dev = nv_device(base), *owner = nv_device(buf->dev);
   int rc;
   /* Closing either device ends the access, and a reopened device starts with no bits set. So access is enabled only if
@@ -339,7 +339,7 @@ static int map_for(db_device *base, db_buffer *buf) {
 int nv_reach(db_device *base, db_buffer *buf) {
   if (atomic_load_explicit(&buf->reached, memory_order_acquire) >> base->index & 1) return 0;
   pthread_mutex_lock(&base->machine->lock);
-  int err = buf->reached >> base->index & 1 ? 0 : map_for(base, buf);
+  int err = buf->reached >> base->index & 1 ? 0 : map_on(base, buf);
   pthread_mutex_unlock(&base->machine->lock);
   return err;
 }
@@ -367,7 +367,7 @@ static int grow_local(struct nv_device *dev, uint32_t per_thread, db_buffer **ol
   *old = local->memory;
   *local = bigger;
   for (unsigned i = 0; i < HCQ_QUEUES && !err; i++) {
-    struct nv_ring *r = &dev->rings[hcq_ring_place(DB_QUEUE_COMPUTE, i)];
+    struct nv_ring *r = &dev->rings[hcq_ring_index(DB_QUEUE_COMPUTE, i)];
     if (r->running) err = nv_ring_setup(dev, r);
   }
   return err ? hcq_device_lost(&dev->base, "%s", db_error()) : 0; /* the GPU may use the old or the new memory */

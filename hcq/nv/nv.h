@@ -85,8 +85,9 @@ struct nv_ring {
   struct words words;  /* the submission being built */
   db_buffer *indirect; /* latest buffer for a long recording; indirect_last: timeline value of its last use */
   uint64_t indirect_last;
-  /* answer: value that the latest set-up writes; rung: timeline value of the latest submission. */
-  uint64_t answer, rung;
+  /* setup_value: what the latest set-up writes to the timeline's stamp; last_submitted: timeline value of the latest
+   * submission. */
+  uint64_t setup_value, last_submitted;
 };
 enum { NV_GPFIFO_ENTRIES = 1024 };
 #define NV_PUSHBUFFER_BYTES (1u << 20)
@@ -120,7 +121,7 @@ struct nv_device {
   uint64_t memory_bytes;
   void *usermode_page;
   _Atomic uint32_t *doorbell;
-  struct nv_ring rings[HCQ_RINGS];   /* indexed by hcq_ring_place */
+  struct nv_ring rings[HCQ_RINGS];   /* indexed by hcq_ring_index */
   uint32_t copy_engines[HCQ_QUEUES]; /* NV2080 engine types */
   struct nv_local local;
 };

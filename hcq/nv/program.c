@@ -37,7 +37,7 @@ static int check_arch(const db_device *dev, const struct cubin *c, unsigned sm) 
   return db_fail(-ENOEXEC, "%s: the cubin is for sm_%u, the device is %s", dev->name, c->sm, dev->arch);
 }
 
-static int take_params(struct nv_program *p, const struct cubin_kernel *k, const struct db_param *extra,
+static int copy_params(struct nv_program *p, const struct cubin_kernel *k, const struct db_param *extra,
                        unsigned nextra) {
   p->base.params = calloc(k->nparams + nextra + 1u, sizeof *p->base.params);
   if (!p->base.params) return db_fail(-ENOMEM, "%s: out of host memory for a program", p->base.dev->name);
@@ -74,7 +74,7 @@ static int check_limits(const struct nv_program *p, const struct cubin_kernel *k
   return 0;
 }
 
-static int take_kernel(struct nv_program *p, const struct cubin_kernel *k) {
+static int copy_kernel(struct nv_program *p, const struct cubin_kernel *k) {
   struct nv_device *dev = nv_device(p->base.dev);
   struct nv_launch *l = &p->launch;
   if (strlen(k->name) >= sizeof p->base.name)
@@ -138,7 +138,7 @@ int nv_program_load(db_device *base, const void *image, size_t size, const char 
   p->base.dev = base;
   hcq_retain(&base->object);
   p->launch.arch = arch;
-  if ((err = take_kernel(p, k)) || (err = take_params(p, k, params, nparams)) || (err = upload(p, &c))) goto out;
+  if ((err = copy_kernel(p, k)) || (err = copy_params(p, k, params, nparams)) || (err = upload(p, &c))) goto out;
   p->launch.program = p->code->address + k->entry;
   for (unsigned i = 1; i < CUBIN_BANKS; i++)
     p->launch.bank[i] = (struct nv_bank){p->code->address + k->bank[i].offset, k->bank[i].size};

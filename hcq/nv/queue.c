@@ -71,13 +71,13 @@ static void store_fence(void) {
 static bool idle(const void *queue) {
   const struct nv_ring *ring = queue;
   const db_signal *timeline = ring->base.timeline;
-  return atomic_load_explicit(&timeline->slot->stamp[0], memory_order_acquire) == ring->answer &&
-         hcq_signal_load(timeline) >= ring->rung;
+  return atomic_load_explicit(&timeline->slot->stamp[0], memory_order_acquire) == ring->setup_value &&
+         hcq_signal_load(timeline) >= ring->last_submitted;
 }
 
 static int ring_doorbell(struct nv_ring *ring) {
   struct nv_device *dev = nv_device(ring->base.dev);
-  os_told(ring->fifo.va);
+  os_tsan_release(ring->fifo.va);
   store_fence(); /* entries are in write-combining memory: order their stores before the store of gp_put */
   atomic_store_explicit(ring->gp_put, ring->put % NV_GPFIFO_ENTRIES, memory_order_release);
   store_fence(); /* gp_put is, too: order its store before the doorbell store */
@@ -92,7 +92,7 @@ static uint64_t push_copy_in(struct nv_ring *ring, uint64_t at, const uint32_t *
   return ring->pushbuffer_va + offset;
 }
 
-static void note_use(struct nv_ring *ring, uint64_t value) {
+static void record_use(struct nv_ring *ring, uint64_t value) {
   ring->uses[ring->end_use++ % NV_GPFIFO_ENTRIES] = (struct nv_ring_use){value, ring->put, ring->push_put};
 }
 
@@ -113,10 +113,10 @@ static void setup_words(struct nv_device *dev, struct nv_ring *ring, struct word
 }
 
 /* Waits for the channel's answer, which it writes to the timeline's stamp; nothing else uses that stamp. */
-static int wait_answer(struct nv_device *dev, struct nv_ring *ring, uint64_t answer) {
+static int wait_setup(struct nv_device *dev, struct nv_ring *ring, uint64_t setup_value) {
   db_signal *timeline = ring->base.timeline;
   uint64_t start = hcq_now_ns();
-  while (atomic_load_explicit(&timeline->slot->stamp[0], memory_order_acquire) != answer) {
+  while (atomic_load_explicit(&timeline->slot->stamp[0], memory_order_acquire) != setup_value) {
     int err = nv_fault_check(dev);
     if (err) return err;
     if (hcq_now_ns() - start > SETUP_TIMEOUT_NS)
@@ -131,20 +131,20 @@ int nv_ring_setup(struct nv_device *dev, struct nv_ring *ring) {
   if (!ring->uses) ring->uses = calloc(NV_GPFIFO_ENTRIES, sizeof *ring->uses);
   if (!ring->uses) return db_fail(-ENOMEM, "%s: out of host memory for a ring", dev->base.name);
   struct words *w = &ring->words;
-  uint64_t at, answer = ring->put + 1ull;
+  uint64_t at, setup_value = ring->put + 1ull;
   words_reset(w);
   setup_words(dev, ring, w);
-  push_release_stamped(w, ring->base.timeline->address + HCQ_STAMP_OFFSET, answer);
+  push_release_stamped(w, ring->base.timeline->address + HCQ_STAMP_OFFSET, setup_value);
   if (w->failed) return db_fail(-ENOMEM, "%s: out of host memory for a submission", dev->base.name);
   int err = reserve(ring, 1, w->n * 4, &at);
   if (err) return err;
   put_entry(ring, push_copy_in(ring, at, w->w, w->n), w->n);
   ring->push_put = at + w->n * 4;
-  note_use(ring, ring->base.submitted); /* already reached, so the space is free again at the next check */
+  record_use(ring, ring->base.submitted); /* already reached, so the space is free again at the next check */
   hcq_count(&ring->base.counters.packets, w->packets);
-  ring->answer = answer;
+  ring->setup_value = setup_value;
   err = ring_doorbell(ring);
-  return err ? err : wait_answer(dev, ring, answer);
+  return err ? err : wait_setup(dev, ring, setup_value);
 }
 
 void nv_ring_release(struct nv_ring *ring) {
@@ -207,9 +207,9 @@ int nv_submit(db_queue *q, uint64_t value) {
   } else {
     put_entry(ring, address, w->n);
   }
-  note_use(ring, value);
+  record_use(ring, value);
   hcq_count(&ring->base.counters.packets, w->packets + q->words.packets);
-  ring->rung = value;
+  ring->last_submitted = value;
   return ring_doorbell(ring);
 }
 
@@ -235,8 +235,8 @@ int nv_replay(db_recording *r, uint64_t value) {
   put_entry(ring, address, head);
   put_pieces(ring, r->memory->address, r->nwords, r->cuts, r->ncuts);
   put_entry(ring, address + head * 4, w->n - head);
-  note_use(ring, value);
+  record_use(ring, value);
   hcq_count(&ring->base.counters.packets, w->packets + r->npackets);
-  ring->rung = value;
+  ring->last_submitted = value;
   return ring_doorbell(ring);
 }

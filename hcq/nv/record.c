@@ -15,19 +15,19 @@ static uint32_t *open_chain(const db_queue *q) {
 }
 
 /* The payload of a host semaphore is the third data dword after the header. */
-static void vary_value(db_queue *q, uint32_t value) {
-  hcq_patch_words(q, q->vary[0], q->words.n + 3, (struct hcq_patch){.bytes = 4, .add = value});
+static void patch_value(db_queue *q, uint32_t value) {
+  hcq_patch_words(q, q->slots[0], q->words.n + 3, (struct hcq_patch){.bytes = 4, .addend = value});
 }
 
 int nv_wait(db_queue *q, uint64_t address, uint32_t value) {
   if (open_chain(q)) push_wait_for_idle(&q->words);
-  vary_value(q, value);
+  patch_value(q, value);
   push_acquire(&q->words, address, value);
   return 0;
 }
 
 int nv_signal(db_queue *q, uint64_t address, uint32_t value) {
-  vary_value(q, value);
+  patch_value(q, value);
   push_release(&q->words, address, value);
   return 0;
 }
@@ -42,10 +42,10 @@ int nv_memory_barrier(db_queue *q) { return 0; }
 int nv_copy(db_queue *q, uint64_t dst, uint64_t src, uint64_t n) {
   size_t piece = q->words.n;
   for (uint64_t at = 0; at < n; at += PUSH_COPY_MAX, piece += PUSH_COPY_DWORDS) {
-    struct hcq_patch address = {.bytes = 8, .add = at + q->vary_offset[1], .upper_first = true, .is_buffer = true};
-    hcq_patch_words(q, q->vary[1], piece + 1, address);
-    address.add = at + q->vary_offset[0];
-    hcq_patch_words(q, q->vary[0], piece + 3, address);
+    struct hcq_patch address = {.bytes = 8, .addend = at + q->slot_offsets[1], .upper_first = true, .is_buffer = true};
+    hcq_patch_words(q, q->slots[1], piece + 1, address);
+    address.addend = at + q->slot_offsets[0];
+    hcq_patch_words(q, q->slots[0], piece + 3, address);
   }
   push_copy(&q->words, dst, src, n);
   return 0;
@@ -88,18 +88,18 @@ static int check_launch(const db_queue *q, const struct nv_program *p, uint32_t 
 }
 
 /* Marks the grid's counts as replaceable; they are stored in the QMD and in constant bank 0. */
-static int vary_grid(db_queue *q, const struct nv_launch *l, uint32_t *qmd, uint8_t *bank0) {
+static int patch_grid(db_queue *q, const struct nv_launch *l, uint32_t *qmd, uint8_t *bank0) {
   if (l->explicit_cluster)
     return db_fail(-ENOTSUP, "%s: not supported: a grid in slots for a kernel of clusters", q->dev->name);
   for (unsigned k = 0; k < 3; k++) {
     enum qmd_field field = (enum qmd_field)(QMD_GRID_WIDTH + k);
     unsigned bit = qmd_field_info(field)->place[l->arch->qmd].lo, bits = qmd_width(l->arch->qmd, field);
     struct hcq_patch count = {.bytes = (uint8_t)(bits / 8), .is_count = true};
-    hcq_patch_memory(q, q->vary[k], (uint8_t *)qmd + bit / 8, count);
+    hcq_patch_memory(q, q->slots[k], (uint8_t *)qmd + bit / 8, count);
     count.bytes = 4;
     for (unsigned i = 0; i < 2; i++) {
       uint32_t offset = nv_launch_grid_offset(l->arch, i, k);
-      if (offset) hcq_patch_memory(q, q->vary[k], bank0 + offset, count);
+      if (offset) hcq_patch_memory(q, q->slots[k], bank0 + offset, count);
     }
   }
   return 0;
@@ -124,11 +124,11 @@ int nv_exec(db_queue *q, db_program *prog, uint8_t *kernarg, uint64_t kernarg_ad
   if (!nv_launch_qmd(&l, qmd))
     return db_fail(-EINVAL, "%s: kernel %s: a launch of its size or at its address has no QMD", q->dev->name,
                    prog->name);
-  bool varies = q->vary[0] || q->vary[1] || q->vary[2];
-  if (varies && (err = vary_grid(q, &l, qmd, kernarg))) return err;
+  bool patched = q->slots[0] || q->slots[1] || q->slots[2];
+  if (patched && (err = patch_grid(q, &l, qmd, kernarg))) return err;
   uint32_t *before = open_chain(q);
   if (qmd_address + QMD_MAX_WORDS * 4 > NV_LOW_END) { /* neither SEND_PCAS_A nor another QMD can hold its address */
-    if (varies)
+    if (patched)
       return db_fail(-ENOTSUP, "%s: kernel %s: not supported: a grid in slots for a launch above 1 TiB", q->dev->name,
                      prog->name);
     if (before) push_wait_for_idle(&q->words);

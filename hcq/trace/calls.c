@@ -70,7 +70,7 @@ struct call {
   const char *name;
   uint32_t request; /* for RM calls: the command number, valid for any size */
   uint32_t size;
-  bool soft;
+  bool time_dependent;
   struct array arrays[3];
   const struct field *fields;
 };
@@ -79,10 +79,10 @@ static const struct call kfd_calls[] = {
     {"KFD_GET_VERSION", KFD_GET_VERSION, sizeof(struct kfd_get_version)},
     {"KFD_CREATE_QUEUE", KFD_CREATE_QUEUE, sizeof(struct kfd_create_queue), .fields = create_queue},
     {"KFD_DESTROY_QUEUE", KFD_DESTROY_QUEUE, sizeof(struct kfd_destroy_queue), .fields = destroy_queue},
-    {"KFD_GET_CLOCK_COUNTERS", KFD_GET_CLOCK_COUNTERS, sizeof(struct kfd_get_clock_counters), .soft = true},
+    {"KFD_GET_CLOCK_COUNTERS", KFD_GET_CLOCK_COUNTERS, sizeof(struct kfd_get_clock_counters), .time_dependent = true},
     {"KFD_CREATE_EVENT", KFD_CREATE_EVENT, sizeof(struct kfd_create_event), .fields = create_event},
     {"KFD_DESTROY_EVENT", KFD_DESTROY_EVENT, sizeof(struct kfd_event_ref), .fields = event_ref},
-    {"KFD_WAIT_EVENTS", KFD_WAIT_EVENTS, sizeof(struct kfd_wait_events), .soft = true,
+    {"KFD_WAIT_EVENTS", KFD_WAIT_EVENTS, sizeof(struct kfd_wait_events), .time_dependent = true,
      .arrays = {ARRAY(kfd_wait_events, events_ptr, num_events, sizeof(struct kfd_event_state))}},
     {"KFD_GET_PROCESS_APERTURES_NEW", KFD_GET_PROCESS_APERTURES_NEW, sizeof(struct kfd_get_process_apertures_new),
      .arrays = {ARRAY(kfd_get_process_apertures_new, apertures_ptr, num_of_nodes, sizeof(struct kfd_apertures))},
@@ -109,7 +109,7 @@ static const struct call rm_calls[] = {
     {"RM_CONTROL", RM_NR_CONTROL, .arrays = {ARRAY(rm_control, params, params_size, 1)}, .fields = rm_control_fields},
     {"RM_ALLOC", RM_NR_ALLOC, .arrays = {ARRAY(rm_alloc, params, params_size, 1)}, .fields = rm_alloc_fields},
     {"RM_MAP_MEMORY", RM_NR_MAP_MEMORY, .fields = rm_map_fields},
-    {"RM_GET_EVENT_DATA", RM_NR_GET_EVENT_DATA, .soft = true,
+    {"RM_GET_EVENT_DATA", RM_NR_GET_EVENT_DATA, .time_dependent = true,
      .arrays = {ONE(rm_get_event_data, event, sizeof(struct rm_event))}},
     {"RM_CARD_INFO", RM_NR_CARD_INFO},
     {"RM_REGISTER_FD", RM_NR_REGISTER_FD},
@@ -191,7 +191,7 @@ bool os_trace_describe(unsigned long request, void *arg, bool follow, struct os_
   if (!c) return false;
   uint32_t size = is_rm((uint32_t)request) ? RM_IO_SIZE(request) : uvm_size(c, arg);
   snprintf(out->name, sizeof out->name, "%s", c->name);
-  out->soft = c->soft;
+  out->time_dependent = c->time_dependent;
   out->fields = c->fields;
   out->parts[out->nparts++] = (struct os_trace_part){arg, size};
   for (size_t i = 0; follow && i < COUNT(c->arrays); i++) add_part(out, &c->arrays[i], &out->parts[0]);
@@ -200,7 +200,7 @@ bool os_trace_describe(unsigned long request, void *arg, bool follow, struct os_
   if (c->request != RM_NR_CONTROL || !is_rm((uint32_t)request)) return true;
   uint32_t cmd = ((struct rm_control *)arg)->cmd;
   snprintf(out->name, sizeof out->name, "RM_CONTROL 0x%x", cmd);
-  out->soft = cmd == RM_CTRL_TIMER_TIME;
+  out->time_dependent = cmd == RM_CTRL_TIMER_TIME;
   for (size_t i = 0; i < COUNT(rm_controls) && out->nparts == 2; i++)
     if (rm_controls[i].cmd == cmd) add_part(out, &rm_controls[i].array, &out->parts[1]);
   return true;
@@ -236,7 +236,7 @@ static void clear_padding(const struct call *c, uint32_t size, uint8_t *out) {
   }
 }
 
-static void clear(const struct array *a, uint32_t size, uint8_t *out) {
+static void clear_pointer(const struct array *a, uint32_t size, uint8_t *out) {
   if (a->element && a->pointer + 8u <= size) memset(out + a->pointer, 0, 8);
 }
 
@@ -245,14 +245,14 @@ void os_trace_parts_copy(const struct os_trace_call *call, unsigned long request
   for (unsigned i = 0; i < call->nparts; i++) memcpy(out[i], call->parts[i].bytes, call->parts[i].size);
   if (!c) return;
   clear_padding(c, call->parts[0].size, out[0]);
-  for (size_t i = 0; i < COUNT(c->arrays); i++) clear(&c->arrays[i], call->parts[0].size, out[0]);
+  for (size_t i = 0; i < COUNT(c->arrays); i++) clear_pointer(&c->arrays[i], call->parts[0].size, out[0]);
   if (!is_rm((uint32_t)request) || c->request != RM_NR_CONTROL || call->nparts < 2) return;
   uint32_t cmd = ((const struct rm_control *)(const void *)call->parts[0].bytes)->cmd;
   for (size_t i = 0; i < COUNT(rm_controls); i++)
-    if (rm_controls[i].cmd == cmd) clear(&rm_controls[i].array, call->parts[1].size, out[1]);
+    if (rm_controls[i].cmd == cmd) clear_pointer(&rm_controls[i].array, call->parts[1].size, out[1]);
 }
 
-void os_trace_parts_answer(const struct os_trace_call *call, unsigned long request, const struct os_trace_blob *after) {
+void os_trace_parts_fill(const struct os_trace_call *call, unsigned long request, const struct os_trace_blob *after) {
   uint8_t pointers[2][3][8];
   const struct call *c = find((uint32_t)request);
   const struct array *arrays[2][3] = {{0}};

@@ -36,7 +36,7 @@ struct os_trace_writer {
   int err;
 };
 
-static void put(struct os_trace_writer *w, const void *bytes, size_t n) {
+static void write_bytes(struct os_trace_writer *w, const void *bytes, size_t n) {
   if (w->err) return;
   if (n && gzwrite(w->file, bytes, (unsigned)n) != (int)n) w->err = errno ? -errno : -EIO;
 }
@@ -52,10 +52,10 @@ int os_trace_create(const char *file, const struct os_trace_header *header, stru
     return err;
   }
   uint32_t version = TRACE_VERSION;
-  put(w, TRACE_MAGIC, 8);
-  put(w, &version, 4);
-  put(w, header->vendor, sizeof header->vendor);
-  put(w, &header->index, 4);
+  write_bytes(w, TRACE_MAGIC, 8);
+  write_bytes(w, &version, 4);
+  write_bytes(w, header->vendor, sizeof header->vendor);
+  write_bytes(w, &header->index, 4);
   *out = w;
   return w->err;
 }
@@ -72,8 +72,8 @@ void os_trace_write(struct os_trace_writer *w, const struct os_trace_event *e) {
   }
   uint32_t length = (uint32_t)r->n;
   if (r->failed || r->n > STREAM_MAX) w->err = -ENOMEM;
-  put(w, &length, 4);
-  put(w, r->p, r->n);
+  write_bytes(w, &length, 4);
+  write_bytes(w, r->p, r->n);
 }
 
 int os_trace_finish(struct os_trace_writer *w) {
@@ -103,14 +103,14 @@ __attribute__((format(printf, 2, 3))) static int refuse(struct cursor *c, const 
   return -EINVAL;
 }
 
-static bool take(struct cursor *c, void *out, size_t n) {
+static bool read_bytes(struct cursor *c, void *out, size_t n) {
   if (n > c->n - c->at) return false;
   memcpy(out, c->p + c->at, n);
   c->at += n;
   return true;
 }
 
-bool os_trace_run(const struct os_trace_blob *list, size_t *at, uint64_t *address, struct os_trace_blob *bytes) {
+bool os_trace_next_run(const struct os_trace_blob *list, size_t *at, uint64_t *address, struct os_trace_blob *bytes) {
   if (list->size - *at < 12) return false;
   memcpy(address, list->bytes + *at, 8);
   memcpy(&bytes->size, list->bytes + *at + 8, 4);
@@ -139,7 +139,7 @@ static bool well_formed(const struct os_trace_event *e) {
     return true;
   case TRACE_HOST:
   case TRACE_DEVICE:
-    while (os_trace_run(&e->blobs[0], &at, &address, &run)) {}
+    while (os_trace_next_run(&e->blobs[0], &at, &address, &run)) {}
     return at == e->blobs[0].size;
   default: return true;
   }
@@ -149,18 +149,18 @@ static int parse_event(struct cursor *c, struct os_trace_event *e) {
   uint32_t length;
   uint8_t kind;
   *e = (struct os_trace_event){.offset = c->at};
-  if (!take(c, &length, 4)) return refuse(c, "it ends within an event");
+  if (!read_bytes(c, &length, 4)) return refuse(c, "it ends within an event");
   if (length > c->n - c->at) return refuse(c, "an event of %u bytes, %zu are left", length, c->n - c->at);
   size_t end = c->at + length;
-  if (!length || !take(c, &kind, 1) || kind >= TRACE_KIND_COUNT) return refuse(c, "an event of an unknown kind");
+  if (!length || !read_bytes(c, &kind, 1) || kind >= TRACE_KIND_COUNT) return refuse(c, "an event of an unknown kind");
   const struct os_trace_kind_info *info = &os_trace_kinds[kind];
   e->kind = (enum os_trace_kind)kind;
   if (info->numbers * 8u > end - c->at) return refuse(c, "a short event (%s)", info->name);
-  take(c, e->numbers, info->numbers * 8u);
+  read_bytes(c, e->numbers, info->numbers * 8u);
   for (; c->at < end; e->nblobs++) {
     uint32_t size = 0;
     if (e->nblobs == TRACE_BLOBS || end - c->at < 4) return refuse(c, "a malformed event (%s)", info->name);
-    take(c, &size, 4);
+    read_bytes(c, &size, 4);
     if (size > end - c->at) return refuse(c, "%u bytes in an event (%s) that ends before", size, info->name);
     e->blobs[e->nblobs] = (struct os_trace_blob){c->p + c->at, size};
     c->at += size;
@@ -177,11 +177,11 @@ int os_trace_parse(uint8_t *stream, size_t size, struct os_trace *out, char *err
   size_t cap = 0;
   int rc = 0;
   *out = (struct os_trace){.stream = stream};
-  if (!take(&c, magic, 8) || memcmp(magic, TRACE_MAGIC, 8) != 0)
+  if (!read_bytes(&c, magic, 8) || memcmp(magic, TRACE_MAGIC, 8) != 0)
     rc = refuse(&c, "it does not begin with DBTRACE");
-  else if (!take(&c, &version, 4) || version != TRACE_VERSION)
+  else if (!read_bytes(&c, &version, 4) || version != TRACE_VERSION)
     rc = refuse(&c, "version %u, supported is %d", version, TRACE_VERSION);
-  else if (!take(&c, out->header.vendor, 8) || !take(&c, &out->header.index, 4) || out->header.vendor[7])
+  else if (!read_bytes(&c, out->header.vendor, 8) || !read_bytes(&c, &out->header.index, 4) || out->header.vendor[7])
     rc = refuse(&c, "a malformed header");
   while (!rc && (!out->nevents || out->events[out->nevents - 1].kind != TRACE_END)) {
     if (out->nevents == cap) {

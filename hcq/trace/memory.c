@@ -6,8 +6,8 @@
 
 enum { BLOCK = 4096, WORD = 4 };
 
-static void drop(struct os_trace_memory *m, size_t i) {
-  free(m->regions[i].known);
+static void remove_region(struct os_trace_memory *m, size_t i) {
+  free(m->regions[i].snapshot);
   m->regions[i] = m->regions[--m->n];
 }
 
@@ -17,7 +17,7 @@ void os_trace_memory_remove(struct os_trace_memory *m, void *at, size_t size) {
   uintptr_t first = (uintptr_t)at, last = first + size;
   for (size_t i = m->n; i--;) {
     uintptr_t from = (uintptr_t)m->regions[i].live;
-    if (from < last && from + m->regions[i].size > first) drop(m, i);
+    if (from < last && from + m->regions[i].size > first) remove_region(m, i);
   }
 }
 
@@ -34,7 +34,7 @@ int os_trace_memory_add(struct os_trace_memory *m, void *at, size_t size) {
 }
 
 void os_trace_memory_free(struct os_trace_memory *m) {
-  while (m->n) drop(m, m->n - 1);
+  while (m->n) remove_region(m, m->n - 1);
   free(m->regions);
   *m = (struct os_trace_memory){0};
 }
@@ -50,33 +50,33 @@ struct os_trace_region *os_trace_memory_find(struct os_trace_memory *m, uint64_t
 
 /* Appends one run of changed words with their present contents. The device may write concurrently; the bytes appended
  * are those stored in known. */
-static void note(struct os_trace_region *r, size_t from, size_t to, struct os_trace_bytes *out) {
+static void append_run(struct os_trace_region *r, size_t from, size_t to, struct os_trace_bytes *out) {
   uint64_t address = (uint64_t)(uintptr_t)(r->live + from);
   uint32_t size = (uint32_t)(to - from);
-  memcpy(r->known + from, r->live + from, size);
+  memcpy(r->snapshot + from, r->live + from, size);
   os_trace_append(out, &address, 8);
   os_trace_append(out, &size, 4);
-  os_trace_append(out, r->known + from, size);
+  os_trace_append(out, r->snapshot + from, size);
 }
 
 static size_t changed_until(const struct os_trace_region *r, size_t at, size_t end) {
-  while (at < end && memcmp(r->live + at, r->known + at, WORD) != 0) at += WORD;
+  while (at < end && memcmp(r->live + at, r->snapshot + at, WORD) != 0) at += WORD;
   return at;
 }
 
 void os_trace_memory_changes(struct os_trace_memory *m, struct os_trace_bytes *out) {
-  os_peek_begin();
+  os_tsan_ignore_begin();
   for (size_t i = 0; i < m->n; i++) {
     struct os_trace_region *r = &m->regions[i];
     for (size_t block = 0; block < r->size; block += BLOCK) {
       size_t end = r->size - block < BLOCK ? r->size : block + BLOCK;
-      if (!memcmp(r->live + block, r->known + block, end - block)) continue;
+      if (!memcmp(r->live + block, r->snapshot + block, end - block)) continue;
       for (size_t at = block; at < end;) {
         size_t to = changed_until(r, at, end);
-        if (to > at) note(r, at, to, out);
+        if (to > at) append_run(r, at, to, out);
         at = to > at ? to : at + WORD;
       }
     }
   }
-  os_peek_end();
+  os_tsan_ignore_end();
 }

@@ -22,7 +22,7 @@ struct player {
   struct os os;
   pthread_mutex_t lock;
   struct os_trace trace;
-  bool *soft; /* per event: the number of such calls depends on time */
+  bool *time_dependent; /* per event: the number of such calls depends on time */
   size_t next;
   struct os_trace_memory memory;
   struct range *written; /* written by the device at any time; ascending, disjoint */
@@ -49,12 +49,12 @@ __attribute__((format(printf, 3, 4))) static void differ(struct player *p, const
            (size_t)(e - p->trace.events), (unsigned long long)e->offset, text);
 }
 
-static int refused(struct player *p) {
+static int report_difference(struct player *p) {
   db_fail_differs(p->difference);
   return -EBADMSG;
 }
 
-static const struct os_trace_event *event(const struct player *p) { return &p->trace.events[p->next]; }
+static const struct os_trace_event *current_event(const struct player *p) { return &p->trace.events[p->next]; }
 
 /* Describes a recorded ioctl. Its structure is copied to a zeroed buffer of the maximum size, so the description never
  * reads past the blob. */
@@ -102,9 +102,9 @@ static void host_run(struct player *p, uint64_t address, const struct os_trace_b
   if (!r) return;
   size_t at = address - (uint64_t)(uintptr_t)r->live;
   for (uint32_t i = 0; i + 4 <= run->size; i += 4)
-    if (!memcmp(r->live + at + i, r->known + at + i, 4) && is_written(p, address + i))
+    if (!memcmp(r->live + at + i, r->snapshot + at + i, 4) && is_written(p, address + i))
       memcpy(r->live + at + i, run->bytes + i, 4);
-  memcpy(r->known + at, run->bytes, run->size);
+  memcpy(r->snapshot + at, run->bytes, run->size);
 }
 
 static void device_run(struct player *p, uint64_t address, const struct os_trace_blob *run) {
@@ -112,7 +112,7 @@ static void device_run(struct player *p, uint64_t address, const struct os_trace
   if (!r) return;
   size_t at = address - (uint64_t)(uintptr_t)r->live;
   memcpy(r->live + at, run->bytes, run->size);
-  memcpy(r->known + at, run->bytes, run->size);
+  memcpy(r->snapshot + at, run->bytes, run->size);
 }
 
 static void each_run(struct player *p, const struct os_trace_event *e,
@@ -120,32 +120,32 @@ static void each_run(struct player *p, const struct os_trace_event *e,
   size_t at = 0;
   uint64_t address;
   struct os_trace_blob bytes;
-  while (os_trace_run(&e->blobs[0], &at, &address, &bytes)) run(p, address, &bytes);
+  while (os_trace_next_run(&e->blobs[0], &at, &address, &bytes)) run(p, address, &bytes);
 }
 
 static void check_memory(struct player *p, const struct os_trace_event *e, const char *before) {
   for (size_t i = 0; i < p->memory.n; i++) {
     const struct os_trace_region *r = &p->memory.regions[i];
-    if (!memcmp(r->live, r->known, r->size)) continue;
+    if (!memcmp(r->live, r->snapshot, r->size)) continue;
     size_t at = 0;
-    while (!memcmp(r->live + at, r->known + at, 4)) at += 4;
-    uint32_t made, recorded;
-    memcpy(&made, r->live + at, 4);
-    memcpy(&recorded, r->known + at, 4);
+    while (!memcmp(r->live + at, r->snapshot + at, 4)) at += 4;
+    uint32_t actual, recorded;
+    memcpy(&actual, r->live + at, 4);
+    memcpy(&recorded, r->snapshot + at, 4);
     differ(p, e, "%s: the word at 0x%zx of the %zu bytes of memory at %p: recorded 0x%x, made 0x%x", before, at,
-           r->size, (void *)r->live, recorded, made);
+           r->size, (void *)r->live, recorded, actual);
     return;
   }
 }
 
 /* ---- the next call ---- */
 
-static int compare_numbers(struct player *p, const struct os_trace_event *e, const char *name, const uint64_t *made) {
+static int compare_numbers(struct player *p, const struct os_trace_event *e, const char *name, const uint64_t *actual) {
   const struct os_trace_kind_info *info = &os_trace_kinds[e->kind];
   for (unsigned i = 0; i < info->number_args; i++)
-    if (e->numbers[i] != made[i]) {
+    if (e->numbers[i] != actual[i]) {
       differ(p, e, "%s: %s: recorded 0x%llx, made 0x%llx", name, info->number_names[i],
-             (unsigned long long)e->numbers[i], (unsigned long long)made[i]);
+             (unsigned long long)e->numbers[i], (unsigned long long)actual[i]);
       return -EBADMSG;
     }
   return 0;
@@ -158,34 +158,34 @@ static int compare_ioctl(struct player *p, const struct os_trace_event *e, const
     return -EBADMSG;
   }
   for (unsigned i = 0; i < call->nparts; i++) {
-    const struct os_trace_blob *was = &e->blobs[2 * i];
+    const struct os_trace_blob *saved = &e->blobs[2 * i];
     uint32_t size = call->parts[i].size, at = 0, first, bytes;
-    if (was->size != size) {
-      differ(p, e, "%s: the size of structure %u: recorded %u bytes, made %u", call->name, i, was->size, size);
+    if (saved->size != size) {
+      differ(p, e, "%s: the size of structure %u: recorded %u bytes, made %u", call->name, i, saved->size, size);
       return -EBADMSG;
     }
-    if (!memcmp(was->bytes, parts[i], size)) continue;
-    while (was->bytes[at] == parts[i][at]) at++;
+    if (!memcmp(saved->bytes, parts[i], size)) continue;
+    while (saved->bytes[at] == parts[i][at]) at++;
     char name[64];
-    uint64_t recorded = 0, made = 0;
+    uint64_t recorded = 0, actual = 0;
     os_trace_field(call, i, at, name, sizeof name, &first, &bytes);
-    memcpy(&recorded, was->bytes + first, bytes);
-    memcpy(&made, parts[i] + first, bytes);
+    memcpy(&recorded, saved->bytes + first, bytes);
+    memcpy(&actual, parts[i] + first, bytes);
     differ(p, e, "%s: %s: recorded 0x%llx, made 0x%llx", call->name, name, (unsigned long long)recorded,
-           (unsigned long long)made);
+           (unsigned long long)actual);
     return -EBADMSG;
   }
   return 0;
 }
 
 /* A call as the driver makes it: the event without answers, and for an ioctl its structures (otherwise NULL). */
-struct made {
+struct actual_call {
   struct os_trace_event event;
   const struct os_trace_call *call;
   uint8_t *const *parts;
 };
 
-static int compare(struct player *p, const struct os_trace_event *e, const struct made *m) {
+static int compare(struct player *p, const struct os_trace_event *e, const struct actual_call *m) {
   const struct os_trace_kind_info *info = &os_trace_kinds[e->kind];
   char recorded[160], name[160];
   name_event(e, recorded, sizeof recorded);
@@ -208,13 +208,13 @@ static int compare(struct player *p, const struct os_trace_event *e, const struc
 }
 
 /* Returns the recorded event of a call that must come next, or NULL after a difference. The caller applies the device's
- * writes that follow it (supply). */
-static const struct os_trace_event *take(struct player *p, const struct made *m, bool shows_memory) {
+ * writes that follow it (apply_device_writes). */
+static const struct os_trace_event *next_event(struct player *p, const struct actual_call *m, bool shows_memory) {
   if (p->difference[0]) return NULL;
-  while (p->soft[p->next]) p->next++;
-  const struct os_trace_event *host = event(p)->kind == TRACE_HOST ? event(p) : NULL;
+  while (p->time_dependent[p->next]) p->next++;
+  const struct os_trace_event *host = current_event(p)->kind == TRACE_HOST ? current_event(p) : NULL;
   size_t at = p->next + (host != NULL);
-  while (p->soft[at]) at++;
+  while (p->time_dependent[at]) at++;
   const struct os_trace_event *e = &p->trace.events[at];
   if (compare(p, e, m)) return NULL;
   if (host) each_run(p, host, host_run);
@@ -224,28 +224,29 @@ static const struct os_trace_event *take(struct player *p, const struct made *m,
   return e;
 }
 
-static void supply(struct player *p) {
-  if (event(p)->kind != TRACE_DEVICE) return;
-  each_run(p, event(p), device_run);
+static void apply_device_writes(struct player *p) {
+  if (current_event(p)->kind != TRACE_DEVICE) return;
+  each_run(p, current_event(p), device_run);
   p->next++;
 }
 
 /* Returns the recorded event that answers a call whose number depends on time: the next of its kind before any other
  * call, or the last one before that. */
-static const struct os_trace_event *take_soft(struct player *p, const struct made *m) {
+static const struct os_trace_event *next_time_dependent(struct player *p, const struct actual_call *m) {
   const struct os_trace_event *found = NULL, *first = p->trace.events;
-  for (size_t i = p->next; !found && p->soft[i]; i++)
+  for (size_t i = p->next; !found && p->time_dependent[i]; i++)
     if (first[i].kind == m->event.kind && first[i].numbers[1] == m->event.numbers[1] &&
         (!m->call || first[i].nblobs == 2 * m->call->nparts)) {
       found = &first[i];
       p->next = i + 1;
     }
   for (size_t i = p->next; !found && i--;)
-    if (p->soft[i] && first[i].kind == m->event.kind && first[i].numbers[1] == m->event.numbers[1]) found = &first[i];
+    if (p->time_dependent[i] && first[i].kind == m->event.kind && first[i].numbers[1] == m->event.numbers[1])
+      found = &first[i];
   if (found && m->call)
     for (unsigned i = 0; found && i < m->call->nparts; i++)
       if (found->nblobs != 2 * m->call->nparts || found->blobs[2 * i].size != m->call->parts[i].size) found = NULL;
-  if (!found) differ(p, event(p), "%s: made, and never recorded", m->call ? m->call->name : "poll");
+  if (!found) differ(p, current_event(p), "%s: made, and never recorded", m->call ? m->call->name : "poll");
   return found;
 }
 
@@ -253,12 +254,12 @@ static const struct os_trace_event *take_soft(struct player *p, const struct mad
 
 static int play_path(struct player *p, enum os_trace_kind kind, uint64_t number, const char *path,
                      const struct os_trace_event **out) {
-  struct made m = {.event = {.kind = kind,
-                             .numbers = {number},
-                             .blobs = {{(const uint8_t *)path, (uint32_t)strlen(path) + 1}},
-                             .nblobs = 1}};
-  *out = take(p, &m, false);
-  return *out ? 0 : refused(p);
+  struct actual_call m = {.event = {.kind = kind,
+                                    .numbers = {number},
+                                    .blobs = {{(const uint8_t *)path, (uint32_t)strlen(path) + 1}},
+                                    .nblobs = 1}};
+  *out = next_event(p, &m, false);
+  return *out ? 0 : report_difference(p);
 }
 
 static int play_open(struct os *os, const char *path, int flags) {
@@ -274,8 +275,8 @@ static int play_close(struct os *os, int fd) {
   struct player *p = player_of(os);
   pthread_mutex_lock(&p->lock);
   const struct os_trace_event *e =
-      take(p, &(struct made){.event = {.kind = TRACE_CLOSE, .numbers = {(uint64_t)fd}}}, false);
-  int rc = e ? (int)e->numbers[1] : refused(p);
+      next_event(p, &(struct actual_call){.event = {.kind = TRACE_CLOSE, .numbers = {(uint64_t)fd}}}, false);
+  int rc = e ? (int)e->numbers[1] : report_difference(p);
   pthread_mutex_unlock(&p->lock);
   return rc;
 }
@@ -291,11 +292,12 @@ static int play_ioctl(struct os *os, int fd, unsigned long request, void *arg) {
   for (unsigned i = 0; i < call.nparts; at += call.parts[i++].size) parts[i] = all + at;
   os_trace_parts_copy(&call, request, parts);
   pthread_mutex_lock(&p->lock);
-  struct made m = {.event = {.kind = TRACE_IOCTL, .numbers = {(uint64_t)fd, request}}, .call = &call, .parts = parts};
-  const struct os_trace_event *e = call.soft ? take_soft(p, &m) : take(p, &m, true);
-  int rc = e ? (int)e->numbers[2] : refused(p);
-  if (e) os_trace_parts_answer(&call, request, &e->blobs[1]);
-  if (e && !call.soft) supply(p);
+  struct actual_call m = {
+      .event = {.kind = TRACE_IOCTL, .numbers = {(uint64_t)fd, request}}, .call = &call, .parts = parts};
+  const struct os_trace_event *e = call.time_dependent ? next_time_dependent(p, &m) : next_event(p, &m, true);
+  int rc = e ? (int)e->numbers[2] : report_difference(p);
+  if (e) os_trace_parts_fill(&call, request, &e->blobs[1]);
+  if (e && !call.time_dependent) apply_device_writes(p);
   pthread_mutex_unlock(&p->lock);
   free(all);
   return rc;
@@ -309,17 +311,17 @@ static int add_range(struct range **ranges, size_t *n, uint64_t first, uint64_t 
   return 0;
 }
 
-static struct range *owner(struct player *p, uint64_t first, uint64_t end) {
+static struct range *find_mapped(struct player *p, uint64_t first, uint64_t end) {
   for (size_t i = 0; i < p->nmapped; i++)
     if (first >= p->mapped[i].first && end <= p->mapped[i].end && first < end) return &p->mapped[i];
   return NULL;
 }
 
 /* Maps memory at the recorded address. A trace may replace only mappings that the player made. */
-static int map(struct player *p, const struct os_trace_event *e) {
+static int map_recorded(struct player *p, const struct os_trace_event *e) {
   uint64_t at = e->numbers[6], size = (e->numbers[1] + 4095) & ~4095ull;
   int prot = (int)e->numbers[2] & (PROT_READ | PROT_WRITE);
-  bool replaces = owner(p, at, at + size);
+  bool replaces = find_mapped(p, at, at + size);
   void *want = (void *)(uintptr_t)at;
   void *got = mmap(want, size, prot,
                    MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE | (replaces ? MAP_FIXED : MAP_FIXED_NOREPLACE), -1, 0);
@@ -340,26 +342,26 @@ static int map(struct player *p, const struct os_trace_event *e) {
 static void *play_mmap(struct os *os, void *addr, size_t len, int prot, int flags, int fd, off_t off) {
   struct player *p = player_of(os);
   pthread_mutex_lock(&p->lock);
-  struct made m = {.event = {.kind = TRACE_MMAP,
-                             .numbers = {(uint64_t)(uintptr_t)addr, len, (uint64_t)prot, (uint64_t)flags,
-                                         (uint64_t)(int64_t)fd, (uint64_t)off}}};
-  const struct os_trace_event *e = take(p, &m, true);
+  struct actual_call m = {.event = {.kind = TRACE_MMAP,
+                                    .numbers = {(uint64_t)(uintptr_t)addr, len, (uint64_t)prot, (uint64_t)flags,
+                                                (uint64_t)(int64_t)fd, (uint64_t)off}}};
+  const struct os_trace_event *e = next_event(p, &m, true);
   void *at = e ? (void *)(uintptr_t)e->numbers[6] : NULL;
-  if (e && !os_map_failed(at) && map(p, e)) e = NULL;
-  if (e) supply(p);
-  if (!e) at = (void *)(intptr_t)refused(p);
+  if (e && !os_map_failed(at) && map_recorded(p, e)) e = NULL;
+  if (e) apply_device_writes(p);
+  if (!e) at = (void *)(intptr_t)report_difference(p);
   pthread_mutex_unlock(&p->lock);
   return at;
 }
 
-static int unmap(struct player *p, uint64_t first, uint64_t end) {
-  struct range *r = owner(p, first, end);
+static int unmap_range(struct player *p, uint64_t first, uint64_t end) {
+  struct range *r = find_mapped(p, first, end);
   if (!r) return 0;
-  struct range was = *r;
-  *r = (struct range){was.first, first};
+  struct range old = *r;
+  *r = (struct range){old.first, first};
   os_trace_memory_remove(&p->memory, (void *)(uintptr_t)first, end - first);
   munmap((void *)(uintptr_t)first, end - first);
-  return end < was.end ? add_range(&p->mapped, &p->nmapped, end, was.end) : 0;
+  return end < old.end ? add_range(&p->mapped, &p->nmapped, end, old.end) : 0;
 }
 
 static int play_munmap(struct os *os, void *addr, size_t len) {
@@ -367,9 +369,9 @@ static int play_munmap(struct os *os, void *addr, size_t len) {
   uint64_t first = (uint64_t)(uintptr_t)addr;
   pthread_mutex_lock(&p->lock);
   const struct os_trace_event *e =
-      take(p, &(struct made){.event = {.kind = TRACE_MUNMAP, .numbers = {first, len}}}, false);
-  int rc = e ? (int)e->numbers[2] : refused(p);
-  if (e && !rc) rc = unmap(p, first, first + ((len + 4095) & ~4095ull));
+      next_event(p, &(struct actual_call){.event = {.kind = TRACE_MUNMAP, .numbers = {first, len}}}, false);
+  int rc = e ? (int)e->numbers[2] : report_difference(p);
+  if (e && !rc) rc = unmap_range(p, first, first + ((len + 4095) & ~4095ull));
   pthread_mutex_unlock(&p->lock);
   return rc;
 }
@@ -377,9 +379,9 @@ static int play_munmap(struct os *os, void *addr, size_t len) {
 static int play_poll(struct os *os, int fd, short events, int timeout_ms) {
   struct player *p = player_of(os);
   pthread_mutex_lock(&p->lock);
-  const struct os_trace_event *e =
-      take_soft(p, &(struct made){.event = {.kind = TRACE_POLL, .numbers = {(uint64_t)fd, (uint64_t)events}}});
-  int rc = e ? (int)e->numbers[3] : refused(p);
+  const struct os_trace_event *e = next_time_dependent(
+      p, &(struct actual_call){.event = {.kind = TRACE_POLL, .numbers = {(uint64_t)fd, (uint64_t)events}}});
+  int rc = e ? (int)e->numbers[3] : report_difference(p);
   pthread_mutex_unlock(&p->lock);
   return rc;
 }
@@ -415,9 +417,9 @@ static int play_ring(struct os *os, void *at, uint64_t value, unsigned bytes, bo
                      const void *queue) {
   struct player *p = player_of(os);
   pthread_mutex_lock(&p->lock);
-  struct made m = {.event = {.kind = TRACE_RING, .numbers = {(uint64_t)(uintptr_t)at, bytes, value}}};
-  int rc = take(p, &m, true) ? 0 : refused(p);
-  if (!rc) supply(p);
+  struct actual_call m = {.event = {.kind = TRACE_RING, .numbers = {(uint64_t)(uintptr_t)at, bytes, value}}};
+  int rc = next_event(p, &m, true) ? 0 : report_difference(p);
+  if (!rc) apply_device_writes(p);
   pthread_mutex_unlock(&p->lock);
   return rc ? db_fail(rc, "ringing the doorbell") : 0;
 }
@@ -434,23 +436,23 @@ int os_play_finished(struct os *os) {
   char name[160];
   if (os->ring != play_ring) return db_fail(-EINVAL, "not a machine that plays a trace");
   pthread_mutex_lock(&p->lock);
-  while (p->soft[p->next] || event(p)->kind == TRACE_HOST) p->next++;
-  if (!p->difference[0] && event(p)->kind != TRACE_END) {
-    name_event(event(p), name, sizeof name);
-    differ(p, event(p), "recorded %s, made nothing more", name);
+  while (p->time_dependent[p->next] || current_event(p)->kind == TRACE_HOST) p->next++;
+  if (!p->difference[0] && current_event(p)->kind != TRACE_END) {
+    name_event(current_event(p), name, sizeof name);
+    differ(p, current_event(p), "recorded %s, made nothing more", name);
   }
-  int rc = p->difference[0] ? refused(p) : 0;
+  int rc = p->difference[0] ? report_difference(p) : 0;
   pthread_mutex_unlock(&p->lock);
   return rc ? db_fail(rc, "the end of a trace") : 0;
 }
 
-static void drop(struct player *p) {
+static void player_free(struct player *p) {
   for (size_t i = 0; i < p->nmapped; i++)
     if (p->mapped[i].first < p->mapped[i].end)
       munmap((void *)(uintptr_t)p->mapped[i].first, p->mapped[i].end - p->mapped[i].first);
   os_trace_memory_free(&p->memory);
   os_trace_free(&p->trace);
-  free(p->soft);
+  free(p->time_dependent);
   free(p->written);
   free(p->mapped);
   free(p);
@@ -460,7 +462,7 @@ static void drop(struct player *p) {
 static void play_release(struct os *os) {
   struct player *p = player_of(os);
   if (!*p->difference || !strstr(db_error(), p->difference)) os_play_finished(os);
-  drop(p);
+  player_free(p);
 }
 
 static int by_first(const void *a, const void *b) {
@@ -476,7 +478,7 @@ static int list_written(struct player *p) {
     size_t at = 0;
     uint64_t address;
     struct os_trace_blob run;
-    while (e->kind == TRACE_DEVICE && os_trace_run(&e->blobs[0], &at, &address, &run)) {
+    while (e->kind == TRACE_DEVICE && os_trace_next_run(&e->blobs[0], &at, &address, &run)) {
       if (p->nwritten == cap) {
         cap = cap ? cap * 2 : 256;
         struct range *more = realloc(p->written, cap * sizeof *more);
@@ -497,7 +499,7 @@ static int list_written(struct player *p) {
   return 0;
 }
 
-static bool fits(const struct os_trace *t, char *err, size_t errcap) {
+static bool check_mappings(const struct os_trace *t, char *err, size_t errcap) {
   uint64_t all = 0;
   for (size_t i = 0; i < t->nevents; i++) {
     const struct os_trace_event *e = &t->events[i];
@@ -513,7 +515,7 @@ static bool fits(const struct os_trace *t, char *err, size_t errcap) {
 }
 
 int os_play_trace(struct os_trace *t, struct os **out, char *err, size_t errcap) {
-  struct player *p = fits(t, err, errcap) ? calloc(1, sizeof *p) : NULL;
+  struct player *p = check_mappings(t, err, errcap) ? calloc(1, sizeof *p) : NULL;
   if (!p) {
     os_trace_free(t);
     return -EINVAL;
@@ -530,16 +532,16 @@ int os_play_trace(struct os_trace *t, struct os **out, char *err, size_t errcap)
                       .ring = play_ring};
   pthread_mutex_init(&p->lock, NULL);
   p->trace = *t;
-  p->soft = calloc(t->nevents, sizeof *p->soft);
-  if (!p->soft || list_written(p)) {
+  p->time_dependent = calloc(t->nevents, sizeof *p->time_dependent);
+  if (!p->time_dependent || list_written(p)) {
     snprintf(err, errcap, "out of host memory");
-    drop(p);
+    player_free(p);
     return -ENOMEM;
   }
   for (size_t i = 0; i < t->nevents; i++) {
-    struct os_trace_call call = {.soft = t->events[i].kind == TRACE_POLL};
+    struct os_trace_call call = {.time_dependent = t->events[i].kind == TRACE_POLL};
     if (t->events[i].kind == TRACE_IOCTL) describe_recorded(&t->events[i], &call);
-    p->soft[i] = call.soft;
+    p->time_dependent[i] = call.time_dependent;
   }
   *out = &p->os;
   return 0;

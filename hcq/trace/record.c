@@ -39,29 +39,29 @@ static pthread_mutex_t recorders_lock = PTHREAD_MUTEX_INITIALIZER;
 static struct recorder *recorder_of(struct os *os) { return (struct recorder *)os; }
 
 /* A forked child's calls are not part of the trace. */
-static bool writes(const struct recorder *r) { return r->writer && r->pid == getpid(); }
+static bool is_recording(const struct recorder *r) { return r->writer && r->pid == getpid(); }
 
 static struct os_trace_blob text_blob(const char *text) {
   return (struct os_trace_blob){(const uint8_t *)text, (uint32_t)strlen(text) + 1};
 }
 
 static void write_event(struct recorder *r, const struct os_trace_event *e) {
-  if (writes(r)) os_trace_write(r->writer, e);
+  if (is_recording(r)) os_trace_write(r->writer, e);
 }
 
 /* Marks the trace as complete but impossible to play, with the reason. */
-static void unsupported(struct recorder *r, const char *why) {
+static void mark_unsupported(struct recorder *r, const char *why) {
   if (r->unsupported) return;
   r->unsupported = true;
   write_event(r, &(struct os_trace_event){.kind = TRACE_UNSUPPORTED, .blobs = {text_blob(why)}, .nblobs = 1});
 }
 
 static void write_changes(struct recorder *r, enum os_trace_kind kind) {
-  if (!writes(r)) return;
+  if (!is_recording(r)) return;
   r->changes.n = 0;
   os_trace_memory_changes(&r->memory, &r->changes);
   if (r->changes.failed || r->changes.n > UINT32_MAX)
-    unsupported(r, "the host's memory ran out while changes were recorded");
+    mark_unsupported(r, "the host's memory ran out while changes were recorded");
   else if (r->changes.n)
     write_event(r,
                 &(struct os_trace_event){.kind = kind, .blobs = {{r->changes.p, (uint32_t)r->changes.n}}, .nblobs = 1});
@@ -114,12 +114,12 @@ static int record_ioctl(struct os *os, int fd, unsigned long request, void *arg)
   bool known = os_trace_describe(request, arg, true, &call);
   if (known) all_before = copy_parts(&call, request, before);
   pthread_mutex_lock(&r->lock);
-  if (!known || !all_before) unsupported(r, call.name);
-  if (pins_foreign_pages(r, request, arg)) unsupported(r, "memory of the caller that was imported");
-  if (!call.soft) write_changes(r, TRACE_HOST);
-  if (call.soft) pthread_mutex_unlock(&r->lock); /* it may wait */
+  if (!known || !all_before) mark_unsupported(r, call.name);
+  if (pins_foreign_pages(r, request, arg)) mark_unsupported(r, "memory of the caller that was imported");
+  if (!call.time_dependent) write_changes(r, TRACE_HOST);
+  if (call.time_dependent) pthread_mutex_unlock(&r->lock); /* it may wait */
   int rc = r->inner->ioctl(r->inner, fd, request, arg);
-  if (call.soft) pthread_mutex_lock(&r->lock);
+  if (call.time_dependent) pthread_mutex_lock(&r->lock);
   if (all_before) all_after = copy_parts(&call, request, after);
   if (rc >= 0) os_trace_registers_ioctl(&r->registers, request, arg);
   struct os_trace_event e = {.kind = TRACE_IOCTL, .numbers = {(uint64_t)fd, request, (uint64_t)(int64_t)rc}};
@@ -128,7 +128,7 @@ static int record_ioctl(struct os *os, int fd, unsigned long request, void *arg)
     e.blobs[e.nblobs++] = (struct os_trace_blob){after[i], call.parts[i].size};
   }
   write_event(r, &e);
-  if (!call.soft) write_changes(r, TRACE_DEVICE);
+  if (!call.time_dependent) write_changes(r, TRACE_DEVICE);
   pthread_mutex_unlock(&r->lock);
   free(all_before);
   free(all_after);
@@ -154,7 +154,7 @@ static void *record_mmap(struct os *os, void *addr, size_t len, int prot, int fl
   bool memory = flags & MAP_SHARED && prot & PROT_WRITE && !(fd >= 0 && os_trace_maps_registers(&r->registers, fd));
   if (!os_map_failed(p)) os_trace_memory_remove(&r->memory, p, len);
   if (!os_map_failed(p) && memory && os_trace_memory_add(&r->memory, p, len))
-    unsupported(r, "the host's memory ran out while memory was recorded");
+    mark_unsupported(r, "the host's memory ran out while memory was recorded");
   write_event(
       r, &(struct os_trace_event){.kind = TRACE_MMAP,
                                   .numbers = {(uint64_t)(uintptr_t)addr, len, (uint64_t)prot, (uint64_t)flags,
@@ -242,7 +242,7 @@ static int record_ring(struct os *os, void *at, uint64_t value, unsigned bytes, 
     nanosleep(&(struct timespec){.tv_nsec = 20000}, NULL);
   nanosleep(&(struct timespec){.tv_nsec = SETTLE_NS}, NULL);
   write_event(r, &(struct os_trace_event){.kind = TRACE_RING, .numbers = {(uint64_t)(uintptr_t)at, bytes, value}});
-  if (!done) unsupported(r, "a submission that did not end within 10 s, as one that waits for a later one");
+  if (!done) mark_unsupported(r, "a submission that did not end within 10 s, as one that waits for a later one");
   write_changes(r, TRACE_DEVICE);
   pthread_mutex_unlock(&r->lock);
   return 0;
@@ -250,9 +250,9 @@ static int record_ring(struct os *os, void *at, uint64_t value, unsigned bytes, 
 
 /* ---- life ---- */
 
-static void finish(struct recorder *r) {
+static void finish_trace(struct recorder *r) {
   pthread_mutex_lock(&r->lock);
-  if (writes(r)) os_trace_finish(r->writer);
+  if (is_recording(r)) os_trace_finish(r->writer);
   r->writer = NULL;
   pthread_mutex_unlock(&r->lock);
 }
@@ -260,13 +260,13 @@ static void finish(struct recorder *r) {
 /* Finishes the traces of machines that drivers keep until the process exits. */
 __attribute__((destructor)) static void finish_all(void) {
   pthread_mutex_lock(&recorders_lock);
-  for (struct recorder *r = recorders; r; r = r->next) finish(r);
+  for (struct recorder *r = recorders; r; r = r->next) finish_trace(r);
   pthread_mutex_unlock(&recorders_lock);
 }
 
 static void record_release(struct os *os) {
   struct recorder *r = recorder_of(os), **p = &recorders;
-  finish(r);
+  finish_trace(r);
   pthread_mutex_lock(&recorders_lock);
   while (*p && *p != r) p = &(*p)->next;
   if (*p) *p = r->next;

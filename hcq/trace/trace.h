@@ -94,7 +94,7 @@ struct os_trace_part {
 };
 struct os_trace_call {
   char name[64];
-  bool soft; /* the number of calls depends on time */
+  bool time_dependent; /* the number of calls depends on time */
   struct os_trace_part parts[TRACE_PARTS];
   unsigned nparts;
   const void *fields; /* of the first part */
@@ -105,7 +105,7 @@ bool os_trace_describe(unsigned long request, void *arg, bool follow, struct os_
 /* Copies the parts. Host pointers in them are cleared, because they differ between runs. */
 void os_trace_parts_copy(const struct os_trace_call *call, unsigned long request, uint8_t *const out[TRACE_PARTS]);
 /* Fills the parts from after[0], after[2] and so on, which have the same sizes; pointers in the parts are kept. */
-void os_trace_parts_answer(const struct os_trace_call *call, unsigned long request, const struct os_trace_blob *after);
+void os_trace_parts_fill(const struct os_trace_call *call, unsigned long request, const struct os_trace_blob *after);
 /* The field that contains byte `at` of a part: its name ("va_addr", or an offset if it is unknown), its first byte and
  * its size in bytes. */
 void os_trace_field(const struct os_trace_call *call, unsigned part, uint32_t at, char *name, size_t cap,
@@ -125,7 +125,7 @@ bool os_trace_pinned_pages(unsigned long request, const void *arg, uint64_t *add
 /* ---- memory that host and device share (memory.c) ---- */
 
 struct os_trace_region {
-  uint8_t *live, *known; /* live: the memory itself; known: its contents at the last event */
+  uint8_t *live, *snapshot; /* live: the memory itself; snapshot: its contents at the last event */
   size_t size;
 };
 struct os_trace_memory {
@@ -145,7 +145,7 @@ void os_trace_append(struct os_trace_bytes *b, const void *bytes, size_t n);
 void os_trace_memory_changes(struct os_trace_memory *m, struct os_trace_bytes *out);
 /* Reads the run at *at of such a list and advances *at; returns false at the end. Lists in a parsed trace are well
  * formed. */
-bool os_trace_run(const struct os_trace_blob *list, size_t *at, uint64_t *address, struct os_trace_blob *bytes);
+bool os_trace_next_run(const struct os_trace_blob *list, size_t *at, uint64_t *address, struct os_trace_blob *bytes);
 /* The region that contains all of [address, address + size), or NULL. */
 struct os_trace_region *os_trace_memory_find(struct os_trace_memory *m, uint64_t address, uint64_t size);
 

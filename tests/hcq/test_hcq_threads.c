@@ -165,7 +165,7 @@ static void *two_devices(void *arg) {
   return NULL;
 }
 
-static void together(const struct machine *m, unsigned devices, void *(*work)(void *), uint64_t turn) {
+static void together(const struct machine *m, unsigned devices, void *(*work)(void *), uint64_t count_max) {
   struct common c = {.m = m};
   void *image = saxpy_image(m, &c.size);
   if (!(c.image = image)) {
@@ -176,7 +176,7 @@ static void together(const struct machine *m, unsigned devices, void *(*work)(vo
     char name[64];
     snprintf(name, sizeof name, "%s%s", m->name, d ? ":1" : "");
     if (!(c.dev[d] = db_open(name))) fail_msg("%s", db_error());
-    for (int i = 0; i < 2 && turn; i++) c.dev[d]->rings[i]->turn = turn;
+    for (int i = 0; i < 2 && count_max; i++) c.dev[d]->rings[i]->count_max = count_max;
     if (!(c.saxpy[d] = saxpy_load(m, c.dev[d], image, c.size))) fail_msg("%s", db_error());
     float x[N];
     for (int i = 0; i < N; i++) x[i] = (float)(i + 1);

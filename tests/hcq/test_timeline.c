@@ -12,13 +12,13 @@
 static const char *const names[] = {"CPU", "EMU+AMD:gfx1100", "EMU+NV:sm_90"};
 enum { NAMES = sizeof names / sizeof *names };
 
-/* Here the hardware's count restarts every TURN submissions instead of every 2^32. */
+/* Here the hardware's count restarts every COUNT_MAX submissions instead of every 2^32. */
 static void timelines_go_on(void **state) {
-  enum { TURN = 100, RUNS = 1050, N = 256 };
+  enum { COUNT_MAX = 100, RUNS = 1050, N = 256 };
   for (int d = 0; d < NAMES; d++) {
     db_device *dev = db_open(names[d]);
     if (!dev) fail_msg("%s", db_error());
-    for (int i = 0; i < 2; i++) dev->rings[i]->turn = TURN;
+    for (int i = 0; i < 2; i++) dev->rings[i]->count_max = COUNT_MAX;
     db_buffer *a = db_alloc(dev, N, DB_BUFFER_HOST), *b = db_alloc(dev, N, DB_BUFFER_HOST);
     uint8_t *ha = db_buffer_host(a), *hb = db_buffer_host(b);
     db_queue *copies = db_queue_new(dev, DB_QUEUE_COPY), *compute = db_queue_new(dev, DB_QUEUE_COMPUTE);
@@ -44,7 +44,7 @@ static void timelines_go_on(void **state) {
     assert_true(dev->rings[DB_QUEUE_COPY]->base > 0 && dev->rings[DB_QUEUE_COMPUTE]->base > 0);
     /* A recording made before a timeline restarts cannot distinguish its values from new ones. */
     OK(db_queue_wait(compute, db_queue_timeline(copies), copied));
-    for (int i = 0; i < TURN + 1; i++) {
+    for (int i = 0; i < COUNT_MAX + 1; i++) {
       OK(db_queue_copy(copies, b, 0, a, 0, N));
       OK(db_queue_submit(copies, &copied));
     }

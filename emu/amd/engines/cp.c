@@ -75,7 +75,7 @@ enum cp_status cp_task_end(struct amd_queue *q, struct race_task *t) {
 
 enum cp_status cp_release(struct amd_queue *q, uint64_t va, const void *at, uint64_t value, bool at_once) {
   char text[340];
-  os_told(va);
+  os_tsan_release(va);
   return race_release(q->race, at, value, at_once, text, sizeof text)
              ? CP_DONE
              : cp_fault(q, FAULT_PACKET, 0, VM_READ, "%s", text);
@@ -222,7 +222,7 @@ static enum cp_status ring_doorbell(struct amd_queue *q) {
   uint64_t value = q->race ? race_doorbell(q->race) : atomic_load_explicit(q->doorbell, memory_order_acquire);
   struct cp_level *ring = &q->levels[0];
   if (value == q->doorbell_seen) return CP_IDLE;
-  os_heard(q->ring_va);
+  os_tsan_acquire(q->ring_va);
   if (q->sdma && value % 4)
     return cp_fault(q, FAULT_PACKET, q->ring_va, VM_READ, "doorbell 0x%" PRIx64 " is not in whole dwords", value);
   uint64_t end = q->sdma ? value / 4 : value;

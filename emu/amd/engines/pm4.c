@@ -160,7 +160,7 @@ static enum cp_status wait_common(struct amd_queue *q, const char *name, unsigne
     value = bytes == 8 ? __atomic_load_n((const uint64_t *)p, __ATOMIC_ACQUIRE)
                        : __atomic_load_n((const uint32_t *)p, __ATOMIC_ACQUIRE);
     if (cp_compare(function, value, reference, mask)) {
-      os_heard(at);
+      os_tsan_acquire(at);
       race_wait(q->race, p, reference);
     }
   } else

@@ -156,7 +156,7 @@ static enum cp_status poll_regmem(struct amd_queue *q, const uint32_t *p, uint32
   if (!at) return CP_DEAD;
   uint32_t value = __atomic_load_n(at, __ATOMIC_ACQUIRE);
   if (!cp_compare(function, value, FIELD(POLL_REGMEM, VALUE), FIELD(POLL_REGMEM, MASK))) return CP_BLOCKED;
-  os_heard(va);
+  os_tsan_acquire(va);
   race_wait(q->race, at, FIELD(POLL_REGMEM, VALUE));
   race_acquire_by(q->race, ENGINE_CACHES);
   return CP_DONE;

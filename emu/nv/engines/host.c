@@ -128,7 +128,7 @@ static enum nv_status next_entry(struct nv_channel *ch) {
   }
   uint32_t put = ch->race ? ch->put_taken : atomic_load_explicit(&ch->put, memory_order_acquire);
   if (put == ch->get) return NV_IDLE;
-  os_heard(ch->d.gpfifo_va);
+  os_tsan_acquire(ch->d.gpfifo_va);
   if (put >= ch->d.gpfifo_entries) return nv_bad(ch, "GPPut %u of a GPFIFO with %u entries", put, ch->d.gpfifo_entries);
   uint64_t va = ch->d.gpfifo_va + (uint64_t)NV_GP_ENTRY_BYTES * ch->get;
   const uint32_t *entry = vm_translate(ch->d.vm, &ch->fetch, va, NV_GP_ENTRY_BYTES, VM_READ);

@@ -78,7 +78,7 @@ static enum nv_status acquire(struct nv_channel *ch, const char *what, unsigned 
       [NV_SEM_ACQ_NOR] = (~(value | want) & mask) != 0,
   };
   if (!met[op]) return NV_BLOCKED;
-  os_heard(va);
+  os_tsan_acquire(va);
   race_wait(ch->race, at, want);
   race_acquire(ch->race);
   return NV_DONE;

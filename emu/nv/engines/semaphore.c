@@ -41,7 +41,7 @@ enum nv_status nv_semaphore_release(struct nv_channel *ch, const struct nv_semap
   char text[400];
   if (!race_release(ch->race, at, s->reduction ? 0 : s->payload, s->early, text, sizeof text))
     return nv_bad(ch, "%s", text);
-  os_told(s->va);
+  os_tsan_release(s->va);
   if (s->timestamp) __atomic_store_n(at + 1, nv_engines_time(ch->e), __ATOMIC_RELAXED);
   if (s->reduction)
     s->wide ? reduce64(at, s) : reduce32((uint32_t *)(void *)at, s);
