@@ -19,7 +19,7 @@ struct entry {
   struct ptxas_job *job; /* makes its image */
   char *text, *recipe;   /* the key of its image on disk */
   uint64_t job_start;
-  bool given; /* was returned to a caller */
+  bool returned; /* was returned to a caller */
 };
 
 enum { BUCKETS = 1024 };
@@ -35,7 +35,7 @@ struct compiler {
   struct entry *bucket[BUCKETS];
 };
 
-static uint64_t now(void) {
+static uint64_t now_ns(void) {
   struct timespec t;
   clock_gettime(CLOCK_MONOTONIC, &t);
   return (uint64_t)t.tv_sec * 1000000000u + (uint64_t)t.tv_nsec;
@@ -88,7 +88,7 @@ void compiler_free(struct compiler *c) {
 }
 
 /* ---- accounting ------------------------------------------------------------------------------------------------ */
-static double points(const struct codegen *k, uint64_t mask) {
+static double iteration_count(const struct codegen *k, uint64_t mask) {
   double n = 1;
   for (uint64_t m = mask; m; m &= m - 1) n *= (double)k->axes[__builtin_ctzll(m)].size;
   return n;
@@ -96,7 +96,7 @@ static double points(const struct codegen *k, uint64_t mask) {
 
 /* Counts the operations on values (not addresses), each once per point of the axes on which it depends, and the memory
  * that each argument's accesses reach, counted once. Must run before axes are split. */
-static bool account(struct codegen *k, struct kernel *out) {
+static bool count_work(struct codegen *k, struct kernel *out) {
   size_t count;
   struct uop **order = uop_toposort(&k->ast, 1, &count);
   uint64_t *mask = axis_masks(k, false);
@@ -106,14 +106,14 @@ static bool account(struct codegen *k, struct kernel *out) {
     struct uop *u = order[i];
     if (op_info[u->op].cls == OPCLASS_ALU && u->dtype != DT_INDEX && u->op != OP_CAST && u->op != OP_BITCAST &&
         u->src[0]->dtype != DT_INDEX)
-      out->flops += points(k, mask[u->id]) * (u->op == OP_MULACC ? 2 : 1);
+      out->flops += iteration_count(k, mask[u->id]) * (u->op == OP_MULACC ? 2 : 1);
     if (u->op == OP_REDUCE) {
       uint64_t own = mask[u->id];
       for (unsigned s = 1; s < u->nsrc; s++) own |= mask[u->src[s]->id];
-      out->flops += points(k, own);
+      out->flops += iteration_count(k, own);
     }
     if (u->op == OP_INDEX && u->src[0]->op == OP_PARAM) {
-      double n = points(k, mask[u->src[1]->id]), all = (double)uop_max(u->src[0]->src[0]);
+      double n = iteration_count(k, mask[u->src[1]->id]), all = (double)uop_max(u->src[0]->src[0]);
       double bytes = (n < all ? n : all) * dtype_info[u->dtype].size, *r = &reached[u->src[0]->arg.i];
       if (bytes > *r) *r = bytes;
     }
@@ -259,7 +259,7 @@ static void keep_on_disk(struct compiler *c, const struct entry *e, const void *
 const char *compiler_no_disk(const struct compiler *c) { return *c->no_disk ? c->no_disk : NULL; }
 
 /* Makes the image. For NVIDIA, starts ptxas on it. */
-static bool code(struct compiler *c, struct codegen *k, struct entry *e) {
+static bool make_image(struct compiler *c, struct codegen *k, struct entry *e) {
   struct kernel *out = &e->kernel;
   /* The first kernel initializes LLVM: programs that only replay captured programs do not need it. */
   if (!c->assembler && !(c->assembler = assembler_new())) return codegen_fail(k, "out of memory");
@@ -275,13 +275,13 @@ static bool code(struct compiler *c, struct codegen *k, struct entry *e) {
     out->from_disk = disk_cache_get(c->cache_dir, e->recipe, e->text, &image, &out->image_size);
   }
   if (ok && (!out->from_disk || (nvidia && debug))) {
-    uint64_t start = now();
+    uint64_t start = now_ns();
     ok = assemble(c->assembler, k, m, nvidia ? &ptx : &image, nvidia ? &size : &out->image_size);
-    if (!out->from_disk) out->assemble_ns = now() - start;
+    if (!out->from_disk) out->assemble_ns = now_ns() - start;
   }
   if (ok && nvidia && debug && !(out->disassembly = strndup(ptx, size))) ok = codegen_fail(k, "out of memory");
   if (ok && nvidia && !out->from_disk) {
-    e->job_start = now();
+    e->job_start = now_ns();
     e->job = ptxas_start(c->ptxas, uses_groups(k) ? k->target->group_cpu : k->target->arch, ptx, size, NULL);
     if (!e->job) ok = codegen_fail(k, "out of memory");
   } else if (ok && !out->from_disk && c->cache_dir)
@@ -306,7 +306,7 @@ static bool code_finish(struct compiler *c, struct entry *e, char *err, size_t e
   bool ok = ptxas_finish(e->job, &image, &out->image_size, why, sizeof why);
   e->job = NULL;
   out->image = image;
-  out->assemble_ns += now() - e->job_start;
+  out->assemble_ns += now_ns() - e->job_start;
   if (!ok)
     snprintf(err, errcap, "%s: assemble: %s", out->name, why);
   else if (c->cache_dir)
@@ -316,16 +316,16 @@ static bool code_finish(struct compiler *c, struct entry *e, char *err, size_t e
   return ok;
 }
 
-static bool collect(const struct compiler_options *o, struct codegen *k, struct kernel *out) {
+static bool collect_axes(const struct compiler_options *o, struct codegen *k, struct kernel *out) {
   k->stage = "collect";
   if (o->spec && !verify(k, &k->ast, 1, STAGE_KERNEL)) return false;
-  if (!axes_collect(k) || !account(k, out)) return false;
+  if (!axes_collect(k) || !count_work(k, out)) return false;
   codegen_name(k);
   return true;
 }
 
 /* Collects phase i with the current axes around it. */
-static bool collect_phase(struct codegen *k, unsigned i) {
+static bool collect_axes_of_phase(struct codegen *k, unsigned i) {
   struct codegen *p = &k->parts[i];
   *p = (struct codegen){
       .g = k->g, .target = k->target, .ast = k->ast->src[i], .is_phase = true, .err = k->err, .errcap = k->errcap};
@@ -350,7 +350,7 @@ static void name_parts(struct codegen *k) {
   snprintf(k->name, sizeof k->name, "%.48s_p%u", k->parts[0].name, k->nparts);
 }
 
-static bool collect_phases(const struct compiler_options *o, struct codegen *k, struct kernel *out) {
+static bool collect_axes_of_phases(const struct compiler_options *o, struct codegen *k, struct kernel *out) {
   k->stage = "collect";
   if (o->spec && !verify(k, &k->ast, 1, STAGE_KERNEL)) return false;
   if (k->target->kind != TARGET_HOST) return codegen_fail(k, "not supported: phases on %s", k->target->arch);
@@ -359,13 +359,13 @@ static bool collect_phases(const struct compiler_options *o, struct codegen *k, 
   k->parts = calloc(k->nparts + 1, sizeof *k->parts);
   if (!k->parts || !k->nparts) return codegen_fail(k, "out of memory");
   for (unsigned i = 0; i < k->nparts; i++)
-    if (!collect_phase(k, i) || !account(&k->parts[i], out) || !join_params(k, &k->parts[i])) return false;
+    if (!collect_axes_of_phase(k, i) || !count_work(&k->parts[i], out) || !join_params(k, &k->parts[i])) return false;
   name_parts(k);
   return true;
 }
 
-static bool collect_parts(const struct compiler_options *o, struct codegen *k, struct kernel *out) {
-  if (uop_is_phased(k->ast)) return collect_phases(o, k, out);
+static bool collect_axes_of_parts(const struct compiler_options *o, struct codegen *k, struct kernel *out) {
+  if (uop_is_phased(k->ast)) return collect_axes_of_phases(o, k, out);
   k->stage = "collect";
   k->nparts = k->ast->nsrc;
   k->parts = calloc(k->nparts, sizeof *k->parts);
@@ -374,7 +374,7 @@ static bool collect_parts(const struct compiler_options *o, struct codegen *k, s
     struct codegen *p = &k->parts[i];
     *p = (struct codegen){
         .g = k->g, .target = k->target, .ast = k->ast->src[i], .is_part = true, .err = k->err, .errcap = k->errcap};
-    if (!collect(o, p, out) || !join_params(k, p)) return false;
+    if (!collect_axes(o, p, out) || !join_params(k, p)) return false;
   }
   name_parts(k);
   return true;
@@ -403,7 +403,7 @@ static bool plan_kernel(const struct compiler_options *o, struct codegen *k, con
   for (unsigned i = 0; i < k->nparts; i++) {
     struct codegen *p = &k->parts[i];
     k->stage = "plan";
-    if (phased && !collect_phase(k, i)) return false;
+    if (phased && !collect_axes_of_phase(k, i)) return false;
     p->steps = k->steps;
     bool bar = i || phased;
     if (at && bar && *at != '|') return codegen_fail(k, "the kernel has %u parts, the plan %u", k->nparts, i);
@@ -422,7 +422,8 @@ static bool plan_kernel(const struct compiler_options *o, struct codegen *k, con
 
 /* Plans and lowers k, with fewer steps after each failure. Uses `plan`, or the plan given for the kernel by hand, if
  * there is one. If a plan that does not name the kernel fails, the optimizer chooses. */
-static bool lower_some_way(const struct compiler_options *o, struct codegen *k, struct kernel *out, const char *plan) {
+static bool lower_with_fewer_steps(const struct compiler_options *o, struct codegen *k, struct kernel *out,
+                                   const char *plan) {
   const struct codegen fresh = *k;
   const char *given = NULL;
   char ignored[256], why[256];
@@ -436,7 +437,7 @@ static bool lower_some_way(const struct compiler_options *o, struct codegen *k, 
     else if (steps > best)
       k->err = ignored, k->errcap = sizeof ignored; /* keep the first message */
     out->flops = 0, out->bytes = 0;
-    bool planned = several ? collect_parts(o, k, out) : collect(o, k, out);
+    bool planned = several ? collect_axes_of_parts(o, k, out) : collect_axes(o, k, out);
     if (planned && steps == first) {
       snprintf(out->shape, sizeof out->shape, several ? "%.48s_p%u" : "%.63s", several ? k->parts[0].name : k->name,
                k->nparts);
@@ -473,11 +474,11 @@ static bool lower_some_way(const struct compiler_options *o, struct codegen *k, 
 static bool compile(struct compiler *c, struct codegen *k, struct entry *e, const char *plan) {
   struct kernel *out = &e->kernel;
   const struct compiler_options *o = &c->options;
-  uint64_t start = now();
+  uint64_t start = now_ns();
   if (o->debug >= 5) out->graph_text = graph_text(k->ast);
-  if (!lower_some_way(o, k, out, plan)) return false;
+  if (!lower_with_fewer_steps(o, k, out, plan)) return false;
   if (o->spec && !verify(k, k->linear, k->nlinear, STAGE_LINEAR)) return false;
-  out->lower_ns = now() - start;
+  out->lower_ns = now_ns() - start;
   memcpy(out->name, k->name, sizeof out->name);
   memcpy(out->grid, k->grid, sizeof out->grid);
   memcpy(out->block, k->block, sizeof out->block);
@@ -486,14 +487,14 @@ static bool compile(struct compiler *c, struct codegen *k, struct entry *e, cons
   if (o->debug >= 6) out->linear_text = linear_text(k);
   if (!fill_params(k, e)) return false;
   if (o->lower_only) return true;
-  if (!code(c, k, e)) return false;
+  if (!make_image(c, k, e)) return false;
   if (o->debug >= 7 && k->target->kind != TARGET_NVPTX)
     out->disassembly = disassemble(c->assembler, k->target, out->image, out->image_size);
   return true;
 }
 
 /* Returns the target restricted to what the available assembler supports. */
-static const struct target *served(struct compiler *c, const struct target *t) {
+static const struct target *supported_target(struct compiler *c, const struct target *t) {
   enum { GROUP_RELEASE = 12 };
   char why[256];
   const char *version = t->group_cpu && c->options.ptxas ? ptxas_version(c->ptxas, why, sizeof why) : NULL;
@@ -503,9 +504,9 @@ static const struct target *served(struct compiler *c, const struct target *t) {
 }
 
 /* Finds or makes the ast's entry. Its job may still run. On failure returns NULL and writes err. */
-static struct entry *begin(struct compiler *c, const struct target *t, struct uop *ast, const char *plan, char *err,
-                           size_t errcap) {
-  t = served(c, t);
+static struct entry *find_or_begin(struct compiler *c, const struct target *t, struct uop *ast, const char *plan,
+                                   char *err, size_t errcap) {
+  t = supported_target(c, t);
   struct codegen k = {.target = t, .stage = "import", .err = err, .errcap = errcap};
   struct entry *e = NULL;
   uint64_t hash = 0;
@@ -549,7 +550,7 @@ static struct entry *begin(struct compiler *c, const struct target *t, struct uo
 
 void compiler_prepare_by(struct compiler *c, const struct target *t, struct uop *ast, const char *plan) {
   char ignored[256];
-  begin(c, t, ast, plan, ignored, sizeof ignored);
+  find_or_begin(c, t, ast, plan, ignored, sizeof ignored);
 }
 void compiler_prepare(struct compiler *c, const struct target *t, struct uop *ast) {
   compiler_prepare_by(c, t, ast, NULL);
@@ -565,7 +566,7 @@ const struct kernel *compiler_compile_by(struct compiler *c, const struct target
   char ignored[256];
   if (!err || !errcap) err = ignored, errcap = sizeof ignored;
   err[0] = 0;
-  struct entry *e = begin(c, t, ast, plan, err, errcap);
+  struct entry *e = find_or_begin(c, t, ast, plan, err, errcap);
   if (!e) return NULL;
   if (!code_finish(c, e, err, errcap)) {
     struct entry **at = &c->bucket[e->hash % BUCKETS];
@@ -574,7 +575,7 @@ const struct kernel *compiler_compile_by(struct compiler *c, const struct target
     entry_free(e);
     return NULL;
   }
-  e->kernel.from_memory = e->given;
-  e->given = true;
+  e->kernel.from_memory = e->returned;
+  e->returned = true;
   return &e->kernel;
 }

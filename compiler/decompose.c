@@ -40,21 +40,22 @@ bool is_nonzero(const struct uop *u) {
   return c && c->arg.f != 0;
 }
 
-struct uop *least_number(struct graph *g, const struct uop *like) {
+struct uop *int_min_like(struct graph *g, const struct uop *like) {
   return uop_const_int(g, like->dtype, (int64_t)(UINT64_MAX << (width(like) - 1)));
 }
 
-struct uop *number(struct graph *g, const struct uop *like, double v) { return uop_const_float(g, like->dtype, v); }
+struct uop *float_like(struct graph *g, const struct uop *like, double v) { return uop_const_float(g, like->dtype, v); }
 
-struct uop *in_f32(struct graph *g, const struct uop *root, struct uop *x) {
+struct uop *compute_in_f32(struct graph *g, const struct uop *root, struct uop *x) {
   return uop_cast(g, uop_unary(g, root->op, uop_cast(g, x, DT_F32)), root->dtype);
 }
 
 /* c[0] + x * (c[1] + x * ...) */
 static struct uop *polynomial(struct graph *g, struct uop *x, const double *c, unsigned n) {
-  struct uop *p = number(g, x, c[n - 1]);
+  struct uop *p = float_like(g, x, c[n - 1]);
   for (unsigned i = n - 1; i-- > 0;)
-    p = uop_new(g, OP_MULACC, x->dtype, x->lanes, (union uop_arg){0}, 0, (struct uop *[]){p, x, number(g, x, c[i])}, 3);
+    p = uop_new(g, OP_MULACC, x->dtype, x->lanes, (union uop_arg){0}, 0, (struct uop *[]){p, x, float_like(g, x, c[i])},
+                3);
   return p;
 }
 
@@ -103,32 +104,32 @@ struct uop *sin_polynomial(struct graph *g, struct uop *r) {
 
 /* log2(e) rounded to the type, and its rounding error. */
 static double log2e(enum dtype t) { return t == DT_F64 ? 0x1.71547652b82fep+0 : 0x1.715476p+0; }
-static double log2e_lacks(enum dtype t) { return t == DT_F64 ? 0x1.777d0ffda0d24p-56 : 0x1.4ae0bf8p-26; }
+static double log2e_error(enum dtype t) { return t == DT_F64 ? 0x1.777d0ffda0d24p-56 : 0x1.4ae0bf8p-26; }
 bool is_log2e(const struct uop *u) {
   const struct uop *c = constant_of(u);
   return c && fabs(c->arg.f) == log2e(c->dtype);
 }
 struct uop *log2e_rest(struct graph *g, const struct uop *c) {
-  return number(g, c, copysign(log2e_lacks(c->dtype), constant_of(c)->arg.f));
+  return float_like(g, c, copysign(log2e_error(c->dtype), constant_of(c)->arg.f));
 }
 
 static struct uop *bitcast(struct graph *g, struct uop *x, enum dtype t) {
   return uop_new(g, OP_BITCAST, t, x->lanes, (union uop_arg){0}, 0, &x, 1);
 }
-bool scales(const struct target *t) {
+bool has_scalef(const struct target *t) {
   return t->kind == TARGET_HOST && strstr(t->features ? t->features : target_features(t), "avx512vl");
 }
 struct uop *rounding_magic(struct graph *g, const struct uop *like) {
-  return number(g, like, like->dtype == DT_F64 ? 0x1.8p+52 : 0x1.8p+23);
+  return float_like(g, like, like->dtype == DT_F64 ? 0x1.8p+52 : 0x1.8p+23);
 }
 struct uop *exp2_clamp(struct graph *g, struct uop *x, const struct uop *c) {
   bool both = x->dtype == DT_F64, below = c && constant_of(c)->arg.f > 0, above = c && !below;
   if (both || below) {
-    struct uop *low = number(g, x, -1100), *src[] = {uop_binary(g, OP_CMPLT, x, low), low, x};
+    struct uop *low = float_like(g, x, -1100), *src[] = {uop_binary(g, OP_CMPLT, x, low), low, x};
     x = uop_new(g, OP_WHERE, x->dtype, x->lanes, (union uop_arg){0}, 0, src, 3);
   }
   if (both || above) {
-    struct uop *high = number(g, x, 1100), *src[] = {uop_binary(g, OP_CMPLT, high, x), high, x};
+    struct uop *high = float_like(g, x, 1100), *src[] = {uop_binary(g, OP_CMPLT, high, x), high, x};
     x = uop_new(g, OP_WHERE, x->dtype, x->lanes, (union uop_arg){0}, 0, src, 3);
   }
   return x;
@@ -136,8 +137,8 @@ struct uop *exp2_clamp(struct graph *g, struct uop *x, const struct uop *c) {
 
 /* Returns the power of 2 whose biased exponent is in the lowest bits of u. */
 static struct uop *power_of_2(struct graph *g, struct uop *u, enum dtype t) {
-  struct uop *place = uop_const_int(g, u->dtype, t == DT_F64 ? 52 : 23);
-  return bitcast(g, uop_binary(g, OP_SHL, u, place), t);
+  struct uop *shift = uop_const_int(g, u->dtype, t == DT_F64 ? 52 : 23);
+  return bitcast(g, uop_binary(g, OP_SHL, u, shift), t);
 }
 struct uop *exp2_scaled(struct graph *g, struct uop *t, struct uop *r) {
   struct uop *i = bitcast(g, t, t->dtype == DT_F64 ? DT_U64 : DT_U32);
@@ -148,7 +149,7 @@ struct uop *exp2_scaled(struct graph *g, struct uop *t, struct uop *r) {
 }
 
 /* ---- the builder ----------------------------------------------------------------------------------------------- */
-static struct uop *place(struct builder *b, const struct uop *u) {
+static struct uop *emit(struct builder *b, const struct uop *u) {
   return b->make(b, u->op, u->dtype, u->lanes, u->arg, u->aux, u->src, u->nsrc);
 }
 
@@ -158,51 +159,51 @@ static struct uop *splat(struct builder *b, struct uop *c, unsigned lanes) {
   return b->make(b, OP_VECTORIZE, c->dtype, lanes, (union uop_arg){0}, 0, lane, lanes);
 }
 
-static struct uop **settled_at(struct builder *b, const struct uop *u) {
-  if (u->id >= b->nsettled) {
-    size_t n = b->nsettled ? b->nsettled : 1024;
+static struct uop **memo_at(struct builder *b, const struct uop *u) {
+  if (u->id >= b->nmemo) {
+    size_t n = b->nmemo ? b->nmemo : 1024;
     while (n <= u->id) n *= 2;
-    struct uop **p = u->id == UINT32_MAX ? NULL : realloc(b->settled, n * sizeof *p);
+    struct uop **p = u->id == UINT32_MAX ? NULL : realloc(b->memo, n * sizeof *p);
     if (!p) return NULL;
-    memset(p + b->nsettled, 0, (n - b->nsettled) * sizeof *p);
-    b->settled = p, b->nsettled = n;
+    memset(p + b->nmemo, 0, (n - b->nmemo) * sizeof *p);
+    b->memo = p, b->nmemo = n;
   }
-  return &b->settled[u->id];
+  return &b->memo[u->id];
 }
 
 /* Builds the sources first, so that the rules match the final sources. A replacement is built in the same way. This
  * ends because each replacement is simpler. */
-struct uop *build(struct builder *b, struct uop *u) {
+struct uop *build_node(struct builder *b, struct uop *u) {
   static const struct ruleset *const sets[] = {&rules_decompose, &rules_devectorize};
   if (b->failed || b->placed(b, u)) return u;
-  struct uop **known = settled_at(b, u), *src[64], *v = NULL;
-  if (!known || u->nsrc > 64) return place(b, u);
+  struct uop **known = memo_at(b, u), *src[64], *v = NULL;
+  if (!known || u->nsrc > 64) return emit(b, u);
   if (*known) return *known;
   bool same = true, elementwise = op_info[u->op].cls == OPCLASS_ALU;
   for (unsigned i = 0; i < u->nsrc; i++) {
-    src[i] = build(b, u->src[i]);
+    src[i] = build_node(b, u->src[i]);
     if (elementwise && src[i]->lanes < u->lanes) src[i] = splat(b, src[i], u->lanes);
     same = same && src[i] == u->src[i];
   }
   struct uop *x = same ? u : uop_with_src(b->g, u, src);
   for (unsigned i = 0; i < 2 && !v; i++) v = ruleset_apply(sets[i], b->g, (void *)b->target, x);
-  v = v && v != x ? build(b, v) : place(b, x);
+  v = v && v != x ? build_node(b, v) : emit(b, x);
   if (v->lanes < u->lanes) v = splat(b, v, u->lanes);
-  known = settled_at(b, u);
+  known = memo_at(b, u);
   if (known) *known = v;
   return v;
 }
 
-struct uop *build_int(struct builder *b, enum dtype t, int64_t v) { return place(b, uop_const_int(b->g, t, v)); }
+struct uop *build_int(struct builder *b, enum dtype t, int64_t v) { return emit(b, uop_const_int(b->g, t, v)); }
 
-struct uop *build_const(struct builder *b, enum dtype t, double v) { return place(b, uop_const_float(b->g, t, v)); }
+struct uop *build_const(struct builder *b, enum dtype t, double v) { return emit(b, uop_const_float(b->g, t, v)); }
 
 struct uop *build_cast(struct builder *b, struct uop *x, enum dtype t) {
-  return x->dtype == t ? x : build(b, uop_cast(b->g, x, t));
+  return x->dtype == t ? x : build_node(b, uop_cast(b->g, x, t));
 }
 
 struct uop *build_alu(struct builder *b, enum op op, enum dtype t, struct uop *const *src, unsigned nsrc) {
   unsigned lanes = src[0]->lanes;
   for (unsigned i = 1; i < nsrc; i++) lanes = src[i]->lanes > lanes ? src[i]->lanes : lanes;
-  return build(b, uop_new(b->g, op, t, lanes, (union uop_arg){0}, 0, src, nsrc));
+  return build_node(b, uop_new(b->g, op, t, lanes, (union uop_arg){0}, 0, src, nsrc));
 }

@@ -12,10 +12,11 @@ bool may_overshift(const struct uop *shifts); /* the count may be negative or at
 bool is_numeric(const struct uop *u);         /* u is a constant or a vector of constants, none of them NaN */
 bool is_nonzero(const struct uop *u);         /* all lanes are one float constant that is not 0 */
 static inline int64_t width(const struct uop *u) { return dtype_info[u->dtype].size * 8; } /* in bits */
-struct uop *least_number(struct graph *g, const struct uop *like); /* least value of a signed type */
-struct uop *number(struct graph *g, const struct uop *like, double v);
-struct uop *in_f32(struct graph *g, const struct uop *root, struct uop *x); /* root's operation on x, computed in f32 */
-bool scales(const struct target *t); /* the host multiplies by 2^n in one instruction (AVX-512) */
+struct uop *int_min_like(struct graph *g, const struct uop *like); /* least value of a signed type */
+struct uop *float_like(struct graph *g, const struct uop *like, double v);
+struct uop *compute_in_f32(struct graph *g, const struct uop *root,
+                           struct uop *x); /* root's operation on x, computed in f32 */
+bool has_scalef(const struct target *t);   /* the host multiplies by 2^n in one instruction (AVX-512) */
 struct uop *rounding_magic(struct graph *g, const struct uop *like); /* 1.5 * 2^23 for f32, 1.5 * 2^52 for f64 */
 bool is_log2e(const struct uop *u);                                  /* u is log2(e) or -log2(e), rounded to the type */
 struct uop *log2e_rest(struct graph *g, const struct uop *c);        /* exact value minus c */

@@ -7,7 +7,7 @@
 static bool is_true(const struct uop *u) { return u->op == OP_CONST && u->dtype == DT_BOOL && u->arg.i; }
 
 /* Rebuilds u over src, which are simplified already, without conditions that became true. */
-static struct uop *simplified(struct graph *g, struct uop *u, struct uop *const *src) {
+static struct uop *rebuild_simplified(struct graph *g, struct uop *u, struct uop *const *src) {
   if (u->op == OP_AND && u->nsrc > 1 && is_true(src[0])) return src[1];
   if (u->op == OP_AND && u->nsrc > 1 && is_true(src[1])) return src[0];
   if (u->op == OP_WHERE && u->nsrc > 1 && is_true(src[0])) return src[1];
@@ -19,7 +19,7 @@ static struct uop *simplified(struct graph *g, struct uop *u, struct uop *const 
 
 /* Two versions are not possible with a STAGE or an MMA. A STAGE is filled outside the loops that use it, so each
  * version would need its own copy. All lanes of a wave take part in an MMA, so a wave cannot be in both versions. */
-static bool needs_one(struct uop *ast) {
+static bool needs_one_version(struct uop *ast) {
   size_t count;
   struct uop **order = uop_toposort(&ast, 1, &count);
   bool found = !order;
@@ -29,7 +29,7 @@ static bool needs_one(struct uop *ast) {
 }
 
 /* Returns the ast with the guards replaced by true, or NULL if memory runs out. */
-static struct uop *without(struct codegen *k, struct uop *const *guard, unsigned nguards) {
+static struct uop *without_guards(struct codegen *k, struct uop *const *guard, unsigned nguards) {
   size_t count, room = graph_node_count(k->g);
   struct uop **order = uop_toposort(&k->ast, 1, &count), **map = calloc(room, sizeof *map), *result = NULL;
   if (order && map) {
@@ -41,7 +41,7 @@ static struct uop *without(struct codegen *k, struct uop *const *guard, unsigned
       bool same = true;
       if (u->nsrc > 8 && !(src = malloc(u->nsrc * sizeof *src))) goto out;
       for (unsigned s = 0; s < u->nsrc; s++) src[s] = map[u->src[s]->id], same = same && src[s] == u->src[s];
-      map[u->id] = same ? u : simplified(k->g, u, src);
+      map[u->id] = same ? u : rebuild_simplified(k->g, u, src);
       if (src != few) free(src);
     }
     result = map[k->ast->id];
@@ -56,7 +56,7 @@ out:
  * every loop on which one of them depends. A reduction that depends on a guarded axis runs inside that check. If that
  * is inside a loop on which the reduction does not depend, it would be repeated in each round; then its guards stay as
  * they are. */
-static void choose(const struct lowerer *L, struct edge *e) {
+static void choose_guards(const struct lowerer *L, struct edge *e) {
   const struct codegen *k = L->k;
   uint64_t loops = 0, inner = 0, outer = 0;
   for (unsigned a = 0; a < k->naxes; a++)
@@ -84,12 +84,12 @@ bool edge_find(struct lowerer *L, struct edge *e) {
   struct codegen *k = L->k;
   struct uop *ast = k->ast, *both[2] = {ast};
   *e = (struct edge){0};
-  if (!k->nguards || needs_one(ast)) return true;
-  choose(L, e);
+  if (!k->nguards || needs_one_version(ast)) return true;
+  choose_guards(L, e);
   for (unsigned s = 0; s < ast->nsrc; s++) /* both versions would make a store that is outside the check */
     if (e->axes & ~mask_of(L, ast->src[s])) e->n = 0;
   if (!e->n) return true;
-  e->whole = both[1] = without(k, e->guard, e->n);
+  e->whole = both[1] = without_guards(k, e->guard, e->n);
   if (!e->whole) return lower_fail(L, "out of memory");
   /* Computes the masks for the nodes of both versions. */
   k->ast = uop_new(k->g, OP_SINK, DT_VOID, 1, (union uop_arg){0}, 0, both, 2);

@@ -9,7 +9,7 @@
 static pthread_once_t once = PTHREAD_ONCE_INIT;
 static char features[1024];
 
-static void add(const char *name) {
+static void add_feature(const char *name) {
   size_t n = strlen(features);
   snprintf(features + n, sizeof features - n, "%s%s", n ? " " : "", name);
 }
@@ -64,32 +64,32 @@ static const struct {
 } later[] = {{"avxifma", 0, 23},      {"avxvnniint8", 3, 4}, {"avxneconvert", 3, 5},
              {"avxvnniint16", 3, 10}, {"avx10", 3, 19},      {"apx", 3, 21}};
 
-static void find(void) {
+static void find_features(void) {
 #define ADD(name)                                                                                                      \
-  if (__builtin_cpu_supports(name)) add(name);
+  if (__builtin_cpu_supports(name)) add_feature(name);
   FEATURES(ADD)
   unsigned r[4];
   if (!__get_cpuid_count(7, 1, &r[0], &r[1], &r[2], &r[3])) return;
   for (unsigned i = 0; i < sizeof later / sizeof *later; i++)
-    if (r[later[i].word] >> later[i].bit & 1) add(later[i].name);
+    if (r[later[i].word] >> later[i].bit & 1) add_feature(later[i].name);
 }
 #elif defined(__linux__)
 #include <sys/auxv.h>
 /* One name per bit of the two words that the kernel reports (asm/hwcap.h). */
-static void find(void) {
+static void find_features(void) {
   const unsigned long words[2] = {getauxval(AT_HWCAP), getauxval(AT_HWCAP2)};
   for (unsigned i = 0; i < 2; i++)
     for (unsigned bit = 0; bit < 64; bit++)
       if (words[i] >> bit & 1) {
         char name[32];
         snprintf(name, sizeof name, "hwcap%u.%u", i + 1, bit);
-        add(name);
+        add_feature(name);
       }
 }
 #endif
 
 const char *target_features(const struct target *t) {
   if (t->kind != TARGET_HOST) return "";
-  pthread_once(&once, find);
+  pthread_once(&once, find_features);
   return features;
 }

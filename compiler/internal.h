@@ -22,12 +22,12 @@ enum {
   MAX_COPIES = 4096, /* copies of an operation along all those axes */
   MAX_PAD = 1 << 20,
   MAX_GUARDS = 16,
-  TILE_ALIGN_BITS = 10, /* log2 of the alignment of a tile's address */
-  MAX_ROUNDS = 16,      /* rounds of a copy that are unrolled instead of a loop */
-  MAX_BUFFERED = 8,     /* buffers of a pipeline */
-  LINE_BYTES = 64,      /* sizes of stages and stacks are rounded up to this */
-  MAX_ORDERED = 16,     /* reductions of one ORDER step */
-  MAX_HANDED = 8,       /* memories through which phases pass values */
+  TILE_ALIGN_BITS = 10,   /* log2 of the alignment of a tile's address */
+  MAX_ROUNDS = 16,        /* rounds of a copy that are unrolled instead of a loop */
+  MAX_BUFFERED = 8,       /* buffers of a pipeline */
+  LINE_BYTES = 64,        /* sizes of stages and stacks are rounded up to this */
+  MAX_ORDERED = 16,       /* reductions of one ORDER step */
+  MAX_PHASE_MEMORIES = 8, /* memories through which phases pass values */
 };
 
 /* One axis of the kernel: a range that the scheduler made, or a part of one that steps split. */
@@ -51,7 +51,7 @@ enum steps { STEPS_GIVEN, STEPS_ALL, STEPS_NO_GROUP, STEPS_PLAIN, STEPS_NONE };
 struct tile {
   uint64_t descriptor;      /* group: PTX ISA, "Matrix Descriptor Format", without the address; otherwise the same
                              * offsets, and the bytes of a row in the lowest byte. 0: there is no tile */
-  bool turned;              /* memory is contiguous along the output's axis, not along the sum */
+  bool transposed;          /* memory is contiguous along the output's axis, not along the sum */
   bool group;               /* four waves read it together by the descriptor */
   struct uop *rows, *begin; /* index of the first row of an instruction's elements, and their position in that row */
 };
@@ -105,7 +105,7 @@ static inline bool is_zero(const struct uop *u) {
   return u->op == OP_CONST && (dtype_is_float(u->dtype) ? u->arg.f == 0 : !u->arg.i);
 }
 
-static inline int64_t up(int64_t n, int64_t to) { return (n + to - 1) / to * to; } /* rounds up to a multiple */
+static inline int64_t round_up(int64_t n, int64_t to) { return (n + to - 1) / to * to; } /* rounds up to a multiple */
 
 __attribute__((format(printf, 2, 3))) bool codegen_fail(struct codegen *k, const char *fmt, ...);
 
@@ -122,11 +122,11 @@ struct builder {
   bool (*placed)(const struct builder *b, const struct uop *u); /* whether make() has placed u */
   struct graph *g;
   const struct target *target;
-  struct uop **settled; /* by node id: the node that was built for it; the builder's owner frees the array */
-  size_t nsettled;
+  struct uop **memo; /* by node id: the node that was built for it; the builder's owner frees the array */
+  size_t nmemo;
   bool failed; /* after a failure nothing more is built */
 };
-struct uop *build(struct builder *b, struct uop *u); /* u's sources may be placed or not */
+struct uop *build_node(struct builder *b, struct uop *u); /* u's sources may be placed or not */
 struct uop *build_alu(struct builder *b, enum op op, enum dtype t, struct uop *const *src, unsigned nsrc);
 struct uop *build_cast(struct builder *b, struct uop *x, enum dtype t);
 struct uop *build_const(struct builder *b, enum dtype t, double v);

@@ -134,11 +134,11 @@ struct uop *lower_index_op(struct lowerer *L, enum op op, struct uop *a, struct 
 }
 
 struct uop *lower_gep(struct lowerer *L, struct uop *v, unsigned lane) {
-  return build(&L->b, uop_new(L->g, OP_GEP, v->dtype, 1, (union uop_arg){.i = lane}, 0, &v, 1));
+  return build_node(&L->b, uop_new(L->g, OP_GEP, v->dtype, 1, (union uop_arg){.i = lane}, 0, &v, 1));
 }
 
 struct uop *lower_vectorize(struct lowerer *L, struct uop *const *lane, unsigned n) {
-  return build(&L->b, uop_new(L->g, OP_VECTORIZE, lane[0]->dtype, n, (union uop_arg){0}, 0, lane, n));
+  return build_node(&L->b, uop_new(L->g, OP_VECTORIZE, lane[0]->dtype, n, (union uop_arg){0}, 0, lane, n));
 }
 
 struct uop *lower_broadcast(struct lowerer *L, struct uop *v, unsigned lanes) {

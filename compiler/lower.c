@@ -55,7 +55,7 @@ int lower_vector_axis(const struct lowerer *L, uint64_t mask) {
 }
 
 /* Evaluates u lane by lane, for operations without a vector form. */
-struct uop *lower_by_lane(struct lowerer *L, struct uop *u, int axis) {
+struct uop *lower_each_lane(struct lowerer *L, struct uop *u, int axis) {
   struct uop *lane[64];
   unsigned n = (unsigned)L->k->axes[axis].size;
   for (unsigned i = 0; i < n; i++) {
@@ -182,7 +182,7 @@ static struct uop *eval_valid(struct lowerer *L, struct uop *index) {
 /* The memory of an INDEX: an argument, a STAGE that is filled first, or the memory that a phase filled. */
 static struct uop *lower_memory(struct lowerer *L, struct uop *base) {
   if (base->op == OP_STAGE) return lower_eval_stage(L, base);
-  if (base->op == OP_LOCAL) return lower_handed(L, base);
+  if (base->op == OP_LOCAL) return lower_phase_memory(L, base);
   lower_place(L, L->root, base->src[0]);
   lower_place(L, L->root, base);
   return base;
@@ -198,12 +198,12 @@ struct uop *lower_load_at(struct lowerer *L, struct uop *u, unsigned lanes) {
   if (valid)
     at = lower_mk(L, OP_WHERE, at->dtype, 1, 0, 0, (struct uop *[]){valid, at, lower_iconst(L, at->dtype, 0)}, 3);
   struct uop *base = lower_memory(L, index->src[0]);
-  if (index->src[0]->op == OP_STAGE) at = lower_behind(L, at, lower_stage_offset(L, index->src[0]));
+  if (index->src[0]->op == OP_STAGE) at = lower_add_offset(L, at, lower_stage_offset(L, index->src[0]));
   struct uop *pointer = lower_mk(L, OP_INDEX, index->dtype, 1, 0, 0, (struct uop *[]){base, at}, 2);
   return lower_mk(L, OP_LOAD, index->dtype, lanes, 0, 0, &pointer, 1);
 }
 
-struct uop *lower_behind(struct lowerer *L, struct uop *at, struct uop *offset) {
+struct uop *lower_add_offset(struct lowerer *L, struct uop *at, struct uop *offset) {
   if (!offset) return at;
   if (at->op == OP_CONST) return lower_index_op(L, OP_ADD, offset, at);
   bool constant = at->op == OP_ADD && at->src[1]->op == OP_CONST;
@@ -217,7 +217,7 @@ struct uop *lower_pointer(struct lowerer *L, struct uop *index) {
   if (valid)
     at = lower_mk(L, OP_WHERE, at->dtype, 1, 0, 0, (struct uop *[]){valid, at, lower_iconst(L, at->dtype, 0)}, 3);
   struct uop *src[3] = {lower_memory(L, index->src[0]), at, valid};
-  if (index->src[0]->op == OP_STAGE) src[1] = lower_behind(L, at, lower_stage_offset(L, index->src[0]));
+  if (index->src[0]->op == OP_STAGE) src[1] = lower_add_offset(L, at, lower_stage_offset(L, index->src[0]));
   return lower_mk(L, OP_INDEX, index->dtype, 1, 0, 0, src, valid ? 3 : 2);
 }
 
@@ -246,7 +246,7 @@ static struct uop *load_masked(struct lowerer *L, struct uop *index, int along) 
 static struct uop *eval_load(struct lowerer *L, struct uop *u, enum dtype t) {
   struct uop *index = u->src[0];
   int along = lower_contiguous_axis(L, index, L->k->target->has_masks), vec = lower_vector_axis(L, mask_of(L, u));
-  if (vec >= 0 && vec != along) return lower_by_lane(L, u, vec);
+  if (vec >= 0 && vec != along) return lower_each_lane(L, u, vec);
   bool zero = u->nsrc > 1 && u->src[1]->op == OP_CONST &&
               (dtype_is_float(u->dtype) ? u->src[1]->arg.f == 0 && !signbit(u->src[1]->arg.f) : !u->src[1]->arg.i);
   bool masks = L->k->target->has_masks;
@@ -255,7 +255,7 @@ static struct uop *eval_load(struct lowerer *L, struct uop *u, enum dtype t) {
     return L->position[along] == VEC ? v : lower_gep(L, v, (unsigned)L->position[along]);
   }
   if (masks && along >= 0 && index->nsrc > 2 && (mask_of(L, index->src[2]) >> along & 1)) along = -1;
-  if (vec >= 0 && along < 0) return lower_by_lane(L, u, vec);
+  if (vec >= 0 && along < 0) return lower_each_lane(L, u, vec);
   struct uop *v;
   if (along >= 0) {
     int p = L->position[along];
@@ -337,7 +337,7 @@ static struct uop *eval_alu(struct lowerer *L, struct uop *u) {
     return u;
   }
   int vec = lower_vector_axis(L, mask_of(L, u));
-  if (vec >= 0 && (u->dtype == DT_INDEX || !index_sources_are_linear(L, u, vec))) return lower_by_lane(L, u, vec);
+  if (vec >= 0 && (u->dtype == DT_INDEX || !index_sources_are_linear(L, u, vec))) return lower_each_lane(L, u, vec);
   for (unsigned i = 0; i < u->nsrc; i++) {
     src[i] = u->src[i]->dtype == DT_INDEX && vec >= 0 ? index_vector(L, u->src[i], vec) : lower_eval(L, u->src[i]);
     if (src[i]->lanes > lanes) lanes = src[i]->lanes;
@@ -383,7 +383,7 @@ static struct uop *eval_leaf(struct lowerer *L, struct uop *u) {
   uint64_t m = mask_of(L, u);
   int a = m ? __builtin_ctzll(m) : -1;
   if (a >= 0 && (L->expanded >> a & 1))
-    return L->position[a] == VEC ? lower_by_lane(L, u, a) : lower_iconst(L, DT_I32, L->position[a]);
+    return L->position[a] == VEC ? lower_each_lane(L, u, a) : lower_iconst(L, DT_I32, L->position[a]);
   if (a >= 0 && L->axis_value[a]) return L->axis_value[a];
   lower_fail(L, "a range is used outside its loop");
   return u;
@@ -842,7 +842,7 @@ bool lower(struct codegen *k) {
   free(L.mask);
   free(L.memo);
   free(L.slot);
-  free(L.b.settled);
+  free(L.b.memo);
   for (unsigned i = 0; i < L.nblocks; i++) {
     free(L.blocks[i]->item);
     free(L.blocks[i]);

@@ -62,8 +62,8 @@ struct lowerer {
   struct uop *group_first;     /* true in one of the work-items that share a reduction */
   struct uop *local[DT_COUNT]; /* workgroup memory, shared by all reductions of a type */
   struct uop *last_barrier;
-  struct uop *handed[MAX_HANDED]; /* by number: memory of a LOCAL of the ast; after a phase fills it, an AFTER of
-                                   * that phase */
+  struct uop *phase_memory[MAX_PHASE_MEMORIES]; /* by number: memory of a LOCAL of the ast; after a phase fills it, an
+                                                 * AFTER of that phase */
   unsigned next_reg, next_local, next_range;
   unsigned depth;
   uint32_t part_first, part_total; /* first workgroup of a part and number of all workgroups; total 0: not a part */
@@ -113,7 +113,7 @@ uint64_t lower_code_of(const struct lowerer *L, uint64_t mask);
 struct memo *lower_memo_at(struct lowerer *L, const struct uop *u, uint64_t code);
 void lower_memo_put(struct lowerer *L, const struct uop *u, uint64_t code, struct uop *value);
 int lower_vector_axis(const struct lowerer *L, uint64_t mask);
-struct uop *lower_by_lane(struct lowerer *L, struct uop *u, int axis);
+struct uop *lower_each_lane(struct lowerer *L, struct uop *u, int axis);
 bool lower_next_position(struct lowerer *L, uint64_t mask);
 void lower_first_position(struct lowerer *L, uint64_t mask);
 
@@ -124,8 +124,8 @@ struct uop *lower_eval_as(struct lowerer *L, struct uop *u, enum dtype t);
  * valid. */
 struct uop *lower_load_at(struct lowerer *L, struct uop *u, unsigned lanes);
 struct uop *lower_eval_index(struct lowerer *L, struct uop *index);
-struct uop *lower_behind(struct lowerer *L, struct uop *at, struct uop *offset); /* at + offset; NULL: at */
-struct uop *lower_pointer(struct lowerer *L, struct uop *index);                 /* with the INDEX's condition */
+struct uop *lower_add_offset(struct lowerer *L, struct uop *at, struct uop *offset); /* at + offset; NULL: at */
+struct uop *lower_pointer(struct lowerer *L, struct uop *index);                     /* with the INDEX's condition */
 int lower_contiguous_axis(struct lowerer *L, struct uop *index, bool masks);
 
 /* edge.c: lowers a kernel with padded axes in two versions */
@@ -148,7 +148,7 @@ struct uop *lower_eval_reduce(struct lowerer *L, struct uop *u);
 
 /* lower_phases.c: lowers a kernel that consists of phases */
 bool lower_phases(struct lowerer *L);
-struct uop *lower_handed(struct lowerer *L, const struct uop *local);
+struct uop *lower_phase_memory(struct lowerer *L, const struct uop *local);
 
 /* lower_stage.c */
 struct uop *lower_eval_stage(struct lowerer *L, struct uop *u);

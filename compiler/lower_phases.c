@@ -6,12 +6,12 @@
 
 enum { CACHE_LINE = 64 };
 
-struct uop *lower_handed(struct lowerer *L, const struct uop *local) {
-  if (local->arg.i < 0 || local->arg.i >= MAX_HANDED || local->src[0]->op != OP_CONST) {
-    lower_fail(L, "phases hand on values in too many memories, or in one of unknown size");
+struct uop *lower_phase_memory(struct lowerer *L, const struct uop *local) {
+  if (local->arg.i < 0 || local->arg.i >= MAX_PHASE_MEMORIES || local->src[0]->op != OP_CONST) {
+    lower_fail(L, "phases pass values in too many memories, or in one of unknown size");
     return lower_iconst(L, DT_INDEX, 0);
   }
-  struct uop **memory = &L->handed[local->arg.i];
+  struct uop **memory = &L->phase_memory[local->arg.i];
   if (*memory) return *memory;
   struct uop *size = lower_iconst(L, DT_INDEX, local->src[0]->arg.i);
   uint64_t bytes = (uint64_t)local->src[0]->arg.i * dtype_info[local->dtype].size;
@@ -21,12 +21,12 @@ struct uop *lower_handed(struct lowerer *L, const struct uop *local) {
 
 /* Orders the phase's stores to its memory before the loads of later phases: these depend on an AFTER of the phase's
  * last loop. */
-static void hand_on(struct lowerer *L, const struct codegen *phase, struct block *in) {
+static void order_phase_stores(struct lowerer *L, const struct codegen *phase, struct block *in) {
   struct uop *last = in->n ? in->item[in->n - 1] : NULL;
   for (unsigned i = 0; i < phase->ast->nsrc && last && !L->b.failed; i++) {
     const struct uop *memory = phase->ast->src[i]->src[0]->src[0];
     if (memory->op != OP_LOCAL) continue;
-    struct uop **now = &L->handed[memory->arg.i];
+    struct uop **now = &L->phase_memory[memory->arg.i];
     *now = lower_mk_in(L, in, OP_AFTER, memory->dtype, (struct uop *[]){*now, last}, 2);
   }
 }
@@ -54,7 +54,7 @@ bool lower_phases(struct lowerer *L) {
         if (p->axes[a].range == k->axes[s].range) L->axis_value[a] = value[s];
     L->main = in;
     if (!lower_loops(L)) return false;
-    hand_on(L, p, in);
+    order_phase_stores(L, p, in);
     bytes += p->local_bytes;
   }
   L->k = k;

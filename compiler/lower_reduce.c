@@ -46,8 +46,8 @@ static unsigned element_axes(const struct lowerer *L, const struct uop *mma, enu
 }
 
 /* Sets the positions of the operand's axes to element `element` of its registers. */
-static void at_element(struct lowerer *L, const struct matrix *x, enum matrix_operand o, const unsigned *axis,
-                       unsigned element) {
+static void set_element_position(struct lowerer *L, const struct matrix *x, enum matrix_operand o, const unsigned *axis,
+                                 unsigned element) {
   struct matrix_run run[MATRIX_RUNS];
   unsigned n = 0;
   for (unsigned i = 0, runs = matrix_runs(x, o, run); i < runs; i++) {
@@ -91,7 +91,7 @@ static bool are_neighbours(const struct lowerer *L, const struct uop *mma, enum 
   return aligned;
 }
 
-static bool in_memory(const struct uop *mma) { return matrix_in_memory(&matrices[mma->arg.i]); }
+static bool reads_memory(const struct uop *mma) { return matrix_in_memory(&matrices[mma->arg.i]); }
 
 /* Like multiply, for operands in workgroup memory, addressed by their first elements. */
 static struct uop *multiply_tiles(struct lowerer *L, const struct uop *mma, struct uop *acc) {
@@ -112,8 +112,8 @@ static struct uop *multiply_tiles(struct lowerer *L, const struct uop *mma, stru
     src[o] = lower_pointer(L, index);
     src[3 + o] = lower_iconst(L, DT_I64, (int64_t)tile[o].descriptor);
   }
-  unsigned turned = tile[0].turned | tile[1].turned << 1;
-  return lower_mk(L, OP_MMA, x->out, acc->lanes, mma->arg.i, turned, src, tile[0].group ? 5 : 7);
+  unsigned transposed = tile[0].transposed | tile[1].transposed << 1;
+  return lower_mk(L, OP_MMA, x->out, acc->lanes, mma->arg.i, transposed, src, tile[0].group ? 5 : 7);
 }
 
 /* acc + a * b at the current positions. */
@@ -121,18 +121,18 @@ static struct uop *multiply(struct lowerer *L, const struct uop *mma, struct uop
   const struct matrix *x = &matrices[mma->arg.i];
   unsigned lanes = matrix_elements(x, MATRIX_C);
   struct uop *src[3] = {NULL, NULL, acc ? acc : lower_broadcast(L, build_const(&L->b, x->out, 0), lanes)};
-  if (in_memory(mma)) return multiply_tiles(L, mma, src[2]);
+  if (reads_memory(mma)) return multiply_tiles(L, mma, src[2]);
   for (enum matrix_operand o = MATRIX_A; o <= MATRIX_B; o++) {
     struct uop *element[MAX_LANES];
     unsigned axis[MATRIX_RUNS] = {0}, n = matrix_elements(x, o);
     element_axes(L, mma, o, axis);
     if (L->k->target->kind == TARGET_HOST && are_neighbours(L, mma, o)) {
-      at_element(L, x, o, axis, 0);
+      set_element_position(L, x, o, axis, 0);
       src[o] = lower_load_at(L, mma->src[o], n);
       continue;
     }
     for (unsigned e = 0; e < n; e++) {
-      at_element(L, x, o, axis, e);
+      set_element_position(L, x, o, axis, e);
       element[e] = lower_eval_as(L, mma->src[o], x->in);
     }
     if (L->b.failed) return src[2];
@@ -142,7 +142,7 @@ static struct uop *multiply(struct lowerer *L, const struct uop *mma, struct uop
 }
 
 /* Stores every element of a matrix instruction's sum v in the memo as a value of the REDUCE. */
-static void note_elements(struct lowerer *L, struct uop *reduce, struct uop *v) {
+static void memo_elements(struct lowerer *L, struct uop *reduce, struct uop *v) {
   const struct uop *mma = reduce->src[0];
   const struct matrix *x = &matrices[mma->arg.i];
   unsigned axis[MATRIX_RUNS] = {0};
@@ -150,14 +150,14 @@ static void note_elements(struct lowerer *L, struct uop *reduce, struct uop *v) 
   /* AFTER with aux 1 keeps the computation in all lanes, even if only some lanes store the value. */
   v = lower_mk(L, OP_AFTER, v->dtype, v->lanes, 0, 1, &v, 1);
   for (unsigned e = 0; e < v->lanes; e++) {
-    at_element(L, x, MATRIX_C, axis, e);
+    set_element_position(L, x, MATRIX_C, axis, e);
     struct uop *value = build_cast(&L->b, lower_gep(L, v, e), compute_dtype(reduce->dtype));
     lower_memo_put(L, reduce, lower_code_of(L, mask_of(L, reduce)), value);
   }
 }
 
-/* Stores vectors along the axis in the memo, made of the elements that note_elements stored. */
-static void note_vectors(struct lowerer *L, struct uop *reduce, uint64_t mine, uint64_t vec) {
+/* Stores vectors along the axis in the memo, made of the elements that memo_elements stored. */
+static void memo_vectors(struct lowerer *L, struct uop *reduce, uint64_t mine, uint64_t vec) {
   unsigned axis = (unsigned)__builtin_ctzll(vec), lanes = (unsigned)L->k->axes[axis].size;
   lower_first_position(L, mine);
   do {
@@ -280,7 +280,7 @@ static bool is_condition(const struct uop *v) {
 }
 
 /* The reduced value where all the terms hold. */
-static struct uop *value_where(const struct uop *reduce, const struct skipped *s) {
+static struct uop *value_if_terms_hold(const struct uop *reduce, const struct skipped *s) {
   struct uop *v = reduce->src[0];
   for (bool more = true; more && is_condition(v);) {
     more = false;
@@ -385,7 +385,7 @@ static bool lower_reduces(struct lowerer *L, struct uop *reduce) {
         struct uop *one = lower_iconst(L, DT_INDEX, 1), *zero = lower_iconst(L, DT_I32, 0);
         struct uop *reg = lower_mk(L, OP_REG, t, acc_lanes, L->next_reg++, 0, &one, 1);
         p->pointer = lower_mk(L, OP_INDEX, t, acc_lanes, 0, 0, (struct uop *[]){reg, zero}, 2);
-        struct uop *init = lower_broadcast(L, build(&L->b, uop_identity(L->b.g, u->aux, t)), acc_lanes);
+        struct uop *init = lower_broadcast(L, build_node(&L->b, uop_identity(L->b.g, u->aux, t)), acc_lanes);
         lower_mk_in(L, outside, OP_STORE, DT_VOID, (struct uop *[]){p->pointer, init}, 2);
         p->value = lower_mk(L, OP_LOAD, t, acc_lanes, 0, 0, (struct uop *[]){p->pointer, body->open}, 2);
       }
@@ -394,7 +394,7 @@ static bool lower_reduces(struct lowerer *L, struct uop *reduce) {
   for (unsigned i = 0; i < npartials && !L->b.failed; i++) {
     struct partial *p = &partial[i];
     uint64_t mine = mask_of(L, p->reduce) & L->expanded, unroll = own & L->expanded;
-    struct uop *value = value_where(p->reduce, &skipped);
+    struct uop *value = value_if_terms_hold(p->reduce, &skipped);
     bool matrix = value->op == OP_MMA;
     uint64_t own_vec = matrix || (mine & L->vectors) ? 0 : lowest(unroll & L->vectors);
     memcpy(L->position, p->position, sizeof p->position);
@@ -407,7 +407,7 @@ static bool lower_reduces(struct lowerer *L, struct uop *reduce) {
   for (unsigned i = 0; i < npartials && !L->b.failed; i++) { /* waits once for all matrix instructions that read
                                                               * memory */
     struct partial *p = &partial[i];
-    if (p->reduce->src[0]->op == OP_MMA && in_memory(p->reduce->src[0]))
+    if (p->reduce->src[0]->op == OP_MMA && reads_memory(p->reduce->src[0]))
       p->value = lower_mk(L, OP_AFTER, p->value->dtype, p->value->lanes, 0, 1, &p->value, 1);
     if (nloops) p->last = lower_mk_in(L, body, OP_STORE, DT_VOID, (struct uop *[]){p->pointer, p->value}, 2);
   }
@@ -425,7 +425,7 @@ static bool lower_reduces(struct lowerer *L, struct uop *reduce) {
     if (nloops) v = lower_mk(L, OP_LOAD, v->dtype, v->lanes, 0, 0, (struct uop *[]){p->pointer, end}, 2);
     if (u->src[0]->op == OP_MMA) {
       memcpy(L->position, p->position, sizeof p->position);
-      note_elements(L, u, v);
+      memo_elements(L, u, v);
       continue;
     }
     if (v->lanes > p->lanes) {
@@ -443,7 +443,7 @@ static bool lower_reduces(struct lowerer *L, struct uop *reduce) {
   }
   for (unsigned i = 0; i < nmembers && !L->b.failed; i++) {
     uint64_t mine = mask_of(L, members[i]) & L->expanded, vec = lowest(mine & L->vectors);
-    if (vec && members[i]->src[0]->op == OP_MMA) note_vectors(L, members[i], mine, vec);
+    if (vec && members[i]->src[0]->op == OP_MMA) memo_vectors(L, members[i], mine, vec);
   }
   free(partial);
   memcpy(L->position, saved, sizeof saved);
@@ -454,7 +454,7 @@ struct uop *lower_eval_reduce(struct lowerer *L, struct uop *u) {
   uint64_t mine = mask_of(L, u) & L->expanded, vec = lowest(mine & L->vectors);
   int axis = vec ? __builtin_ctzll(vec) : -1, at = vec ? L->position[axis] : 0;
   int other = lower_vector_axis(L, mine & ~vec);
-  if (other >= 0) return lower_by_lane(L, u, other);
+  if (other >= 0) return lower_each_lane(L, u, other);
   if (vec) L->position[axis] = VEC;
   struct memo *m = lower_memo_at(L, u, lower_code_of(L, mine));
   struct uop *v = m->key ? m->value : NULL;

@@ -8,7 +8,8 @@
 #include <string.h>
 
 /* The sum in an accumulating stage before the current round: the identity element in the first round. */
-static struct uop *so_far(struct lowerer *L, struct block *in, struct uop *u, struct uop *pointer, unsigned lanes) {
+static struct uop *sum_before_round(struct lowerer *L, struct block *in, struct uop *u, struct uop *pointer,
+                                    unsigned lanes) {
   uint64_t rounds = lower_bound_axes(L, u) & ~mask_of(L, u->src[1]);
   struct uop *first = NULL, *zero = lower_iconst(L, DT_I32, 0);
   for (uint64_t m = rounds; m; m &= m - 1) {
@@ -18,7 +19,7 @@ static struct uop *so_far(struct lowerer *L, struct block *in, struct uop *u, st
   }
   struct uop *sum = lower_mk(L, OP_LOAD, u->dtype, lanes, 0, 0, (struct uop *[]){pointer, in->open}, 2);
   struct uop *src[3] = {lower_broadcast(L, first, lanes),
-                        lower_broadcast(L, build(&L->b, uop_identity(L->b.g, u->aux, u->dtype)), lanes), sum};
+                        lower_broadcast(L, build_node(&L->b, uop_identity(L->b.g, u->aux, u->dtype)), lanes), sum};
   return lower_mk(L, OP_WHERE, u->dtype, lanes, 0, 0, src, 3);
 }
 
@@ -63,8 +64,8 @@ struct place {
   bool write;
 };
 
-static struct uop *element(struct lowerer *L, struct uop *u, const struct place *to, struct uop *valid) {
-  struct uop *at = lower_behind(L, lower_eval_index(L, u->src[1]), to->offset);
+static struct uop *element_index(struct lowerer *L, struct uop *u, const struct place *to, struct uop *valid) {
+  struct uop *at = lower_add_offset(L, lower_eval_index(L, u->src[1]), to->offset);
   struct uop *src[3] = {to->memory, at, valid};
   return lower_mk(L, OP_INDEX, u->dtype, 1, 0, 0, src, valid ? 3 : 2);
 }
@@ -88,7 +89,7 @@ static struct uop *fill_squares(struct lowerer *L, struct uop *u, const struct p
     L->position[row] = 0;
     for (unsigned i = 0; to->write && i < n; i++) {
       L->position[lane] = (int)i;
-      struct uop *pointer = element(L, u, to, NULL);
+      struct uop *pointer = element_index(L, u, to, NULL);
       struct block *here = deeper(deeper(to->in, lower_block_of(L, pointer)), lower_block_of(L, v[i]));
       last = lower_mk_in(L, here, OP_STORE, DT_VOID, (struct uop *[]){pointer, v[i]}, 2);
     }
@@ -115,7 +116,7 @@ static struct uop *fill_pairs(struct lowerer *L, struct uop *u, const struct pla
     L->position[row] = 0;
     for (unsigned half = 0; to->write && half < 2; half++) {
       L->position[lane] = (int)(half * n / 2);
-      struct uop *x = shuffle(L, v[0], v[1], zip[half]), *pointer = element(L, u, to, NULL);
+      struct uop *x = shuffle(L, v[0], v[1], zip[half]), *pointer = element_index(L, u, to, NULL);
       struct block *here = deeper(deeper(to->in, lower_block_of(L, pointer)), lower_block_of(L, x));
       last = lower_mk_in(L, here, OP_STORE, DT_VOID, (struct uop *[]){pointer, x}, 2);
     }
@@ -126,7 +127,7 @@ static struct uop *fill_pairs(struct lowerer *L, struct uop *u, const struct pla
 
 /* Computes the value at every position of the expanded axes, or stores it there. All values are computed first, so
  * their loads are in flight together. Returns the last STORE. */
-static struct uop *fill(struct lowerer *L, struct uop *u, const struct place *to) {
+static struct uop *fill_stage(struct lowerer *L, struct uop *u, const struct place *to) {
   uint64_t mask = lower_bound_axes(L, u) & L->expanded, vec = lowest(mask & L->vectors);
   unsigned lanes = vec ? (unsigned)L->k->axes[__builtin_ctzll(vec)].size : 1;
   struct affine a;
@@ -148,8 +149,8 @@ static struct uop *fill(struct lowerer *L, struct uop *u, const struct place *to
     if (L->b.failed) return NULL;
     for (unsigned l = 0; to->write && l < (whole ? 1 : lanes); l++) {
       if (vec) L->position[__builtin_ctzll(vec)] = (int)l;
-      struct uop *x = whole ? v : lower_gep(L, v, l), *pointer = element(L, u, to, NULL);
-      if (u->aux) x = lower_combine(L, u->aux, so_far(L, to->in, u, pointer, x->lanes), x);
+      struct uop *x = whole ? v : lower_gep(L, v, l), *pointer = element_index(L, u, to, NULL);
+      if (u->aux) x = lower_combine(L, u->aux, sum_before_round(L, to->in, u, pointer, x->lanes), x);
       struct block *here = deeper(deeper(to->in, lower_block_of(L, pointer)), lower_block_of(L, x));
       last = lower_mk_in(L, here, OP_STORE, DT_VOID, (struct uop *[]){pointer, x}, 2);
     }
@@ -160,7 +161,7 @@ static struct uop *fill(struct lowerer *L, struct uop *u, const struct place *to
 
 /* The block in which the stage is filled: the innermost loop over which its values change. NULL if one of its loops is
  * not open. */
-static struct block *place_of(struct lowerer *L, const struct uop *u) {
+static struct block *fill_block(struct lowerer *L, const struct uop *u) {
   uint64_t outer = mask_of(L, u);
   for (uint64_t m = outer; m; m &= m - 1)
     if (!L->axis_value[__builtin_ctzll(m)]) return NULL;
@@ -194,10 +195,10 @@ static unsigned find_together(struct lowerer *L, struct uop *u, struct uop **out
     return n;
   }
   if (L->k->target->kind == TARGET_HOST || has_loops(L, u)) return n;
-  struct block *place = place_of(L, u);
+  struct block *place = fill_block(L, u);
   struct uop *ast = L->k->ast, **order = uop_toposort(&ast, 1, &count);
   for (size_t i = 0; order && i < count && n < MOST_TOGETHER; i++)
-    if (order[i]->op == OP_STAGE && order[i] != u && place_of(L, order[i]) == place && !has_loops(L, order[i]) &&
+    if (order[i]->op == OP_STAGE && order[i] != u && fill_block(L, order[i]) == place && !has_loops(L, order[i]) &&
         !lower_memo_at(L, order[i], 0)->key)
       out[n++] = order[i];
   free(order);
@@ -216,7 +217,7 @@ static struct uop *memory_of(struct lowerer *L, const struct uop *u, int64_t buf
 
 /* Fills n stages over the same ranges, in loops over those ranges that are not ids. Returns the last STORE, or the end
  * of the loops. */
-static struct uop *fill_all(struct lowerer *L, struct uop *const *stage, const struct place *to, unsigned n) {
+static struct uop *fill_stages(struct lowerer *L, struct uop *const *stage, const struct place *to, unsigned n) {
   struct place at[MOST_TOGETHER];
   struct block *in = to->in;
   struct block *opened[MAX_AXES];
@@ -234,7 +235,7 @@ static struct uop *fill_all(struct lowerer *L, struct uop *const *stage, const s
   for (unsigned pass = nloops ? 0 : 1; pass < 2; pass++)
     for (unsigned i = 0; i < n && !L->b.failed; i++) {
       at[i].write = pass && to[i].write;
-      last = fill(L, stage[i], &at[i]);
+      last = fill_stage(L, stage[i], &at[i]);
     }
   while (nloops > 0 && !L->b.failed) last = lower_block_close(L, opened[--nloops], &last, 1);
   for (unsigned s = binds_from(stage[0]); s < stage[0]->nsrc; s++)
@@ -276,7 +277,7 @@ static bool can_fetch(struct lowerer *L, const struct uop *u, int *along) {
 
 /* Fetches the stage's elements, or only computes their addresses. Where `valid` does not hold, nothing is fetched.
  * Returns the last FETCH. */
-static struct uop *fetch(struct lowerer *L, struct uop *u, const struct place *to, int along, struct uop *valid) {
+static struct uop *fetch_stage(struct lowerer *L, struct uop *u, const struct place *to, int along, struct uop *valid) {
   uint64_t mask = lower_bound_axes(L, u) & L->expanded;
   struct uop *load = u->src[0], *last = NULL;
   if (along >= 0) mask &= ~(UINT64_C(1) << along), L->position[along] = 0;
@@ -287,7 +288,7 @@ static struct uop *fetch(struct lowerer *L, struct uop *u, const struct place *t
   lower_first_position(L, mask);
   int64_t lanes = along >= 0 ? L->k->axes[along].size : 1;
   do {
-    struct uop *src[2] = {element(L, u, to, valid), lower_pointer(L, load->src[0])};
+    struct uop *src[2] = {element_index(L, u, to, valid), lower_pointer(L, load->src[0])};
     if (L->b.failed) return NULL;
     if (!to->write) continue;
     last = uop_new(L->g, OP_FETCH, DT_VOID, 1, (union uop_arg){.i = lanes}, 0, src, 2);
@@ -297,7 +298,7 @@ static struct uop *fetch(struct lowerer *L, struct uop *u, const struct place *t
   return last;
 }
 
-static struct uop *wait(struct lowerer *L, struct block *in, bool close, int64_t groups, struct uop *after) {
+static struct uop *add_wait(struct lowerer *L, struct block *in, bool close, int64_t groups, struct uop *after) {
   struct uop *u = uop_new(L->g, OP_WAIT, DT_VOID, 1, (union uop_arg){.i = groups}, close, &after, 1);
   lower_place(L, in, u);
   return u;
@@ -346,7 +347,7 @@ static struct uop *holds_for_all(struct lowerer *L, struct uop *term, uint64_t e
 
 /* Rebuilds the stage with loads that are not checked. *inside: the condition under which that is correct. NULL if
  * memory runs out or the condition never holds. */
-static struct uop *unchecked(struct lowerer *L, struct uop *stage, struct uop **inside) {
+static struct uop *remove_checks(struct lowerer *L, struct uop *stage, struct uop **inside) {
   uint64_t elements = lower_bound_axes(L, stage);
   for (unsigned a = 0; a < L->k->naxes; a++)
     if (L->k->axes[a].kind == AXIS_LOCAL) elements |= UINT64_C(1) << a;
@@ -387,7 +388,7 @@ static bool find_inside(struct lowerer *L, struct uop *const *stage, unsigned n,
   struct uop *ast = k->ast, *all[2 + MOST_TOGETHER] = {ast}, *when = NULL;
   if (!has_conditions(stage, n)) return false;
   for (unsigned i = 0; i < n; i++)
-    if (has_loops(L, stage[i]) || !(fast[i] = all[1 + i] = unchecked(L, stage[i], &when))) return false;
+    if (has_loops(L, stage[i]) || !(fast[i] = all[1 + i] = remove_checks(L, stage[i], &when))) return false;
   if (!when) return false;
   /* Computes the masks of the new nodes. */
   all[n + 1] = when;
@@ -422,9 +423,9 @@ static struct uop *copy_stages(struct lowerer *L, struct block *in, struct uop *
       if (r->axis >= 0) L->axis_value[r->axis] = fetched ? r->fetched : r->computed;
       struct uop *made = NULL;
       if (fetched && pass != 1)
-        made = fetch(L, stage[i], &to, along, r->valid);
+        made = fetch_stage(L, stage[i], &to, along, r->valid);
       else if (!fetched && (pass == 2 || pass == half) && (half || !has_loops(L, stage[i])))
-        made = fill_all(L, &stage[i], &to, 1);
+        made = fill_stages(L, &stage[i], &to, 1);
       if (half && made) last = made;
       *fetches = *fetches || (half && made && fetched);
     }
@@ -497,13 +498,13 @@ static struct uop *fill_ahead(struct lowerer *L, struct pipeline *p) {
   if (outside != L->root) lower_mk_in(L, outside, OP_BARRIER, DT_VOID, p->memory, p->n);
   for (int64_t r = 0; r < ahead; r++) {
     last = copy_round(L, p, outside, lower_iconst(L, DT_I32, r), 2, &fetches);
-    if (fetches && last) wait(L, outside, true, r, last);
+    if (fetches && last) add_wait(L, outside, true, r, last);
   }
-  waited[0] = fetches ? wait(L, p->body, false, ahead - 1, round) : round;
+  waited[0] = fetches ? add_wait(L, p->body, false, ahead - 1, round) : round;
   struct uop *ready = lower_mk_in(L, p->body, OP_BARRIER, DT_VOID, waited, 1 + p->n);
   p->next = lower_index_op(L, OP_ADD, round, lower_iconst(L, DT_I32, ahead));
   last = copy_round(L, p, p->body, p->next, 0, &fetches);
-  if (fetches && last) wait(L, p->body, true, -1, last);
+  if (fetches && last) add_wait(L, p->body, true, -1, last);
   return ready;
 }
 
@@ -521,20 +522,20 @@ void lower_finish_round(struct lowerer *L, const struct block *body) {
 /* ---- a stage --------------------------------------------------------------------------------------------------- */
 
 /* Fills stages of one block here. Returns the node after which they may be read. */
-static struct uop *fill_here(struct lowerer *L, struct block *in, struct uop *const *stage, struct uop *const *memory,
-                             unsigned n) {
+static struct uop *fill_now(struct lowerer *L, struct block *in, struct uop *const *stage, struct uop *const *memory,
+                            unsigned n) {
   struct uop *last[1 + MOST_TOGETHER] = {0};
   if (L->k->target->kind == TARGET_HOST) { /* accumulating stages together */
     struct place to[MOST_TOGETHER];
     for (unsigned i = 0; i < n; i++) to[i] = (struct place){in, memory[i], NULL, true};
-    return fill_all(L, stage, to, n);
+    return fill_stages(L, stage, to, n);
   }
   const struct round all = {.axis = -1};
   bool fetches = false;
   if (in != L->root) lower_mk_in(L, in, OP_BARRIER, DT_VOID, memory, n); /* last round's loads before the new stores */
   last[0] = copy_versions(L, in, stage, memory, n, &all, &fetches);
   if (L->b.failed) return stage[0];
-  if (fetches) wait(L, in, true, -1, last[0]), last[0] = wait(L, in, false, 0, last[0]);
+  if (fetches) add_wait(L, in, true, -1, last[0]), last[0] = add_wait(L, in, false, 0, last[0]);
   memcpy(last + 1, memory, n * sizeof *memory);
   return lower_mk_in(L, in, OP_BARRIER, DT_VOID, last, 1 + n);
 }
@@ -543,7 +544,7 @@ struct uop *lower_eval_stage(struct lowerer *L, struct uop *u) {
   struct codegen *k = L->k;
   struct memo *m = lower_memo_at(L, u, 0);
   if (m->key) return m->value;
-  struct block *outside = place_of(L, u);
+  struct block *outside = fill_block(L, u);
   if (!outside || (mask_of(L, u) & L->expanded)) {
     lower_fail(L, "a stage changes along an unrolled axis");
     return u;
@@ -555,7 +556,7 @@ struct uop *lower_eval_stage(struct lowerer *L, struct uop *u) {
   for (unsigned i = 0; i < p.n; i++) p.memory[i] = memory_of(L, p.stage[i], p.buffers);
   if (axis >= 0 && L->npipelines == MOST_PIPELINES) lower_fail(L, "too many pipelines");
   struct uop *ready = u;
-  if (!L->b.failed) ready = axis < 0 ? fill_here(L, outside, p.stage, p.memory, p.n) : fill_ahead(L, &p);
+  if (!L->b.failed) ready = axis < 0 ? fill_now(L, outside, p.stage, p.memory, p.n) : fill_ahead(L, &p);
   memcpy(L->position, saved, sizeof saved);
   if (L->b.failed) return u;
   if (axis >= 0) L->pipeline[L->npipelines++] = p;

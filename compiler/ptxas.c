@@ -35,15 +35,15 @@ struct ptxas_job {
   struct ptxas *pool;
   char arch[24], flags[256];
   enum { WAITING, RUNNING, DONE } state;
-  int in, out, said_fd; /* -1: none */
+  int in, out, output_fd; /* -1: none */
   pid_t pid;
   uint64_t deadline_ns;
   bool ok;
-  size_t said;
+  size_t text_size;
   char text[SAID]; /* the tool's output, or why it did not run */
 };
 
-static uint64_t now(void) {
+static uint64_t now_ns(void) {
   struct timespec t;
   clock_gettime(CLOCK_MONOTONIC, &t);
   return (uint64_t)t.tv_sec * 1000000000u + (uint64_t)t.tv_nsec;
@@ -101,24 +101,24 @@ static void done(struct ptxas_job *j, bool ok) {
   if (j->state == RUNNING) j->pool->running--;
   j->state = DONE;
   j->ok = ok;
-  close_fd(&j->said_fd);
+  close_fd(&j->output_fd);
   close_fd(&j->in);
-  while (j->said && isspace((unsigned char)j->text[j->said - 1])) j->said--;
-  j->text[j->said] = 0;
+  while (j->text_size && isspace((unsigned char)j->text[j->text_size - 1])) j->text_size--;
+  j->text[j->text_size] = 0;
 }
 
-__attribute__((format(printf, 2, 3))) static void say(struct ptxas_job *j, const char *fmt, ...) {
+__attribute__((format(printf, 2, 3))) static void set_text(struct ptxas_job *j, const char *fmt, ...) {
   va_list ap;
   va_start(ap, fmt);
   int n = vsnprintf(j->text, sizeof j->text, fmt, ap);
   va_end(ap);
-  j->said = n < 0 ? 0 : (size_t)n < sizeof j->text ? (size_t)n : sizeof j->text - 1;
+  j->text_size = n < 0 ? 0 : (size_t)n < sizeof j->text ? (size_t)n : sizeof j->text - 1;
 }
 
 static void spawn(struct ptxas_job *j) {
   struct ptxas *p = j->pool;
   if (!p->path) {
-    say(j, "ptxas not found: set PTXAS, or install Debian's nvidia-cuda-toolkit from non-free");
+    set_text(j, "ptxas not found: set PTXAS, or install Debian's nvidia-cuda-toolkit from non-free");
     done(j, false);
     return;
   }
@@ -133,7 +133,7 @@ static void spawn(struct ptxas_job *j) {
   for (char *f = strtok_r(j->flags, " ", &rest); f && n < 6 + MAX_FLAGS; f = strtok_r(NULL, " ", &rest)) argv[n++] = f;
   int pipes[2], err = 0;
   if (pipe2(pipes, O_CLOEXEC)) {
-    say(j, "no pipe for ptxas: %s", strerror(errno));
+    set_text(j, "no pipe for ptxas: %s", strerror(errno));
     done(j, false);
     return;
   }
@@ -160,13 +160,13 @@ static void spawn(struct ptxas_job *j) {
   close(pipes[1]);
   if (err) {
     close(pipes[0]);
-    say(j, "cannot run %s: %s", p->path, strerror(err));
+    set_text(j, "cannot run %s: %s", p->path, strerror(err));
     done(j, false);
     return;
   }
   fcntl(pipes[0], F_SETFL, O_NONBLOCK);
-  j->said_fd = pipes[0];
-  j->deadline_ns = now() + (uint64_t)p->timeout_ms * 1000000u;
+  j->output_fd = pipes[0];
+  j->deadline_ns = now_ns() + (uint64_t)p->timeout_ms * 1000000u;
   j->state = RUNNING;
   p->running++;
 }
@@ -176,7 +176,7 @@ static void reap(struct ptxas_job *j, bool expired) {
   int status = 0, r;
   while (!expired && (r = waitpid(j->pid, &status, WNOHANG)) <= 0 && !(r < 0 && errno == ECHILD)) {
     nanosleep(&(struct timespec){.tv_nsec = 100000}, NULL);
-    expired = now() >= j->deadline_ns;
+    expired = now_ns() >= j->deadline_ns;
   }
   if (expired) {
     kill(-j->pid, SIGKILL);
@@ -186,11 +186,11 @@ static void reap(struct ptxas_job *j, bool expired) {
   char tail[SAID];
   memcpy(tail, j->text, sizeof tail);
   if (expired)
-    say(j, "%s did not finish in %g s; it was ended", j->pool->path, j->pool->timeout_ms * 1e-3);
+    set_text(j, "%s did not finish in %g s; it was ended", j->pool->path, j->pool->timeout_ms * 1e-3);
   else if (!gone && WIFSIGNALED(status))
-    say(j, "%s was ended by signal %d: %.3000s", j->pool->path, WTERMSIG(status), tail);
+    set_text(j, "%s was ended by signal %d: %.3000s", j->pool->path, WTERMSIG(status), tail);
   else if (!gone && WEXITSTATUS(status))
-    say(j, "%s failed with status %d: %.3000s", j->pool->path, WEXITSTATUS(status), tail);
+    set_text(j, "%s failed with status %d: %.3000s", j->pool->path, WEXITSTATUS(status), tail);
   else {
     done(j, true);
     return;
@@ -202,14 +202,14 @@ static void reap(struct ptxas_job *j, bool expired) {
 static bool drain(struct ptxas_job *j) {
   for (;;) {
     char dropped[512];
-    bool full = j->said + 1 >= sizeof j->text;
-    ssize_t n =
-        read(j->said_fd, full ? dropped : j->text + j->said, full ? sizeof dropped : sizeof j->text - 1 - j->said);
+    bool full = j->text_size + 1 >= sizeof j->text;
+    ssize_t n = read(j->output_fd, full ? dropped : j->text + j->text_size,
+                     full ? sizeof dropped : sizeof j->text - 1 - j->text_size);
     if (n < 0 && errno == EINTR) continue;
     if (n < 0 && errno == EAGAIN) return false;
     if (n <= 0) return true;
-    if (!full) j->said += (size_t)n;
-    j->text[j->said] = 0;
+    if (!full) j->text_size += (size_t)n;
+    j->text[j->text_size] = 0;
   }
 }
 
@@ -220,19 +220,19 @@ static void start_waiting(struct ptxas *p) {
 }
 
 /* Waits until a running job writes output, ends or expires. */
-static void pump(struct ptxas *p) {
+static void wait_for_event(struct ptxas *p) {
   struct pollfd fds[MAX_AT_ONCE];
   struct ptxas_job *running[MAX_AT_ONCE];
   unsigned n = 0;
-  uint64_t at = now(), first = UINT64_MAX;
+  uint64_t at = now_ns(), first = UINT64_MAX;
   for (struct ptxas_job *j = p->jobs; j; j = j->next) {
     if (j->state != RUNNING) continue;
-    fds[n] = (struct pollfd){.fd = j->said_fd, .events = POLLIN};
+    fds[n] = (struct pollfd){.fd = j->output_fd, .events = POLLIN};
     running[n++] = j;
     if (j->deadline_ns < first) first = j->deadline_ns;
   }
   poll(fds, n, first > at ? (int)((first - at) / 1000000u) + 1 : 0);
-  at = now();
+  at = now_ns();
   for (unsigned i = 0; i < n; i++) {
     bool end = fds[i].revents && drain(running[i]);
     if (end || at >= running[i]->deadline_ns) reap(running[i], !end);
@@ -243,7 +243,7 @@ static struct ptxas_job *job_new(struct ptxas *p) {
   struct ptxas_job *j = calloc(1, sizeof *j), **end = &p->jobs;
   if (!j) return NULL;
   j->pool = p;
-  j->in = j->out = j->said_fd = -1;
+  j->in = j->out = j->output_fd = -1;
   while (*end) end = &(*end)->next;
   *end = j;
   return j;
@@ -261,7 +261,7 @@ static void job_free(struct ptxas_job *j) {
 static void job_wait(struct ptxas_job *j) {
   start_waiting(j->pool);
   while (j->state != DONE) {
-    pump(j->pool);
+    wait_for_event(j->pool);
     start_waiting(j->pool);
   }
 }
@@ -282,7 +282,7 @@ struct ptxas_job *ptxas_start(struct ptxas *p, const char *arch, const char *tex
       sent += (size_t)n;
     }
     if (j->in < 0 || j->out < 0 || sent < size) {
-      say(j, "no memory file for ptxas: %s", strerror(errno));
+      set_text(j, "no memory file for ptxas: %s", strerror(errno));
       done(j, false);
       return j;
     }

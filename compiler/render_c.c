@@ -69,7 +69,9 @@ __attribute__((format(printf, 1, 2))) static char *text(const char *fmt, ...) {
   return s;
 }
 
-static const char *of(const struct writer *w, const struct uop *u) { return w->text[u->id] ? w->text[u->id] : "?"; }
+static const char *text_of(const struct writer *w, const struct uop *u) {
+  return w->text[u->id] ? w->text[u->id] : "?";
+}
 
 static const char *type_name(const struct uop *u, char *buf) {
   if (u->lanes > 1)
@@ -135,7 +137,7 @@ static char *scalar_op(const struct uop *u, const char *a, const char *b, const 
 }
 
 /* Whether C has the operation on whole vectors. */
-static bool whole(const struct uop *u) {
+static bool has_vector_operator(const struct uop *u) {
   return u->op == OP_ADD || u->op == OP_SUB || u->op == OP_MUL || u->op == OP_FDIV || u->op == OP_AND ||
          u->op == OP_OR || u->op == OP_XOR || u->op == OP_NEG;
 }
@@ -147,16 +149,17 @@ static bool is_splat(const struct uop *u) {
 }
 
 /* The text of an operand; a splat may be given as a scalar. */
-static const char *operand(const struct writer *w, const struct uop *u) {
+static const char *operand_text(const struct writer *w, const struct uop *u) {
   /* A _Float16 may be computed as float, and a bool differs in type from the lanes of a mask. */
-  return of(w, is_splat(u) && u->dtype != DT_F16 && u->dtype != DT_BOOL ? u->src[0] : u);
+  return text_of(w, is_splat(u) && u->dtype != DT_F16 && u->dtype != DT_BOOL ? u->src[0] : u);
 }
 
 static char *each_lane(const struct writer *w, const struct uop *u) {
   char type[32], *x[3] = {0};
   for (unsigned s = 0; s < u->nsrc && s < 3; s++) {
     const struct uop *v = u->src[s];
-    x[s] = v->lanes > 1 && !is_splat(v) ? text("%s[l]", of(w, v)) : text("%s", of(w, v->lanes > 1 ? v->src[0] : v));
+    x[s] = v->lanes > 1 && !is_splat(v) ? text("%s[l]", text_of(w, v))
+                                        : text("%s", text_of(w, v->lanes > 1 ? v->src[0] : v));
   }
   char *e = scalar_op(u, x[0], x[1], x[2]), *all = text("EACH(%s, %s)", type_name(u, type), e ? e : "?");
   free(e);
@@ -170,7 +173,7 @@ static char *lane_list(const struct writer *w, const struct uop *u) {
   FILE *f = open_memstream(&all, &n);
   if (!f) return NULL;
   fprintf(f, "(%s){", type_name(u, type));
-  for (unsigned l = 0; l < u->lanes; l++) fprintf(f, "%s%s", l ? ", " : "", of(w, u->src[l]));
+  for (unsigned l = 0; l < u->lanes; l++) fprintf(f, "%s%s", l ? ", " : "", text_of(w, u->src[l]));
   fprintf(f, "}");
   fclose(f);
   return all;
@@ -186,33 +189,37 @@ static char *expression(const struct writer *w, const struct uop *u) {
   case OP_LOCAL: return text("local%" PRId64, u->arg.i);
   case OP_REG: return text("acc%" PRId64, u->arg.i);
   case OP_INDEX:
-    return u->src[0]->op == OP_REG ? text("%s", of(w, u->src[0])) : text("%s[%s]", of(w, u->src[0]), of(w, u->src[1]));
+    return u->src[0]->op == OP_REG ? text("%s", text_of(w, u->src[0]))
+                                   : text("%s[%s]", text_of(w, u->src[0]), text_of(w, u->src[1]));
   case OP_LOAD: {
     const struct uop *index = u->src[0];
-    if (is_masked(index)) return text("MASKED(%s, &%s, %s)", type_name(u, type), of(w, index), of(w, index->src[2]));
-    if (u->lanes > 1 && index->src[0]->op != OP_REG) return text("*(%s *)&%s", type_name(u, type), of(w, index));
-    return text("%s", of(w, index));
+    if (is_masked(index))
+      return text("MASKED(%s, &%s, %s)", type_name(u, type), text_of(w, index), text_of(w, index->src[2]));
+    if (u->lanes > 1 && index->src[0]->op != OP_REG) return text("*(%s *)&%s", type_name(u, type), text_of(w, index));
+    return text("%s", text_of(w, index));
   }
-  case OP_GEP: return text("%s[%" PRId64 "]", of(w, u->src[0]), u->arg.i);
-  case OP_AFTER: return text("%s", of(w, u->src[0]));
+  case OP_GEP: return text("%s[%" PRId64 "]", text_of(w, u->src[0]), u->arg.i);
+  case OP_AFTER: return text("%s", text_of(w, u->src[0]));
   case OP_VECTORIZE: return lane_list(w, u);
   case OP_MMA:
     if (u->nsrc > 3) {
-      const char *a = u->nsrc > 5 ? of(w, u->src[5]) : "0", *b = u->nsrc > 5 ? of(w, u->src[6]) : "0";
+      const char *a = u->nsrc > 5 ? text_of(w, u->src[5]) : "0", *b = u->nsrc > 5 ? text_of(w, u->src[6]) : "0";
       return text("%s(%s, (%s + %s), %s, %s, (%s + %s), %s, %u, (%s))", matrices[u->arg.i].name,
-                  of(w, u->src[0]->src[0]), of(w, u->src[0]->src[1]), a, of(w, u->src[3]), of(w, u->src[1]->src[0]),
-                  of(w, u->src[1]->src[1]), b, of(w, u->src[4]), u->aux, of(w, u->src[2]));
+                  text_of(w, u->src[0]->src[0]), text_of(w, u->src[0]->src[1]), a, text_of(w, u->src[3]),
+                  text_of(w, u->src[1]->src[0]), text_of(w, u->src[1]->src[1]), b, text_of(w, u->src[4]), u->aux,
+                  text_of(w, u->src[2]));
     }
-    return text("%s((%s), (%s), (%s))", matrices[u->arg.i].name, of(w, u->src[0]), of(w, u->src[1]), of(w, u->src[2]));
+    return text("%s((%s), (%s), (%s))", matrices[u->arg.i].name, text_of(w, u->src[0]), text_of(w, u->src[1]),
+                text_of(w, u->src[2]));
   default: break;
   }
-  if (u->lanes > 1 && u->op == OP_BITCAST) return text("(%s)%s", type_name(u, type), of(w, u->src[0]));
-  if (u->lanes > 1 && !whole(u)) return each_lane(w, u);
+  if (u->lanes > 1 && u->op == OP_BITCAST) return text("(%s)%s", type_name(u, type), text_of(w, u->src[0]));
+  if (u->lanes > 1 && !has_vector_operator(u)) return each_lane(w, u);
   /* One operand of a vector operation may be a scalar. */
   const char *x[3] = {"", "", ""};
   bool vector = false;
   for (unsigned s = u->nsrc < 3 ? u->nsrc : 3; s-- > 0;) {
-    x[s] = vector || s || u->lanes == 1 ? operand(w, u->src[s]) : of(w, u->src[s]);
+    x[s] = vector || s || u->lanes == 1 ? operand_text(w, u->src[s]) : text_of(w, u->src[s]);
     vector = vector || !is_splat(u->src[s]);
   }
   return scalar_op(u, x[0], x[1], x[2]);
@@ -246,25 +253,26 @@ static void statement(struct writer *w, const struct uop *u) {
     const struct uop *index = u->src[0], *v = u->src[1];
     indent(w);
     if (is_masked(index)) {
-      fprintf(w->f, "for (int l = 0; l < %u; l++) if (%s[l]) (&%s)[l] = %s[l];\n", v->lanes, of(w, index->src[2]),
-              of(w, index), of(w, v));
+      fprintf(w->f, "for (int l = 0; l < %u; l++) if (%s[l]) (&%s)[l] = %s[l];\n", v->lanes, text_of(w, index->src[2]),
+              text_of(w, index), text_of(w, v));
       return;
     }
     if (v->lanes > 1 && index->src[0]->op != OP_REG) fprintf(w->f, "*(%s *)&", type_name(v, type));
-    fprintf(w->f, "%s = %s;\n", of(w, index), of(w, v));
+    fprintf(w->f, "%s = %s;\n", text_of(w, index), text_of(w, v));
     return;
   }
   case OP_RANGE: {
-    const char *bound = of(w, u->src[0]);
+    const char *bound = text_of(w, u->src[0]);
     w->text[u->id] = text("ridx%" PRId64, u->arg.i);
     indent(w);
-    fprintf(w->f, "for (%s %s = 0; %s < %s; %s++) {\n", dtype_info[u->dtype].name, of(w, u), of(w, u), bound, of(w, u));
+    fprintf(w->f, "for (%s %s = 0; %s < %s; %s++) {\n", dtype_info[u->dtype].name, text_of(w, u), text_of(w, u), bound,
+            text_of(w, u));
     w->depth++;
     return;
   }
   case OP_IF:
     indent(w);
-    fprintf(w->f, "if (%s) {\n", of(w, u->src[0]));
+    fprintf(w->f, "if (%s) {\n", text_of(w, u->src[0]));
     w->depth++;
     return;
   case OP_END:
@@ -276,9 +284,9 @@ static void statement(struct writer *w, const struct uop *u) {
   case OP_FETCH: {
     const struct uop *to = u->src[0], *from = u->src[1];
     indent(w);
-    fprintf(w->f, "for (int l = 0; l < %" PRId64 "; l++) (&%s)[l] = ", u->arg.i, of(w, to));
-    if (from->nsrc > 2) fprintf(w->f, "!%s ? 0 : ", operand(w, from->src[2]));
-    fprintf(w->f, "(&%s)[l];\n", of(w, from));
+    fprintf(w->f, "for (int l = 0; l < %" PRId64 "; l++) (&%s)[l] = ", u->arg.i, text_of(w, to));
+    if (from->nsrc > 2) fprintf(w->f, "!%s ? 0 : ", operand_text(w, from->src[2]));
+    fprintf(w->f, "(&%s)[l];\n", text_of(w, from));
     return;
   }
   case OP_WAIT: return;
@@ -293,7 +301,7 @@ static void statement(struct writer *w, const struct uop *u) {
     w->text[u->id] = e;
     if (u->op == OP_LOCAL) {
       indent(w);
-      fprintf(w->f, "local %s %s[%s];\n", dtype_info[u->dtype].name, e, of(w, u->src[0]));
+      fprintf(w->f, "local %s %s[%s];\n", dtype_info[u->dtype].name, e, text_of(w, u->src[0]));
     } else if (u->op == OP_REG) {
       indent(w);
       fprintf(w->f, "%s %s;\n", type_name(u, type), e);
@@ -302,7 +310,7 @@ static void statement(struct writer *w, const struct uop *u) {
   }
   w->text[u->id] = u->op == OP_SPECIAL ? text("%sidx%" PRId64, u->aux ? "l" : "g", u->arg.i) : text("v%u", u->id);
   indent(w);
-  fprintf(w->f, "%s %s = %s;", type_name(u, type), of(w, u), e ? e : "?");
+  fprintf(w->f, "%s %s = %s;", type_name(u, type), text_of(w, u), e ? e : "?");
   if (u->op == OP_SPECIAL) fprintf(w->f, " /* < %" PRId64 " */", u->src[0]->arg.i);
   fprintf(w->f, "\n");
   free(e);
@@ -385,7 +393,7 @@ char *render_c(struct codegen *k) {
     const struct uop *u = k->linear[i];
     for (unsigned s = 0; s < u->nsrc; s++) {
       w.uses[u->src[s]->id]++;
-      if (u->lanes > 1 && !whole(u)) w.by_lane[u->src[s]->id] = true;
+      if (u->lanes > 1 && !has_vector_operator(u)) w.by_lane[u->src[s]->id] = true;
     }
     if (u->op == OP_STORE && u->src[0]->src[0]->op == OP_PARAM) written[u->src[0]->src[0]->arg.i] = true;
     if (u->op == OP_MMA) multiplies |= UINT64_C(1) << u->arg.i;

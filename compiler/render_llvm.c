@@ -56,7 +56,7 @@ static LLVMTypeRef memory_type(struct render *r, enum dtype t, unsigned lanes) {
 static LLVMTypeRef i32(struct render *r) { return LLVMInt32TypeInContext(r->c); }
 static LLVMTypeRef i64(struct render *r) { return LLVMInt64TypeInContext(r->c); }
 
-static LLVMValueRef get(struct render *r, const struct uop *u) {
+static LLVMValueRef value_of(struct render *r, const struct uop *u) {
   LLVMValueRef v = r->value[u->id];
   if (!v && !r->failed) {
     r->failed = true;
@@ -108,9 +108,9 @@ static unsigned alignment(const struct render *r, const struct uop *index, unsig
 
 /* The form base + zero-extended 32-bit offset + constant matches the addressing mode of global instructions. */
 static LLVMValueRef address(struct render *r, const struct uop *index) {
-  const struct uop *base = uop_behind_after(index->src[0]), *at = index->src[1];
+  const struct uop *base = uop_skip_after(index->src[0]), *at = index->src[1];
   bool shared = base->op == OP_LOCAL && r->gpu;
-  LLVMValueRef p = get(r, index->src[0]);
+  LLVMValueRef p = value_of(r, index->src[0]);
   if (base->op == OP_REG) return p;
   uint64_t size = dtype_info[index->dtype].size;
   int64_t constant = 0;
@@ -122,7 +122,7 @@ static LLVMValueRef address(struct render *r, const struct uop *index) {
   struct uop *x = (struct uop *)at;
   if (at->op == OP_ADD && at->src[1]->op == OP_CONST && uop_min(at->src[0]) >= 0)
     constant = at->src[1]->arg.i, x = at->src[0];
-  LLVMValueRef v = get(r, x), scale = LLVMConstInt(LLVMTypeOf(v), size, 0);
+  LLVMValueRef v = value_of(r, x), scale = LLVMConstInt(LLVMTypeOf(v), size, 0);
   bool narrow = x->dtype == DT_I32 && uop_min(x) >= 0 && (uint64_t)uop_max(x) < UINT32_MAX / size;
   if (narrow) {
     v = size > 1 ? LLVMBuildNUWMul(r->b, v, scale, "") : v;
@@ -141,20 +141,20 @@ static LLVMValueRef address(struct render *r, const struct uop *index) {
 
 static LLVMValueRef masked_load(struct render *r, const struct uop *u) {
   const struct uop *index = u->src[0];
-  LLVMTypeRef t = memory_type(r, u->dtype, u->lanes), overload[2] = {t, LLVMTypeOf(get(r, index))};
-  LLVMValueRef args[4] = {get(r, index), LLVMConstInt(i32(r), alignment(r, index, u->lanes), 0), get(r, index->src[2]),
-                          LLVMConstNull(t)};
+  LLVMTypeRef t = memory_type(r, u->dtype, u->lanes), overload[2] = {t, LLVMTypeOf(value_of(r, index))};
+  LLVMValueRef args[4] = {value_of(r, index), LLVMConstInt(i32(r), alignment(r, index, u->lanes), 0),
+                          value_of(r, index->src[2]), LLVMConstNull(t)};
   return intrinsic(r, "llvm.masked.load", overload, 2, args, 4);
 }
 
 static LLVMValueRef build_load(struct render *r, const struct uop *u) {
-  const struct uop *index = u->src[0], *base = uop_behind_after(index->src[0]);
-  if (base->op == OP_REG) return LLVMBuildLoad2(r->b, type_of(r, u->dtype, u->lanes), get(r, index), "");
+  const struct uop *index = u->src[0], *base = uop_skip_after(index->src[0]);
+  if (base->op == OP_REG) return LLVMBuildLoad2(r->b, type_of(r, u->dtype, u->lanes), value_of(r, index), "");
   LLVMValueRef v;
   if (is_masked(index))
     v = masked_load(r, u);
   else {
-    v = LLVMBuildLoad2(r->b, memory_type(r, u->dtype, u->lanes), get(r, index), "");
+    v = LLVMBuildLoad2(r->b, memory_type(r, u->dtype, u->lanes), value_of(r, index), "");
     LLVMSetAlignment(v, alignment(r, index, u->lanes));
   }
   if (base->op == OP_PARAM && !(r->written[base->arg.i / 64] >> (base->arg.i % 64) & 1))
@@ -176,7 +176,7 @@ static bool fills_lines(const struct render *r, const struct uop *u) {
   affine_of(index->src[1], &a);
   bool next = false;
   for (unsigned i = 0; i < a.n && r->nloops; i++)
-    next = next || (uop_behind_after(a.term[i]) == r->loops[r->nloops - 1].range && a.coef[i] == u->src[1]->lanes);
+    next = next || (uop_skip_after(a.term[i]) == r->loops[r->nloops - 1].range && a.coef[i] == u->src[1]->lanes);
   return next;
 }
 
@@ -208,36 +208,37 @@ static void build_stream(struct render *r, LLVMValueRef v, LLVMValueRef p, int64
 
 static void build_store(struct render *r, const struct uop *u) {
   const struct uop *index = u->src[0], *x = u->src[1];
-  LLVMValueRef v = get(r, x);
+  LLVMValueRef v = value_of(r, x);
   if (index->src[0]->op == OP_REG) {
-    LLVMBuildStore(r->b, v, get(r, index));
+    LLVMBuildStore(r->b, v, value_of(r, index));
     return;
   }
   if (x->dtype == DT_BOOL) v = LLVMBuildZExt(r->b, v, memory_type(r, DT_BOOL, x->lanes), "");
   unsigned align = alignment(r, index, x->lanes);
   if (is_masked(index)) {
-    LLVMTypeRef overload[2] = {LLVMTypeOf(v), LLVMTypeOf(get(r, index))};
-    LLVMValueRef args[4] = {v, get(r, index), LLVMConstInt(i32(r), align, 0), get(r, index->src[2])};
+    LLVMTypeRef overload[2] = {LLVMTypeOf(v), LLVMTypeOf(value_of(r, index))};
+    LLVMValueRef args[4] = {v, value_of(r, index), LLVMConstInt(i32(r), align, 0), value_of(r, index->src[2])};
     intrinsic(r, "llvm.masked.store", overload, 2, args, 4);
     return;
   }
   const struct uop *base = index->src[0];
   bool streams = base->op == OP_PARAM && (r->streamed[base->arg.i / 64] >> (base->arg.i % 64) & 1);
   if (streams && fills_lines(r, u))
-    build_stream(r, v, get(r, index), base->arg.i, x->lanes * align, align);
+    build_stream(r, v, value_of(r, index), base->arg.i, x->lanes * align, align);
   else
-    LLVMSetAlignment(LLVMBuildStore(r->b, v, get(r, index)), align);
+    LLVMSetAlignment(LLVMBuildStore(r->b, v, value_of(r, index)), align);
 }
 
 /* Copies from global to workgroup memory without registers (cp.async). */
 static void build_fetch(struct render *r, const struct uop *u) {
   const struct uop *from = u->src[1];
   unsigned bytes = (unsigned)u->arg.i * dtype_info[from->dtype].size;
-  LLVMValueRef arg[3] = {get(r, u->src[0]), get(r, from), NULL};
+  LLVMValueRef arg[3] = {value_of(r, u->src[0]), value_of(r, from), NULL};
   char name[64];
   bool some = from->nsrc > 2;
   if (some)
-    arg[2] = LLVMBuildSelect(r->b, get(r, from->src[2]), LLVMConstInt(i32(r), bytes, 0), LLVMConstNull(i32(r)), "");
+    arg[2] =
+        LLVMBuildSelect(r->b, value_of(r, from->src[2]), LLVMConstInt(i32(r), bytes, 0), LLVMConstNull(i32(r)), "");
   snprintf(name, sizeof name, "llvm.nvvm.cp.async.%s.shared.global.%u%s", bytes == 16 ? "cg" : "ca", bytes,
            some ? ".s" : "");
   intrinsic(r, name, NULL, 0, arg, some ? 3 : 2);
@@ -270,7 +271,7 @@ static LLVMValueRef build_shuffle(struct render *r, const struct uop *u) {
     from[which] = x;
     pick[i] = LLVMConstInt(i32(r), (uint64_t)u->src[i]->arg.i + which * u->nsrc, 0);
   }
-  LLVMValueRef a = get(r, from[0]), b = from[1] ? get(r, from[1]) : LLVMGetPoison(LLVMTypeOf(a));
+  LLVMValueRef a = value_of(r, from[0]), b = from[1] ? value_of(r, from[1]) : LLVMGetPoison(LLVMTypeOf(a));
   return LLVMBuildShuffleVector(r->b, a, b, LLVMConstVector(pick, u->nsrc), "");
 }
 
@@ -280,7 +281,7 @@ static LLVMValueRef build_vectorize(struct render *r, const struct uop *u) {
   bool constant = true, same = true;
   LLVMValueRef lane[64];
   for (unsigned i = 0; i < u->nsrc; i++) {
-    lane[i] = get(r, u->src[i]);
+    lane[i] = value_of(r, u->src[i]);
     constant = constant && LLVMIsConstant(lane[i]);
     same = same && lane[i] == lane[0];
   }
@@ -316,8 +317,8 @@ static LLVMValueRef build_bf16(struct render *r, LLVMValueRef v, unsigned lanes)
 
 static LLVMValueRef build_cast_value(struct render *r, const struct uop *u) {
   const struct uop *x = u->src[0];
-  if (u->dtype == DT_BF16) return build_bf16(r, get(r, x), u->lanes);
-  LLVMValueRef v = get(r, x);
+  if (u->dtype == DT_BF16) return build_bf16(r, value_of(r, x), u->lanes);
+  LLVMValueRef v = value_of(r, x);
   LLVMTypeRef t = type_of(r, u->dtype, u->lanes);
   char from = dtype_info[x->dtype].cls, to = dtype_info[u->dtype].cls;
   if (from == 'f' && to == 'f')
@@ -332,7 +333,7 @@ static LLVMValueRef build_cast_value(struct render *r, const struct uop *u) {
 }
 
 static LLVMValueRef build_compare(struct render *r, const struct uop *u) {
-  LLVMValueRef a = get(r, u->src[0]), b = get(r, u->src[1]);
+  LLVMValueRef a = value_of(r, u->src[0]), b = value_of(r, u->src[1]);
   char cls = dtype_info[u->src[0]->dtype].cls;
   if (cls == 'f')
     return LLVMBuildFCmp(r->b,
@@ -400,7 +401,7 @@ static LLVMValueRef build_max(struct render *r, LLVMTypeRef t, LLVMValueRef *x) 
 static LLVMValueRef build_alu_value(struct render *r, const struct uop *u) {
   enum op op = u->op;
   LLVMValueRef x[3] = {0};
-  for (unsigned i = 0; i < u->nsrc; i++) x[i] = get(r, u->src[i]);
+  for (unsigned i = 0; i < u->nsrc; i++) x[i] = value_of(r, u->src[i]);
   LLVMTypeRef t = type_of(r, u->dtype, u->lanes);
   LLVMBuilderRef b = r->b;
   bool f = dtype_is_float(u->dtype), s = dtype_info[u->dtype].cls == 'i';
@@ -458,7 +459,7 @@ static unsigned matrix_operand(struct render *r, const struct matrix *x, const s
                                LLVMValueRef *arg) {
   const struct uop *u = mma->src[s];
   LLVMTypeRef bit = LLVMInt1TypeInContext(r->c);
-  LLVMValueRef v = get(r, u);
+  LLVMValueRef v = value_of(r, u);
   unsigned words = u->lanes * dtype_info[u->dtype].size / 4, n = 0;
   bool sum = s == MATRIX_C, whole = x->parts == PARTS_WHOLE || x->parts == PARTS_SIGNED;
   if (!sum && x->parts != PARTS_WHOLE) v = LLVMBuildBitCast(r->b, v, LLVMVectorType(i32(r), words), "");
@@ -475,11 +476,11 @@ static unsigned matrix_operand(struct render *r, const struct matrix *x, const s
 
 /* The arguments are the sum and both operands as vectors of bf16; the shorter operand is repeated. */
 static LLVMValueRef build_dot(struct render *r, const struct matrix *x, const struct uop *u) {
-  LLVMValueRef arg[3] = {get(r, u->src[2])};
+  LLVMValueRef arg[3] = {value_of(r, u->src[2])};
   unsigned lanes = matrix_elements(x, MATRIX_B), words = lanes / 2;
   for (unsigned s = 0; s < 2; s++) {
     unsigned own = u->src[s]->lanes / 2;
-    LLVMValueRef v = LLVMBuildBitCast(r->b, get(r, u->src[s]), LLVMVectorType(i32(r), own), ""), mask[32];
+    LLVMValueRef v = LLVMBuildBitCast(r->b, value_of(r, u->src[s]), LLVMVectorType(i32(r), own), ""), mask[32];
     for (unsigned i = 0; i < words; i++) mask[i] = LLVMConstInt(i32(r), i % own, 0);
     if (own < words) v = LLVMBuildShuffleVector(r->b, v, v, LLVMConstVector(mask, words), "");
     arg[1 + s] = LLVMBuildBitCast(r->b, v, LLVMVectorType(LLVMBFloatTypeInContext(r->c), lanes), "");
@@ -503,8 +504,8 @@ static LLVMValueRef build_asm(struct render *r, const char *text, const char *co
 }
 
 /* PTX that changes the registers of vector v in place. more, last: further constraints and operands. */
-static LLVMValueRef build_in_place(struct render *r, const char *text, LLVMValueRef v, const char *more,
-                                   LLVMValueRef *last, unsigned nlast) {
+static LLVMValueRef build_asm_in_place(struct render *r, const char *text, LLVMValueRef v, const char *more,
+                                       LLVMValueRef *last, unsigned nlast) {
   LLVMTypeRef t = LLVMTypeOf(v), element = LLVMGetElementType(t), each[MAX_LANES];
   unsigned lanes = LLVMGetVectorSize(t);
   LLVMValueRef arg[MAX_LANES + 8];
@@ -532,9 +533,9 @@ static LLVMValueRef build_descriptor(struct render *r, const struct uop *index, 
     constant = (uint64_t)at->arg.i, x = NULL;
   else if (at->op == OP_ADD && at->src[1]->op == OP_CONST)
     constant = (uint64_t)at->src[1]->arg.i, x = at->src[0];
-  LLVMValueRef v = LLVMBuildPtrToInt(r->b, get(r, index->src[0]), i32(r), "");
+  LLVMValueRef v = LLVMBuildPtrToInt(r->b, value_of(r, index->src[0]), i32(r), "");
   if (x) {
-    LLVMValueRef offset = LLVMBuildIntCast2(r->b, get(r, x), i32(r), 1, "");
+    LLVMValueRef offset = LLVMBuildIntCast2(r->b, value_of(r, x), i32(r), 1, "");
     v = LLVMBuildAdd(r->b, v, LLVMBuildMul(r->b, offset, LLVMConstInt(i32(r), size, 0), ""), "");
   }
   v = LLVMBuildZExt(r->b, LLVMBuildLShr(r->b, v, LLVMConstInt(i32(r), 4, 0), ""), i64(r), "");
@@ -552,16 +553,16 @@ static LLVMValueRef build_tiles(struct render *r, const struct uop *u) {
   p += sprintf(p, "}, $%u, $%u, p", 2 * u->lanes, 2 * u->lanes + 1);
   if (dtype_is_float(x->in)) p += sprintf(p, ", 1, 1, %u, %u", u->aux & 1, u->aux >> 1 & 1); /* scale, transpose */
   sprintf(p, "; }");
-  return build_in_place(r, text, get(r, u->src[2]), "l,l,", last, 2);
+  return build_asm_in_place(r, text, value_of(r, u->src[2]), "l,l,", last, 2);
 }
 
 /* The value of a matrix instruction that reads memory, after a wait for all instructions that were started. */
-static LLVMValueRef build_ended(struct render *r, const struct uop *u) {
+static LLVMValueRef build_finished_sum(struct render *r, const struct uop *u) {
   if (r->multiplies)
     build_asm(r, "wgmma.commit_group.sync.aligned; wgmma.wait_group.sync.aligned 0;", "~{memory}",
               LLVMVoidTypeInContext(r->c), NULL, 0);
   r->multiplies = false;
-  return build_in_place(r, "", get(r, u), "", NULL, 0);
+  return build_asm_in_place(r, "", value_of(r, u), "", NULL, 0);
 }
 
 static LLVMValueRef i32_of(struct render *r, uint64_t v) { return LLVMConstInt(i32(r), v, 0); }
@@ -573,42 +574,42 @@ static LLVMValueRef build_fragments(struct render *r, const struct uop *mma, uns
   const struct uop *index = mma->src[o], *at = index->src[1], *x = at;
   LLVMBuilderRef b = r->b;
   uint64_t size = dtype_info[index->dtype].size, width = (uint64_t)mma->src[3 + o]->arg.i & 0xff, constant = 0;
-  bool turned = mma->aux >> o & 1;
+  bool transposed = mma->aux >> o & 1;
   LLVMValueRef lane = intrinsic(r, "llvm.nvvm.read.ptx.sreg.laneid", NULL, 0, NULL, 0);
   LLVMValueRef eighth = LLVMBuildAnd(b, lane, i32_of(r, 7), ""), matrix[2]; /* two bits of the matrix' number */
   for (unsigned i = 0; i < 2; i++)
     matrix[i] = LLVMBuildAnd(b, LLVMBuildLShr(b, lane, i32_of(r, 3 + i), ""), i32_of(r, 1), "");
   /* A's first pair of matrices is along its rows, B's along the sum. In memory, rows are along the sum if the tile is
-   * turned. */
+   * transposed. */
   LLVMValueRef across = o ? i32_of(r, 0) : matrix[0], along = o ? matrix[0] : matrix[1];
-  LLVMValueRef row = LLVMBuildAdd(b, eighth, LLVMBuildMul(b, turned ? along : across, i32_of(r, 8), ""), "");
-  LLVMValueRef line = LLVMBuildMul(b, row, i32_of(r, width), ""), begin = get(r, mma->src[5 + o]);
+  LLVMValueRef row = LLVMBuildAdd(b, eighth, LLVMBuildMul(b, transposed ? along : across, i32_of(r, 8), ""), "");
+  LLVMValueRef line = LLVMBuildMul(b, row, i32_of(r, width), ""), begin = value_of(r, mma->src[5 + o]);
   LLVMValueRef swap = LLVMBuildAnd(b, LLVMBuildLShr(b, line, i32_of(r, 3), ""), i32_of(r, width - 16), "");
   begin = LLVMBuildMul(b, LLVMBuildIntCast2(b, begin, i32(r), 1, ""), i32_of(r, size), "");
-  begin = LLVMBuildAdd(b, begin, LLVMBuildMul(b, turned ? across : along, i32_of(r, 16), ""), "");
-  LLVMValueRef offset = LLVMBuildAdd(b, line, LLVMBuildXor(b, begin, swap, ""), ""), p = get(r, index->src[0]);
+  begin = LLVMBuildAdd(b, begin, LLVMBuildMul(b, transposed ? across : along, i32_of(r, 16), ""), "");
+  LLVMValueRef offset = LLVMBuildAdd(b, line, LLVMBuildXor(b, begin, swap, ""), ""), p = value_of(r, index->src[0]);
   if (at->op == OP_CONST)
     constant = (uint64_t)at->arg.i * size, x = NULL;
   else if (at->op == OP_ADD && at->src[1]->op == OP_CONST)
     constant = (uint64_t)at->src[1]->arg.i * size, x = at->src[0];
   if (x) {
-    LLVMValueRef v = LLVMBuildIntCast2(b, get(r, x), i32(r), 1, "");
+    LLVMValueRef v = LLVMBuildIntCast2(b, value_of(r, x), i32(r), 1, "");
     offset = LLVMBuildAdd(b, offset, LLVMBuildMul(b, v, i32_of(r, size), ""), "");
   }
   LLVMValueRef further = i32_of(r, constant);
   p = LLVMBuildInBoundsGEP2(b, LLVMInt8TypeInContext(r->c), p, &offset, 1, "");
   if (constant) p = LLVMBuildInBoundsGEP2(b, LLVMInt8TypeInContext(r->c), p, &further, 1, "");
   char name[64];
-  snprintf(name, sizeof name, "llvm.nvvm.ldmatrix.sync.aligned.m8n8.x%u%s.b16", o ? 2 : 4, turned ? ".trans" : "");
+  snprintf(name, sizeof name, "llvm.nvvm.ldmatrix.sync.aligned.m8n8.x%u%s.b16", o ? 2 : 4, transposed ? ".trans" : "");
   LLVMTypeRef overload = LLVMTypeOf(p);
   return intrinsic(r, name, &overload, 1, &p, 1);
 }
 
 /* Multiplies operands that ldmatrix loads. LLVM merges equal loads of fragments. */
-static LLVMValueRef build_loaded(struct render *r, const struct uop *u) {
+static LLVMValueRef build_mma_ldmatrix(struct render *r, const struct uop *u) {
   const struct matrix *x = &matrices[u->arg.i];
   LLVMTypeRef pair = LLVMVectorType(LLVMHalfTypeInContext(r->c), 2);
-  LLVMValueRef arg[16], sum = get(r, u->src[2]), v = LLVMGetPoison(type_of(r, u->dtype, u->lanes));
+  LLVMValueRef arg[16], sum = value_of(r, u->src[2]), v = LLVMGetPoison(type_of(r, u->dtype, u->lanes));
   unsigned n = 0;
   for (unsigned o = 0; o < 2; o++) {
     LLVMValueRef fragments = build_fragments(r, u, o);
@@ -628,7 +629,7 @@ static LLVMValueRef build_matrix(struct render *r, const struct uop *u) {
   const struct matrix *x = &matrices[u->arg.i];
   if (x->parts == PARTS_SUM_FIRST) return build_dot(r, x, u);
   if (x->parts == PARTS_MEMORY) return build_tiles(r, u);
-  if (matrix_in_memory(x)) return build_loaded(r, u);
+  if (matrix_in_memory(x)) return build_mma_ldmatrix(r, u);
   LLVMValueRef arg[64];
   unsigned n = 0;
   for (unsigned s = 0; s < 3; s++) n += matrix_operand(r, x, u, s, arg + n);
@@ -644,10 +645,10 @@ static LLVMValueRef build_matrix(struct render *r, const struct uop *u) {
 
 /* Computes the value here, before anything that follows. LLVM 19 would move AMD's matrix instructions and their
  * operands into a condition that only some lanes meet, but they read the registers of all lanes. */
-static LLVMValueRef build_here(struct render *r, const struct uop *u) {
+static LLVMValueRef build_pinned(struct render *r, const struct uop *u) {
   const struct uop *x = u->src[0];
-  if (x->op == OP_MMA && matrices[x->arg.i].parts == PARTS_MEMORY) return build_ended(r, x);
-  LLVMValueRef v = get(r, x);
+  if (x->op == OP_MMA && matrices[x->arg.i].parts == PARTS_MEMORY) return build_finished_sum(r, x);
+  LLVMValueRef v = value_of(r, x);
   if (r->k->target->kind != TARGET_AMDGPU) return v;
   LLVMTypeRef t = LLVMTypeOf(v), f = LLVMFunctionType(t, &t, 1, 0);
   LLVMValueRef empty = LLVMGetInlineAsm(f, "", 0, "=v,0", 4, 1, 0, LLVMInlineAsmDialectATT, 0);
@@ -665,7 +666,7 @@ static void open_range(struct render *r, const struct uop *u) {
   LLVMBasicBlockRef before = LLVMGetInsertBlock(r->b);
   l->header = LLVMAppendBasicBlockInContext(r->c, r->fn, "loop");
   l->exit = LLVMAppendBasicBlockInContext(r->c, r->fn, "done");
-  l->range = u, l->bound = get(r, u->src[0]);
+  l->range = u, l->bound = value_of(r, u->src[0]);
   LLVMTypeRef t = LLVMTypeOf(l->bound);
   if (u->src[0]->op == OP_CONST && u->src[0]->arg.i > 0)
     LLVMBuildBr(r->b, l->header);
@@ -739,9 +740,9 @@ static void render_one(struct render *r, const struct uop *u) {
     v = build_matrix(r, u);
     break;
   case OP_GEP:
-    v = LLVMBuildExtractElement(r->b, get(r, u->src[0]), LLVMConstInt(i32(r), (uint64_t)u->arg.i, 0), "");
+    v = LLVMBuildExtractElement(r->b, value_of(r, u->src[0]), LLVMConstInt(i32(r), (uint64_t)u->arg.i, 0), "");
     break;
-  case OP_AFTER: v = u->aux ? build_here(r, u) : get(r, u->src[0]); break;
+  case OP_AFTER: v = u->aux ? build_pinned(r, u) : value_of(r, u->src[0]); break;
   case OP_RANGE: open_range(r, u); return;
   case OP_END: close_range(r); return;
   case OP_IF: {
@@ -752,7 +753,7 @@ static void render_one(struct render *r, const struct uop *u) {
     }
     LLVMBasicBlockRef inside = LLVMAppendBasicBlockInContext(r->c, r->fn, "then");
     r->guards[r->nguards++] = LLVMAppendBasicBlockInContext(r->c, r->fn, "endif");
-    LLVMBuildCondBr(r->b, get(r, u->src[0]), inside, r->guards[r->nguards - 1]);
+    LLVMBuildCondBr(r->b, value_of(r, u->src[0]), inside, r->guards[r->nguards - 1]);
     LLVMPositionBuilderAtEnd(r->b, inside);
     return;
   }
@@ -828,7 +829,7 @@ static void amd_attributes(struct render *r) {
                         LLVMMDNodeInContext2(r->c, size, 3));
 }
 
-static void declare(struct render *r) {
+static void declare_function(struct render *r) {
   struct codegen *k = r->k;
   LLVMTypeRef pointer = LLVMPointerTypeInContext(r->c, r->gpu ? 1 : 0), t[MAX_PARAMS + 4];
   if (r->gpu) {
@@ -896,7 +897,7 @@ bool render_llvm(struct codegen *k, module_ref m) {
   if (!r.value) return codegen_fail(k, "out of memory");
   r.b = LLVMCreateBuilderInContext(r.c), r.entry = LLVMCreateBuilderInContext(r.c);
   r.invariant = LLVMGetMDKindIDInContext(r.c, "invariant.load", 14);
-  declare(&r);
+  declare_function(&r);
   streamed_slots(k, r.streamed);
   for (size_t i = 0; i < k->nlinear && !r.failed; i++) render_one(&r, k->linear[i]);
   if (!r.failed) {

@@ -176,7 +176,7 @@ struct writer {
   size_t errcap;
 };
 
-static void *grown(void *p, size_t need, size_t *capacity, size_t size) {
+static void *grow_array(void *p, size_t need, size_t *capacity, size_t size) {
   if (need <= *capacity) return p;
   size_t c = *capacity ? *capacity : 64;
   while (c < need) c *= 2;
@@ -186,8 +186,8 @@ static void *grown(void *p, size_t need, size_t *capacity, size_t size) {
 }
 
 /* Appends n words to the key and returns them for the caller to fill. NULL when out of memory. */
-static uint32_t *words(struct writer *w, size_t n) {
-  uint32_t *p = grown(w->out->key, w->out->nkey + n, &w->key_capacity, sizeof *p);
+static uint32_t *append_words(struct writer *w, size_t n) {
+  uint32_t *p = grow_array(w->out->key, w->out->nkey + n, &w->key_capacity, sizeof *p);
   if (!p) return NULL;
   w->out->key = p;
   w->out->nkey += n;
@@ -195,9 +195,9 @@ static uint32_t *words(struct writer *w, size_t n) {
 }
 
 /* Appends a record and returns the place for the sources' numbers, which follow its head. */
-static uint32_t *record(struct writer *w, unsigned op, unsigned dtype, unsigned lanes, unsigned aux, int64_t arg,
-                        unsigned nsrc) {
-  uint32_t *p = words(w, HEAD_WORDS + nsrc);
+static uint32_t *append_record(struct writer *w, unsigned op, unsigned dtype, unsigned lanes, unsigned aux, int64_t arg,
+                               unsigned nsrc) {
+  uint32_t *p = append_words(w, HEAD_WORDS + nsrc);
   if (!p) return NULL;
   p[0] = op | dtype << 8 | lanes << 16 | aux << 24;
   p[1] = nsrc;
@@ -208,7 +208,7 @@ static uint32_t *record(struct writer *w, unsigned op, unsigned dtype, unsigned 
 
 static bool write_var(struct writer *w, const struct uop *u, const uint32_t *src) {
   size_t length = strlen(u->arg.s), n = (length + 3) / 4;
-  uint32_t *p = length && length <= UINT16_MAX ? words(w, 2 + n + 2) : NULL;
+  uint32_t *p = length && length <= UINT16_MAX ? append_words(w, 2 + n + 2) : NULL;
   if (!p) return false;
   memset(p, 0, (2 + n) * sizeof *p);
   p[0] = u->op | (uint32_t)u->dtype << 8 | (uint32_t)u->lanes << 16 | (uint32_t)u->aux << 24;
@@ -222,14 +222,14 @@ static bool write_var(struct writer *w, const struct uop *u, const uint32_t *src
 static bool write_buffer(struct writer *w, enum dtype t, struct bound_buffer what) {
   struct binding *o = w->out;
   size_t capacity = w->buffers_capacity;
-  struct bound_buffer *p = grown(o->buffers, o->nbuffers + 1, &capacity, sizeof *p);
+  struct bound_buffer *p = grow_array(o->buffers, o->nbuffers + 1, &capacity, sizeof *p);
   if (!p) return false;
   o->buffers = p;
   w->buffers_capacity = (unsigned)capacity;
   p[o->nbuffers] = what;
   uint32_t size = w->nodes;
-  if (!record(w, OP_CONST, DT_INDEX, 1, 0, (int64_t)(what.bytes / dtype_info[t].size), 0)) return false;
-  uint32_t *src = record(w, OP_BUFFER, t, 1, what.device, o->nbuffers++, 1);
+  if (!append_record(w, OP_CONST, DT_INDEX, 1, 0, (int64_t)(what.bytes / dtype_info[t].size), 0)) return false;
+  uint32_t *src = append_record(w, OP_BUFFER, t, 1, what.device, o->nbuffers++, 1);
   if (src) src[0] = size;
   return src != NULL;
 }
@@ -241,34 +241,34 @@ static bool write_slice(struct writer *w, const struct uop *u, struct bound_buff
   if (u->shape->rank == 1) return true;
   uint32_t buffer = *number, first = w->nodes, *src;
   for (unsigned i = 0; i < u->shape->rank; i++)
-    if (!record(w, OP_CONST, DT_INDEX, 1, 0, u->shape->dim[i]->arg.i, 0)) return false;
+    if (!append_record(w, OP_CONST, DT_INDEX, 1, 0, u->shape->dim[i]->arg.i, 0)) return false;
   *number = w->nodes;
-  src = record(w, OP_RESHAPE, u->dtype, 1, 0, 0, u->shape->rank + 1);
+  src = append_record(w, OP_RESHAPE, u->dtype, 1, 0, 0, u->shape->rank + 1);
   if (!src) return false;
   src[0] = buffer;
   for (unsigned i = 0; i < u->shape->rank; i++) src[i + 1] = first + i;
   return true;
 }
 
-static int bad(struct writer *w, int status, const char *fmt, const char *name, int64_t a, int64_t b) {
+static int bind_fail(struct writer *w, int status, const char *fmt, const char *name, int64_t a, int64_t b) {
   if (w->errcap) snprintf(w->err, w->errcap, fmt, name, (long long)a, (long long)b);
   return status;
 }
-static int no_memory(struct writer *w) { return bad(w, -ENOMEM, "out of memory%s", "", 0, 0); }
+static int no_memory(struct writer *w) { return bind_fail(w, -ENOMEM, "out of memory%s", "", 0, 0); }
 
 static int write_bind(struct writer *w, const struct uop *u) {
   struct binding *o = w->out;
   const struct uop *var = u->src[0];
   int64_t value = u->src[1]->arg.i;
   if (value < uop_min(u->src[0]) || value > uop_max(u->src[0]) || value != (int32_t)value)
-    return bad(w, -EINVAL, "variable %s is bound to %lld, which is out of its bounds", var->arg.s, value, 0);
+    return bind_fail(w, -EINVAL, "variable %s is bound to %lld, which is out of its bounds", var->arg.s, value, 0);
   for (unsigned i = 0; i < o->nvars; i++) {
     if (strcmp(o->vars[i].name, var->arg.s) != 0) continue;
     if (o->vars[i].value == value) return 0;
-    return bad(w, -EINVAL, "variable %s is bound to both %lld and %lld", var->arg.s, o->vars[i].value, value);
+    return bind_fail(w, -EINVAL, "variable %s is bound to both %lld and %lld", var->arg.s, o->vars[i].value, value);
   }
   size_t capacity = w->vars_capacity;
-  struct bound_var *p = grown(o->vars, o->nvars + 1, &capacity, sizeof *p);
+  struct bound_var *p = grow_array(o->vars, o->nvars + 1, &capacity, sizeof *p);
   if (!p) return no_memory(w);
   o->vars = p;
   w->vars_capacity = (unsigned)capacity;
@@ -296,7 +296,7 @@ static int write_node(struct binder *b, struct writer *w, struct uop *u) {
     goto out;
   } else {
     int64_t arg = u->op == OP_EXCHANGE ? exchange_renumbered(u, w->exchanges++) : u->arg.i;
-    uint32_t *p = record(w, u->op, u->dtype, u->lanes, u->aux, arg, u->nsrc);
+    uint32_t *p = append_record(w, u->op, u->dtype, u->lanes, u->aux, arg, u->nsrc);
     for (unsigned i = 0; p && i < u->nsrc; i++) p[i] = entry(b, src[i])->number;
     if (!p) status = no_memory(w);
   }
@@ -315,7 +315,7 @@ static uint64_t hash_words(const uint32_t *p, size_t n) {
   return h;
 }
 
-static int walk(struct binder *b, struct writer *w, struct uop *root, size_t alignment) {
+static int write_reachable(struct binder *b, struct writer *w, struct uop *root, size_t alignment) {
   size_t depth = 0;
   struct uop *enter = binder_resolve(b, root);
   for (;;) {
@@ -324,7 +324,7 @@ static int walk(struct binder *b, struct writer *w, struct uop *root, size_t ali
       if (is_slice(b, enter, alignment, &slice)) {
         if (!write_slice(w, enter, slice, &entry(b, enter)->number)) return no_memory(w);
       } else {
-        struct walk_frame *p = grown(b->stack, depth + 1, &b->stack_capacity, sizeof *p);
+        struct walk_frame *p = grow_array(b->stack, depth + 1, &b->stack_capacity, sizeof *p);
         if (!p) return no_memory(w);
         b->stack = p;
         p[depth++] = (struct walk_frame){enter, 0};
@@ -349,8 +349,8 @@ int binder_bind(struct binder *b, struct uop *const *roots, unsigned nroots, siz
   struct writer w = {.out = out, .err = err, .errcap = errcap};
   int status = reserve(b) ? 0 : no_memory(&w);
   *out = (struct binding){.nroots = nroots};
-  for (unsigned i = 0; i < nroots && !status; i++) status = walk(b, &w, roots[i], alignment);
-  uint32_t *p = status ? NULL : words(&w, nroots);
+  for (unsigned i = 0; i < nroots && !status; i++) status = write_reachable(b, &w, roots[i], alignment);
+  uint32_t *p = status ? NULL : append_words(&w, nroots);
   for (unsigned i = 0; p && i < nroots; i++) p[i] = entry(b, binder_resolve(b, roots[i]))->number;
   if (!status && !p) status = no_memory(&w);
   if (status) binding_free(out);
@@ -382,7 +382,7 @@ bool bound_graph(const uint32_t *key, size_t nkey, struct graph *g, struct uop *
       arg.s = graph_intern(g, name);
     } else
       memcpy(&arg.i, p + 2, sizeof arg.i);
-    struct uop **more = grown(src, nsrc + 1, &room, sizeof *more);
+    struct uop **more = grow_array(src, nsrc + 1, &room, sizeof *more);
     if (!more) break;
     src = more;
     for (unsigned i = 0; i < nsrc; i++) src[i] = node[key[at++]];

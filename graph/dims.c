@@ -55,7 +55,8 @@ static bool multiply_terms(const struct term *a, const struct term *b, struct te
   return true;
 }
 
-static bool combine(enum op op, const struct polynomial *a, const struct polynomial *b, struct polynomial *out) {
+static bool combine_polynomials(enum op op, const struct polynomial *a, const struct polynomial *b,
+                                struct polynomial *out) {
   out->n = 0;
   if (op == OP_MUL) {
     for (unsigned i = 0; i < a->n; i++)
@@ -76,7 +77,7 @@ static bool combine(enum op op, const struct polynomial *a, const struct polynom
 }
 
 /* Reads a size as a polynomial. Returns false if it is too large. */
-static bool read(struct uop *u, unsigned depth, struct polynomial *out) {
+static bool read_polynomial(struct uop *u, unsigned depth, struct polynomial *out) {
   if (u->op == OP_CONST) {
     struct term t = {.coef = u->arg.i};
     out->n = 0;
@@ -84,14 +85,14 @@ static bool read(struct uop *u, unsigned depth, struct polynomial *out) {
   }
   if (u->op == OP_ADD || u->op == OP_SUB || u->op == OP_MUL) {
     struct polynomial a, b;
-    return depth < 24 && read(u->src[0], depth + 1, &a) && read(u->src[1], depth + 1, &b) &&
-           combine(u->op, &a, &b, out);
+    return depth < 24 && read_polynomial(u->src[0], depth + 1, &a) && read_polynomial(u->src[1], depth + 1, &b) &&
+           combine_polynomials(u->op, &a, &b, out);
   }
   *out = (struct polynomial){.n = 1, .term[0] = {.coef = 1, .n = 1, .factor[0] = u}};
   return true;
 }
 
-static struct uop *write(struct graph *g, struct polynomial *p) {
+static struct uop *write_polynomial(struct graph *g, struct polynomial *p) {
   struct uop *sum = NULL;
   qsort(p->term, p->n, sizeof *p->term, compare_terms);
   for (unsigned i = 0; i < p->n; i++) {
@@ -104,7 +105,7 @@ static struct uop *write(struct graph *g, struct polynomial *p) {
   return sum ? sum : uop_index(g, 0);
 }
 
-static struct uop *calculate(struct graph *g, enum op op, struct uop *a, struct uop *b) {
+static struct uop *binary_dim(struct graph *g, enum op op, struct uop *a, struct uop *b) {
   int64_t v;
   if (uop_is_const(a) && uop_is_const(b)) {
     bool over = op == OP_ADD   ? __builtin_add_overflow(a->arg.i, b->arg.i, &v)
@@ -113,19 +114,20 @@ static struct uop *calculate(struct graph *g, enum op op, struct uop *a, struct 
     return over ? NULL : uop_index(g, v);
   }
   struct polynomial x, y, z;
-  if (read(a, 0, &x) && read(b, 0, &y) && combine(op, &x, &y, &z)) return write(g, &z);
+  if (read_polynomial(a, 0, &x) && read_polynomial(b, 0, &y) && combine_polynomials(op, &x, &y, &z))
+    return write_polynomial(g, &z);
   return uop_binary(g, op, a, b);
 }
 
-struct uop *dim_add(struct graph *g, struct uop *a, struct uop *b) { return calculate(g, OP_ADD, a, b); }
-struct uop *dim_sub(struct graph *g, struct uop *a, struct uop *b) { return calculate(g, OP_SUB, a, b); }
-struct uop *dim_mul(struct graph *g, struct uop *a, struct uop *b) { return calculate(g, OP_MUL, a, b); }
+struct uop *dim_add(struct graph *g, struct uop *a, struct uop *b) { return binary_dim(g, OP_ADD, a, b); }
+struct uop *dim_sub(struct graph *g, struct uop *a, struct uop *b) { return binary_dim(g, OP_SUB, a, b); }
+struct uop *dim_mul(struct graph *g, struct uop *a, struct uop *b) { return binary_dim(g, OP_MUL, a, b); }
 
 /* If a quotient exists, it is the quotient of the leading terms, in the order of write; multiplying back checks that it
  * is one. Only a quotient of one term is found. */
 struct uop *dim_divide(struct graph *g, struct uop *a, struct uop *b) {
   struct polynomial x, y, q = {.n = 1}, back;
-  if (!read(a, 0, &x) || !read(b, 0, &y) || !y.n) return NULL;
+  if (!read_polynomial(a, 0, &x) || !read_polynomial(b, 0, &y) || !y.n) return NULL;
   if (!x.n) return uop_index(g, 0);
   qsort(x.term, x.n, sizeof *x.term, compare_terms);
   qsort(y.term, y.n, sizeof *y.term, compare_terms);
@@ -139,10 +141,10 @@ struct uop *dim_divide(struct graph *g, struct uop *a, struct uop *b) {
     if (k == t->n) return NULL;
     memmove(t->factor + k, t->factor + k + 1, (--t->n - k) * sizeof *t->factor);
   }
-  if (!combine(OP_MUL, &q, &y, &back)) return NULL;
+  if (!combine_polynomials(OP_MUL, &q, &y, &back)) return NULL;
   qsort(back.term, back.n, sizeof *back.term, compare_terms);
   if (back.n != x.n) return NULL;
   for (unsigned i = 0; i < x.n; i++)
     if (back.term[i].coef != x.term[i].coef || compare_terms(&back.term[i], &x.term[i])) return NULL;
-  return write(g, &q);
+  return write_polynomial(g, &q);
 }

@@ -3,16 +3,16 @@
 #include <string.h>
 
 static const struct {
-  enum exchange_op back;
+  enum exchange_op transposed;
   const char *text;
 } ops[] = {
-#define X(name, back, text) [EXCHANGE_##name] = {EXCHANGE_##back, text},
+#define X(name, transposed, text) [EXCHANGE_##name] = {EXCHANGE_##transposed, text},
     EXCHANGES(X)
 #undef X
 };
 
 const char *exchange_op_text(enum exchange_op op) { return op < EXCHANGE_NONE ? ops[op].text : "exchange"; }
-enum exchange_op exchange_op_back(unsigned op) { return op < EXCHANGE_NONE ? ops[op].back : EXCHANGE_NONE; }
+enum exchange_op exchange_op_transposed(unsigned op) { return op < EXCHANGE_NONE ? ops[op].transposed : EXCHANGE_NONE; }
 
 struct uop *uop_exchange(struct graph *g, enum exchange_op op, unsigned root, struct uop *x,
                          const struct shape *shape) {

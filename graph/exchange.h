@@ -25,7 +25,7 @@ enum exchange_op {
       EXCHANGE_NONE
 };
 const char *exchange_op_text(enum exchange_op op);
-enum exchange_op exchange_op_back(unsigned op); /* the exchange of its gradient; EXCHANGE_NONE if there is none */
+enum exchange_op exchange_op_transposed(unsigned op); /* the exchange of its gradient; EXCHANGE_NONE if there is none */
 
 /* The caller must convert x to a type that the op takes; in particular it widens types of less than 32 bits before a
  * sum. root: the root of BROADCAST and REDUCE; ignored by the others. */

@@ -24,14 +24,14 @@ static struct bounds type_range(enum dtype t) {
 static int64_t clamp128(__int128 v) { return v < INT64_MIN ? INT64_MIN : v > INT64_MAX ? INT64_MAX : (int64_t)v; }
 
 /* The bounds of type t for an exact interval. */
-static struct bounds fit(enum dtype t, __int128 lo, __int128 hi) {
+static struct bounds clamp_to_type(enum dtype t, __int128 lo, __int128 hi) {
   struct bounds r = type_range(t);
   if (t == DT_INDEX) return (struct bounds){clamp128(lo), clamp128(hi)};
   if (lo < r.min || hi > r.max || (t == DT_U64 && lo < 0)) return r;
   return (struct bounds){(int64_t)lo, (int64_t)hi};
 }
 
-static struct bounds fit4(enum dtype t, __int128 a, __int128 b, __int128 c, __int128 d) {
+static struct bounds bounds_of_four(enum dtype t, __int128 a, __int128 b, __int128 c, __int128 d) {
   __int128 lo = a, hi = a;
   if (b < lo) lo = b;
   if (b > hi) hi = b;
@@ -39,26 +39,27 @@ static struct bounds fit4(enum dtype t, __int128 a, __int128 b, __int128 c, __in
   if (c > hi) hi = c;
   if (d < lo) lo = d;
   if (d > hi) hi = d;
-  return fit(t, lo, hi);
+  return clamp_to_type(t, lo, hi);
 }
 
-static struct bounds fit_mul(enum dtype t, struct bounds a, struct bounds b) {
-  return fit4(t, (__int128)a.min * b.min, (__int128)a.min * b.max, (__int128)a.max * b.min, (__int128)a.max * b.max);
+static struct bounds mul_bounds(enum dtype t, struct bounds a, struct bounds b) {
+  return bounds_of_four(t, (__int128)a.min * b.min, (__int128)a.min * b.max, (__int128)a.max * b.min,
+                        (__int128)a.max * b.max);
 }
 
 /* b does not contain 0 */
-static struct bounds fit_div(enum dtype t, struct bounds a, struct bounds b) {
+static struct bounds div_bounds(enum dtype t, struct bounds a, struct bounds b) {
   __int128 first = b.min ? b.min : 1, last = b.max ? b.max : 1;
-  return fit4(t, a.min / first, a.min / last, a.max / first, a.max / last);
+  return bounds_of_four(t, a.min / first, a.min / last, a.max / first, a.max / last);
 }
 
-static struct bounds decided(bool yes, bool no) { return (struct bounds){yes, !no}; }
+static struct bounds bool_bounds(bool yes, bool no) { return (struct bounds){yes, !no}; }
 
 static int64_t ones_above(int64_t v) { /* the smallest 2^k-1 >= v, for v >= 0 */
   return v ? (int64_t)(~UINT64_C(0) >> __builtin_clzll((uint64_t)v)) : 0;
 }
 
-static struct bounds fit_mod(enum dtype t, struct bounds a, struct bounds b) {
+static struct bounds mod_bounds(enum dtype t, struct bounds a, struct bounds b) {
   if (a.min >= 0 && b.min == b.max && b.min > 0 && a.min / b.min == a.max / b.min)
     return (struct bounds){a.min % b.min, a.max % b.min};
   __int128 m = (b.min > 0 ? (__int128)b.max : -(__int128)b.min) - 1,
@@ -66,7 +67,7 @@ static struct bounds fit_mod(enum dtype t, struct bounds a, struct bounds b) {
   if (a.min >= 0 && a.max < least) return a;
   __int128 lo = a.min < 0 ? (-m > a.min ? -m : (__int128)a.min) : 0,
            hi = a.max > 0 ? (m < a.max ? m : (__int128)a.max) : 0;
-  return fit(t, lo, hi);
+  return clamp_to_type(t, lo, hi);
 }
 
 /* Of an ALU operation whose sources all have bounds s. */
@@ -77,23 +78,24 @@ static struct bounds alu_bounds(const struct uop *u, const struct bounds *s) {
   bool equal = (u->nsrc > 1 && u->src[0] == u->src[1]) || (a.min == a.max && b.min == b.max && a.min == b.min);
   bool apart = a.max < b.min || b.max < a.min;
   switch (u->op) {
-  case OP_NEG: return fit(t, -(__int128)a.max, -(__int128)a.min);
-  case OP_ADD: return fit(t, (__int128)a.min + b.min, (__int128)a.max + b.max);
-  case OP_SUB: return fit(t, (__int128)a.min - b.max, (__int128)a.max - b.min);
-  case OP_MUL: return fit_mul(t, a, b);
+  case OP_NEG: return clamp_to_type(t, -(__int128)a.max, -(__int128)a.min);
+  case OP_ADD: return clamp_to_type(t, (__int128)a.min + b.min, (__int128)a.max + b.max);
+  case OP_SUB: return clamp_to_type(t, (__int128)a.min - b.max, (__int128)a.max - b.min);
+  case OP_MUL: return mul_bounds(t, a, b);
   case OP_MULACC: {
-    struct bounds p = fit_mul(DT_INDEX, a, b);
-    return p.min == INT64_MIN || p.max == INT64_MAX ? all
-                                                    : fit(t, (__int128)p.min + s[2].min, (__int128)p.max + s[2].max);
+    struct bounds p = mul_bounds(DT_INDEX, a, b);
+    return p.min == INT64_MIN || p.max == INT64_MAX
+               ? all
+               : clamp_to_type(t, (__int128)p.min + s[2].min, (__int128)p.max + s[2].max);
   }
   case OP_IDIV:
     if (b.min <= 0 && b.max >= 0) return all;
-    return fit_div(t, a, b);
-  case OP_MOD: return b.min <= 0 && b.max >= 0 ? all : fit_mod(t, a, b);
+    return div_bounds(t, a, b);
+  case OP_MOD: return b.min <= 0 && b.max >= 0 ? all : mod_bounds(t, a, b);
   case OP_MAX: return (struct bounds){a.min > b.min ? a.min : b.min, a.max > b.max ? a.max : b.max};
-  case OP_CMPLT: return cmp64 ? all : decided(a.max < b.min, a.min >= b.max);
-  case OP_CMPEQ: return cmp64 ? all : decided(equal, apart);
-  case OP_CMPNE: return cmp64 ? all : decided(apart, equal);
+  case OP_CMPLT: return cmp64 ? all : bool_bounds(a.max < b.min, a.min >= b.max);
+  case OP_CMPEQ: return cmp64 ? all : bool_bounds(equal, apart);
+  case OP_CMPNE: return cmp64 ? all : bool_bounds(apart, equal);
   case OP_AND:
     if (t == DT_BOOL) return (struct bounds){a.min & b.min, a.max & b.max};
     if (a.min >= 0 && b.min >= 0) return (struct bounds){0, a.max < b.max ? a.max : b.max};
@@ -109,11 +111,11 @@ static struct bounds alu_bounds(const struct uop *u, const struct bounds *s) {
     return a.min < 0 || b.min < 0 ? all : (struct bounds){0, ones_above(a.max > b.max ? a.max : b.max)};
   case OP_SHL:
     if (b.min < 0 || b.max > 62) return all;
-    return fit4(t, (__int128)a.min * ((int64_t)1 << b.min), (__int128)a.min * ((int64_t)1 << b.max),
-                (__int128)a.max * ((int64_t)1 << b.min), (__int128)a.max * ((int64_t)1 << b.max));
+    return bounds_of_four(t, (__int128)a.min * ((int64_t)1 << b.min), (__int128)a.min * ((int64_t)1 << b.max),
+                          (__int128)a.max * ((int64_t)1 << b.min), (__int128)a.max * ((int64_t)1 << b.max));
   case OP_SHR:
     if (b.min < 0 || b.max > 63) return all;
-    return fit4(t, a.min >> b.min, a.min >> b.max, a.max >> b.min, a.max >> b.max);
+    return bounds_of_four(t, a.min >> b.min, a.min >> b.max, a.max >> b.min, a.max >> b.max);
   case OP_WHERE:
     if (a.min > 0) return b;
     if (a.max == 0) return s[2];
@@ -138,9 +140,9 @@ struct bounds uop_compute_bounds(const struct uop *u) {
   bool wide = t == DT_U64 && (a.min < 0 || (u->nsrc > 1 && b.min < 0)); /* a u64 with unknown bounds */
   switch (u->op) {
   case OP_BIND: return known ? a : all;
-  case OP_VAR: return known && u->nsrc == 2 ? fit(t, a.min, b.max) : all;
+  case OP_VAR: return known && u->nsrc == 2 ? clamp_to_type(t, a.min, b.max) : all;
   case OP_RANGE:
-  case OP_SPECIAL: return known ? fit(t, 0, a.max > 0 ? a.max - 1 : 0) : all;
+  case OP_SPECIAL: return known ? clamp_to_type(t, 0, a.max > 0 ? a.max - 1 : 0) : all;
   case OP_RESHAPE:
   case OP_EXPAND:
   case OP_PERMUTE:
@@ -151,7 +153,7 @@ struct bounds uop_compute_bounds(const struct uop *u) {
   case OP_SHARD:
   case OP_AFTER:
   case OP_GEP: return u->nsrc && u->src[0]->dtype == t && (u->src[0]->flags & UOP_HAS_BOUNDS) ? a : all;
-  case OP_IOTA: return known ? fit(t, 0, a.max > 0 ? a.max - 1 : 0) : all;
+  case OP_IOTA: return known ? clamp_to_type(t, 0, a.max > 0 ? a.max - 1 : 0) : all;
   case OP_GATHER:
   case OP_SHEAR:
   case OP_PAD:
@@ -160,8 +162,8 @@ struct bounds uop_compute_bounds(const struct uop *u) {
                : all;
   case OP_CAST:
     if (!known || (u->src[0]->dtype == DT_U64 && a.min < 0)) return all;
-    if (t == DT_BOOL) return decided(a.min > 0 || a.max < 0, a.min == 0 && a.max == 0);
-    return fit(t, a.min, a.max);
+    if (t == DT_BOOL) return bool_bounds(a.min > 0 || a.max < 0, a.min == 0 && a.max == 0);
+    return clamp_to_type(t, a.min, a.max);
   default: break;
   }
   if (!known || wide || op_info[u->op].cls != OPCLASS_ALU || op_info[u->op].arity != u->nsrc) return all;

@@ -10,17 +10,17 @@ struct uop *index_and(struct simplifier *s, struct uop *a, struct uop *b) {
   return index_binary(s, OP_AND, a, b);
 }
 
-static bool is(const struct uop *u, int64_t v) { return u->op == OP_CONST && u->arg.i == v; }
+static bool is_number(const struct uop *u, int64_t v) { return u->op == OP_CONST && u->arg.i == v; }
 
 struct uop *index_flatten(struct simplifier *s, const struct shape *shape, struct uop *const *idx) {
   struct graph *g = simplifier_graph(s);
   struct uop *at = NULL, *stride = NULL;
   for (unsigned i = shape->rank; i-- > 0;) {
-    if (!is(idx[i], 0)) {
+    if (!is_number(idx[i], 0)) {
       struct uop *term = stride ? index_binary(s, OP_MUL, idx[i], stride) : idx[i];
       at = at ? index_binary(s, OP_ADD, term, at) : term;
     }
-    if (!i || is(shape->dim[i], 1)) continue;
+    if (!i || is_number(shape->dim[i], 1)) continue;
     struct uop *dim = uop_import(g, shape->dim[i]);
     stride = stride ? index_binary(s, OP_MUL, stride, dim) : dim;
   }
@@ -36,11 +36,11 @@ static void reshape(struct simplifier *s, const struct shape *from, const struct
   int i = (int)to->rank - 1, j = (int)from->rank - 1;
   struct uop *zero = uop_index(g, 0);
   while (i >= 0 || j >= 0) {
-    if (i >= 0 && is(to->dim[i], 1)) {
+    if (i >= 0 && is_number(to->dim[i], 1)) {
       i--;
       continue;
     }
-    if (j >= 0 && is(from->dim[j], 1)) {
+    if (j >= 0 && is_number(from->dim[j], 1)) {
       out[j--] = zero;
       continue;
     }
@@ -111,16 +111,16 @@ bool index_movement(struct simplifier *s, struct uop *u, struct uop *const *in, 
       struct uop *before = uop_import(g, u->src[1 + 2 * i]), *after = uop_import(g, u->src[2 + 2 * i]);
       out[i] = index_binary(s, OP_SUB, in[i], before);
       /* before - 1 < in: in this form the bounds decide the condition if nothing was added on this side */
-      if (!is(before, 0)) {
+      if (!is_number(before, 0)) {
         struct uop *below = index_binary(s, OP_CMPLT, index_binary(s, OP_SUB, before, uop_index(g, 1)), in[i]);
         *padded = index_and(s, *padded, below);
       }
-      if (!is(after, 0)) {
+      if (!is_number(after, 0)) {
         struct uop *end = index_binary(s, OP_ADD, before, uop_import(g, from->dim[i]));
         *padded = index_and(s, *padded, index_binary(s, OP_CMPLT, in[i], end));
       }
     }
-    if (*padded && is(*padded, 1)) *padded = NULL;
+    if (*padded && is_number(*padded, 1)) *padded = NULL;
     *valid = index_and(s, *valid, *padded);
     break;
   case OP_SHEAR: {
@@ -130,7 +130,7 @@ bool index_movement(struct simplifier *s, struct uop *u, struct uop *const *in, 
     out[b] = index_binary(s, OP_ADD, slope, in[b]);
     struct uop *above = index_binary(s, OP_CMPLT, uop_index(g, -1), out[b]);
     *padded = index_and(s, above, index_binary(s, OP_CMPLT, out[b], uop_import(g, from->dim[b])));
-    if (is(*padded, 1)) *padded = NULL;
+    if (is_number(*padded, 1)) *padded = NULL;
     *valid = index_and(s, *valid, *padded);
     break;
   }

@@ -80,7 +80,7 @@ int64_t greatest_divisor(int64_t a, int64_t b) {
 }
 
 /* Splits l into c * quotient + rest; the terms whose coefficient is a multiple of c go into the quotient. */
-static void split(const struct linear *l, int64_t c, struct linear *quotient, struct linear *rest) {
+static void split_by_divisor(const struct linear *l, int64_t c, struct linear *quotient, struct linear *rest) {
   quotient->n = rest->n = 0;
   for (unsigned i = 0; i < l->n; i++) {
     struct linear *to = l->coef[i] % c ? rest : quotient;
@@ -91,7 +91,7 @@ static void split(const struct linear *l, int64_t c, struct linear *quotient, st
   rest->constant = l->constant - quotient->constant * c;
 }
 
-static bool same(const struct linear *a, const struct linear *b) {
+static bool linear_equal(const struct linear *a, const struct linear *b) {
   if (a->n != b->n || a->constant != b->constant) return false;
   for (unsigned i = 0; i < a->n; i++)
     if (a->term[i] != b->term[i] || a->coef[i] != b->coef[i]) return false;
@@ -100,7 +100,7 @@ static bool same(const struct linear *a, const struct linear *b) {
 
 /* Replaces (x // a) * ka + (x % a) * k, where ka = k * a, by x * k, and (x // a % b) * ka + (x % a) * k by (x % ab) *
  * k. Returns true if it replaced terms. */
-static bool rejoin(struct graph *g, struct linear *l) {
+static bool merge_divisions(struct graph *g, struct linear *l) {
   for (unsigned i = 0; i < l->n; i++) {
     struct uop *m = l->term[i];
     if (m->op != OP_MOD || !l->coef[i] || !uop_is_const(m->src[1])) continue;
@@ -134,7 +134,7 @@ struct uop *linear_gather(struct graph *g, struct uop *x) {
   unsigned leaves = 1;
   for (struct uop *u = x; u->op == OP_ADD; u = u->src[0]) leaves++;
   if (leaves > MAX_TERMS || !read_linear(&l, x)) return NULL;
-  while (rejoin(g, &l)) {}
+  while (merge_divisions(g, &l)) {}
   struct uop *r = write_linear(g, &l);
   return r == x ? NULL : r;
 }
@@ -142,7 +142,7 @@ struct uop *linear_gather(struct graph *g, struct uop *x) {
 struct uop *linear_divide(struct graph *g, struct uop *x, int64_t c) {
   struct linear l, q, r;
   if (!read_linear(&l, x)) return NULL;
-  split(&l, c, &q, &r);
+  split_by_divisor(&l, c, &q, &r);
   struct interval b = bounds_of(&r);
   /* floor((c*q + r) / c) = q + floor(r / c); truncation equals floor because x >= 0 */
   __int128 first = b.lo >= 0 ? b.lo / c : -((-b.lo + c - 1) / c), last = b.hi >= 0 ? b.hi / c : -((-b.hi + c - 1) / c);
@@ -156,7 +156,7 @@ struct uop *linear_divide(struct graph *g, struct uop *x, int64_t c) {
   for (unsigned i = 0; i < l.n; i++) {
     int64_t d = greatest_divisor(l.coef[i], c);
     if (d <= 1 || d == c) continue;
-    split(&l, d, &q, &r);
+    split_by_divisor(&l, d, &q, &r);
     b = bounds_of(&r);
     if (b.lo < 0 || b.hi >= d) continue;
     return uop_binary(g, OP_IDIV, write_linear(g, &q), uop_index(g, c / d));
@@ -167,7 +167,7 @@ struct uop *linear_divide(struct graph *g, struct uop *x, int64_t c) {
 struct uop *linear_remainder(struct graph *g, struct uop *x, int64_t c) {
   struct linear l, q, r;
   if (!read_linear(&l, x)) return NULL;
-  split(&l, c, &q, &r);
+  split_by_divisor(&l, c, &q, &r);
   /* coefficients of at least c are reduced modulo c */
   struct linear reduced = r;
   for (unsigned i = 0; i < r.n; i++)
@@ -181,12 +181,13 @@ struct uop *linear_remainder(struct graph *g, struct uop *x, int64_t c) {
       return NULL;
     return write_linear(g, &reduced);
   }
-  if (b.lo >= 0 && !same(&reduced, &l)) return uop_binary(g, OP_MOD, write_linear(g, &reduced), uop_index(g, c));
+  if (b.lo >= 0 && !linear_equal(&reduced, &l))
+    return uop_binary(g, OP_MOD, write_linear(g, &reduced), uop_index(g, c));
   /* for a divisor d of c and a rest in 0..d-1: (d*u + rest) % c = (u % (c/d)) * d + rest */
   for (unsigned i = 0; i < l.n; i++) {
     int64_t d = greatest_divisor(l.coef[i], c);
     if (d <= 1 || d == c) continue;
-    split(&l, d, &q, &r);
+    split_by_divisor(&l, d, &q, &r);
     b = bounds_of(&r);
     if (b.lo < 0 || b.hi >= d) continue;
     struct uop *m = uop_binary(g, OP_MOD, write_linear(g, &q), uop_index(g, c / d));
@@ -202,7 +203,7 @@ static int64_t coarse_factor(const struct linear *l, struct linear *q) {
     int64_t d = l->coef[i] == INT64_MIN ? 1 : l->coef[i] < 0 ? -l->coef[i] : l->coef[i];
     if (d <= best) continue;
     struct linear u, r;
-    split(l, d, &u, &r);
+    split_by_divisor(l, d, &u, &r);
     struct interval b = bounds_of(&r);
     if (b.lo >= 0 && b.hi < d) best = d, *q = u;
   }

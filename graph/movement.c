@@ -3,16 +3,16 @@
 #include "internal.h"
 #include "symbolic.h"
 
-static bool is(const struct uop *u, int64_t v) { return uop_is_const(u) && ival(u) == v; }
+static bool is_number(const struct uop *u, int64_t v) { return uop_is_const(u) && ival(u) == v; }
 static union uop_arg int_arg(int64_t i) { return (union uop_arg){.i = i}; }
 
-static struct uop *add(struct graph *g, struct uop *a, struct uop *b) {
+static struct uop *add_dims(struct graph *g, struct uop *a, struct uop *b) {
   if (uop_is_const(a) && uop_is_const(b)) return add_constants(g, a, b);
-  return is(a, 0) ? b : is(b, 0) ? a : uop_binary(g, OP_ADD, a, b);
+  return is_number(a, 0) ? b : is_number(b, 0) ? a : uop_binary(g, OP_ADD, a, b);
 }
 
 /* op applied to x, with n DT_INDEX sources after it. */
-static struct uop *move(struct graph *g, enum op op, struct uop *x, struct uop *const *number, unsigned n) {
+static struct uop *movement_node(struct graph *g, enum op op, struct uop *x, struct uop *const *number, unsigned n) {
   struct uop *src[1 + 2 * MAX_RANK] = {x};
   memcpy(src + 1, number, n * sizeof *number);
   return uop_new(g, op, x->dtype, 1, int_arg(0), 0, src, n + 1);
@@ -31,11 +31,11 @@ bool moves_nothing(const struct uop *u) {
     return true;
   case OP_PAD:
     for (unsigned i = 1; i < u->nsrc; i++)
-      if (!is(u->src[i], 0)) return false;
+      if (!is_number(u->src[i], 0)) return false;
     return true;
   case OP_SHRINK:
     for (unsigned i = 1; i < u->nsrc; i += 2)
-      if (!is(u->src[i], 0)) return false;
+      if (!is_number(u->src[i], 0)) return false;
     return true;
   default: return true;
   }
@@ -46,40 +46,40 @@ bool keeps_order(const struct uop *u) {
   int last = -1;
   for (unsigned i = 0; i < from->rank; i++) {
     int axis = (uint64_t)u->arg.i >> (4 * i) & 15;
-    if (is(from->dim[axis], 1)) continue;
+    if (is_number(from->dim[axis], 1)) continue;
     if (axis < last) return false;
     last = axis;
   }
   return true;
 }
 
-static int64_t ones_of(const struct uop *u) {
+static int64_t size_one_axes(const struct uop *u) {
   const struct shape *from = u->src[0]->shape;
   int64_t mask = 0;
   for (unsigned i = 0; i < from->rank; i++)
-    if ((u->arg.i >> i & 1) && is(from->dim[i], 1)) mask |= INT64_C(1) << i;
+    if ((u->arg.i >> i & 1) && is_number(from->dim[i], 1)) mask |= INT64_C(1) << i;
   return mask;
 }
-int64_t flipped_ones(const struct uop *u) { return ones_of(u); }
-int64_t reduced_ones(const struct uop *u) { return ones_of(u); }
+int64_t flipped_size_one_axes(const struct uop *u) { return size_one_axes(u); }
+int64_t reduced_size_one_axes(const struct uop *u) { return size_one_axes(u); }
 
-struct uop *number_behind(struct uop *x) {
+struct uop *broadcast_scalar(struct uop *x) {
   while (x->op == OP_EXPAND || x->op == OP_RESHAPE) x = x->src[0];
   return x->op == OP_CONST || x->op == OP_VAR || x->op == OP_BIND ? x : NULL;
 }
 
-bool is_zero_number(struct uop *x) {
-  const struct uop *n = number_behind(x);
+bool is_zero_scalar(struct uop *x) {
+  const struct uop *n = broadcast_scalar(x);
   return n && uop_is_const(n) && n->arg.i == 0; /* also for a float: the bits of -0 are not 0 */
 }
 
 /* ---- replacements ---------------------------------------------------------------------------------------------- */
 struct uop *reshape_to(struct graph *g, struct uop *x, const struct shape *to) {
-  return x->shape == to ? x : move(g, OP_RESHAPE, x, to->dim, to->rank);
+  return x->shape == to ? x : movement_node(g, OP_RESHAPE, x, to->dim, to->rank);
 }
 
 struct uop *expand_to(struct graph *g, struct uop *x, const struct shape *to) {
-  return x->shape == to ? x : move(g, OP_EXPAND, x, to->dim, to->rank);
+  return x->shape == to ? x : movement_node(g, OP_EXPAND, x, to->dim, to->rank);
 }
 
 int64_t compose_orders(int64_t outer, int64_t inner, unsigned rank) {
@@ -92,15 +92,15 @@ int64_t compose_orders(int64_t outer, int64_t inner, unsigned rank) {
 struct uop *add_pads(struct graph *g, struct uop *u) {
   struct uop *inner = u->src[0], *by[2 * MAX_RANK];
   for (unsigned i = 1; i < u->nsrc; i++)
-    if (!(by[i - 1] = add(g, u->src[i], inner->src[i]))) return NULL;
-  return move(g, OP_PAD, inner->src[0], by, u->nsrc - 1u);
+    if (!(by[i - 1] = add_dims(g, u->src[i], inner->src[i]))) return NULL;
+  return movement_node(g, OP_PAD, inner->src[0], by, u->nsrc - 1u);
 }
 
 struct uop *add_shrinks(struct graph *g, struct uop *u) {
   struct uop *inner = u->src[0], *bound[2 * MAX_RANK];
   for (unsigned i = 1; i < u->nsrc; i++) /* both bounds are relative to the inner begin */
-    if (!(bound[i - 1] = add(g, u->src[i], inner->src[(i - 1) / 2 * 2 + 1]))) return NULL;
-  return move(g, OP_SHRINK, inner->src[0], bound, u->nsrc - 1u);
+    if (!(bound[i - 1] = add_dims(g, u->src[i], inner->src[(i - 1) / 2 * 2 + 1]))) return NULL;
+  return movement_node(g, OP_SHRINK, inner->src[0], bound, u->nsrc - 1u);
 }
 
 /* Moves a SHRINK below a PAD: it removes padding first, then elements of x. On a symbolic axis the two ops are only
@@ -112,11 +112,11 @@ struct uop *shrink_padded(struct graph *g, struct uop *u) {
   for (unsigned i = 0; i < rank; i++) {
     struct uop *before = pad->src[1 + 2 * i], *after = pad->src[2 + 2 * i], *b = u->src[1 + 2 * i],
                *e = u->src[2 + 2 * i], *dim = x->shape->dim[i];
-    if (is(before, 0) && is(after, 0)) { /* no padding: the slice is unchanged */
+    if (is_number(before, 0) && is_number(after, 0)) { /* no padding: the slice is unchanged */
       bound[2 * i] = b, bound[2 * i + 1] = e;
       by[2 * i] = by[2 * i + 1] = before;
-      changes |= !is(b, 0) || e != dim;
-    } else if (is(b, 0) && e == pad->shape->dim[i]) {
+      changes |= !is_number(b, 0) || e != dim;
+    } else if (is_number(b, 0) && e == pad->shape->dim[i]) {
       bound[2 * i] = uop_index(g, 0), bound[2 * i + 1] = dim;
       by[2 * i] = before, by[2 * i + 1] = after;
     } else {
@@ -130,7 +130,7 @@ struct uop *shrink_padded(struct graph *g, struct uop *u) {
     }
   }
   if (!changes) return NULL;
-  return move(g, OP_PAD, move(g, OP_SHRINK, x, bound, 2 * rank), by, 2 * rank);
+  return movement_node(g, OP_PAD, movement_node(g, OP_SHRINK, x, bound, 2 * rank), by, 2 * rank);
 }
 
 struct uop *shrink_expanded(struct graph *g, struct uop *u) {
@@ -141,7 +141,7 @@ struct uop *shrink_expanded(struct graph *g, struct uop *u) {
     bound[2 * i] = grown ? uop_index(g, 0) : u->src[1 + 2 * i];
     bound[2 * i + 1] = grown ? uop_index(g, 1) : u->src[2 + 2 * i];
   }
-  return expand_to(g, move(g, OP_SHRINK, x, bound, 2 * u->shape->rank), u->shape);
+  return expand_to(g, movement_node(g, OP_SHRINK, x, bound, 2 * u->shape->rank), u->shape);
 }
 
 struct uop *shrink_permuted(struct graph *g, struct uop *u) {
@@ -150,7 +150,7 @@ struct uop *shrink_permuted(struct graph *g, struct uop *u) {
     unsigned axis = (uint64_t)permute->arg.i >> (4 * i) & 15;
     bound[2 * axis] = u->src[1 + 2 * i], bound[2 * axis + 1] = u->src[2 + 2 * i];
   }
-  struct uop *cut = move(g, OP_SHRINK, x, bound, 2 * u->shape->rank);
+  struct uop *cut = movement_node(g, OP_SHRINK, x, bound, 2 * u->shape->rank);
   return uop_new(g, OP_PERMUTE, x->dtype, 1, permute->arg, 0, &cut, 1);
 }
 
@@ -181,30 +181,30 @@ struct uop *shrink_chosen(struct graph *g, struct uop *u) {
   }
   if (x == u->src[0]) return NULL;
   if (!x->shape->rank) return x;
-  return move(g, OP_SHRINK, x, u->src + 1, u->nsrc - 1u);
+  return movement_node(g, OP_SHRINK, x, u->src + 1, u->nsrc - 1u);
 }
 
-struct uop *over_numbers(struct graph *g, struct uop *u) {
+struct uop *alu_of_scalars(struct graph *g, struct uop *u) {
   struct uop *src[3];
   bool changes = false;
   if (u->nsrc > 3) return NULL;
   for (unsigned i = 0; i < u->nsrc; i++) {
     src[i] = u->src[i];
-    if ((src[i]->op != OP_EXPAND && src[i]->op != OP_RESHAPE) || !number_behind(src[i])) continue;
-    src[i] = number_behind(src[i]);
+    if ((src[i]->op != OP_EXPAND && src[i]->op != OP_RESHAPE) || !broadcast_scalar(src[i])) continue;
+    src[i] = broadcast_scalar(src[i]);
     changes = true;
   }
   return changes ? uop_with_src(g, u, src) : NULL; /* if only numbers remain, the engine expands the result */
 }
 
-struct uop *reduce_others(struct graph *g, struct uop *u) {
-  int64_t mask = u->arg.i & ~ones_of(u);
+struct uop *reduce_longer_axes(struct graph *g, struct uop *u) {
+  int64_t mask = u->arg.i & ~size_one_axes(u);
   return mask ? uop_new(g, OP_REDUCE_AXIS, u->dtype, 1, int_arg(mask), u->aux, u->src, 1) : u->src[0];
 }
 
 /* Reduces a broadcast number, only where the result is exact: a maximum, a sum of integers, a sum of zeros, a product
  * of ones. */
-struct uop *reduce_number(struct graph *g, struct uop *u, struct uop *number) {
+struct uop *reduce_scalar(struct graph *g, struct uop *u, struct uop *number) {
   const struct shape *from = u->src[0]->shape;
   int64_t n = 1;
   for (unsigned i = 0; i < from->rank; i++)
@@ -214,7 +214,7 @@ struct uop *reduce_number(struct graph *g, struct uop *u, struct uop *number) {
   if (u->aux == OP_MAX) return number;
   if (!uop_is_const(number)) return NULL;
   if (u->aux == OP_MUL) return number == konst(g, number, 1) ? number : NULL;
-  if (is_zero_number(number)) return number;
+  if (is_zero_scalar(number)) return number;
   return dtype_is_int(u->dtype) && u->dtype != DT_INDEX ? mul_constants(g, number, konst(g, number, n)) : NULL;
 }
 

@@ -4,12 +4,12 @@
 #include "rules.h"
 
 bool moves_nothing(const struct uop *u);
-bool keeps_order(const struct uop *permute);         /* the axes longer than 1 keep their order */
-int64_t flipped_ones(const struct uop *flip);        /* mask of the flipped axes of size 1 */
-int64_t reduced_ones(const struct uop *reduce_axis); /* mask of the reduced axes of size 1 */
+bool keeps_order(const struct uop *permute);                  /* the axes longer than 1 keep their order */
+int64_t flipped_size_one_axes(const struct uop *flip);        /* mask of the flipped axes of size 1 */
+int64_t reduced_size_one_axes(const struct uop *reduce_axis); /* mask of the reduced axes of size 1 */
 /* The scalar (CONST, VAR, BIND) that x is or broadcasts (by EXPAND and RESHAPE); NULL if it is something else. */
-struct uop *number_behind(struct uop *x);
-bool is_zero_number(struct uop *x);
+struct uop *broadcast_scalar(struct uop *x);
+bool is_zero_scalar(struct uop *x);
 
 struct uop *reshape_to(struct graph *g, struct uop *x, const struct shape *to);
 struct uop *expand_to(struct graph *g, struct uop *x, const struct shape *to);
@@ -24,7 +24,7 @@ struct uop *shrink_chosen(struct graph *g, struct uop *shrink); /* of a WHERE wh
 /* The axis along which u counts 0, 1, ..., or -1 if u is not such a counter. */
 int counts_along(const struct uop *u);
 /* An elementwise node with its broadcast numbers replaced by scalars. */
-struct uop *over_numbers(struct graph *g, struct uop *alu);
-struct uop *reduce_others(struct graph *g, struct uop *reduce_axis);
-struct uop *reduce_number(struct graph *g, struct uop *reduce_axis, struct uop *number);
+struct uop *alu_of_scalars(struct graph *g, struct uop *alu);
+struct uop *reduce_longer_axes(struct graph *g, struct uop *reduce_axis);
+struct uop *reduce_scalar(struct graph *g, struct uop *reduce_axis, struct uop *number);
 #endif

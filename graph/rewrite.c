@@ -48,20 +48,20 @@ static void register_set(const struct ruleset *s) {
   }
 }
 
-static void count(uint64_t *counter, uint64_t by) { __atomic_fetch_add(counter, by, __ATOMIC_RELAXED); }
+static void add_to_counter(uint64_t *counter, uint64_t by) { __atomic_fetch_add(counter, by, __ATOMIC_RELAXED); }
 
 /* Tries one rule after the other and counts according to level. Stores the rule that applied in *matched. */
-static struct uop *apply_singly(const struct ruleset *s, struct graph *g, void *ctx, struct uop *u, int level,
-                                const struct rule **matched) {
+static struct uop *apply_first_rule(const struct ruleset *s, struct graph *g, void *ctx, struct uop *u, int level,
+                                    const struct rule **matched) {
   if (level) register_set(s);
   for (const uint16_t *i = s->by_op[u->op]; i && *i != UINT16_MAX; i++) {
     struct rule_stats *st = &s->stats[*i];
     uint64_t t = level > 1 ? now_ns() : 0;
     struct uop *v = s->rule[*i].apply(g, ctx, u);
-    if (level > 1) count(&st->ns, now_ns() - t);
-    if (level) count(&st->attempts, 1);
+    if (level > 1) add_to_counter(&st->ns, now_ns() - t);
+    if (level) add_to_counter(&st->attempts, 1);
     if (!v) continue;
-    if (level) count(&st->matches, 1);
+    if (level) add_to_counter(&st->matches, 1);
     *matched = &s->rule[*i];
     return v;
   }
@@ -71,7 +71,7 @@ static struct uop *apply_singly(const struct ruleset *s, struct graph *g, void *
 struct uop *ruleset_apply(const struct ruleset *s, struct graph *g, void *ctx, struct uop *root) {
   int level = atomic_load_explicit(&stats_level, memory_order_relaxed);
   const struct rule *rule;
-  return level ? apply_singly(s, g, ctx, root, level, &rule) : s->apply(g, ctx, root);
+  return level ? apply_first_rule(s, g, ctx, root, level, &rule) : s->apply(g, ctx, root);
 }
 
 void graph_match_stats_print(FILE *f) {
@@ -108,12 +108,12 @@ struct uop *rule_node(struct graph *g, enum op op, enum dtype dtype, unsigned au
   return uop_new(g, op, dtype, lanes, (union uop_arg){.i = arg}, aux, src, nsrc);
 }
 
-static struct uop *known(const struct rewriter *r, const struct uop *u) {
+static struct uop *memo_get(const struct rewriter *r, const struct uop *u) {
   size_t page = u->id >> PAGE_BITS;
   return page < r->npages && r->memo[page] ? r->memo[page][u->id & (PAGE - 1)] : NULL;
 }
 
-static bool note(struct rewriter *r, const struct uop *u, struct uop *to) {
+static bool memo_put(struct rewriter *r, const struct uop *u, struct uop *to) {
   size_t page = u->id >> PAGE_BITS;
   if (u->id == UINT32_MAX) return false; /* the node returned when out of memory */
   if (page >= r->npages) {
@@ -129,7 +129,7 @@ static bool note(struct rewriter *r, const struct uop *u, struct uop *to) {
 }
 
 /* A scalar expanded to the shape of the node that it replaces. */
-static struct uop *expanded(struct graph *g, struct uop *v, const struct shape *shape) {
+static struct uop *expand_scalar(struct graph *g, struct uop *v, const struct shape *shape) {
   struct uop *src[MAX_RANK + 1] = {v};
   for (unsigned i = 0; i < shape->rank; i++) src[i + 1] = uop_index(g, 1);
   src[0] = uop_new(g, OP_RESHAPE, v->dtype, v->lanes, (union uop_arg){0}, 0, src, shape->rank + 1);
@@ -139,13 +139,13 @@ static struct uop *expanded(struct graph *g, struct uop *v, const struct shape *
 }
 
 /* The replacement with the lanes and the shape of u; NULL if it cannot be converted. */
-static struct uop *fitted(struct rewriter *r, struct uop *u, struct uop *v) {
+static struct uop *match_lanes_and_shape(struct rewriter *r, struct uop *u, struct uop *v) {
   if (v->lanes != u->lanes) { /* a rule's constant is a scalar; other replacements cannot change the width */
     if (v->op != OP_CONST) return NULL;
     v = uop_new(r->graph, OP_CONST, v->dtype, u->lanes, v->arg, 0, NULL, 0);
   }
   if (v->shape == u->shape || !u->shape) return v;
-  return v->shape && !v->shape->rank && u->shape->rank ? expanded(r->graph, v, u->shape) : NULL;
+  return v->shape && !v->shape->rank && u->shape->rank ? expand_scalar(r->graph, v, u->shape) : NULL;
 }
 
 static void check_rewrite(struct graph *g, const struct ruleset *s, const struct rule *rule, struct uop *u,
@@ -158,15 +158,15 @@ static void check_rewrite(struct graph *g, const struct ruleset *s, const struct
   graph_set_error(g, graph_intern(g, why));
 }
 
-static struct uop *apply(struct rewriter *r, struct uop *u) {
+static struct uop *apply_rules(struct rewriter *r, struct uop *u) {
   int level = atomic_load_explicit(&stats_level, memory_order_relaxed);
   bool check = atomic_load_explicit(&checked, memory_order_relaxed);
   for (const struct ruleset *const *s = r->sets; *s; s++) {
     const struct rule *rule = NULL;
     struct uop *v =
-        level || check ? apply_singly(*s, r->graph, r->ctx, u, level, &rule) : (*s)->apply(r->graph, r->ctx, u);
+        level || check ? apply_first_rule(*s, r->graph, r->ctx, u, level, &rule) : (*s)->apply(r->graph, r->ctx, u);
     if (!v || v == u) continue;
-    if (v->lanes != u->lanes || v->shape != u->shape) v = fitted(r, u, v);
+    if (v->lanes != u->lanes || v->shape != u->shape) v = match_lanes_and_shape(r, u, v);
     if (!v || v == u) continue;
     if (check) check_rewrite(r->graph, *s, rule, u, v);
     return v;
@@ -174,7 +174,7 @@ static struct uop *apply(struct rewriter *r, struct uop *u) {
   return NULL;
 }
 
-static bool push(struct rewriter *r, struct uop *u) {
+static bool push_frame(struct rewriter *r, struct uop *u) {
   if (r->depth == r->capacity) {
     size_t c = r->capacity ? r->capacity * 2 : 64;
     struct rewrite_frame *p = realloc(r->stack, c * sizeof *p);
@@ -182,11 +182,11 @@ static bool push(struct rewriter *r, struct uop *u) {
     r->stack = p, r->capacity = c;
   }
   r->stack[r->depth++] = (struct rewrite_frame){.key = u, .cur = u};
-  return note(r, u, u);
+  return memo_put(r, u, u);
 }
 
 /* u with its rewritten sources; NULL when out of memory. */
-static struct uop *rebuilt(struct rewriter *r, struct uop *u) {
+static struct uop *rebuild_node(struct rewriter *r, struct uop *u) {
   if (u->nsrc > r->src_capacity) {
     struct uop **p = realloc(r->src, u->nsrc * sizeof *p);
     if (!p) return NULL;
@@ -194,7 +194,7 @@ static struct uop *rebuilt(struct rewriter *r, struct uop *u) {
   }
   bool same = true;
   for (unsigned i = 0; i < u->nsrc; i++) {
-    struct uop *s = known(r, u->src[i]);
+    struct uop *s = memo_get(r, u->src[i]);
     r->src[i] = s ? s : u->src[i];
     same = same && r->src[i] == u->src[i];
   }
@@ -202,42 +202,42 @@ static struct uop *rebuilt(struct rewriter *r, struct uop *u) {
 }
 
 /* Whether u needs no visit. Leaves of ops without rules are never rewritten and are not in the memo table. */
-static bool settled(const struct rewriter *r, const struct uop *u) {
-  return (!u->nsrc && !r->has_rules[u->op]) || known(r, u);
+static bool needs_no_visit(const struct rewriter *r, const struct uop *u) {
+  return (!u->nsrc && !r->has_rules[u->op]) || memo_get(r, u);
 }
 
 struct uop *rewriter_run(struct rewriter *r, struct uop *root) {
   root = uop_import(r->graph, root);
-  struct uop *result = known(r, root);
+  struct uop *result = memo_get(r, root);
   if (result) return result;
   r->depth = 0;
-  if (!push(r, root)) goto no_memory;
+  if (!push_frame(r, root)) goto no_memory;
   while (r->depth) {
     struct rewrite_frame *f = &r->stack[r->depth - 1];
     struct uop *u = f->cur;
-    while (f->next < u->nsrc && settled(r, u->src[f->next])) f->next++;
+    while (f->next < u->nsrc && needs_no_visit(r, u->src[f->next])) f->next++;
     if (f->next < u->nsrc) {
-      if (!push(r, u->src[f->next])) goto no_memory;
+      if (!push_frame(r, u->src[f->next])) goto no_memory;
       continue;
     }
-    struct uop *v = rebuilt(r, u);
+    struct uop *v = rebuild_node(r, u);
     result = NULL;
     if (!v) goto no_memory;
-    if (v != u && v != f->key) result = known(r, v);
+    if (v != u && v != f->key) result = memo_get(r, v);
     if (!result) {
-      struct uop *w = r->has_rules[v->op] ? apply(r, v) : NULL;
+      struct uop *w = r->has_rules[v->op] ? apply_rules(r, v) : NULL;
       if (!w)
         result = v;
       else if (++f->steps > MAX_STEPS) {
         graph_set_error(r->graph, "rewrite rules do not come to rest");
         result = v;
       } else {
-        result = known(r, w);
+        result = memo_get(r, w);
         f->cur = w, f->next = 0;
       }
     }
     if (!result) continue;
-    if (!note(r, f->key, result) || (result != f->key && !note(r, result, result))) goto no_memory;
+    if (!memo_put(r, f->key, result) || (result != f->key && !memo_put(r, result, result))) goto no_memory;
     r->depth--;
   }
   return result;
@@ -246,13 +246,13 @@ no_memory:
   return root;
 }
 
-static void begin(struct rewriter *r, struct graph *g, const struct ruleset *const *sets, void *ctx) {
+static void rewriter_init(struct rewriter *r, struct graph *g, const struct ruleset *const *sets, void *ctx) {
   *r = (struct rewriter){.graph = g, .sets = sets, .ctx = ctx};
   for (const struct ruleset *const *s = sets; *s; s++)
     for (unsigned op = 0; op < OP_COUNT; op++) r->has_rules[op] |= (*s)->by_op[op] != NULL;
 }
 
-static void end(struct rewriter *r) {
+static void rewriter_release(struct rewriter *r) {
   for (size_t i = 0; i < r->npages; i++) free(r->memo[i]);
   free(r->memo);
   free(r->stack);
@@ -261,20 +261,20 @@ static void end(struct rewriter *r) {
 
 struct rewriter *rewriter_new(struct graph *g, const struct ruleset *const *sets, void *ctx) {
   struct rewriter *r = malloc(sizeof *r);
-  if (r) begin(r, g, sets, ctx);
+  if (r) rewriter_init(r, g, sets, ctx);
   return r;
 }
 
 void rewriter_free(struct rewriter *r) {
   if (!r) return;
-  end(r);
+  rewriter_release(r);
   free(r);
 }
 
 struct uop *graph_rewrite(struct graph *g, struct uop *u, const struct ruleset *const *sets, void *ctx) {
   struct rewriter r;
-  begin(&r, g, sets, ctx);
+  rewriter_init(&r, g, sets, ctx);
   struct uop *v = rewriter_run(&r, u);
-  end(&r);
+  rewriter_release(&r);
   return v;
 }

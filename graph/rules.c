@@ -12,26 +12,26 @@ static struct uop *constant_float(struct graph *g, const struct uop *like, enum 
 }
 
 /* Arithmetic of DT_INDEX must not overflow; the other integers wrap. */
-static struct uop *fit(struct graph *g, enum dtype t, bool overflow, int64_t v) {
+static struct uop *wrapped_const(struct graph *g, enum dtype t, bool overflow, int64_t v) {
   return overflow && t == DT_INDEX ? NULL : uop_const_int(g, t, v);
 }
 struct uop *add_constants(struct graph *g, struct uop *a, struct uop *b) {
   int64_t v;
   if (!a || !b) return NULL;
   bool overflow = __builtin_add_overflow(ival(a), ival(b), &v);
-  return fit(g, a->dtype, overflow, v);
+  return wrapped_const(g, a->dtype, overflow, v);
 }
 struct uop *sub_constants(struct graph *g, struct uop *a, struct uop *b) {
   int64_t v;
   if (!a || !b) return NULL;
   bool overflow = __builtin_sub_overflow(ival(a), ival(b), &v);
-  return fit(g, a->dtype, overflow, v);
+  return wrapped_const(g, a->dtype, overflow, v);
 }
 struct uop *mul_constants(struct graph *g, struct uop *a, struct uop *b) {
   int64_t v;
   if (!a || !b) return NULL;
   bool overflow = __builtin_mul_overflow(ival(a), ival(b), &v);
-  return fit(g, a->dtype, overflow, v);
+  return wrapped_const(g, a->dtype, overflow, v);
 }
 
 int64_t floor_divide(int64_t a, int64_t b) { return a / b - (a % b < 0); }

@@ -107,7 +107,7 @@ static struct chunk *chunk_new(struct graph *g, size_t size) {
   return c;
 }
 
-static void *take_from_new_chunk(struct graph *g, size_t size) {
+static void *arena_alloc_in_new_chunk(struct graph *g, size_t size) {
   size_t need = size + sizeof(struct chunk);
   struct chunk *c = chunk_new(g, need);
   if (!c) {
@@ -121,16 +121,16 @@ static void *take_from_new_chunk(struct graph *g, size_t size) {
   return p;
 }
 
-static inline void *take(struct graph *g, size_t size) {
+static inline void *arena_alloc(struct graph *g, size_t size) {
   size = (size + 7) & ~(size_t)7;
-  if (__builtin_expect((size_t)(g->end - g->at) < size, 0)) return take_from_new_chunk(g, size);
+  if (__builtin_expect((size_t)(g->end - g->at) < size, 0)) return arena_alloc_in_new_chunk(g, size);
   void *p = g->at;
   g->at += size;
   return p;
 }
 
 void *graph_alloc(struct graph *g, size_t size) {
-  void *p = take(g, size);
+  void *p = arena_alloc(g, size);
   return p ? memset(p, 0, size) : NULL;
 }
 
@@ -293,7 +293,7 @@ const struct shape *shape_intern(struct graph *g, const struct shape *s) {
     const struct shape *t = g->shapes[at].shape;
     if (g->shapes[at].hash == h && t->rank == s->rank && !memcmp(t->dim, s->dim, s->rank * sizeof *s->dim)) return t;
   }
-  struct shape *keep = take(g, offsetof(struct shape, dim) + s->rank * sizeof *s->dim);
+  struct shape *keep = arena_alloc(g, offsetof(struct shape, dim) + s->rank * sizeof *s->dim);
   if (!keep) return NULL;
   memcpy(keep, s, offsetof(struct shape, dim) + s->rank * sizeof *s->dim);
   g->shapes[at] = (struct shape_slot){h, keep};
@@ -336,7 +336,7 @@ static struct uop *find_or_make(struct graph *g, uint64_t head, union uop_arg ar
   enum dtype dtype = (enum dtype)(head >> 8 & 255);
   unsigned nsrc = (unsigned)(head >> 32);
   bool bounded = dtype != DT_VOID && !dtype_is_float(dtype);
-  struct uop *u = take(g, sizeof *u + nsrc * sizeof *src + (bounded ? sizeof(struct bounds) : 0));
+  struct uop *u = arena_alloc(g, sizeof *u + nsrc * sizeof *src + (bounded ? sizeof(struct bounds) : 0));
   if (!u) return g->broken;
   *u = (struct uop){.op = (uint8_t)head,
                     .dtype = (uint8_t)dtype,

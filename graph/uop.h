@@ -105,7 +105,7 @@ struct uop *uop_with_src(struct graph *g, struct uop *u, struct uop *const *src)
 struct uop *uop_var(struct graph *g, const char *name, int64_t min, int64_t max);
 struct uop *uop_index(struct graph *g, int64_t v); /* CONST of DT_INDEX */
 /* Strips AFTER nodes: returns the node whose value they pass on. */
-static inline const struct uop *uop_behind_after(const struct uop *u) {
+static inline const struct uop *uop_skip_after(const struct uop *u) {
   while (u->op == OP_AFTER && u->nsrc) u = u->src[0];
   return u;
 }

@@ -13,7 +13,7 @@ struct check {
   enum uop_stage stage;
 };
 
-__attribute__((format(printf, 2, 3))) static int bad(const struct check *c, const char *fmt, ...) {
+__attribute__((format(printf, 2, 3))) static int malformed(const struct check *c, const char *fmt, ...) {
   char why[256], expr[96];
   va_list ap;
   va_start(ap, fmt);
@@ -54,28 +54,30 @@ static int check_alu(const struct check *c) {
   const struct uop *u = c->u;
   for (unsigned i = 0; i < u->nsrc; i++)
     if (u->src[i]->lanes != u->lanes && u->src[i]->lanes != 1)
-      return bad(c, "source %u has %u lanes, the result %u", i, u->src[i]->lanes, u->lanes);
+      return malformed(c, "source %u has %u lanes, the result %u", i, u->src[i]->lanes, u->lanes);
   const struct uop *a = u->src[0];
   switch (u->op) {
-  case OP_CAST: return a->dtype == DT_VOID || u->dtype == DT_VOID ? bad(c, "void has no values") : 0;
+  case OP_CAST: return a->dtype == DT_VOID || u->dtype == DT_VOID ? malformed(c, "void has no values") : 0;
   case OP_BITCAST:
     if (dtype_info[a->dtype].size * a->lanes != dtype_info[u->dtype].size * u->lanes)
-      return bad(c, "%s has another size", dtype_info[a->dtype].name);
+      return malformed(c, "%s has another size", dtype_info[a->dtype].name);
     return 0;
   case OP_WHERE:
-    if (a->dtype != DT_BOOL) return bad(c, "the condition is %s, not bool", dtype_info[a->dtype].name);
+    if (a->dtype != DT_BOOL) return malformed(c, "the condition is %s, not bool", dtype_info[a->dtype].name);
     if (u->src[1]->dtype != u->dtype || u->src[2]->dtype != u->dtype)
-      return bad(c, "chooses between %s and %s", dtype_info[u->src[1]->dtype].name, dtype_info[u->src[2]->dtype].name);
+      return malformed(c, "chooses between %s and %s", dtype_info[u->src[1]->dtype].name,
+                       dtype_info[u->src[2]->dtype].name);
     return 0;
   default: break;
   }
   bool scales = u->op == OP_SHL && u->aux && c->stage != STAGE_TENSOR && class_of(a->dtype) == F;
-  if (!(takes[u->op] & class_of(a->dtype)) && !scales) return bad(c, "not defined for %s", dtype_info[a->dtype].name);
+  if (!(takes[u->op] & class_of(a->dtype)) && !scales)
+    return malformed(c, "not defined for %s", dtype_info[a->dtype].name);
   for (unsigned i = 1; i < u->nsrc; i++)
     if (u->src[i]->dtype != a->dtype)
-      return bad(c, "mixes %s and %s", dtype_info[a->dtype].name, dtype_info[u->src[i]->dtype].name);
+      return malformed(c, "mixes %s and %s", dtype_info[a->dtype].name, dtype_info[u->src[i]->dtype].name);
   enum dtype want = u->op == OP_CMPLT || u->op == OP_CMPEQ || u->op == OP_CMPNE ? DT_BOOL : a->dtype;
-  return u->dtype == want ? 0 : bad(c, "the result should be %s", dtype_info[want].name);
+  return u->dtype == want ? 0 : malformed(c, "the result should be %s", dtype_info[want].name);
 }
 
 /* The shape of the first source as text; evaluated only when a message is written. */
@@ -84,59 +86,60 @@ static int check_alu(const struct check *c) {
 static int check_reshape(const struct check *c) {
   const struct uop *u = c->u;
   char to[256];
-  if (!u->shape) return bad(c, "more than %d dimensions", MAX_RANK);
+  if (!u->shape) return malformed(c, "more than %d dimensions", MAX_RANK);
   for (unsigned i = 0; i < u->shape->rank; i++)
-    if (uop_max(u->shape->dim[i]) < 0) return bad(c, "a negative dimension in %s", shape_text(u->shape, to, sizeof to));
+    if (uop_max(u->shape->dim[i]) < 0)
+      return malformed(c, "a negative dimension in %s", shape_text(u->shape, to, sizeof to));
   if (shape_numel(u->src[0]->shape) != shape_numel(u->shape))
-    return bad(c, "%s and %s have different numbers of elements", FROM, shape_text(u->shape, to, sizeof to));
+    return malformed(c, "%s and %s have different numbers of elements", FROM, shape_text(u->shape, to, sizeof to));
   return 0;
 }
 
 static int check_expand(const struct check *c) {
   const struct uop *u = c->u;
   const struct shape *x = u->src[0]->shape;
-  if (u->nsrc != x->rank + 1) return bad(c, "%u dimensions for %s", u->nsrc - 1u, FROM);
+  if (u->nsrc != x->rank + 1) return malformed(c, "%u dimensions for %s", u->nsrc - 1u, FROM);
   for (unsigned i = 0; i < x->rank; i++) {
     const struct uop *d = x->dim[i];
     if (d != u->src[i + 1] && !(uop_is_const(d) && d->arg.i == 1))
-      return bad(c, "dimension %u of %s is not 1 and cannot grow", i, FROM);
-    if (uop_max(u->src[i + 1]) < 0) return bad(c, "dimension %u would be negative", i);
+      return malformed(c, "dimension %u of %s is not 1 and cannot grow", i, FROM);
+    if (uop_max(u->src[i + 1]) < 0) return malformed(c, "dimension %u would be negative", i);
   }
   return 0;
 }
 
 static int check_permute(const struct check *c) {
-  return c->u->shape
-             ? 0
-             : bad(c, "axis order 0x%" PRIx64 " is not a permutation of the axes of %s", (uint64_t)c->u->arg.i, FROM);
+  return c->u->shape ? 0
+                     : malformed(c, "axis order 0x%" PRIx64 " is not a permutation of the axes of %s",
+                                 (uint64_t)c->u->arg.i, FROM);
 }
 
 static int check_pad_or_shrink(const struct check *c) {
   const struct uop *u = c->u;
   const struct shape *x = u->src[0]->shape;
-  if (u->nsrc != 2 * x->rank + 1) return bad(c, "%u bounds for %s", u->nsrc - 1u, FROM);
+  if (u->nsrc != 2 * x->rank + 1) return malformed(c, "%u bounds for %s", u->nsrc - 1u, FROM);
   for (unsigned i = 0; i < x->rank; i++) {
     struct uop *b = u->src[1 + 2 * i], *e = u->src[2 + 2 * i];
-    if (u->op == OP_PAD && (uop_max(b) < 0 || uop_max(e) < 0)) return bad(c, "negative padding of axis %u", i);
+    if (u->op == OP_PAD && (uop_max(b) < 0 || uop_max(e) < 0)) return malformed(c, "negative padding of axis %u", i);
     if (u->op == OP_SHRINK && (uop_max(b) < 0 || uop_max(e) < uop_min(b) || uop_min(e) > uop_max(x->dim[i])))
-      return bad(c, "%" PRId64 "..%" PRId64 " is not within axis %u of %s", uop_min(b), uop_max(e), i, FROM);
+      return malformed(c, "%" PRId64 "..%" PRId64 " is not within axis %u of %s", uop_min(b), uop_max(e), i, FROM);
   }
-  return u->shape ? 0 : bad(c, "a dimension overflows");
+  return u->shape ? 0 : malformed(c, "a dimension overflows");
 }
 
 static int check_shear(const struct check *c) {
   const struct uop *u = c->u;
   int along = (int)(u->arg.i & 15), axis = (int)(u->arg.i >> 4 & 15);
-  if (!u->shape || along == axis) return bad(c, "axis %d along axis %d of %s", axis, along, FROM);
-  return uop_max(u->src[1]) < 0 ? bad(c, "a negative dimension") : 0;
+  if (!u->shape || along == axis) return malformed(c, "axis %d along axis %d of %s", axis, along, FROM);
+  return uop_max(u->src[1]) < 0 ? malformed(c, "a negative dimension") : 0;
 }
 
 static int check_axis_mask(const struct check *c) {
   const struct uop *u = c->u;
   if ((uint64_t)u->arg.i >> u->src[0]->shape->rank)
-    return bad(c, "axis mask 0x%" PRIx64 " names axes that %s lacks", (uint64_t)u->arg.i, FROM);
+    return malformed(c, "axis mask 0x%" PRIx64 " names axes that %s lacks", (uint64_t)u->arg.i, FROM);
   if (u->op == OP_REDUCE_AXIS && u->aux != OP_ADD && u->aux != OP_MUL && u->aux != OP_MAX)
-    return bad(c, "reduces with something other than ADD, MUL or MAX");
+    return malformed(c, "reduces with something other than ADD, MUL or MAX");
   return 0;
 }
 
@@ -144,13 +147,13 @@ static int check_gather(const struct check *c) {
   const struct uop *u = c->u;
   const struct shape *x = u->src[0]->shape, *index = u->src[1]->shape;
   char to[256];
-  if (!dtype_is_int(u->src[1]->dtype)) return bad(c, "the index is %s", dtype_info[u->src[1]->dtype].name);
+  if (!dtype_is_int(u->src[1]->dtype)) return malformed(c, "the index is %s", dtype_info[u->src[1]->dtype].name);
   if (!index) return 0; /* reported for the index */
   if ((uint64_t)u->arg.i >= x->rank || index->rank != x->rank)
-    return bad(c, "axis %" PRId64 " and an index %s for %s", u->arg.i, shape_text(index, to, sizeof to), FROM);
+    return malformed(c, "axis %" PRId64 " and an index %s for %s", u->arg.i, shape_text(index, to, sizeof to), FROM);
   for (unsigned i = 0; i < x->rank; i++)
     if (i != u->arg.i && index->dim[i] != x->dim[i])
-      return bad(c, "dimension %u of the index %s is not that of %s", i, shape_text(index, to, sizeof to), FROM);
+      return malformed(c, "dimension %u of the index %s is not that of %s", i, shape_text(index, to, sizeof to), FROM);
   return 0;
 }
 
@@ -158,26 +161,26 @@ static int check_assign(const struct check *c) {
   const struct uop *u = c->u, *x = u->src[0], *view = u->src[1], *value = u->src[2], *to_memory = view;
   char from[256], to[256];
   while (x->op == OP_RESHAPE) x = x->src[0];
-  if (x->op != OP_BUFFER && x->op != OP_ASSIGN) return bad(c, "%s is not in memory", op_info[x->op].name);
+  if (x->op != OP_BUFFER && x->op != OP_ASSIGN) return malformed(c, "%s is not in memory", op_info[x->op].name);
   while (to_memory != u->src[0] && to_memory != x && to_memory->op >= OP_RESHAPE && to_memory->op <= OP_FLIP)
     to_memory = to_memory->src[0];
-  if (to_memory != u->src[0] && to_memory != x) return bad(c, "the second source is no view of the first");
-  if (value->dtype != u->dtype) return bad(c, "the value is %s", dtype_info[value->dtype].name);
+  if (to_memory != u->src[0] && to_memory != x) return malformed(c, "the second source is no view of the first");
+  if (value->dtype != u->dtype) return malformed(c, "the value is %s", dtype_info[value->dtype].name);
   if (view->shape && value->shape && !shape_equal(view->shape, value->shape))
-    return bad(c, "%s is written to %s", shape_text(value->shape, to, sizeof to),
-               shape_text(view->shape, from, sizeof from));
+    return malformed(c, "%s is written to %s", shape_text(value->shape, to, sizeof to),
+                     shape_text(view->shape, from, sizeof from));
   return 0;
 }
 
 static int check_buffer(const struct check *c) {
   const struct uop *size = c->u->src[0];
   bool good = uop_is_const(size) && size->dtype == DT_INDEX && size->arg.i >= 0;
-  return good ? 0 : bad(c, "its size is not a constant of at least 0");
+  return good ? 0 : malformed(c, "its size is not a constant of at least 0");
 }
 
 static int check_iota(const struct check *c) {
   bool good = dtype_is_int(c->u->dtype) && dtype_is_int(c->u->src[0]->dtype);
-  return good ? 0 : bad(c, "counts in and up to integers");
+  return good ? 0 : malformed(c, "counts in and up to integers");
 }
 
 /* By op, for sources that have a shape and the op's type. */
@@ -198,16 +201,16 @@ static int check_tensor(const struct check *c) {
   const struct uop *u = c->u, *x = u->src[0];
   for (unsigned i = 1; i < u->nsrc && has_dimensions(u); i++)
     if (!dtype_is_int(u->src[i]->dtype))
-      return bad(c, "dimension %u is %s, not an integer", i - 1, dtype_info[u->src[i]->dtype].name);
+      return malformed(c, "dimension %u is %s, not an integer", i - 1, dtype_info[u->src[i]->dtype].name);
   if (u->op == OP_BUFFER) return check_buffer(c);
   if (u->op == OP_IOTA) return check_iota(c);
-  if (x->dtype != u->dtype) return bad(c, "its source is %s", dtype_info[x->dtype].name);
+  if (x->dtype != u->dtype) return malformed(c, "its source is %s", dtype_info[x->dtype].name);
   if (!x->shape) return 0; /* reported for the source */
   return tensor_checks[u->op] ? tensor_checks[u->op](c) : 0;
 }
 
 static bool is_pointer(const struct uop *u) {
-  u = uop_behind_after(u);
+  u = uop_skip_after(u);
   return u->op == OP_PARAM || u->op == OP_STAGE || u->op == OP_LOCAL || u->op == OP_REG || u->op == OP_BUFFER;
 }
 
@@ -215,56 +218,56 @@ static bool is_pointer(const struct uop *u) {
 static int check_ranges(const struct check *c, unsigned first) {
   const struct uop *u = c->u;
   for (unsigned i = first; i < u->nsrc; i++)
-    if (u->src[i]->op != OP_RANGE) return bad(c, "source %u is %s, not a RANGE", i, op_info[u->src[i]->op].name);
+    if (u->src[i]->op != OP_RANGE) return malformed(c, "source %u is %s, not a RANGE", i, op_info[u->src[i]->op].name);
   return 0;
 }
 
 static bool combines(unsigned op) { return op == OP_ADD || op == OP_MUL || op == OP_MAX; }
 
 static int check_memory(const struct check *c) {
-  if (!c->u->nsrc) return bad(c, "has no size");
+  if (!c->u->nsrc) return malformed(c, "has no size");
   const struct uop *size = c->u->src[0];
-  return dtype_is_int(size->dtype) && uop_max(size) >= 0 ? 0 : bad(c, "its size is not an integer of at least 0");
+  return dtype_is_int(size->dtype) && uop_max(size) >= 0 ? 0 : malformed(c, "its size is not an integer of at least 0");
 }
 
 static int check_range(const struct check *c) {
   const struct uop *u = c->u;
-  if (u->aux > AXIS_ORDERED) return bad(c, "unknown kind of axis %u", u->aux);
-  return dtype_is_int(u->src[0]->dtype) ? 0 : bad(c, "its bound is not an integer");
+  if (u->aux > AXIS_ORDERED) return malformed(c, "unknown kind of axis %u", u->aux);
+  return dtype_is_int(u->src[0]->dtype) ? 0 : malformed(c, "its bound is not an integer");
 }
 
 static int check_special(const struct check *c) {
   const struct uop *u = c->u;
   bool good = u->aux <= 1 && u->arg.i >= 0 && u->arg.i <= 2;
-  return good ? 0 : bad(c, "there is no dimension %" PRId64 " of kind %u", u->arg.i, u->aux);
+  return good ? 0 : malformed(c, "there is no dimension %" PRId64 " of kind %u", u->arg.i, u->aux);
 }
 
 static int check_index(const struct check *c) {
   const struct uop *u = c->u;
-  if (!is_pointer(u->src[0])) return bad(c, "source 0 is %s, not a pointer", op_info[u->src[0]->op].name);
+  if (!is_pointer(u->src[0])) return malformed(c, "source 0 is %s, not a pointer", op_info[u->src[0]->op].name);
   if (!dtype_is_int(u->src[1]->dtype))
-    return bad(c, "the index is %s, not an integer", dtype_info[u->src[1]->dtype].name);
+    return malformed(c, "the index is %s, not an integer", dtype_info[u->src[1]->dtype].name);
   if (u->nsrc > 2 && u->src[2]->dtype != DT_BOOL)
-    return bad(c, "the condition is %s, not bool", dtype_info[u->src[2]->dtype].name);
-  if (u->nsrc > 3) return bad(c, "more than three sources");
+    return malformed(c, "the condition is %s, not bool", dtype_info[u->src[2]->dtype].name);
+  if (u->nsrc > 3) return malformed(c, "more than three sources");
   return 0;
 }
 
 static int check_load(const struct check *c) {
   const struct uop *u = c->u;
-  if (uop_behind_after(u->src[0])->op != OP_INDEX)
-    return bad(c, "loads from %s, not an INDEX", op_info[u->src[0]->op].name);
-  if (uop_behind_after(u->src[0])->nsrc > 2 && (u->nsrc < 2 || u->src[1]->dtype != u->dtype))
-    return bad(c, "a conditional load needs a value of its type for when it is not valid");
+  if (uop_skip_after(u->src[0])->op != OP_INDEX)
+    return malformed(c, "loads from %s, not an INDEX", op_info[u->src[0]->op].name);
+  if (uop_skip_after(u->src[0])->nsrc > 2 && (u->nsrc < 2 || u->src[1]->dtype != u->dtype))
+    return malformed(c, "a conditional load needs a value of its type for when it is not valid");
   return 0;
 }
 
 static int check_store(const struct check *c) {
   const struct uop *u = c->u;
-  if (uop_behind_after(u->src[0])->op != OP_INDEX)
-    return bad(c, "stores to %s, not an INDEX", op_info[u->src[0]->op].name);
-  if (uop_behind_after(u->src[0])->dtype != u->src[1]->dtype)
-    return bad(c, "stores %s into %s", dtype_info[u->src[1]->dtype].name, dtype_info[u->src[0]->dtype].name);
+  if (uop_skip_after(u->src[0])->op != OP_INDEX)
+    return malformed(c, "stores to %s, not an INDEX", op_info[u->src[0]->op].name);
+  if (uop_skip_after(u->src[0])->dtype != u->src[1]->dtype)
+    return malformed(c, "stores %s into %s", dtype_info[u->src[1]->dtype].name, dtype_info[u->src[0]->dtype].name);
   return 0;
 }
 
@@ -272,42 +275,42 @@ static int check_fetch(const struct check *c) {
   const struct uop *u = c->u;
   for (unsigned i = 0; i < 2; i++)
     if (u->src[i]->op != OP_INDEX || u->src[i]->dtype != u->src[0]->dtype)
-      return bad(c, "source %u is %s of %s", i, op_info[u->src[i]->op].name, dtype_info[u->src[i]->dtype].name);
-  return u->arg.i > 0 ? 0 : bad(c, "copies %" PRId64 " elements", u->arg.i);
+      return malformed(c, "source %u is %s of %s", i, op_info[u->src[i]->op].name, dtype_info[u->src[i]->dtype].name);
+  return u->arg.i > 0 ? 0 : malformed(c, "copies %" PRId64 " elements", u->arg.i);
 }
 
 static int check_reduce(const struct check *c) {
   const struct uop *u = c->u;
-  if (c->stage == STAGE_LINEAR) return bad(c, "is gone once the kernel is linear");
-  if (!combines(u->aux)) return bad(c, "reduces with something other than ADD, MUL or MAX");
-  if (u->src[0]->dtype != u->dtype) return bad(c, "its value is %s", dtype_info[u->src[0]->dtype].name);
+  if (c->stage == STAGE_LINEAR) return malformed(c, "is gone once the kernel is linear");
+  if (!combines(u->aux)) return malformed(c, "reduces with something other than ADD, MUL or MAX");
+  if (u->src[0]->dtype != u->dtype) return malformed(c, "its value is %s", dtype_info[u->src[0]->dtype].name);
   return check_ranges(c, 1);
 }
 
 static int check_mma(const struct check *c) {
   const struct uop *u = c->u;
   if (u->src[0]->dtype != u->src[1]->dtype)
-    return bad(c, "multiplies %s and %s", dtype_info[u->src[0]->dtype].name, dtype_info[u->src[1]->dtype].name);
+    return malformed(c, "multiplies %s and %s", dtype_info[u->src[0]->dtype].name, dtype_info[u->src[1]->dtype].name);
   if (c->stage == STAGE_LINEAR) {
     const struct uop *sum = u->src[2];
     bool tiles = (u->nsrc == 5 || u->nsrc == 7) && u->src[0]->op == OP_INDEX && u->src[1]->op == OP_INDEX;
     return (u->nsrc == 3 || tiles) && sum->dtype == u->dtype && sum->lanes == u->lanes
                ? 0
-               : bad(c, "adds to %s of %u lanes", dtype_info[sum->dtype].name, sum->lanes);
+               : malformed(c, "adds to %s of %u lanes", dtype_info[sum->dtype].name, sum->lanes);
   }
-  if (u->aux < 2 || u->aux > u->nsrc) return bad(c, "binds from source %u on", u->aux);
+  if (u->aux < 2 || u->aux > u->nsrc) return malformed(c, "binds from source %u on", u->aux);
   return check_ranges(c, 2);
 }
 
 static int check_stage(const struct check *c) {
   const struct uop *u = c->u;
-  if (c->stage == STAGE_LINEAR) return bad(c, "is gone once the kernel is linear");
-  if (u->src[0]->dtype != u->dtype) return bad(c, "its value is %s", dtype_info[u->src[0]->dtype].name);
-  if (u->aux && !combines(u->aux)) return bad(c, "combines with something other than ADD, MUL or MAX");
+  if (c->stage == STAGE_LINEAR) return malformed(c, "is gone once the kernel is linear");
+  if (u->src[0]->dtype != u->dtype) return malformed(c, "its value is %s", dtype_info[u->src[0]->dtype].name);
+  if (u->aux && !combines(u->aux)) return malformed(c, "combines with something other than ADD, MUL or MAX");
   if (!dtype_is_int(u->src[1]->dtype))
-    return bad(c, "the index is %s, not an integer", dtype_info[u->src[1]->dtype].name);
+    return malformed(c, "the index is %s, not an integer", dtype_info[u->src[1]->dtype].name);
   if (uop_min(u->src[1]) < 0 || uop_max(u->src[1]) >= u->arg.i)
-    return bad(c, "its index is not within its %" PRId64 " elements", u->arg.i);
+    return malformed(c, "its index is not within its %" PRId64 " elements", u->arg.i);
   return check_ranges(c, 2);
 }
 
@@ -315,25 +318,25 @@ static int check_end(const struct check *c) { return check_ranges(c, 1); }
 
 static int check_if(const struct check *c) {
   const struct uop *x = c->u->src[0];
-  return x->dtype == DT_BOOL ? 0 : bad(c, "the condition is %s, not bool", dtype_info[x->dtype].name);
+  return x->dtype == DT_BOOL ? 0 : malformed(c, "the condition is %s, not bool", dtype_info[x->dtype].name);
 }
 
 static int check_endif(const struct check *c) {
   const struct uop *x = c->u->src[0];
-  return x->op == OP_IF ? 0 : bad(c, "ends %s, not an IF", op_info[x->op].name);
+  return x->op == OP_IF ? 0 : malformed(c, "ends %s, not an IF", op_info[x->op].name);
 }
 
 static int check_vectorize(const struct check *c) {
   const struct uop *u = c->u;
   unsigned lanes = 0;
   for (unsigned i = 0; i < u->nsrc; i++) lanes += u->src[i]->lanes;
-  return lanes == u->lanes ? 0 : bad(c, "%u lanes from sources with %u", u->lanes, lanes);
+  return lanes == u->lanes ? 0 : malformed(c, "%u lanes from sources with %u", u->lanes, lanes);
 }
 
 static int check_gep(const struct check *c) {
   const struct uop *u = c->u;
   bool good = u->arg.i >= 0 && u->arg.i + u->lanes <= u->src[0]->lanes;
-  return good ? 0 : bad(c, "lane %" PRId64 " of a vector of %u", u->arg.i, u->src[0]->lanes);
+  return good ? 0 : malformed(c, "lane %" PRId64 " of a vector of %u", u->arg.i, u->src[0]->lanes);
 }
 
 static const struct {
@@ -363,24 +366,24 @@ static const struct {
 static int check_kernel(const struct check *c) {
   const struct uop *u = c->u;
   unsigned least = kernel_checks[u->op].least;
-  if (u->nsrc < least) return bad(c, "has %u sources, needs %u", u->nsrc, least);
+  if (u->nsrc < least) return malformed(c, "has %u sources, needs %u", u->nsrc, least);
   return kernel_checks[u->op].check ? kernel_checks[u->op].check(c) : 0;
 }
 
 static int check_node(const struct check *c) {
   const struct uop *u = c->u;
-  if (u->op >= OP_COUNT || u->dtype >= DT_COUNT) return bad(c, "no such op or type");
+  if (u->op >= OP_COUNT || u->dtype >= DT_COUNT) return malformed(c, "no such op or type");
   const struct op_info *o = &op_info[u->op];
-  if (o->arity >= 0 && u->nsrc != o->arity) return bad(c, "has %u sources, needs %d", u->nsrc, o->arity);
-  if (!u->lanes) return bad(c, "has no lanes");
+  if (o->arity >= 0 && u->nsrc != o->arity) return malformed(c, "has %u sources, needs %d", u->nsrc, o->arity);
+  if (!u->lanes) return malformed(c, "has no lanes");
   switch (o->cls) {
   case OPCLASS_LEAF:
     if (u->op == OP_CONST && !dtype_is_float(u->dtype) && u->arg.i != dtype_wrap(u->dtype, u->arg.i))
-      return bad(c, "%" PRId64 " is not a value of the type", u->arg.i);
+      return malformed(c, "%" PRId64 " is not a value of the type", u->arg.i);
     return 0;
   case OPCLASS_TENSOR:
-    if (c->stage != STAGE_TENSOR) return bad(c, "does not belong in a kernel");
-    if (!u->nsrc) return bad(c, "has no sources");
+    if (c->stage != STAGE_TENSOR) return malformed(c, "does not belong in a kernel");
+    if (!u->nsrc) return malformed(c, "has no sources");
     return check_tensor(c);
   case OPCLASS_ALU: {
     int r = check_alu(c);
@@ -391,13 +394,13 @@ static int check_node(const struct check *c) {
       const struct shape *s = u->src[i]->shape;
       if (!s || !s->rank) continue;
       if (first && !shape_equal(first, s))
-        return bad(c, "shapes %s and %s differ", shape_text(first, a, sizeof a), shape_text(s, b, sizeof b));
+        return malformed(c, "shapes %s and %s differ", shape_text(first, a, sizeof a), shape_text(s, b, sizeof b));
       first = s;
     }
     return 0;
   }
   default:
-    if (c->stage == STAGE_TENSOR && u->op != OP_SINK) return bad(c, "does not belong in a tensor graph");
+    if (c->stage == STAGE_TENSOR && u->op != OP_SINK) return malformed(c, "does not belong in a tensor graph");
     return check_kernel(c);
   }
 }
@@ -416,7 +419,7 @@ int uop_verify(struct uop *const *roots, unsigned nroots, enum uop_stage stage, 
     r = check_node(&c);
     if (r || order[i]->op != OP_RANGE || order[i]->arg.i < 0 || order[i]->arg.i >= 64) continue;
     struct uop **a = &axis[order[i]->arg.i];
-    if (*a && *a != order[i]) r = bad(&c, "axis %" PRId64 " is two different ranges", order[i]->arg.i);
+    if (*a && *a != order[i]) r = malformed(&c, "axis %" PRId64 " is two different ranges", order[i]->arg.i);
     *a = order[i];
   }
   free(order);

@@ -55,7 +55,7 @@ struct uop *axis_add(struct codegen *k, int64_t size, enum axis_kind kind, bool 
 
 /* REDUCEs over the same ranges share a loop. They can share it only if none needs another's result and all are inside
  * the same loops. Otherwise this gives one of them new ranges and sets *changed. */
-static bool separate_one(struct codegen *k, int64_t *next, bool *changed) {
+static bool separate_reduce(struct codegen *k, int64_t *next, bool *changed) {
   size_t count, nred = 0;
   *changed = false;
   struct uop **order = uop_toposort(&k->ast, 1, &count);
@@ -188,7 +188,7 @@ bool axes_collect(struct codegen *k) {
   for (unsigned i = 0; i < k->naxes; i++)
     if (k->axes[i].range->arg.i >= next) next = k->axes[i].range->arg.i + 1;
   for (bool changed = true; changed;) {
-    if (!separate_one(k, &next, &changed)) return false;
+    if (!separate_reduce(k, &next, &changed)) return false;
     if (changed && !collect_ranges(k)) return false;
   }
   name_axes(k);

@@ -450,7 +450,7 @@ static void consider(struct contraction *c, struct form f) {
   f.cycles *= (double)c->depth / (double)together_of(c) * (is_window(p, c->sum, f.column) ? 1.15 : 1);
   int64_t strip = f.lanes * f.vectors;
   if (!strip) return; /* no tile fits into the registers */
-  double padded = (double)up(width, strip) / (double)width, strips = (double)divide(width, strip);
+  double padded = (double)round_up(width, strip) / (double)width, strips = (double)divide(width, strip);
   double tiles = (double)divide(rows, f.height);
 
   bool direct = p->plain && has(p->unit, f.column) && !c->matrix,

@@ -58,7 +58,7 @@ static int64_t stride(const struct codegen *k, const struct uop *value, int axis
 static bool is_static(const struct axis *a) { return a->range->src[0]->op == OP_CONST; }
 
 static double padded(const struct codegen *k, int axis, int64_t to) {
-  return (double)up(k->axes[axis].size, to) / (double)k->axes[axis].size;
+  return (double)round_up(k->axes[axis].size, to) / (double)k->axes[axis].size;
 }
 
 /* Chooses the axes for an instruction that computes the REDUCE. Columns are contiguous in the output if one of the two
@@ -146,7 +146,7 @@ static double load_cost(const struct choice *c, const struct side *s, enum matri
 /* The number of blocks of an axis. Small padding is not counted, so that a size gets the same tiles as the round size
  * near it. */
 static double blocks_of(const struct axis *a, int64_t block) {
-  int64_t size = up(a->size, block);
+  int64_t size = round_up(a->size, block);
   return (double)(size * LITTLE > a->size * (LITTLE + 1) ? size : a->size) / (double)block;
 }
 
@@ -177,14 +177,14 @@ static bool choose_tiles(struct choice *c) {
     }
   int64_t bytes = 0, sum = k->axes[c->sum].size; /* of the operands of one instruction */
   for (unsigned i = 0; i < 2; i++) {
-    int64_t tiles = up(axis[i]->size, size[i] * c->tiles[i]) / (size[i] * c->tiles[i]);
-    c->waves[i] = up(tiles, 2) * LITTLE <= tiles * (LITTLE + 1) ? 2 : 1;
+    int64_t tiles = round_up(axis[i]->size, size[i] * c->tiles[i]) / (size[i] * c->tiles[i]);
+    c->waves[i] = round_up(tiles, 2) * LITTLE <= tiles * (LITTLE + 1) ? 2 : 1;
     bytes += size[i] * c->tiles[i] * c->waves[i] * x->k * dtype_info[x->in].size;
   }
   bool ahead = matrix_in_memory(x) && is_fetched(c, &c->side[0]) && is_fetched(c, &c->side[1]);
   for (c->depth = COPY_BYTES / dtype_info[x->in].size / x->k; c->depth > 1; c->depth /= 2) {
     bool fits = !ahead || (2 * bytes * c->depth <= k->target->local_bytes && sum > x->k * c->depth);
-    if (fits && up(sum, x->k * c->depth) * LITTLE <= sum * (LITTLE + 1)) break;
+    if (fits && round_up(sum, x->k * c->depth) * LITTLE <= sum * (LITTLE + 1)) break;
   }
   if (c->depth < 1) c->depth = 1;
   c->buffers = ahead ? 2 : 1;
@@ -210,7 +210,7 @@ static bool choose_group(struct choice *c) {
       double copies = (double)((rows * copy[0] + x->n * copy[1]) * x->k) / 2 / matrix_lanes(x, k->target->wave);
       double cycles = ceil(groups / (double)processors) * ((double)(tiles * waves * x->cycles) + copies);
       double time = cycles > bytes ? cycles : bytes;
-      if (waves * tiles > 1 && up(axis[0]->size, rows) * LITTLE > axis[0]->size * (LITTLE + 1)) continue;
+      if (waves * tiles > 1 && round_up(axis[0]->size, rows) * LITTLE > axis[0]->size * (LITTLE + 1)) continue;
       if (best > 0 && time >= best * (LITTLE - 1) / LITTLE) continue;
       best = time;
       c->tiles[0] = tiles, c->waves[0] = waves;
@@ -220,7 +220,8 @@ static bool choose_group(struct choice *c) {
   /* Computed operands are not copied ahead: the copies in the last rounds would be wasted. */
   bool computes = copy[0] == COMPUTED || copy[1] == COMPUTED;
   for (c->depth = (computes ? COPY_BYTES : GROUP_BYTES) / size / x->k; c->depth > 1; c->depth /= 2)
-    if (up(sum, x->k * c->depth) * LITTLE <= sum * (LITTLE + 1) && (sum > x->k * c->depth || c->depth <= ONE_ROUND))
+    if (round_up(sum, x->k * c->depth) * LITTLE <= sum * (LITTLE + 1) &&
+        (sum > x->k * c->depth || c->depth <= ONE_ROUND))
       break;
   if (c->depth < 1) c->depth = 1;
   int64_t round = (x->m * c->tiles[0] * c->waves[0] + x->n) * x->k * c->depth * size;
@@ -321,7 +322,7 @@ static bool possible(struct choice *c) {
   for (unsigned i = 0; i < 3; i++) {
     struct axis *a = &k->axes[axis[i]];
     more *= padded(k, axis[i], size[i]);
-    was[i] = a->size, a->size = up(a->size, size[i]), s.list[i] = a->name;
+    was[i] = a->size, a->size = round_up(a->size, size[i]), s.list[i] = a->name;
   }
   bool ok = more <= MOST_PADDING && step_possible(k, s, NULL, 0);
   for (unsigned i = 0; i < 3; i++) k->axes[axis[i]].size = was[i];

@@ -13,7 +13,7 @@ static struct uop *modulo(struct graph *g, struct uop *x, int64_t n) {
   return uop_binary(g, OP_MOD, x, uop_index(g, n));
 }
 
-static struct uop *number_of(struct graph *g, const struct digits *d) {
+static struct uop *digits_number(struct graph *g, const struct digits *d) {
   return d->round ? uop_binary(g, OP_ADD, times(g, d->round, d->items), d->item) : d->item;
 }
 
@@ -28,11 +28,11 @@ struct uop *digits_take(struct graph *g, struct digits *d, int64_t n) {
   if (d->round && n % d->items == 0) {
     taken.round = modulo(g, d->round, n / d->items);
     *d = (struct digits){NULL, over(g, d->round, n / d->items), 1};
-    return number_of(g, &taken);
+    return digits_number(g, &taken);
   }
-  struct uop *number = number_of(g, d);
+  struct uop *number = digits_number(g, d);
   *d = (struct digits){NULL, over(g, number, n), 1};
   return modulo(g, number, n);
 }
 
-struct uop *digits_rest(struct graph *g, const struct digits *d) { return number_of(g, d); }
+struct uop *digits_rest(struct graph *g, const struct digits *d) { return digits_number(g, d); }

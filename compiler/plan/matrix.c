@@ -115,7 +115,7 @@ static bool zero_unless(const struct uop *x, const struct uop *when) {
 }
 
 /* The operand, or 0 where the condition does not hold. */
-static struct uop *only_where(struct graph *g, struct uop *x, struct uop *when) {
+static struct uop *zero_where_not(struct graph *g, struct uop *x, struct uop *when) {
   return !when || zero_unless(x, when) ? x : uop_where(g, when, x, uop_const_int(g, x->dtype, 0));
 }
 
@@ -143,8 +143,9 @@ bool matrix_on(const struct matrix *x, const struct target *t) { return has_word
 bool matrix_product(const struct codegen *k, const struct matrix *x, struct matrix_product *p, char *why, size_t cap) {
   if (!matrix_on(x, k->target)) return refuse(why, cap, "%s has no %s", k->target->arch, x->name);
   if (p->reduce->aux != OP_ADD) return refuse(why, cap, "the reduction is no sum");
-  enum dtype sum = dtype_is_narrow_float(p->reduce->dtype) ? DT_F32 : p->reduce->dtype;
-  if (sum != x->out) return refuse(why, cap, "the sum is %s, not %s", dtype_info[sum].name, dtype_info[x->out].name);
+  enum dtype add_multiple = dtype_is_narrow_float(p->reduce->dtype) ? DT_F32 : p->reduce->dtype;
+  if (add_multiple != x->out)
+    return refuse(why, cap, "the sum is %s, not %s", dtype_info[add_multiple].name, dtype_info[x->out].name);
   struct uop *v = p->reduce->src[0];
   for (bool more = true; more;) {
     more = false;
@@ -201,8 +202,8 @@ static bool find(const struct codegen *k, const struct matrix *x, const int *axi
   return (ok && !(depends & both)) || refuse(why, cap, "a product counts only at some outputs");
 }
 
-static bool possible(const struct codegen *k, const struct step *s, const uint64_t *mask, struct matrix_product *p,
-                     int *axis, char *why, size_t cap) {
+static bool check_step(const struct codegen *k, const struct step *s, const uint64_t *mask, struct matrix_product *p,
+                       int *axis, char *why, size_t cap) {
   const struct matrix *x = &matrices[s->amount];
   const unsigned size[3] = {x->m, x->n, x->k};
   if (!matrix_on(x, k->target)) return refuse(why, cap, "%s has no %s", k->target->arch, x->name);
@@ -241,7 +242,7 @@ static bool possible(const struct codegen *k, const struct step *s, const uint64
 bool matrix_possible(const struct codegen *k, const struct step *s, const uint64_t *mask, char *why, size_t cap) {
   struct matrix_product p = {0};
   int axis[3];
-  return possible(k, s, mask, &p, axis, why, cap);
+  return check_step(k, s, mask, &p, axis, why, cap);
 }
 
 /* ---- applying -------------------------------------------------------------------------------------------------- */
@@ -258,7 +259,7 @@ static struct uop *new_axis(struct codegen *k, const struct axis *part_of, unsig
   return r;
 }
 
-static struct uop *sum(struct graph *g, struct uop *x, struct uop *y, int64_t times) {
+static struct uop *add_multiple(struct graph *g, struct uop *x, struct uop *y, int64_t times) {
   if (times > 1) y = uop_binary(g, OP_MUL, y, uop_index(g, times));
   return x ? uop_binary(g, OP_ADD, x, y) : y;
 }
@@ -270,7 +271,7 @@ bool matrix_apply(struct codegen *k, const struct step *s) {
   uint64_t *mask = axis_masks(k, false);
   int axis[3] = {0}; /* m, n and k */
   char why[160];
-  bool ok = mask && possible(k, s, mask, &p, axis, why, sizeof why);
+  bool ok = mask && check_step(k, s, mask, &p, axis, why, sizeof why);
   free(mask);
   if (!ok) return codegen_fail(k, "out of memory");
   static const uint8_t coordinate_of[3][2] = {{0, 2}, {2, 1}, {0, 1}}; /* by operand: indices into axis[] */
@@ -300,11 +301,11 @@ bool matrix_apply(struct codegen *k, const struct step *s) {
         r = element[o][nelements[o]++] = new_axis(k, &k->axes[axis[coordinate_of[o][c]]], run[i].n, kind_of[o]);
         k->axes[k->naxes - 1].vector = o == MATRIX_C && c == 1 && run[i].at == 0;
       }
-      at[o][c] = sum(g, at[o][c], r, INT64_C(1) << run[i].at);
+      at[o][c] = add_multiple(g, at[o][c], r, INT64_C(1) << run[i].at);
     }
     for (unsigned c = 0; c < 2; c++) {
       unsigned which = coordinate_of[o][c];
-      at[o][c] = sum(g, at[o][c], outer[which], size[which]);
+      at[o][c] = add_multiple(g, at[o][c], outer[which], size[which]);
     }
   }
 
@@ -312,7 +313,7 @@ bool matrix_apply(struct codegen *k, const struct step *s) {
   unsigned n = 0;
   for (unsigned o = 0; o < 2; o++) {
     struct uop *from[2] = {old[coordinate_of[o][0]], old[coordinate_of[o][1]]};
-    src[n++] = uop_substitute(g, only_where(g, p.operand[o], p.when), from, at[o], 2);
+    src[n++] = uop_substitute(g, zero_where_not(g, p.operand[o], p.when), from, at[o], 2);
   }
   for (unsigned i = 0; i < nelements[MATRIX_C]; i++) src[n++] = element[MATRIX_C][i];
   for (unsigned i = 0; i < LANE_BITS; i++)

@@ -49,7 +49,7 @@ static bool list_axes(const struct codegen *k, const struct step *s, struct list
   return true;
 }
 
-static int64_t elements(const struct codegen *k, const struct listed *p) {
+static int64_t kept_elements(const struct codegen *k, const struct listed *p) {
   double n = 1;
   for (unsigned i = 0; i < p->n; i++)
     if (p->kept >> p->axis[i] & 1) n *= (double)k->axes[p->axis[i]].size;
@@ -100,7 +100,7 @@ bool order_possible(const struct codegen *k, const struct step *s, const uint64_
     if (!any || !ok) continue;
     below[order[i]->id] = true;
     ok = reduce_possible(k, order[i], &p, mask, why, cap);
-    found++, bytes += (double)elements(k, &p) * dtype_info[sum_dtype(order[i]->dtype)].size;
+    found++, bytes += (double)kept_elements(k, &p) * dtype_info[sum_dtype(order[i]->dtype)].size;
   }
   free(order);
   free(below);
@@ -117,7 +117,7 @@ bool order_apply(struct codegen *k, const struct step *s) {
   if (!list_axes(k, s, &p, NULL, 0)) return codegen_fail(k, "out of memory");
   struct uop *from[MAX_STAGED], *to[MAX_STAGED], *bound[MAX_STAGED], *use, *at;
   unsigned nkept = 0, nbound = 0, vector = MAX_STAGED;
-  int64_t number = next_range_number(k), stride = 1, size = elements(k, &p), count_of[MAX_STAGED];
+  int64_t number = next_range_number(k), stride = 1, size = kept_elements(k, &p), count_of[MAX_STAGED];
   for (unsigned i = 0; i < p.n; i++)
     if (p.reduced >> p.axis[i] & 1) bound[nbound++] = k->axes[p.axis[i]].range;
   for (unsigned i = 0; i < p.n; i++) {

@@ -59,20 +59,20 @@ struct reader {
   size_t errcap;
 };
 
-static bool ends(char c) { return !c || c == '\n' || c == '|'; }
+static bool is_plan_end(char c) { return !c || c == '\n' || c == '|'; }
 static void skip_blanks(struct reader *r) {
   while (*r->at == ' ' || *r->at == '\t' || *r->at == '\r') r->at++;
 }
 
 /* Writes the message with the column and the word at which r is. Returns false. */
-__attribute__((format(printf, 2, 3))) static bool wrong(struct reader *r, const char *fmt, ...) {
+__attribute__((format(printf, 2, 3))) static bool syntax_error(struct reader *r, const char *fmt, ...) {
   char what[256];
   int n = 0;
   va_list ap;
   va_start(ap, fmt);
   vsnprintf(what, sizeof what, fmt, ap);
   va_end(ap);
-  while (n < 32 && !ends(r->at[n]) && r->at[n] != ';' && !isspace((unsigned char)r->at[n])) n++;
+  while (n < 32 && !is_plan_end(r->at[n]) && r->at[n] != ';' && !isspace((unsigned char)r->at[n])) n++;
   snprintf(r->err, r->errcap, "column %d of the plan, at '%.*s': %s", (int)(r->at - r->start) + 1, n, r->at, what);
   return false;
 }
@@ -82,8 +82,8 @@ static bool read_number(struct reader *r, int64_t most, int64_t *out) {
   const char *p = r->at;
   for (; isdigit((unsigned char)*p); p++)
     if (__builtin_mul_overflow(v, 10, &v) || __builtin_add_overflow(v, *p - '0', &v) || v > most)
-      return wrong(r, "the number is more than %" PRId64, most);
-  if (p == r->at) return wrong(r, "a number is expected");
+      return syntax_error(r, "the number is more than %" PRId64, most);
+  if (p == r->at) return syntax_error(r, "a number is expected");
   r->at = p, *out = v;
   return true;
 }
@@ -91,13 +91,13 @@ static bool read_number(struct reader *r, int64_t most, int64_t *out) {
 static bool read_name(struct reader *r, struct axis_name *out) {
   int64_t part = 0;
   char c = *r->at;
-  if (!isalpha((unsigned char)c)) return wrong(r, "an axis is expected: a letter, or a letter and a number");
+  if (!isalpha((unsigned char)c)) return syntax_error(r, "an axis is expected: a letter, or a letter and a number");
   const struct reader start = *r;
   r->at++;
   if (isdigit((unsigned char)*r->at) && !read_number(r, UINT8_MAX, &part)) return false;
   if (isalnum((unsigned char)*r->at)) {
     *r = start;
-    return wrong(r, "an axis is a letter, or a letter and a number");
+    return syntax_error(r, "an axis is a letter, or a letter and a number");
   }
   *out = (struct axis_name){c, (uint8_t)part};
   return true;
@@ -114,14 +114,14 @@ static bool read_step(struct reader *r, struct step *s) {
       size_t used = strlen(words);
       snprintf(words + used, sizeof words - used, "%s%s", i ? ", " : "", steps[i].word);
     }
-    return wrong(r, "not a step; steps are %s", words);
+    return syntax_error(r, "not a step; steps are %s", words);
   }
   size_t column = (size_t)(r->at - r->start) + 1;
   *s = (struct step){.kind = (uint8_t)kind, .column = column > UINT16_MAX ? UINT16_MAX : (uint16_t)column};
   r->at += n;
   for (const char *a = steps[kind].arguments; *a; a++) {
     if (*a == 'n') {
-      if (*r->at != ':') return wrong(r, "':' and an amount are expected");
+      if (*r->at != ':') return syntax_error(r, "':' and an amount are expected");
       r->at++;
       if (!read_number(r, INT64_MAX / 8, &s->amount)) return false;
     } else if (*a == 's') {
@@ -132,21 +132,21 @@ static bool read_step(struct reader *r, struct step *s) {
       size_t length = 0;
       while (isalnum((unsigned char)r->at[length]) || r->at[length] == '_') length++;
       s->amount = matrix_named(r->at, length);
-      if (s->amount < 0) return wrong(r, "no matrix instruction has this name");
+      if (s->amount < 0) return syntax_error(r, "no matrix instruction has this name");
       r->at += length;
     } else if (*a == 'l') {
-      for (skip_blanks(r); !ends(*r->at) && *r->at != ';'; skip_blanks(r)) {
-        if (s->nlist == MAX_STAGED) return wrong(r, "more than %d axes", MAX_STAGED);
+      for (skip_blanks(r); !is_plan_end(*r->at) && *r->at != ';'; skip_blanks(r)) {
+        if (s->nlist == MAX_STAGED) return syntax_error(r, "more than %d axes", MAX_STAGED);
         if (!read_name(r, &s->list[s->nlist++])) return false;
       }
-      if (!s->nlist) return wrong(r, "an axis is expected: a letter, or a letter and a number");
+      if (!s->nlist) return syntax_error(r, "an axis is expected: a letter, or a letter and a number");
     } else {
       skip_blanks(r);
       if (!read_name(r, axes++ ? &s->other : &s->axis)) return false;
     }
   }
   skip_blanks(r);
-  return ends(*r->at) || *r->at == ';' || wrong(r, "';' is expected between steps");
+  return is_plan_end(*r->at) || *r->at == ';' || syntax_error(r, "';' is expected between steps");
 }
 
 const char *plan_parse(struct plan *p, const char *text, char *err, size_t errcap) {
@@ -154,12 +154,12 @@ const char *plan_parse(struct plan *p, const char *text, char *err, size_t errca
   p->n = 0;
   for (;;) {
     skip_blanks(&r);
-    if (ends(*r.at)) return r.at;
+    if (is_plan_end(*r.at)) return r.at;
     if (*r.at == ';') {
       r.at++;
       continue;
     }
-    if (p->n == MAX_STEPS) return wrong(&r, "more than %d steps", MAX_STEPS), NULL;
+    if (p->n == MAX_STEPS) return syntax_error(&r, "more than %d steps", MAX_STEPS), NULL;
     if (!read_step(&r, &p->step[p->n])) return NULL;
     p->n++;
   }
@@ -169,7 +169,7 @@ const char *plan_parse(struct plan *p, const char *text, char *err, size_t errca
 
 /* Returns the text after the `=` of a line, and sets *to to the end of the name before it. Returns the line itself if
  * it has no `=`. */
-static const char *behind_name(const char *line, const char **to) {
+static const char *text_after_name(const char *line, const char **to) {
   const char *p = line;
   while (*p && *p != '\n' && *p != '=') p++;
   *to = line;
@@ -190,7 +190,7 @@ const char *plan_line(const char *lines, const char *name, unsigned number, bool
   for (const char *line = lines; *line; line = next_line(line)) {
     line += strspn(line, " \t");
     if (*line == '\n' || *line == '#' || !*line) continue;
-    const char *plan = behind_name(line, &to);
+    const char *plan = text_after_name(line, &to);
     size_t n = (size_t)(to - line);
     *named = plan != line;
     if (!*named)
@@ -210,7 +210,7 @@ bool compiler_check_plan(const char *lines, char *err, size_t errcap) {
     number++;
     const char *to, *p = line + strspn(line, " \t");
     if (*p == '#') continue;
-    for (p = behind_name(p, &to); p && *p && *p != '\n';) {
+    for (p = text_after_name(p, &to); p && *p && *p != '\n';) {
       p = plan_parse(&ignored, p, why, sizeof why);
       if (p && *p == '|') p++;
     }

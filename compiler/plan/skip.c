@@ -64,8 +64,8 @@ static bool is_checked(const struct uop *value, const struct uop *term) {
 
 /* Finds the terms that allow rounds of the axis to be skipped: those that depend on it and on no expanded axis. Returns
  * their number. */
-static unsigned terms_of(const struct codegen *k, const struct uop *reduce, unsigned axis, const uint64_t *mask,
-                         struct uop **term) {
+static unsigned skippable_terms(const struct codegen *k, const struct uop *reduce, unsigned axis, const uint64_t *mask,
+                                struct uop **term) {
   struct uop *all[MOST_TERMS];
   const struct uop *product = summed_product(reduce);
   unsigned n = product ? skip_terms(product, all, MOST_TERMS) : 0, found = 0;
@@ -91,7 +91,7 @@ bool skip_possible(const struct codegen *k, const struct step *s, const uint64_t
   order = uop_toposort(&ast, 1, &count);
   for (size_t i = 0; order && i < count; i++)
     if (order[i]->op == OP_REDUCE && reduce_binds(order[i], k->axes[axis].range))
-      found += terms_of(k, order[i], (unsigned)axis, mask, term);
+      found += skippable_terms(k, order[i], (unsigned)axis, mask, term);
   free(order);
   return found || refuse(why, cap, "no factor of a summed product is 0 in whole rounds of it");
 }
@@ -105,7 +105,7 @@ bool skip_apply(struct codegen *k, const struct step *s) {
   for (size_t i = 0; mask && order && i < count && n < MAX_ORDERED; i++) {
     struct uop *u = order[i], *term[MOST_TERMS], *src[MAX_AXES + 1];
     if (u->op != OP_REDUCE || !reduce_binds(u, k->axes[axis].range)) continue;
-    unsigned terms = terms_of(k, u, (unsigned)axis, mask, term);
+    unsigned terms = skippable_terms(k, u, (unsigned)axis, mask, term);
     unsigned at = 1;
     src[0] = u->src[0], src[at++] = k->axes[axis].range;
     for (unsigned x = 1; x < u->nsrc; x++)

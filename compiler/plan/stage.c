@@ -58,7 +58,7 @@ static struct uop *new_axis(struct copy *c, int64_t size, enum axis_kind kind, b
 }
 
 /* Rebuilds the value so that loads that depend on `over` are only valid where `valid` holds. */
-static struct uop *guarded(struct copy *c, struct uop *value, struct uop *over, struct uop *valid) {
+static struct uop *guard_loads(struct copy *c, struct uop *value, struct uop *over, struct uop *valid) {
   struct graph *g = c->k->g;
   size_t count, room = graph_node_count(g);
   struct uop **order = uop_toposort(&value, 1, &count), **map = calloc(room, sizeof *map), *made = NULL;
@@ -106,7 +106,7 @@ static int64_t row_padding(int64_t bytes) { return bytes % 1024 ? 0 : 64; }
 /* The number of extra cycles that bank conflicts add to a wave's access: 32 banks of 4 bytes; as many lanes at once as
  * access 128 bytes. at: address of each lane in bytes. An access of more than 16 bytes takes several instructions; only
  * the first is counted. */
-static unsigned conflicts(const int64_t at[32], int64_t bytes) {
+static unsigned bank_conflicts(const int64_t at[32], int64_t bytes) {
   unsigned words = bytes >= 16 ? 4 : bytes >= 8 ? 2 : 1, lanes = 32 / words, more = 0;
   for (unsigned first = 0; first < 32; first += lanes) {
     int64_t seen[32][32];
@@ -138,14 +138,14 @@ static int64_t set_strides(struct copy *c, unsigned vec, int64_t lanes, int64_t 
   int64_t stride = 1;
   for (unsigned d = c->ndims; d-- > 0;) {
     c->dim[d].stride = stride;
-    stride *= d == vec ? up(c->dim[d].size, lanes) : c->dim[d].size;
+    stride *= d == vec ? round_up(c->dim[d].size, lanes) : c->dim[d].size;
     if (d + 1 == c->ndims && c->ndims > 1) stride += padding;
   }
   return stride;
 }
 
 /* The number of bank conflicts of a wave that reads the copy plus those of one that fills it. */
-static unsigned conflicts_of(const struct copy *c, unsigned vec, int64_t lanes) {
+static unsigned row_conflicts(const struct copy *c, unsigned vec, int64_t lanes) {
   const struct codegen *k = c->k;
   const struct dimension *last = &c->dim[c->ndims - 1];
   int64_t size = dtype_info[c->value->dtype].size, read[32], written[32], bytes = size;
@@ -159,13 +159,13 @@ static unsigned conflicts_of(const struct copy *c, unsigned vec, int64_t lanes) 
     read[lane] = written[lane] = 0;
     for (unsigned d = c->ndims; d-- > 0;) {
       const struct dimension *x = &c->dim[d];
-      int64_t at = 0, count = d == vec ? up(x->size, lanes) / lanes : x->size;
+      int64_t at = 0, count = d == vec ? round_up(x->size, lanes) / lanes : x->size;
       for (unsigned i = 0; i < x->n; i++) at += position[x->axis[i]] * x->coef[i];
       read[lane] += at * x->stride * size;
       written[lane] += rest % count * (d == vec ? lanes : 1) * x->stride * size, rest /= count;
     }
   }
-  return conflicts(read, bytes) + conflicts(written, vec + 1 == c->ndims ? lanes * size : size);
+  return bank_conflicts(read, bytes) + bank_conflicts(written, vec + 1 == c->ndims ? lanes * size : size);
 }
 
 /* The padding of rows that gives the fewest bank conflicts. */
@@ -174,7 +174,7 @@ static int64_t best_padding(struct copy *c, unsigned vec, int64_t lanes) {
   unsigned fewest = UINT32_MAX;
   for (int64_t padding = 0; padding < 8 * step && c->ndims > 1; padding += step) {
     set_strides(c, vec, lanes, padding);
-    unsigned n = conflicts_of(c, vec, lanes);
+    unsigned n = row_conflicts(c, vec, lanes);
     if (n < fewest) fewest = n, best = padding;
   }
   return best;
@@ -357,7 +357,7 @@ static struct uop *fill_by_items(struct copy *c) {
   for (unsigned a = 0; a < c->k->naxes; a++)
     if (c->k->axes[a].kind == AXIS_LOCAL) items *= c->k->axes[a].size;
   for (unsigned d = 0; d < c->ndims; d++) vectors *= d == c->vec ? c->dim[d].size / c->lanes : c->dim[d].size;
-  rounds = up(vectors, items) / items;
+  rounds = round_up(vectors, items) / items;
   struct uop *round = rounds > 1 ? new_axis(c, rounds, rounds <= MAX_ROUNDS ? AXIS_UNROLL : AXIS_REDUCE, false) : NULL;
   struct uop *item = new_axis(c, items, AXIS_ITEM, false), *at = NULL;
   struct uop *lane = c->lanes > 1 ? new_axis(c, c->lanes, AXIS_UNROLL, true) : NULL;
@@ -389,7 +389,7 @@ static struct uop *fill_by_loops(struct copy *c, struct uop **valid, struct uop 
   struct uop *at = NULL;
   for (unsigned d = 0; d < c->ndims; d++) {
     struct dimension *x = &c->dim[d];
-    int64_t per = d == c->vec ? c->lanes : d + 1 == c->ndims ? c->square : 1, count = up(x->size, per) / per;
+    int64_t per = d == c->vec ? c->lanes : d + 1 == c->ndims ? c->square : 1, count = round_up(x->size, per) / per;
     struct uop *outer = count > 1 || per == 1 ? new_axis(c, count, AXIS_REDUCE, false) : NULL;
     struct uop *lane = per > 1 ? new_axis(c, per, AXIS_UNROLL, d == c->vec) : NULL;
     if ((!outer && !lane) || (per > 1 && !lane)) return NULL;
@@ -419,7 +419,7 @@ bool stage_apply(struct codegen *k, const struct step *s) {
   if (!at) return codegen_fail(k, "a stage needs more axes than there may be");
 
   struct uop *copied = uop_substitute(g, value, c.from, c.to, c.nfrom);
-  if (valid) copied = guarded(&c, copied, over, valid);
+  if (valid) copied = guard_loads(&c, copied, over, valid);
   struct uop *src[MAX_AXES + 2] = {copied, at};
   for (unsigned i = 0; i < c.nranges; i++) src[i + 2] = c.range[i];
   if (uop_max(at) + 1 > size) size = uop_max(at) + 1;

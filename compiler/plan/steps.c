@@ -180,7 +180,7 @@ int axis_named(const struct codegen *k, struct axis_name name) {
 }
 
 /* The number of copies that lowering makes of the kernel's innermost operations. */
-static int64_t copies(const struct codegen *k) {
+static int64_t copy_count(const struct codegen *k) {
   int64_t n = 1;
   for (unsigned a = 0; a < k->naxes; a++) {
     const struct axis *x = &k->axes[a];
@@ -253,7 +253,7 @@ static int64_t staged_bytes(const struct codegen *k) {
   struct uop *ast = k->ast, **order = uop_toposort(&ast, 1, &count);
   int64_t bytes = 0;
   for (size_t i = 0; order && i < count; i++)
-    if (order[i]->op == OP_STAGE) bytes += up(order[i]->arg.i * dtype_info[order[i]->dtype].size, LINE_BYTES);
+    if (order[i]->op == OP_STAGE) bytes += round_up(order[i]->arg.i * dtype_info[order[i]->dtype].size, LINE_BYTES);
   free(order);
   return bytes;
 }
@@ -358,7 +358,7 @@ bool step_possible(const struct codegen *k, struct step s, char *why, size_t cap
   if (expands && s.amount > MAX_LANES) return refuse(why, cap, "the amount is %d at most", MAX_LANES);
   if ((s.kind == STEP_VECTOR || s.kind == STEP_GROUP) && s.amount & (s.amount - 1))
     return refuse(why, cap, "the amount must be a power of two");
-  if (expands && s.kind != STEP_VECTOR && copies(k) * s.amount > MAX_COPIES)
+  if (expands && s.kind != STEP_VECTOR && copy_count(k) * s.amount > MAX_COPIES)
     return refuse(why, cap, "the kernel would have more than %d copies of its operations", MAX_COPIES);
   if (!items) return true;
   for (unsigned i = 0; i < k->naxes; i++)
@@ -405,13 +405,13 @@ int64_t next_range_number(const struct codegen *k) {
   return next;
 }
 
-static struct axis_name part_of(struct codegen *k, struct axis_name whole) {
+static struct axis_name new_part_name(struct codegen *k, struct axis_name whole) {
   uint8_t *made = &k->nparts_of[(unsigned char)whole.letter];
   return (struct axis_name){whole.letter, ++*made};
 }
 
 /* Extends the axis to a multiple of amount; the added positions do nothing. */
-static bool pad(struct codegen *k, struct axis *a, int64_t amount) {
+static bool pad_axis(struct codegen *k, struct axis *a, int64_t amount) {
   struct graph *g = k->g;
   int64_t size = (a->size + amount - 1) / amount * amount;
   struct uop *wide = uop_range(g, uop_index(g, size), next_range_number(k), a->kind), *old = a->range;
@@ -423,7 +423,7 @@ static bool pad(struct codegen *k, struct axis *a, int64_t amount) {
 }
 
 /* Rewrites both axes over the merged range m. The affine form folds (m / n) * n + m % n to m. */
-static bool merge(struct codegen *k, struct axis *a, struct axis *b) {
+static bool merge_axes(struct codegen *k, struct axis *a, struct axis *b) {
   struct graph *g = k->g;
   struct uop *m = uop_range(g, uop_index(g, a->size * b->size), next_range_number(k), a->kind), *zero = uop_index(g, 0);
   struct uop *from[] = {a->range, b->range}, *to[] = {zero, m};
@@ -436,20 +436,20 @@ static bool merge(struct codegen *k, struct axis *a, struct axis *b) {
 
 /* Returns min(size - first, amount): the size of the part of an axis that begins at first. The last part gets the
  * remainder. */
-static struct uop *rest_of(struct graph *g, struct uop *first, struct uop *size, int64_t amount) {
+static struct uop *part_size(struct graph *g, struct uop *first, struct uop *size, int64_t amount) {
   struct uop *over = uop_binary(g, OP_MAX, uop_binary(g, OP_SUB, first, size), uop_index(g, -amount));
   return uop_unary(g, OP_NEG, over);
 }
 
 /* Rewrites range = out * amount + in. The size may have a remainder for LOCAL, whose last work-items are idle, and for
  * THREAD, whose last workgroup has a shorter loop. */
-static bool split(struct codegen *k, struct axis *a, const struct step *s) {
+static bool split_axis(struct codegen *k, struct axis *a, const struct step *s) {
   struct graph *g = k->g;
   enum axis_kind inner = inner_kind[s->kind][a->kind];
   int64_t amount = s->kind == STEP_THREAD ? (a->size + s->amount - 1) / s->amount : s->amount;
   int64_t outer = (a->size + amount - 1) / amount;
   bool exact = is_static(a) && a->size % amount == 0, padded = s->kind == STEP_LOCAL && !exact;
-  struct axis_name name = part_of(k, a->name);
+  struct axis_name name = new_part_name(k, a->name);
   if (s->kind == STEP_THREAD && amount == 1) { /* one element per workgroup */
     a->kind = AXIS_GLOBAL;
     return true;
@@ -459,7 +459,7 @@ static bool split(struct codegen *k, struct axis *a, const struct step *s) {
   if (outer > 1 || padded) {
     out = uop_range(g, uop_index(g, outer), old->arg.i, a->kind);
     first = uop_binary(g, OP_MUL, out, uop_index(g, amount));
-    if (s->kind == STEP_THREAD && !exact) bound = rest_of(g, first, old->src[0], amount);
+    if (s->kind == STEP_THREAD && !exact) bound = part_size(g, first, old->src[0], amount);
   } else if (!exact)
     bound = old->src[0];
   struct uop *in = uop_range(g, bound, number, inner), *expr = first ? uop_binary(g, OP_ADD, first, in) : in;
@@ -510,8 +510,8 @@ bool step_apply(struct codegen *k, struct step s) {
     a->buffers = (uint8_t)s.amount;
     return true;
   }
-  if (s.kind == STEP_MERGE) return merge(k, a, &k->axes[axis_named(k, s.other)]);
-  return s.kind == STEP_PAD ? pad(k, a, s.amount) : split(k, a, &s);
+  if (s.kind == STEP_MERGE) return merge_axes(k, a, &k->axes[axis_named(k, s.other)]);
+  return s.kind == STEP_PAD ? pad_axis(k, a, s.amount) : split_axis(k, a, &s);
 }
 
 bool steps_finish(struct codegen *k) {

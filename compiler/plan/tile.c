@@ -194,7 +194,7 @@ static bool make_one(struct codegen *k, enum matrix_operand o) {
   free(mask);
 
   /* The copy: vectors are numbered, and adjacent work-items copy adjacent vectors. */
-  int64_t vectors = all / lanes, rounds = up(vectors, (int64_t)items) / (int64_t)items;
+  int64_t vectors = all / lanes, rounds = round_up(vectors, (int64_t)items) / (int64_t)items;
   struct uop *bound[3], *round = NULL;
   unsigned nbound = 0;
   if (rounds > 1)
@@ -249,7 +249,7 @@ static bool make_one(struct codegen *k, enum matrix_operand o) {
   uint64_t eight = (uint64_t)(ROWS * row * size) / UNIT, mode = row * size == 128 ? 1 : row * size == 64 ? 2 : 3;
   bool group = matrices[mma->arg.i].parts == PARTS_MEMORY;
   k->tile[o] = (struct tile){
-      .descriptor = leading << 16 | eight << 32, .turned = turned, .group = group, .rows = rows, .begin = begin};
+      .descriptor = leading << 16 | eight << 32, .transposed = turned, .group = group, .rows = rows, .begin = begin};
   k->tile[o].descriptor |= group ? mode << 62 : (uint64_t)(row * size); /* ldmatrix needs the bytes of a row */
   return true;
 }

@@ -51,7 +51,7 @@ bool windows_ratio(const struct windows *w, unsigned a, unsigned b, int64_t *x, 
 }
 
 /* Computes the first position and the size of the dimension. Returns false if no ranges reach some of its positions. */
-static bool measure(const struct windows *w, struct dimension *d) {
+static bool find_extent(const struct windows *w, struct dimension *d) {
   int64_t reach = 0, high = 0;
   d->low = 0;
   bool counted[MAX_DIMENSIONS] = {0};
@@ -79,7 +79,8 @@ static bool is_reversed(const struct windows *w, const struct dimension *d) {
 }
 
 /* Joins two dimensions to one. A vector's lanes stay adjacent; otherwise elements that are adjacent in memory do. */
-static bool join(const struct windows *w, const struct dimension *a, const struct dimension *b, struct dimension *out) {
+static bool join_dimensions(const struct windows *w, const struct dimension *a, const struct dimension *b,
+                            struct dimension *out) {
   int64_t x, y;
   if (a->n + b->n > MAX_DIMENSIONS || !windows_ratio(w, a->axis[0], b->axis[0], &x, &y)) return false;
   int64_t left, right;
@@ -99,7 +100,7 @@ static bool join(const struct windows *w, const struct dimension *a, const struc
     out->coef[i] *= sign;
     if (llabs(out->coef[i]) > INT32_MAX || (w->k->axes[out->axis[i]].vector && out->coef[i] != 1)) return false;
   }
-  return measure(w, out);
+  return find_extent(w, out);
 }
 
 unsigned windows_group(const struct windows *w, const unsigned *axis, unsigned n, struct dimension *dim) {
@@ -114,7 +115,7 @@ unsigned windows_group(const struct windows *w, const unsigned *axis, unsigned n
     for (unsigned a = 0; a + 1 < ndims && !again; a++)
       for (unsigned b = a + 1; b < ndims && !again; b++) {
         struct dimension both;
-        again = join(w, &dim[a], &dim[b], &both) && both.size < dim[a].size * dim[b].size;
+        again = join_dimensions(w, &dim[a], &dim[b], &both) && both.size < dim[a].size * dim[b].size;
         if (!again) continue;
         dim[b] = both;
         memmove(&dim[a], &dim[a + 1], (--ndims - a) * sizeof *dim);
@@ -123,7 +124,7 @@ unsigned windows_group(const struct windows *w, const unsigned *axis, unsigned n
   /* Joins neighbours in the list that continue each other. */
   for (unsigned d = 0; d + 1 < ndims;) {
     struct dimension *x = &dim[d], both;
-    bool one = join(w, x, x + 1, &both) && !x->low && !x[1].low && both.size == x->size * x[1].size &&
+    bool one = join_dimensions(w, x, x + 1, &both) && !x->low && !x[1].low && both.size == x->size * x[1].size &&
                both.coef[x->n - 1] == x[1].size * both.coef[x->n] && both.coef[x->n + x[1].n - 1] == 1;
     if (!one) {
       d++;

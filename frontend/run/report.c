@@ -110,9 +110,9 @@ static void print_buffer(const struct uop *b) {
 }
 
 void report_schedule(const struct env *env, const struct schedule *s, const struct memory_plan *plan) {
-  if (env->debug >= 2 && plan->without)
+  if (env->debug >= 2 && plan->unshared)
     fprintf(stderr, "--- memory: peak %.3f MB, reuse saved %.3f MB\n", (double)plan->peak * 1e-6,
-            (double)(plan->without - plan->peak) * 1e-6);
+            (double)(plan->unshared - plan->peak) * 1e-6);
   if (env->debug < 3) return;
   fprintf(stderr, "--- schedule: %zu commands, %zu outputs, %zu temporaries\n", s->nitems, s->noutputs,
           s->ntemporaries);

@@ -239,8 +239,8 @@ struct uop *outside_of_view(struct graph *g, struct uop *u, struct uop *dy) {
 
 /* Every process's result depends on every process's x, so the gradients of all processes must be combined. The
  * transposed exchange does this. */
-struct uop *exchange_back(struct graph *g, const struct uop *u, struct uop *dy) {
-  enum exchange_op back = exchange_op_back(u->aux);
+struct uop *exchange_gradient(struct graph *g, const struct uop *u, struct uop *dy) {
+  enum exchange_op back = exchange_op_transposed(u->aux);
   if (back == EXCHANGE_NONE) return NULL;
   bool sums = back != EXCHANGE_BROADCAST && back != EXCHANGE_GATHER;
   enum dtype t = sums && dtype_info[dy->dtype].size < 4 ? DT_F32 : dy->dtype;

@@ -6,8 +6,8 @@
 /* ---- gradient.c: ctx of the rules is the walk ---- */
 struct uop *gradient_dy(const void *ctx);
 struct uop *gradient_none(const void *ctx);
-bool passes(const void *ctx, const struct uop *u); /* true if u is not a target */
-struct uop *copy_back(const void *ctx, struct uop *dy, const struct uop *x);
+bool is_not_target(const void *ctx, const struct uop *u); /* true if u is not a target */
+struct uop *copy_gradient_back(const void *ctx, struct uop *dy, const struct uop *x);
 
 /* ---- derivative.c ---- */
 bool is_number(const struct uop *u);
@@ -23,5 +23,5 @@ struct uop *share_of_equals(struct graph *g, struct uop *max, struct uop *dy);
 struct uop *scatter_sum(struct graph *g, const struct uop *gather, struct uop *dy);
 struct uop *outside_of_view(struct graph *g, struct uop *assign, struct uop *dy);
 struct uop *inside_view(struct graph *g, struct uop *assign, struct uop *dy);
-struct uop *exchange_back(struct graph *g, const struct uop *u, struct uop *dy); /* NULL if it has no gradient */
+struct uop *exchange_gradient(struct graph *g, const struct uop *u, struct uop *dy); /* NULL if it has no gradient */
 #endif

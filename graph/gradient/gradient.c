@@ -24,17 +24,17 @@ struct walk {
   struct uop *dy, *none;
 };
 
-static struct place *find(const struct walk *w, const struct uop *u) { return uop_map_get(&w->at, u); }
+static struct place *place_of(const struct walk *w, const struct uop *u) { return uop_map_get(&w->at, u); }
 
 struct uop *gradient_dy(const void *ctx) { return ((const struct walk *)ctx)->dy; }
 struct uop *gradient_none(const void *ctx) { return ((const struct walk *)ctx)->none; }
-bool passes(const void *ctx, const struct uop *u) {
-  const struct place *p = find(ctx, u);
+bool is_not_target(const void *ctx, const struct uop *u) {
+  const struct place *p = place_of(ctx, u);
   return !p || !p->target;
 }
-struct uop *copy_back(const void *ctx, struct uop *dy, const struct uop *x) {
+struct uop *copy_gradient_back(const void *ctx, struct uop *dy, const struct uop *x) {
   const struct walk *w = ctx;
-  unsigned device = find(w, x)->device;
+  unsigned device = place_of(w, x)->device;
   if (device == NO_DEVICE) return dy;
   return uop_new(w->graph, OP_COPY, dy->dtype, dy->lanes, (union uop_arg){0}, device, &dy, 1);
 }
@@ -53,7 +53,7 @@ static struct uop *widen(struct graph *g, struct uop *v, enum dtype t) {
 
 /* v in the shape of u. The shapes may differ if u has rank 0 and was broadcast, or if symbolic sizes are equal but
  * written differently. */
-static struct uop *fit(struct graph *g, struct uop *v, const struct uop *u) {
+static struct uop *match_shape(struct graph *g, struct uop *v, const struct uop *u) {
   if (shape_equal(v->shape, u->shape)) return v;
   if (!u->shape->rank) {
     enum dtype t = sum_type(u->dtype);
@@ -69,11 +69,11 @@ static struct uop *fit(struct graph *g, struct uop *v, const struct uop *u) {
   return reshape_like(g, v, u);
 }
 
-static void flow(struct walk *w, struct uop *to, struct uop *v) {
-  struct place *p = find(w, to);
+static void add_gradient(struct walk *w, struct uop *to, struct uop *v) {
+  struct place *p = place_of(w, to);
   if (!p || !p->wanted) return;
   struct graph *g = w->graph;
-  v = fit(g, v, to);
+  v = match_shape(g, v, to);
   if (!p->sum) {
     p->sum = v;
     return;
@@ -83,7 +83,7 @@ static void flow(struct walk *w, struct uop *to, struct uop *v) {
 }
 
 /* Finds the nodes between the root and the targets, and the device of each. */
-static void survey(struct walk *w, size_t n) {
+static void find_wanted(struct walk *w, size_t n) {
   for (size_t i = 0; i < n; i++) {
     struct place *p = &w->place[i];
     const struct uop *u = p->u;
@@ -91,11 +91,11 @@ static void survey(struct walk *w, size_t n) {
     p->device = named ? u->aux : NO_DEVICE;
     p->wanted = p->target;
     for (unsigned k = 0; k < u->nsrc; k++) {
-      const struct place *s = find(w, u->src[k]);
+      const struct place *s = place_of(w, u->src[k]);
       if (p->device == NO_DEVICE) p->device = s->device;
       p->wanted |= s->wanted;
     }
-    if (p->expr) p->wanted |= find(w, p->expr)->wanted;
+    if (p->expr) p->wanted |= place_of(w, p->expr)->wanted;
     p->wanted &= dtype_is_float(u->dtype);
   }
 }
@@ -119,27 +119,27 @@ int graph_gradient(struct graph *g, struct uop *root, struct uop *seed, struct u
     if (!uop_map_put(&w.at, order[i], &w.place[i])) goto out;
   }
   for (unsigned i = 0; i < nlinks; i++) {
-    struct place *p = find(&w, links[i].memory);
+    struct place *p = place_of(&w, links[i].memory);
     if (p) p->expr = links[i].expr;
   }
   for (unsigned i = 0; i < n; i++) {
-    struct place *p = find(&w, target[i]);
+    struct place *p = place_of(&w, target[i]);
     if (p) p->target = true;
   }
-  survey(&w, count);
+  find_wanted(&w, count);
   w.none = uop_const_int(g, DT_VOID, 0);
-  flow(&w, root, seed ? seed : uop_const_float(g, root->dtype, 1));
+  add_gradient(&w, root, seed ? seed : uop_const_float(g, root->dtype, 1));
   for (size_t i = count; i-- > 0;) {
     struct place *p = &w.place[i];
     struct uop *u = p->u;
     if (!p->sum) continue;
     w.dy = p->sum = widen(g, p->sum, u->dtype);
     if (p->expr) {
-      flow(&w, p->expr, w.dy);
+      add_gradient(&w, p->expr, w.dy);
       continue;
     }
     bool further = false;
-    for (unsigned k = 0; k < u->nsrc; k++) further |= find(&w, u->src[k])->wanted;
+    for (unsigned k = 0; k < u->nsrc; k++) further |= place_of(&w, u->src[k])->wanted;
     if (!further) continue;
     struct uop *flows = rules_gradient.apply(g, &w, u);
     if (graph_error(g)) goto out;
@@ -152,10 +152,10 @@ int graph_gradient(struct graph *g, struct uop *root, struct uop *seed, struct u
       goto out;
     }
     for (unsigned k = 0; flows->op == OP_SINK && k + 1 < flows->nsrc; k += 2)
-      flow(&w, flows->src[k], flows->src[k + 1]);
+      add_gradient(&w, flows->src[k], flows->src[k + 1]);
   }
   for (unsigned i = 0; i < n; i++) {
-    const struct place *p = find(&w, target[i]);
+    const struct place *p = place_of(&w, target[i]);
     if (p) out[i] = p->sum;
   }
   status = graph_error(g) ? -ENOMEM : 0;

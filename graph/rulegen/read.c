@@ -33,16 +33,16 @@ __attribute__((noreturn, format(printf, 2, 3))) void die(const char *p, const ch
   exit(1);
 }
 
-void *must(void *p) {
+void *check_memory(void *p) {
   if (!p) {
     fprintf(stderr, "rulegen: out of memory\n");
     exit(1);
   }
   return p;
 }
-char *copy_text(const char *s, size_t n) { return must(strndup(s, n)); }
+char *copy_text(const char *s, size_t n) { return check_memory(strndup(s, n)); }
 
-void skip(void) {
+void skip_blanks(void) {
   for (;;) {
     while (isspace((unsigned char)*at)) at++;
     if (at[0] != '/' || at[1] != '/') return;
@@ -63,7 +63,7 @@ static struct {
 static unsigned nsets;
 
 /* Returns the text up to the matching closer; closers inside C strings and characters do not count. */
-char *balanced(char open, char close) {
+char *read_balanced(char open, char close) {
   const char *start = at;
   int depth = 0;
   char quote = 0;
@@ -109,7 +109,7 @@ void read_ops(bool *set) {
     memset(set, 1, OP_COUNT * sizeof *set);
   } else if (*at == '{') {
     at++;
-    for (skip(); *at != '}'; skip()) {
+    for (skip_blanks(); *at != '}'; skip_blanks()) {
       if (!ident_char(*at)) die(at, "expected an op or '}'");
       const char *w = at;
       add_op(set, ident(), w);
@@ -165,18 +165,18 @@ static bool read_name(struct term *t, bool replacement) {
   }
   if (replacement) die(at, "@ binds a name and belongs in a pattern");
   at++;
-  skip();
+  skip_blanks();
   if (*at != '(') die(at, "expected '(' after %s@", t->name);
   return true;
 }
 
 static void read_sources(struct term *t, const char *open, bool replacement) {
-  for (skip(); *at != ')'; skip()) {
+  for (skip_blanks(); *at != ')'; skip_blanks()) {
     if (!*at) die(open, "no closing ')'");
     if (!strncmp(at, "...", 3)) {
       at += 3;
       t->rest = true;
-      skip();
+      skip_blanks();
       if (*at != ')') die(at, "... must be the last source");
       break;
     }
@@ -189,7 +189,7 @@ static void read_sources(struct term *t, const char *open, bool replacement) {
 static void read_node(struct term *t, bool replacement) {
   const char *open = at++;
   t->kind = NODE;
-  skip();
+  skip_blanks();
   read_ops(t->op);
   t->arity = -2;
   for (unsigned i = 0; i < OP_COUNT; i++) {
@@ -198,7 +198,7 @@ static void read_node(struct term *t, bool replacement) {
     t->arity = t->arity == -2 || t->arity == ops[i].arity ? ops[i].arity : -1;
   }
   t->type = read_type();
-  if (*at == '[') t->bracket = balanced('[', ']');
+  if (*at == '[') t->bracket = read_balanced('[', ']');
   read_sources(t, open, replacement);
   if (t->arity >= 0 && !t->rest && (int)t->nsrc != t->arity) {
     for (unsigned i = 0; i < OP_COUNT; i++)
@@ -210,8 +210,8 @@ static void read_node(struct term *t, bool replacement) {
 }
 
 struct term *read_term(bool replacement) {
-  skip();
-  struct term *t = must(calloc(1, sizeof *t));
+  skip_blanks();
+  struct term *t = check_memory(calloc(1, sizeof *t));
   t->where = at;
   if (*at == '#') {
     at++;
@@ -220,7 +220,7 @@ struct term *read_term(bool replacement) {
   }
   if (*at == '{' && replacement) {
     t->kind = CODE;
-    t->name = balanced('{', '}');
+    t->name = read_balanced('{', '}');
     return t;
   }
   if (ident_char(*at) && !read_name(t, replacement)) return t;
@@ -247,13 +247,13 @@ uint32_t type_mask(const char *t, const char *where) {
 }
 
 void name_ops(const char *where) {
-  skip();
+  skip_blanks();
   if (nsets == 32) die(where, "more than 32 sets of ops");
   sets[nsets].name = ident();
-  skip();
+  skip_blanks();
   if (!*sets[nsets].name || *at != '=') die(where, "expected let NAME = {OPS}");
   at++;
-  skip();
+  skip_blanks();
   read_ops(sets[nsets].op);
   nsets++;
 }

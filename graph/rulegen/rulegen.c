@@ -65,7 +65,7 @@ struct way {
   const struct term *pattern;
 };
 
-static bool admits(const struct term *source, unsigned op) {
+static bool term_admits_op(const struct term *source, unsigned op) {
   if (!source || source->kind == ANY || source->kind == VARIABLE) return true;
   return source->kind == NODE ? source->op[op] : op == OP_CONST;
 }
@@ -94,8 +94,8 @@ static void write_filter(const char *name, unsigned op, const struct way *way, u
 static bool may_type(const struct way *w, unsigned t) {
   return type_mask(w->pattern->type, w->pattern->where) >> t & 1;
 }
-static bool may_first(const struct way *w, unsigned op) { return admits(source_of(w, 0), op); }
-static bool may_second(const struct way *w, unsigned op) { return admits(source_of(w, 1), op); }
+static bool may_first(const struct way *w, unsigned op) { return term_admits_op(source_of(w, 0), op); }
+static bool may_second(const struct way *w, unsigned op) { return term_admits_op(source_of(w, 1), op); }
 static bool may_first_type(const struct way *w, unsigned t) {
   const struct term *s = source_of(w, 0);
   return !s || type_mask(s->type, s->where) >> t & 1;
@@ -149,7 +149,7 @@ static void read_rule(const char *where) {
 
 static void read_directive(const char *where, const char *word) {
   if (!strcmp(word, "set")) {
-    skip();
+    skip_blanks();
     if (set_name) die(where, "a second `set` in one file");
     set_name = ident();
     if (!*set_name) die(where, "expected a name after `set`");
@@ -163,7 +163,7 @@ static void read_directive(const char *where, const char *word) {
 
 /* Reads the file, and writes a function for each rule. */
 static void read_file(void) {
-  for (skip(); *at; skip()) {
+  for (skip_blanks(); *at; skip_blanks()) {
     const char *where = at;
     if (*at == '(' || strchr("@:", *at)) {
       read_rule(where);
@@ -265,7 +265,7 @@ int main(int argc, char **argv) {
     return 1;
   }
   size_t cap = 1 << 20, n;
-  char *buf = must(malloc(cap));
+  char *buf = check_memory(malloc(cap));
   n = fread(buf, 1, cap - 1, in);
   if (n == cap - 1) {
     fprintf(stderr, "%s: larger than %zu bytes\n", file, cap);
@@ -276,7 +276,7 @@ int main(int argc, char **argv) {
   text = at = buf;
   char *code = NULL;
   size_t size = 0;
-  out = must(open_memstream(&code, &size));
+  out = check_memory(open_memstream(&code, &size));
   generate();
   fclose(out);
   FILE *f = fopen(argv[2], "w");

@@ -23,12 +23,12 @@ extern const struct type_row {
 extern const char *file, *text, *at;
 unsigned line_of(const char *p);
 __attribute__((noreturn, format(printf, 2, 3))) void die(const char *p, const char *fmt, ...); /* FILE:LINE: message */
-void *must(void *p);
+void *check_memory(void *p);
 char *copy_text(const char *s, size_t n);
-void skip(void); /* blanks and comments */
+void skip_blanks(void); /* blanks and comments */
 bool ident_char(char c);
 char *ident(void);
-char *balanced(char open, char close); /* text up to the matching closer; skips C strings and characters */
+char *read_balanced(char open, char close); /* text up to the matching closer; skips C strings and characters */
 
 enum kind { ANY, VARIABLE, CONSTANT, LITERAL, NODE, CODE };
 struct term {

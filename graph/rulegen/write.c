@@ -234,14 +234,14 @@ static bool write_flows(void) {
     fprintf(out, n ? ", %s, " : "rule_node(g, OP_SINK, DT_VOID, 0, 0, (struct uop *[]){%s, ", name);
     write_replacement(read_term(true), 0);
     const char *end = at;
-    skip();
+    skip_blanks();
     if (*at != ',') {
       at = end;
       fprintf(out, "}, %u)", 2 * n + 2);
       return true;
     }
     at++;
-    skip();
+    skip_blanks();
   }
 }
 
@@ -249,14 +249,14 @@ static bool write_flows(void) {
 static bool write_binding(void) {
   const char *where = at;
   char *name = ident();
-  skip();
+  skip_blanks();
   if (!*name || *at != '=' || at[1] == '>') {
     at = where;
     return false;
   }
   if (is_bound(name)) die(where, "%s is bound already", name);
   at++;
-  skip();
+  skip_blanks();
   unsigned line = line_of(at);
   struct term *t = read_term(true);
   fprintf(out, "struct uop *%s =\n#line %u \"%s\"\n", name, line, file);
@@ -282,10 +282,10 @@ void write_rule(struct rule *r, unsigned index) {
   ndepth++;
   if (p->name) write_bindings(p, "root");
   write_match(p, "root", true);
-  skip();
+  skip_blanks();
   if (!strncmp(at, "&&", 2)) {
     at += 2;
-    skip();
+    skip_blanks();
     const char *b = at;
     while (*at && strncmp(at, "=>", 2)) at++;
     if (!*at) die(b, "a condition without =>");
@@ -294,8 +294,8 @@ void write_rule(struct rule *r, unsigned index) {
   }
   if (strncmp(at, "=>", 2)) die(at, "expected && or => after the pattern");
   at += 2;
-  skip();
-  while (write_binding()) skip();
+  skip_blanks();
+  while (write_binding()) skip_blanks();
   unsigned line = line_of(at);
   fprintf(out, "struct uop *result =\n#line %u \"%s\"\n", line, file);
   if (!write_flows()) write_replacement(read_term(true), 0);
@@ -312,13 +312,13 @@ void write_rule(struct rule *r, unsigned index) {
 }
 
 void give_name(const char *where) {
-  skip();
+  skip_blanks();
   if (ngivens == sizeof givens / sizeof *givens) die(where, "more than %u given names", ngivens);
   givens[ngivens].name = ident();
-  skip();
+  skip_blanks();
   if (!*givens[ngivens].name || *at != '=') die(where, "expected given NAME = {C}");
   at++;
-  skip();
+  skip_blanks();
   if (*at != '{') die(at, "expected '{' after given %s =", givens[ngivens].name);
-  givens[ngivens++].code = balanced('{', '}');
+  givens[ngivens++].code = read_balanced('{', '}');
 }

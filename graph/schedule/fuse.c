@@ -18,11 +18,11 @@ enum { MOST_LOADS = 28, LOOK_BACK = 24, MOST_PARTS = 32, MOST_ACCESSES = 160, NE
 
 struct fuser {
   struct scheduler *s;
-  uint32_t *now; /* now[i]: the unit that unit i was joined into */
+  uint32_t *joined_into; /* joined_into[i]: the unit that unit i was joined into */
 };
 
-static uint32_t now(const struct fuser *f, uint32_t unit) {
-  while (unit != NO_UNIT && f->now[unit] != unit) unit = f->now[unit];
+static uint32_t current_unit(const struct fuser *f, uint32_t unit) {
+  while (unit != NO_UNIT && f->joined_into[unit] != unit) unit = f->joined_into[unit];
   return unit;
 }
 
@@ -34,14 +34,14 @@ static struct uop *memory_of(const struct uop *load) { return load->src[0]->src[
 /* Whether a unit other than a and b that comes after a writes v. */
 static bool written_after(const struct fuser *f, const struct version *v, uint32_t a, uint32_t b) {
   for (uint32_t i = v->first_writer; i != NO_UNIT && i <= v->writer; i++) {
-    uint32_t w = now(f, i);
+    uint32_t w = current_unit(f, i);
     if (w != a && w != b && w > a) return true;
   }
   return false;
 }
 
 /* Whether everything that b needs, except a's results, is complete before a, so that b can run at a's position. */
-static bool ready_at(struct fuser *f, uint32_t a, uint32_t b) {
+static bool can_advance_to(struct fuser *f, uint32_t a, uint32_t b) {
   const struct unit *u = &f->s->unit[b];
   for (unsigned i = 0; i < u->nloads; i++)
     if (written_after(f, version_of(f, memory_of(u->load[i])), a, b)) return false;
@@ -51,7 +51,7 @@ static bool ready_at(struct fuser *f, uint32_t a, uint32_t b) {
     const struct version *v = version_of(f, before);
     if (written_after(f, v, a, b)) return false;
     for (unsigned r = 0; r < v->nreaders; r++) {
-      uint32_t w = now(f, v->reader[r]);
+      uint32_t w = current_unit(f, v->reader[r]);
       if (w != a && w != b && w > a) return false;
     }
   }
@@ -59,19 +59,19 @@ static bool ready_at(struct fuser *f, uint32_t a, uint32_t b) {
 }
 
 /* Whether no unit other than b depends on a before b, so that a can run at b's position. */
-static bool awaited_until(struct fuser *f, uint32_t a, uint32_t b) {
+static bool can_delay_to(struct fuser *f, uint32_t a, uint32_t b) {
   const struct unit *u = &f->s->unit[a];
   for (unsigned i = 0; i < u->nstores; i++) {
     const struct version *v = version_of(f, u->store[i].index->src[0]);
-    uint32_t w = now(f, v->next_writer);
+    uint32_t w = current_unit(f, v->next_writer);
     if (w != NO_UNIT && w != a && w != b && w < b) return false;
     for (unsigned r = 0; r < v->nreaders; r++) {
-      w = now(f, v->reader[r]);
+      w = current_unit(f, v->reader[r]);
       if (w != a && w != b && w < b) return false;
     }
   }
   for (unsigned i = 0; i < u->nloads; i++) {
-    uint32_t w = now(f, version_of(f, memory_of(u->load[i]))->next_writer);
+    uint32_t w = current_unit(f, version_of(f, memory_of(u->load[i]))->next_writer);
     if (w != NO_UNIT && w != a && w != b && w < b) return false;
   }
   return true;
@@ -109,7 +109,7 @@ static bool write_apart(struct fuser *f, const struct unit *a, const struct unit
   return true;
 }
 
-static unsigned shared(struct uop *const *a, unsigned na, struct uop *const *b, unsigned nb) {
+static unsigned count_shared(struct uop *const *a, unsigned na, struct uop *const *b, unsigned nb) {
   unsigned n = 0;
   for (unsigned i = 0; i < na; i++)
     for (unsigned k = 0; k < nb; k++) n += a[i] == b[k];
@@ -120,11 +120,11 @@ static bool same_ranges(const struct uop *a, const struct uop *b) {
   return a->nsrc == b->nsrc && !memcmp(a->src + 1, b->src + 1, (a->nsrc - 1u) * sizeof *a->src);
 }
 
-static bool pays(const struct unit *a, const struct unit *b, bool feeds) {
+static bool is_profitable(const struct unit *a, const struct unit *b, bool feeds) {
   if (feeds) return true;
-  if (!a->nreduces && !b->nreduces) return shared(a->load, a->nloads, b->load, b->nloads) > 0;
+  if (!a->nreduces && !b->nreduces) return count_shared(a->load, a->nloads, b->load, b->nloads) > 0;
   if (!a->nreduces || !b->nreduces) return false;
-  unsigned same = shared(a->load, a->ninner, b->load, b->ninner);
+  unsigned same = count_shared(a->load, a->ninner, b->load, b->ninner);
   if (!same || (same != a->ninner && same != b->ninner)) return false;
   for (unsigned i = 0; i < a->nreduces; i++)
     if (!same_ranges(a->reduce[i], b->reduce[0])) return false;
@@ -134,13 +134,13 @@ static bool pays(const struct unit *a, const struct unit *b, bool feeds) {
 }
 
 /* The number of ranges of u; ranges of reductions are counted once per reduction. */
-static unsigned axes(const struct unit *u) {
+static unsigned axis_count(const struct unit *u) {
   unsigned n = u->nranges;
   for (unsigned i = 0; i < u->nreduces; i++) n += u->reduce[i]->nsrc - 1u;
   return n;
 }
 
-static bool may_join(struct fuser *f, uint32_t a, uint32_t b, bool *early, bool *feeds) {
+static bool can_join(struct fuser *f, uint32_t a, uint32_t b, bool *early, bool *feeds) {
   const struct unit *x = &f->s->unit[a], *y = &f->s->unit[b];
   if (x->device != y->device || x->ordered || y->ordered || x->swaps || y->swaps || unit_moves(x) || unit_moves(y))
     return false;
@@ -150,10 +150,10 @@ static bool may_join(struct fuser *f, uint32_t a, uint32_t b, bool *early, bool 
   *feeds = false;
   if (!write_apart(f, x, y) || !reads_in_place(f, x, y, feeds) || !reads_in_place(f, y, x, &back) || back) return false;
   if (*feeds && (x->nreduces + y->nreduces > 4 || x->depth + y->depth > MOST_DEPTH)) return false;
-  if (axes(x) + axes(y) > MOST_AXES + x->nranges) return false;
-  if (!pays(x, y, *feeds)) return false;
-  *early = ready_at(f, a, b);
-  return *early || awaited_until(f, a, b);
+  if (axis_count(x) + axis_count(y) > MOST_AXES + x->nranges) return false;
+  if (!is_profitable(x, y, *feeds)) return false;
+  *early = can_advance_to(f, a, b);
+  return *early || can_delay_to(f, a, b);
 }
 
 /* Renumbers b's reduce ranges to numbers that a does not use. Unless `all` is set, ranges that a and b have in common
@@ -189,7 +189,7 @@ static bool renumber(struct scheduler *s, struct unit *a, struct unit *b, bool a
 }
 
 /* Replaces b's loads of a's results by the values. */
-static bool take_values(struct scheduler *s, const struct unit *a, struct unit *b) {
+static bool forward_values(struct scheduler *s, const struct unit *a, struct unit *b) {
   struct uop *from[MOST_LOADS], *to[MOST_LOADS];
   unsigned n = 0;
   for (unsigned i = 0; i < b->nloads; i++) {
@@ -213,25 +213,25 @@ static bool take_values(struct scheduler *s, const struct unit *a, struct unit *
 }
 
 /* Whether store w is still needed after a and b are joined. */
-static bool needed(struct fuser *f, const struct store *w, uint32_t a, uint32_t b) {
+static bool is_store_needed(struct fuser *f, const struct store *w, uint32_t a, uint32_t b) {
   const struct version *v = version_of(f, w->index->src[0]);
   if (v->kept || v->previous || w->why == SCHEDULE_CONTIGUOUS) return true;
   for (unsigned r = 0; r < v->nreaders; r++) {
-    uint32_t reader = now(f, v->reader[r]);
+    uint32_t reader = current_unit(f, v->reader[r]);
     if (reader != a && reader != b) return true;
   }
   return false;
 }
 
-static bool join(struct fuser *f, uint32_t a, uint32_t b, bool early, bool feeds) {
+static bool join_units(struct fuser *f, uint32_t a, uint32_t b, bool early, bool feeds) {
   struct scheduler *s = f->s;
   struct unit *x = &s->unit[a], *y = &s->unit[b];
-  if (!renumber(s, x, y, feeds) || !take_values(s, x, y)) return false;
+  if (!renumber(s, x, y, feeds) || !forward_values(s, x, y)) return false;
   struct store *all = graph_alloc(s->graph, (x->nstores + y->nstores) * sizeof *all);
   if (!all) return schedule_no_memory(s), false;
   unsigned n = 0;
   for (unsigned i = 0; i < x->nstores; i++)
-    if (!feeds || needed(f, &x->store[i], a, b)) all[n++] = x->store[i];
+    if (!feeds || is_store_needed(f, &x->store[i], a, b)) all[n++] = x->store[i];
   memcpy(all + n, y->store, y->nstores * sizeof *all);
   unsigned serial = x->nreduces ? x->serial : y->nreduces ? y->serial : 0;
   struct unit *to = early ? x : y, *gone = early ? y : x;
@@ -239,14 +239,14 @@ static bool join(struct fuser *f, uint32_t a, uint32_t b, bool early, bool feeds
   to->contracts = x->contracts || y->contracts;
   to->depth = feeds ? x->depth + y->depth : x->depth > y->depth ? x->depth : y->depth;
   gone->gone = true;
-  f->now[early ? b : a] = early ? a : b;
+  f->joined_into[early ? b : a] = early ? a : b;
   return schedule_scan(s, to);
 }
 
 /* ---- several kernels in one ------------------------------------------------------------------ */
 
 /* Whether an index has a constant distance from `at`. */
-static bool lies_along(struct scheduler *s, struct uop *index, struct uop *at) {
+static bool has_constant_distance(struct scheduler *s, struct uop *index, struct uop *at) {
   return index == at || uop_is_const(index_binary(s->simplifier, OP_SUB, index, at));
 }
 /* Whether a unit only walks along memory: it stores at the position that it walks along, and loads from the same
@@ -264,17 +264,17 @@ static bool is_flat(struct scheduler *s, const struct unit *u) {
   struct uop *at = index_flatten(s->simplifier, &shape, u->range);
   if (n < 2 || n > INT32_MAX) return false;
   for (unsigned i = 0; i < u->nstores; i++)
-    if (u->store[i].index->nsrc > 2 || !lies_along(s, u->store[i].index->src[1], at)) return false;
+    if (u->store[i].index->nsrc > 2 || !has_constant_distance(s, u->store[i].index->src[1], at)) return false;
   for (unsigned i = 0; i < u->nloads; i++) {
     const struct uop *index = u->load[i]->src[0];
-    if (index->nsrc > 2 || (!uop_is_const(index->src[1]) && !lies_along(s, index->src[1], at))) return false;
+    if (index->nsrc > 2 || (!uop_is_const(index->src[1]) && !has_constant_distance(s, index->src[1], at))) return false;
   }
   return schedule_only_loads(s, u);
 }
 
 /* Whether a writes nothing that b reads or writes. Pieces of one JOIN write different elements, so they do not count.
  */
-static bool leaves_alone(struct fuser *f, const struct unit *a, const struct unit *b) {
+static bool is_independent(struct fuser *f, const struct unit *a, const struct unit *b) {
   for (unsigned i = 0; i < a->nstores; i++) {
     const struct uop *to = version_of(f, a->store[i].index->src[0])->real;
     for (unsigned k = 0; k < b->nloads; k++)
@@ -303,11 +303,11 @@ static bool add_part(struct fuser *f, uint32_t a, uint32_t b, bool early) {
   to->nstores = x->nstores + y->nstores, to->store = store;
   to->part = part, to->nparts = parts + 1;
   gone->gone = true;
-  f->now[early ? b : a] = early ? a : b;
+  f->joined_into[early ? b : a] = early ? a : b;
   return schedule_scan(s, to);
 }
 
-static void group(struct fuser *f) {
+static void join_parts(struct fuser *f) {
   struct scheduler *s = f->s;
   uint32_t open[OPEN_GROUPS], began[OPEN_GROUPS] = {0}, place = 0;
   for (unsigned i = 0; i < OPEN_GROUPS; i++) open[i] = NO_UNIT;
@@ -323,9 +323,9 @@ static void group(struct fuser *f) {
       if (x->device != y->device) continue;
       if ((x->part ? x->nparts : 1) == MOST_PARTS || x->nstores + y->nstores + x->nloads + y->nloads > MOST_ACCESSES)
         continue;
-      if (!leaves_alone(f, x, y) || !leaves_alone(f, y, x)) continue;
-      bool early = ready_at(f, a, b);
-      if (!early && !awaited_until(f, a, b)) continue;
+      if (!is_independent(f, x, y) || !is_independent(f, y, x)) continue;
+      bool early = can_advance_to(f, a, b);
+      if (!early && !can_delay_to(f, a, b)) continue;
       if (!add_part(f, a, b, early)) return;
       open[g] = early ? a : b;
       if (!early) began[g] = place;
@@ -345,16 +345,16 @@ static uint64_t key_of(const struct unit *u) {
 }
 
 void schedule_fuse(struct scheduler *s) {
-  struct fuser f = {.s = s, .now = calloc(s->nunits + 1, sizeof *f.now)};
+  struct fuser f = {.s = s, .joined_into = calloc(s->nunits + 1, sizeof *f.joined_into)};
   size_t buckets = 64;
   while (buckets < 2 * s->nunits) buckets *= 2;
   uint32_t *head = malloc(buckets * sizeof *head), *next = calloc(s->nunits + 1, sizeof *next);
-  if (!f.now || !head || !next) {
+  if (!f.joined_into || !head || !next) {
     schedule_no_memory(s);
     goto out;
   }
   for (size_t i = 0; i < buckets; i++) head[i] = NO_UNIT;
-  for (size_t i = 0; i < s->nunits; i++) f.now[i] = (uint32_t)i;
+  for (size_t i = 0; i < s->nunits; i++) f.joined_into[i] = (uint32_t)i;
   for (size_t i = 0; i < s->nunits && !s->status; i++) {
     uint32_t b = (uint32_t)i;
     if (unit_moves(&s->unit[b])) continue;
@@ -366,16 +366,16 @@ void schedule_fuse(struct scheduler *s) {
       if (x->gone) continue;
       looked++;
       if (x->nranges != y->nranges || memcmp(x->range, y->range, x->nranges * sizeof *x->range) != 0) continue;
-      if (!may_join(&f, a, b, &early, &feeds)) continue;
-      if (!join(&f, a, b, early, feeds)) break;
+      if (!can_join(&f, a, b, &early, &feeds)) continue;
+      if (!join_units(&f, a, b, early, feeds)) break;
       joined = early;
       if (early) break;
     }
     if (!joined) next[b] = head[at], head[at] = b;
   }
-  if (!s->status) group(&f);
+  if (!s->status) join_parts(&f);
 out:
-  free(f.now);
+  free(f.joined_into);
   free(head);
   free(next);
 }

@@ -92,7 +92,7 @@ static struct uop *to_index(struct scheduler *s, struct uop *v) {
 static struct uop *tensor_value(struct scheduler *s, struct planned_kernel *k, struct node *n, struct uop *const *idx,
                                 struct uop *valid);
 
-struct uop *schedule_place(struct scheduler *s, struct uop *value, struct uop *n, struct uop **valid) {
+struct uop *schedule_bounded_index(struct scheduler *s, struct uop *value, struct uop *n, struct uop **valid) {
   struct graph *g = s->graph;
   struct uop *at = to_index(s, value);
   struct uop *inside = index_and(s->simplifier, index_binary(s->simplifier, OP_CMPLT, uop_index(g, -1), at),
@@ -111,7 +111,7 @@ bool schedule_gather(struct scheduler *s, struct planned_kernel *k, struct uop *
   struct uop *value = tensor_value(s, k, index, idx, *valid), *dim = u->src[0]->shape->dim[u->arg.i];
   if (!value) return false;
   for (unsigned i = 0; i < u->src[0]->shape->rank; i++) out[i] = idx[i];
-  out[u->arg.i] = schedule_place(s, value, dim, padded);
+  out[u->arg.i] = schedule_bounded_index(s, value, dim, padded);
   *valid = index_and(s->simplifier, *valid, *padded);
   return true;
 }
@@ -128,7 +128,7 @@ static struct uop *tensor_value(struct scheduler *s, struct planned_kernel *k, s
   if (n->numel == 0) return schedule_zero(g, u->dtype);
   if (u->op == OP_IOTA) return simplify(s->simplifier, uop_cast(g, idx[0], u->dtype));
   bool expensive = (is_alu(u) || u->op == OP_GATHER) && n->cost > EXPENSIVE_PLACE;
-  if (!in_memory(n) && (u->op == OP_REDUCE_AXIS || expensive)) n->realized = true, n->why = SCHEDULE_PLACE;
+  if (!in_memory(n) && (u->op == OP_REDUCE_AXIS || expensive)) n->realized = true, n->why = SCHEDULE_INDEX;
   if (in_memory(n)) {
     schedule_add_input(s, k, n);
     return schedule_load(s, n, idx, valid);

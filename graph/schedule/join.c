@@ -22,7 +22,7 @@ struct joining {
   struct uop **order;
   size_t n;
   uint32_t *users;  /* by node id */
-  uint8_t *taken;   /* by node id: the node belongs to the expression of a JOIN */
+  uint8_t *is_part; /* by node id: the node belongs to the expression of a JOIN */
   uint32_t *inside; /* ids of the nodes in the expression that is being read */
   size_t ninside, inside_capacity;
   struct piece *piece;
@@ -40,7 +40,7 @@ static bool add_piece(struct joining *j, struct uop *x, int64_t begin, int64_t e
   return true;
 }
 
-static bool take(struct joining *j, const struct uop *u) {
+static bool record_inside(struct joining *j, const struct uop *u) {
   uint32_t *p = schedule_grow(j->s, j->inside, j->ninside, &j->inside_capacity, sizeof *p);
   if (!p) return false;
   j->inside = p;
@@ -65,7 +65,7 @@ static bool read_choices(struct joining *j, struct uop *u, int *axis) {
   while (splits_along(rest, &end) == *axis && end > begin && end <= size && (rest == u || j->users[rest->id] == 1)) {
     if (!add_piece(j, rest->src[1], begin, end)) return false;
     begin = end;
-    if (rest != u && !take(j, rest)) return false;
+    if (rest != u && !record_inside(j, rest)) return false;
     rest = rest->src[2];
   }
   return add_piece(j, rest, begin, size);
@@ -93,7 +93,7 @@ static int by_begin(const void *a, const void *b) {
   return (x->begin > y->begin) - (x->begin < y->begin);
 }
 
-static bool push(struct joining *j, size_t *depth, struct uop *u) {
+static bool push_node(struct joining *j, size_t *depth, struct uop *u) {
   struct uop **p = schedule_grow(j->s, j->stack, *depth, &j->stack_capacity, sizeof *p);
   if (!p) return false;
   j->stack = p;
@@ -105,11 +105,12 @@ static bool read_sum(struct joining *j, struct uop *u, int *axis) {
   size_t depth = 0, first;
   int64_t begin, end, at = 0, size;
   *axis = -1;
-  if (u->op != OP_ADD || !push(j, &depth, u)) return false;
+  if (u->op != OP_ADD || !push_node(j, &depth, u)) return false;
   while (depth) {
     struct uop *v = j->stack[--depth];
     if (v->op == OP_ADD && (v == u || j->users[v->id] == 1)) {
-      if ((v != u && !take(j, v)) || !push(j, &depth, v->src[0]) || !push(j, &depth, v->src[1])) return false;
+      if ((v != u && !record_inside(j, v)) || !push_node(j, &depth, v->src[0]) || !push_node(j, &depth, v->src[1]))
+        return false;
       continue;
     }
     int along = pads_along(v, &begin, &end);
@@ -138,7 +139,7 @@ unsigned schedule_device_under(const struct uop *u) {
   return u->op == OP_BUFFER || u->op == OP_COPY ? u->aux : NO_DEVICE;
 }
 
-static bool pays(const struct joining *j, const struct uop *u, int axis) {
+static bool is_profitable(const struct joining *j, const struct uop *u, int axis) {
   int64_t all = shape_numel(u->shape);
   if (all <= 0 || j->npieces < LEAST_PIECES) return false;
   if (j->npieces > MANY_PIECES) return true;
@@ -156,7 +157,7 @@ static struct uop *number_like(struct graph *g, struct uop *number, const struct
   return uop_new(g, OP_EXPAND, number->dtype, 1, (union uop_arg){0}, 0, dims, shape->rank + 1);
 }
 
-static struct uop *joined(const struct joining *j, const struct uop *u, int axis, struct uop *const *now) {
+static struct uop *build_join(const struct joining *j, const struct uop *u, int axis, struct uop *const *now) {
   struct graph *g = j->s->graph;
   struct uop **src = graph_alloc(g, j->npieces * sizeof *src);
   if (!src) return NULL;
@@ -175,17 +176,17 @@ static struct uop *joined(const struct joining *j, const struct uop *u, int axis
 }
 
 /* Reads the expression of u into pieces. Returns false if a JOIN is not possible or would not be faster. */
-static bool read(struct joining *j, struct uop *u, int *axis) {
+static bool read_pieces(struct joining *j, struct uop *u, int *axis) {
   j->npieces = j->ninside = 0;
   bool chain = u->op == OP_WHERE ? read_choices(j, u, axis) : read_sum(j, u, axis);
-  chain = chain && pays(j, u, *axis);
+  chain = chain && is_profitable(j, u, *axis);
   /* an expression that does not become a JOIN is read again from each node in it, unless it is long */
-  for (size_t i = 0; (chain || j->ninside > MOST_READ) && i < j->ninside; i++) j->taken[j->inside[i]] = 1;
+  for (size_t i = 0; (chain || j->ninside > MOST_READ) && i < j->ninside; i++) j->is_part[j->inside[i]] = 1;
   return chain;
 }
 
 /* Whether u may be the root of an expression that becomes a JOIN. */
-static bool may_begin(const struct uop *u) {
+static bool may_be_root(const struct uop *u) {
   int64_t a, b;
   if (u->op == OP_WHERE) return splits_along(u, &a) >= 0;
   return u->op == OP_ADD && u->shape && u->shape->rank &&
@@ -200,8 +201,8 @@ bool schedule_make_joins(struct scheduler *s, struct uop **roots, unsigned nroot
   uint8_t *begins = calloc(room + 1, 1);
   bool any = false, ok = false;
   j.users = calloc(room + 1, sizeof *j.users);
-  j.taken = calloc(room + 1, 1);
-  if (!j.order || !begins || !j.users || !j.taken) goto out;
+  j.is_part = calloc(room + 1, 1);
+  if (!j.order || !begins || !j.users || !j.is_part) goto out;
   for (size_t i = 0; i < j.n; i++) {
     if (j.order[i]->nsrc > most) most = j.order[i]->nsrc;
     for (unsigned k = 0; k < j.order[i]->nsrc; k++) j.users[j.order[i]->src[k]->id]++;
@@ -209,7 +210,7 @@ bool schedule_make_joins(struct scheduler *s, struct uop **roots, unsigned nroot
   int axis;
   for (size_t i = j.n; i-- > 0;) { /* users first, to find an expression at its root */
     struct uop *u = j.order[i];
-    if (!j.taken[u->id] && may_begin(u)) any |= begins[u->id] = read(&j, u, &axis);
+    if (!j.is_part[u->id] && may_be_root(u)) any |= begins[u->id] = read_pieces(&j, u, &axis);
   }
   if (s->status) goto out;
   if ((ok = !any)) goto out;
@@ -220,8 +221,8 @@ bool schedule_make_joins(struct scheduler *s, struct uop **roots, unsigned nroot
     struct uop *u = j.order[i];
     bool same = true;
     for (unsigned k = 0; k < u->nsrc; k++) src[k] = now[u->src[k]->id], same &= src[k] == u->src[k];
-    if (begins[u->id] && read(&j, u, &axis))
-      now[u->id] = joined(&j, u, axis, now);
+    if (begins[u->id] && read_pieces(&j, u, &axis))
+      now[u->id] = build_join(&j, u, axis, now);
     else
       now[u->id] = same ? u : uop_with_src(g, u, src);
     ok = now[u->id] != NULL;
@@ -232,7 +233,7 @@ out:
   if (!ok) schedule_no_memory(s);
   free(j.order);
   free(j.users);
-  free(j.taken);
+  free(j.is_part);
   free(j.piece);
   free(j.stack);
   free(j.inside);

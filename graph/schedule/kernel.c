@@ -47,7 +47,7 @@ struct unit *schedule_add_unit(struct scheduler *s) {
   return memset(&p[s->nunits++], 0, sizeof *p);
 }
 
-static bool push(struct scheduler *s, size_t *depth, struct uop *u) {
+static bool push_node(struct scheduler *s, size_t *depth, struct uop *u) {
   if (s->mark[u->id] == s->walk) return true;
   s->mark[u->id] = s->walk;
   struct uop **p = schedule_grow(s, s->stack, *depth, &s->stack_capacity, sizeof *p);
@@ -63,7 +63,7 @@ static bool walk_down(struct scheduler *s, size_t at, size_t *depth) {
   for (; at < *depth; at++) {
     struct uop *v = s->stack[at];
     for (unsigned k = 0; k < v->nsrc; k++)
-      if (!push(s, depth, v->src[k])) return false;
+      if (!push_node(s, depth, v->src[k])) return false;
   }
   return true;
 }
@@ -84,12 +84,12 @@ bool schedule_only_loads(struct scheduler *s, const struct unit *u) {
   size_t depth = 0;
   if (!begin_walk(s)) return false;
   for (unsigned i = 0; i < u->nstores; i++)
-    if (!push(s, &depth, u->store[i].value)) return false;
+    if (!push_node(s, &depth, u->store[i].value)) return false;
   for (size_t at = 0; at < depth; at++) {
     struct uop *v = s->stack[at];
     if (v->op == OP_RANGE || v->op == OP_VAR) return false;
     for (unsigned k = 0; k < v->nsrc && v->op != OP_LOAD; k++)
-      if (!push(s, &depth, v->src[k])) return false;
+      if (!push_node(s, &depth, v->src[k])) return false;
   }
   return true;
 }
@@ -100,8 +100,8 @@ static bool loads_memory(const struct uop *u) { return u->op == OP_LOAD && u->sr
 bool schedule_scan(struct scheduler *s, struct unit *u) {
   size_t depth = 0, found = 0, reduces = 0;
   if (!begin_walk(s)) return false;
-  for (unsigned i = 0; i < u->nstores + u->nhanded; i++)
-    if (!push(s, &depth, u->store[i].index) || !push(s, &depth, u->store[i].value)) return false;
+  for (unsigned i = 0; i < u->nstores + u->nearlier_phases; i++)
+    if (!push_node(s, &depth, u->store[i].index) || !push_node(s, &depth, u->store[i].value)) return false;
   if (!walk_down(s, 0, &depth)) return false;
   for (size_t at = 0; at < depth; at++) found += loads_memory(s->stack[at]), reduces += s->stack[at]->op == OP_REDUCE;
   u->load = graph_alloc(s->graph, (found + reduces + 1) * sizeof(struct uop *));
@@ -117,7 +117,7 @@ bool schedule_scan(struct scheduler *s, struct unit *u) {
   if (u->nreduces) {
     s->walk++, depth = 0;
     for (unsigned i = 0; i < u->nreduces; i++)
-      if (!push(s, &depth, u->reduce[i]->src[0])) return false;
+      if (!push_node(s, &depth, u->reduce[i]->src[0])) return false;
     if (!walk_down(s, 0, &depth)) return false;
   }
   unsigned outer = 0;

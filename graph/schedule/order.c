@@ -137,8 +137,8 @@ static void find_windows(struct scheduler *s, struct uop *const *order, size_t n
 
 /* Rebuilds an ast, given as its nodes with sources before users, with BUFFERs replaced by PARAMs and u's serial and
  * ordered ranges marked. Returns the last node. */
-static struct uop *over_params(struct scheduler *s, const struct unit *u, struct uop *const *order, size_t n,
-                               const struct window *w) {
+static struct uop *replace_buffers_by_params(struct scheduler *s, const struct unit *u, struct uop *const *order,
+                                             size_t n, const struct window *w) {
   struct graph *g = s->graph;
   struct uop_map now = {0};
   struct uop *last = NULL, *few[16] = {0}, **src = few;
@@ -169,11 +169,13 @@ static struct uop *over_params(struct scheduler *s, const struct unit *u, struct
   return last;
 }
 
-/* The SINK of u's phases. last: the SINK of the last phase; handed: the stores of the earlier ones. */
-static struct uop *phases(struct scheduler *s, const struct unit *u, struct uop *last, struct uop *const *handed) {
+/* The SINK of u's phases. last: the SINK of the last phase; passed: the stores of the earlier ones. */
+static struct uop *sink_of_phases(struct scheduler *s, const struct unit *u, struct uop *last,
+                                  struct uop *const *passed) {
   struct uop *src[MAX_STORES + MAX_RANK + 1];
   unsigned n = 0;
-  for (; n < u->nhanded; n++) src[n] = uop_new(s->graph, OP_SINK, DT_VOID, 1, (union uop_arg){0}, 0, handed + n, 1);
+  for (; n < u->nearlier_phases; n++)
+    src[n] = uop_new(s->graph, OP_SINK, DT_VOID, 1, (union uop_arg){0}, 0, passed + n, 1);
   src[n++] = last;
   memcpy(src + n, u->around, u->naround * sizeof *src);
   return uop_new(s->graph, OP_SINK, DT_VOID, 1, (union uop_arg){0}, 1, src, n + u->naround);
@@ -184,7 +186,7 @@ static struct uop *phases(struct scheduler *s, const struct unit *u, struct uop 
 static void kernel_item(struct scheduler *s, struct unit *u) {
   struct graph *g = s->graph;
   struct window *window = NULL;
-  unsigned nstores = u->nstores + u->nhanded;
+  unsigned nstores = u->nstores + u->nearlier_phases;
   struct uop **order = NULL, **stores = graph_alloc(g, (nstores + MAX_RANK + 1) * sizeof *stores);
   struct schedule_item *item = add_item(s);
   size_t norder = 0, room = u->nstores + 1;
@@ -198,7 +200,7 @@ static void kernel_item(struct scheduler *s, struct unit *u) {
   for (unsigned i = 0, at = 0; i < u->nparts; at += u->part[i++].nstores) /* each part becomes a SINK of its stores */
     stores[i] = uop_new(g, OP_SINK, DT_VOID, 1, (union uop_arg){0}, 0, stores + at, u->part[i].nstores);
   struct uop *sink = uop_new(g, OP_SINK, DT_VOID, 1, (union uop_arg){0}, 0, stores, u->nparts ? u->nparts : u->nstores);
-  if (u->nhanded) sink = phases(s, u, sink, stores + u->nstores);
+  if (u->nearlier_phases) sink = sink_of_phases(s, u, sink, stores + u->nstores);
   order = uop_toposort(&sink, 1, &norder);
   if (!order || !item) goto out;
   unsigned vars = 0;
@@ -229,7 +231,7 @@ static void kernel_item(struct scheduler *s, struct unit *u) {
     if (order[i]->op == OP_VAR) item->vars[item->nvars++] = order[i];
   find_windows(s, order, norder, window, item->nbufs);
   for (unsigned k = 0; k < item->nbufs; k++) item->offset[k] = window[k].begin;
-  item->ast = over_params(s, u, order, norder, window);
+  item->ast = replace_buffers_by_params(s, u, order, norder, window);
 out:
   free(order);
   free(window);
@@ -293,8 +295,8 @@ static void followers(struct sorter *q, uint32_t i, void (*done)(struct sorter *
   }
 }
 
-static void count_one(struct sorter *q, uint32_t after) { q->waits[after]++; }
-static void release_one(struct sorter *q, uint32_t after) {
+static void count_predecessor(struct sorter *q, uint32_t after) { q->waits[after]++; }
+static void release_successor(struct sorter *q, uint32_t after) {
   if (!--q->waits[after]) heap_push(q, after);
 }
 
@@ -321,7 +323,7 @@ struct uop *schedule_save(struct scheduler *s, struct uop *old, unsigned device)
 
 /* For units that are not done and read memory that unit w overwrites, makes a copy of the old contents for them to
  * read. Returns false if there are none. */
-static bool save_old(struct scheduler *s, uint32_t w, const bool *done) {
+static bool save_old_contents(struct scheduler *s, uint32_t w, const bool *done) {
   struct graph *g = s->graph;
   bool changed = false;
   for (unsigned k = 0; k < s->unit[w].nstores; k++) {
@@ -337,7 +339,7 @@ static bool save_old(struct scheduler *s, uint32_t w, const bool *done) {
       if (!fresh && !(fresh = schedule_save(s, old, s->unit[w].device))) return false;
       struct unit *u = &s->unit[i];
       if (u->copy_from == old) u->copy_from = fresh;
-      for (unsigned j = 0; j < u->nstores + u->nhanded; j++) {
+      for (unsigned j = 0; j < u->nstores + u->nearlier_phases; j++) {
         u->store[j].value = uop_substitute(g, u->store[j].value, &old, &fresh, 1);
         u->store[j].index = uop_substitute(g, u->store[j].index, &old, &fresh, 1);
       }
@@ -353,14 +355,14 @@ static size_t sort_by_key(struct sorter *q, uint32_t *order, bool *done) {
   size_t n = 0;
   memset(q->waits, 0, s->nunits * sizeof *q->waits);
   for (size_t i = 0; i < s->nunits; i++)
-    if (!s->unit[i].gone) followers(q, (uint32_t)i, count_one);
+    if (!s->unit[i].gone) followers(q, (uint32_t)i, count_predecessor);
   for (size_t i = 0; i < s->nunits; i++)
     if (!s->unit[i].gone && !q->waits[i]) heap_push(q, (uint32_t)i);
   while (q->nheap) {
     uint32_t i = heap_pop(q);
     order[n++] = i;
     done[i] = true;
-    followers(q, i, release_one);
+    followers(q, i, release_successor);
   }
   return n;
 }
@@ -371,7 +373,7 @@ static void raise_level(struct sorter *q, uint32_t after) {
   uint32_t level = q->level[q->at] + ends_exchange(&q->s->unit[after]);
   if (level > q->level[after]) q->level[after] = level;
 }
-static void come_nearer(struct sorter *q, uint32_t after) {
+static void lower_distance(struct sorter *q, uint32_t after) {
   if (q->distance[after] < q->distance[q->at] - 1) q->distance[q->at] = q->distance[after] + 1;
 }
 
@@ -393,7 +395,7 @@ static bool put_exchanges_first(struct sorter *q, uint32_t *order, size_t n, boo
     if (u->exchange && u->copy_from)
       q->distance[q->at] = 0;
     else
-      followers(q, q->at, come_nearer);
+      followers(q, q->at, lower_distance);
     q->key[q->at] = (uint64_t)q->level[q->at] << 32 | q->distance[q->at];
   }
   sort_by_key(q, order, done);
@@ -449,7 +451,7 @@ void schedule_items(struct scheduler *s) {
     /* The first stuck unit waits only for readers of memory that it overwrites. */
     bool saved = false;
     for (size_t i = stuck; i < s->nunits && !saved && !s->status; i++)
-      if (!s->unit[i].gone && !done[i]) saved = save_old(s, (uint32_t)i, done);
+      if (!s->unit[i].gone && !done[i]) saved = save_old_contents(s, (uint32_t)i, done);
     if (!saved || attempt > s->nversions) schedule_fail(s, -EINVAL, "the kernels wait for each other");
     free(order);
     free(done);

@@ -41,7 +41,7 @@ struct chain {
   unsigned n;
   unsigned blocked; /* the range of the last unit that is divided into blocks */
   int64_t rows, block;
-  double handed, rest;             /* bytes that the units pass on, and other bytes that they read and write */
+  double passed, other;            /* bytes that the units pass on, and other bytes that they read and write */
   struct uop *range[MOST_NUMBERS]; /* ranges of the kernel */
   unsigned nranges;
 };
@@ -58,16 +58,16 @@ static unsigned ranges_in(struct uop *u, struct uop **out, unsigned room) {
 }
 
 /* The number of range r among u's ranges, or MAX_RANK if it belongs to a reduction. */
-static unsigned own_range(const struct unit *u, const struct uop *r) {
+static unsigned range_position(const struct unit *u, const struct uop *r) {
   unsigned i = 0;
   while (i < u->nranges && u->range[i] != r) i++;
   return i < u->nranges ? i : MAX_RANK;
 }
 
 /* Whether factor a of a product depends on a range of the unit on which b does not depend. */
-static bool has_own(const struct unit *u, struct uop *const *a, unsigned na, struct uop *const *b, unsigned nb) {
+static bool has_own_range(const struct unit *u, struct uop *const *a, unsigned na, struct uop *const *b, unsigned nb) {
   for (unsigned i = 0; i < na; i++) {
-    bool mine = own_range(u, a[i]) < MAX_RANK;
+    bool mine = range_position(u, a[i]) < MAX_RANK;
     for (unsigned k = 0; k < nb; k++) mine = mine && a[i] != b[k];
     if (mine) return true;
   }
@@ -82,17 +82,17 @@ static bool contracts(const struct unit *u) {
     while (x->op == OP_CAST) x = x->src[0];
     if (u->reduce[i]->aux != OP_ADD || x->op != OP_MUL) continue;
     unsigned na = ranges_in(x->src[0], a, MAX_RANK * 2), nb = ranges_in(x->src[1], b, MAX_RANK * 2);
-    if (has_own(u, a, na, b, nb) && has_own(u, b, nb, a, na)) return true;
+    if (has_own_range(u, a, na, b, nb) && has_own_range(u, b, nb, a, na)) return true;
   }
   return false;
 }
 
 static bool is_plain(const struct unit *u) {
-  return !u->gone && !unit_moves(u) && !u->swaps && !u->ordered && !u->part && !u->nhanded && u->nranges;
+  return !u->gone && !unit_moves(u) && !u->swaps && !u->ordered && !u->part && !u->nearlier_phases && u->nranges;
 }
 
 /* The index with all of its ranges set to 0, except one, which is set to `value`. */
-static struct uop *at_only(struct chain *c, struct uop *index, const struct uop *range, int64_t value) {
+static struct uop *index_at(struct chain *c, struct uop *index, const struct uop *range, int64_t value) {
   struct uop *from[MAX_RANK * 2], *to[MAX_RANK * 2];
   unsigned n = ranges_in(index, from, MAX_RANK * 2);
   for (unsigned i = 0; i < n; i++) to[i] = uop_index(c->s->graph, from[i] == range ? value : 0);
@@ -100,24 +100,24 @@ static struct uop *at_only(struct chain *c, struct uop *index, const struct uop 
 }
 
 /* The distance in memory between two iterations of the range, or 0 if it is not known. */
-static int64_t distance(struct chain *c, struct uop *index, const struct uop *range) {
-  struct uop *zero = at_only(c, index, NULL, 0), *one = at_only(c, index, range, 1);
+static int64_t range_stride(struct chain *c, struct uop *index, const struct uop *range) {
+  struct uop *zero = index_at(c, index, NULL, 0), *one = index_at(c, index, range, 1);
   return uop_is_const(zero) && uop_is_const(one) ? one->arg.i - zero->arg.i : 0;
 }
 
 /* Finds, for each range of unit `from`, the range that indexes it in a load of its result. Returns false if the load is
  * not along such ranges. */
-static bool match(struct chain *c, const struct unit *from, const struct uop *load, struct uop **as) {
+static bool match_ranges(struct chain *c, const struct unit *from, const struct uop *load, struct uop **as) {
   struct uop *stored = from->store[0].index->src[1], *index = load->src[0]->src[1], *there[MAX_RANK * 2];
   unsigned n = ranges_in(index, there, MAX_RANK * 2);
   if (load->src[0]->nsrc > 2 || n == MAX_RANK * 2) return false;
   for (unsigned i = 0; i < from->nranges; i++) {
-    int64_t far = distance(c, stored, from->range[i]);
+    int64_t far = range_stride(c, stored, from->range[i]);
     as[i] = NULL;
     for (unsigned k = 0; k < n && !as[i]; k++) {
       bool taken = false;
       for (unsigned j = 0; j < i; j++) taken = taken || as[j] == there[k];
-      if (!taken && there[k]->src[0] == from->range[i]->src[0] && far && distance(c, index, there[k]) == far)
+      if (!taken && there[k]->src[0] == from->range[i]->src[0] && far && range_stride(c, index, there[k]) == far)
         as[i] = there[k];
     }
     if (!as[i]) return false;
@@ -140,7 +140,7 @@ static struct unit *only_source(struct scheduler *s, const struct unit *u, struc
   return hands && w->store[0].index->nsrc == 2 && w->store[0].why != SCHEDULE_CONTIGUOUS ? w : NULL;
 }
 
-static bool sizes_known(const struct unit *u) {
+static bool has_static_sizes(const struct unit *u) {
   for (unsigned i = 0; i < u->nranges; i++)
     if (!uop_is_const(u->range[i]->src[0])) return false;
   for (unsigned i = 0; i < u->nreduces; i++)
@@ -155,13 +155,13 @@ static bool add_link(struct chain *c, struct unit *from, struct uop *buffer) {
   struct link *to = &c->link[c->n - 1], *l = &c->link[c->n];
   bool first = c->n == 1, any = false;
   *l = (struct link){.unit = from, .memory = buffer};
-  if (!sizes_known(from)) return false;
+  if (!has_static_sizes(from)) return false;
   for (unsigned i = 0; i < to->unit->nloads; i++) {
     struct uop *load = to->unit->load[i], *as[MAX_RANK];
     if (load->src[0]->src[0] != buffer) continue;
-    if (!match(c, from, load, as)) return false;
+    if (!match_ranges(c, from, load, as)) return false;
     for (unsigned r = 0; r < from->nranges; r++) {
-      unsigned own = own_range(to->unit, as[r]);
+      unsigned own = range_position(to->unit, as[r]);
       bool serial = own < MAX_RANK && (to->unit->serial >> own & 1);
       struct uop *row = own == MAX_RANK || serial ? NULL : first ? as[r] : to->expr[own];
       if (any && l->expr[r] != row) return false;
@@ -182,13 +182,13 @@ static bool add_link(struct chain *c, struct unit *from, struct uop *buffer) {
   l->stride = (l->length + LINE_ELEMENTS - 1) / LINE_ELEMENTS * LINE_ELEMENTS + LINE_ELEMENTS;
   if (!any || !rows || uop_min(column) < 0) return false;
   for (unsigned r = 0; r < from->nranges; r++)
-    if (l->expr[r] && distance(c, stored, from->range[r]) < l->length) return false;
+    if (l->expr[r] && range_stride(c, stored, from->range[r]) < l->length) return false;
   c->n++;
   return true;
 }
 
 /* Appends a unit that passes on rows to the last link of the chain. Returns false if there is none. */
-static bool extend(struct chain *c) {
+static bool extend_chain(struct chain *c) {
   const struct unit *u = c->link[c->n - 1].unit;
   for (unsigned i = 0; i < u->nloads; i++) {
     struct uop *buffer = u->load[i]->src[0]->src[0];
@@ -203,20 +203,20 @@ static double bytes_of(const struct uop *buffer) {
 }
 
 /* Computes the bytes that the units of the chain pass on, and the other bytes that they read and write. */
-static void weigh(struct chain *c) {
+static void count_bytes(struct chain *c) {
   struct uop *seen[64];
   unsigned n = 0;
-  c->handed = c->rest = 0;
+  c->passed = c->other = 0;
   for (unsigned i = 0; i < c->n; i++) {
     const struct unit *u = c->link[i].unit;
     for (unsigned k = 0; k < u->nstores + u->nloads; k++) {
       struct uop *b = k < u->nstores ? u->store[k].index->src[0] : u->load[k - u->nstores]->src[0]->src[0];
-      bool handed = false, known = false;
-      for (unsigned j = 1; j < c->n; j++) handed = handed || c->link[j].memory == b;
+      bool passed = false, known = false;
+      for (unsigned j = 1; j < c->n; j++) passed = passed || c->link[j].memory == b;
       for (unsigned j = 0; j < n; j++) known = known || seen[j] == b;
       if (known) continue;
       if (n < 64) seen[n++] = b;
-      *(handed ? &c->handed : &c->rest) += bytes_of(b);
+      *(passed ? &c->passed : &c->other) += bytes_of(b);
     }
   }
 }
@@ -229,8 +229,8 @@ static bool choose_block(struct chain *c) {
   int64_t nearest = INT64_MAX, row = 0;
   c->blocked = MAX_RANK;
   for (unsigned r = 0; r < l->unit->nranges; r++) {
-    int64_t far = l->expr[r] ? distance(c, l->unit->store[0].index->src[1], l->unit->range[r]) : INT64_MAX;
-    if (far < nearest) nearest = far, c->blocked = own_range(last, l->expr[r]);
+    int64_t far = l->expr[r] ? range_stride(c, l->unit->store[0].index->src[1], l->unit->range[r]) : INT64_MAX;
+    if (far < nearest) nearest = far, c->blocked = range_position(last, l->expr[r]);
   }
   if (c->blocked == MAX_RANK) return false;
   for (unsigned i = 1; i < c->n; i++) { /* every unit must have rows along this range */
@@ -264,32 +264,32 @@ static double read_again(struct chain *c) {
       struct uop *index = u->load[k]->src[0], *in[MAX_RANK * 2];
       unsigned n = ranges_in(index->src[1], in, MAX_RANK * 2);
       double bytes = bytes_of(index->src[0]);
-      bool handed = false;
-      for (unsigned j = 1; j < c->n; j++) handed = handed || c->link[j].memory == index->src[0];
+      bool passed = false;
+      for (unsigned j = 1; j < c->n; j++) passed = passed || c->link[j].memory == index->src[0];
       for (unsigned j = 0; j < n; j++) {
-        unsigned own = own_range(u, in[j]);
+        unsigned own = range_position(u, in[j]);
         const struct uop *row = own == MAX_RANK ? NULL : i ? c->link[i].expr[own] : in[j];
-        if (row == last->range[c->blocked]) handed = true; /* each block has its own */
+        if (row == last->range[c->blocked]) passed = true; /* each block has its own */
         for (unsigned x = 0; row && x < c->link[1].unit->nranges; x++)
           if (row == c->link[1].expr[x]) bytes /= (double)in[j]->src[0]->arg.i;
       }
-      if (!handed) at_once += bytes;
+      if (!passed) at_once += bytes;
     }
   }
   return at_once > CACHE_BYTES ? at_once * places : 0;
 }
 
 /* Whether the chain may be one kernel, and saves traffic. */
-static bool pays(struct chain *c) {
+static bool is_profitable(struct chain *c) {
   const struct unit *last = c->link[0].unit, *first = c->link[c->n - 1].unit;
   if (c->n < 2 || !contracts(first)) return false;
   for (unsigned i = 0; i < last->nstores; i++) {
     const struct version *v = version_at(c->s, last->store[i].index->src[0]);
     if (!v || v->previous || last->store[i].index->nsrc > 2) return false;
   }
-  weigh(c);
-  if (c->handed <= 1.5 * c->rest || !choose_block(c)) return false;
-  return c->handed >= MUCH_MEMORY || read_again(c) <= 2 * c->handed;
+  count_bytes(c);
+  if (c->passed <= 1.5 * c->other || !choose_block(c)) return false;
+  return c->passed >= MUCH_MEMORY || read_again(c) <= 2 * c->passed;
 }
 
 /* ---- joining the units ---- */
@@ -357,7 +357,7 @@ static bool make_phases(struct chain *c) {
       struct uop *load = u->load[k], *as[MAX_RANK];
       const struct link *before = &c->link[i + 1];
       if (load->src[0]->src[0] != before->memory) continue;
-      if (!match(c, before->unit, load, as)) return false;
+      if (!match_ranges(c, before->unit, load, as)) return false;
       struct uop *at = load->src[0]->src[1];
       for (unsigned r = 0; r < before->unit->nranges; r++)
         if (before->expr[r]) at = uop_substitute(g, at, &as[r], &zero, 1);
@@ -369,7 +369,7 @@ static bool make_phases(struct chain *c) {
     struct renamed loads = now;
     now.n = 0;
     for (unsigned r = 0; r < u->nranges; r++) {
-      unsigned row = !i ? r : l->expr[r] ? own_range(last, l->expr[r]) : MAX_RANK;
+      unsigned row = !i ? r : l->expr[r] ? range_position(last, l->expr[r]) : MAX_RANK;
       enum axis_kind kind = u->serial >> r & 1 ? AXIS_SERIAL : AXIS_LOOP;
       struct uop *to = row < MAX_RANK ? rows[row] : NULL;
       rename_range(&now, u->range[r], to ? to : new_range(c, u->range[r]->src[0], kind));
@@ -406,7 +406,7 @@ static bool make_phases(struct chain *c) {
   }
   for (unsigned r = 0; r < naround; r++) around[r] = uop_substitute(g, around[r], c->range, numbered, c->nranges);
   for (unsigned i = 1; i < c->n; i++) c->link[i].unit->gone = true;
-  last->store = store, last->nhanded = c->n - 1;
+  last->store = store, last->nearlier_phases = c->n - 1;
   last->serial = 0;
   memcpy(last->around, around, naround * sizeof *around), last->naround = naround;
   return schedule_scan(s, last);
@@ -417,8 +417,8 @@ void schedule_phases(struct scheduler *s) {
   for (size_t i = 0; i < s->nunits && !s->status; i++) {
     struct unit *u = &s->unit[i];
     struct chain c = {.s = s, .link[0].unit = u, .n = 1};
-    if (!is_plain(u) || !schedule_machine_of(s, u->device)->scratch || !sizes_known(u) || !contracts(u)) continue;
-    while (c.n < MOST_PHASES && extend(&c)) {}
-    if (pays(&c)) make_phases(&c);
+    if (!is_plain(u) || !schedule_machine_of(s, u->device)->scratch || !has_static_sizes(u) || !contracts(u)) continue;
+    while (c.n < MOST_PHASES && extend_chain(&c)) {}
+    if (is_profitable(&c)) make_phases(&c);
   }
 }

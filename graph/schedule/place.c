@@ -12,7 +12,7 @@ struct placing {
   uint32_t *at;                  /* by node id: index in order */
   uint8_t *device;               /* by index in order; MOST_DEVICES if none */
   uint64_t *users;               /* mask of the devices that use a node without a device */
-  struct uop **made;             /* for each node and device number: the node's copy for that device */
+  struct uop **copy_of;          /* for each node and device number: the node's copy for that device */
   uint8_t number[MOST_DEVICES];  /* numbers of the used devices */
   uint8_t devices[MOST_DEVICES]; /* the device with each number */
   unsigned ndevices;
@@ -40,12 +40,12 @@ static bool find_devices(struct placing *p) {
 
 /* Makes the copy of u for a device, over the sources' copies. IOTAs, and the RESHAPE or EXPAND that first gives a
  * number a shape, get an arg that nothing else uses, so that the copies differ. */
-static struct uop *make(struct scheduler *s, struct placing *p, struct uop *u, unsigned d, bool apart) {
+static struct uop *make_copy(struct scheduler *s, struct placing *p, struct uop *u, unsigned d, bool apart) {
   struct uop *few[2 * MAX_RANK + 1], **src = u->nsrc <= 2 * MAX_RANK + 1 ? few : malloc(u->nsrc * sizeof *src);
   union uop_arg arg = u->arg;
   if (!src) return NULL;
   for (unsigned k = 0; k < u->nsrc; k++)
-    src[k] = k < schedule_nsources(u) ? p->made[p->at[u->src[k]->id] * p->ndevices + d] : u->src[k];
+    src[k] = k < schedule_nsources(u) ? p->copy_of[p->at[u->src[k]->id] * p->ndevices + d] : u->src[k];
   bool shapes = (u->op == OP_RESHAPE || u->op == OP_EXPAND) && op_info[u->src[0]->op].cls == OPCLASS_LEAF;
   if (apart && (u->op == OP_IOTA || shapes)) arg.i = p->devices[d] + 1;
   struct uop *v = uop_new(s->graph, u->op, u->dtype, u->lanes, arg, u->aux, src, u->nsrc);
@@ -67,20 +67,20 @@ bool schedule_place_constants(struct scheduler *s, struct uop **roots, unsigned 
       bool placed = p.device[i] < MOST_DEVICES;
       p.users[p.at[p.order[i]->src[k]->id]] |= placed ? UINT64_C(1) << p.device[i] : p.users[i];
     }
-  p.made = calloc((p.n + 1) * p.ndevices, sizeof *p.made);
-  if (!p.made) goto out;
+  p.copy_of = calloc((p.n + 1) * p.ndevices, sizeof *p.copy_of);
+  if (!p.copy_of) goto out;
   for (size_t i = 0; i < p.n; i++) {
     bool placed = p.device[i] < MOST_DEVICES, apart = !placed && p.users[i] & (p.users[i] - 1);
     unsigned one = placed ? p.number[p.device[i]] : p.users[i] ? p.number[__builtin_ctzll(p.users[i])] : 0;
-    struct uop **made = p.made + i * p.ndevices;
+    struct uop **made = p.copy_of + i * p.ndevices;
     for (unsigned d = 0; d < p.ndevices; d++) {
       bool mine = apart ? p.users[i] >> p.devices[d] & 1 : d == one;
-      if (mine && !(made[d] = make(s, &p, p.order[i], d, apart))) goto out;
+      if (mine && !(made[d] = make_copy(s, &p, p.order[i], d, apart))) goto out;
     }
     for (unsigned d = 0; d < p.ndevices && !apart; d++) made[d] = made[one];
   }
   for (unsigned i = 0; i < nroots; i++) {
-    struct uop *const *made = p.made + p.at[roots[i]->id] * p.ndevices;
+    struct uop *const *made = p.copy_of + p.at[roots[i]->id] * p.ndevices;
     for (unsigned d = 0; d < p.ndevices; d++)
       if (made[d]) roots[i] = made[d], d = p.ndevices;
   }
@@ -91,6 +91,6 @@ out:
   free(p.at);
   free(p.device);
   free(p.users);
-  free(p.made);
+  free(p.copy_of);
   return ok;
 }

@@ -57,7 +57,7 @@ static unsigned arena_of(struct planner *p, unsigned device, unsigned queue) {
 }
 
 /* Finds the first and last item that use each temporary, and chooses its arena. */
-static bool lifetimes(struct planner *p) {
+static bool find_lifetimes(struct planner *p) {
   struct memory_plan *o = p->out;
   for (size_t i = 0; i < o->nbuffers; i++) {
     const struct uop *b = p->s->temporaries[i];
@@ -85,11 +85,11 @@ static bool lifetimes(struct planner *p) {
   return true;
 }
 
-static bool take(struct planner *p, struct plan_buffer *b) {
+static bool place_temporary(struct planner *p, struct plan_buffer *b) {
   struct plan_arena *a = &p->out->arenas[b->arena];
   struct arena_state *s = &p->state[b->arena];
   struct block *best = NULL, *end = s->nfree ? &s->free[s->nfree - 1] : NULL;
-  a->without += b->bytes;
+  a->unshared += b->bytes;
   for (size_t i = 0; i < s->nfree; i++)
     if (s->free[i].bytes >= b->bytes && (!best || s->free[i].bytes < best->bytes)) best = &s->free[i];
   if (!best && end && end->offset + end->bytes == a->bytes) { /* grow the free block at the end */
@@ -112,7 +112,7 @@ static bool take(struct planner *p, struct plan_buffer *b) {
   return true;
 }
 
-static bool give(struct planner *p, const struct plan_buffer *b) {
+static bool free_temporary(struct planner *p, const struct plan_buffer *b) {
   struct arena_state *s = &p->state[b->arena];
   size_t at = 0, end = s->nfree;
   if (s->nfree == s->capacity) {
@@ -160,7 +160,7 @@ static int by_last(const void *x, const void *y) {
   return a < b ? -1 : a > b;
 }
 
-static bool place(struct planner *p) {
+static bool place_temporaries(struct planner *p) {
   size_t n = p->out->nbuffers, freed = 0;
   p->by_first = malloc((n + 1) * sizeof(struct plan_buffer *));
   p->by_last = malloc((n + 1) * sizeof(struct plan_buffer *));
@@ -172,9 +172,9 @@ static bool place(struct planner *p) {
     struct plan_buffer *b = p->by_first[i];
     if (b->first == PLAN_NEVER || !b->bytes) continue;
     for (; p->by_last[freed]->last < b->first; freed++)
-      if (p->by_last[freed]->last != PLAN_NEVER && p->by_last[freed]->bytes && !give(p, p->by_last[freed]))
+      if (p->by_last[freed]->last != PLAN_NEVER && p->by_last[freed]->bytes && !free_temporary(p, p->by_last[freed]))
         return false;
-    if (!take(p, b)) return false;
+    if (!place_temporary(p, b)) return false;
   }
   return true;
 }
@@ -186,10 +186,10 @@ int plan_memory(const struct schedule *s, const struct plan_options *options, st
   out->buffers = calloc(s->ntemporaries + 1, sizeof *out->buffers);
   out->arenas = malloc(p.arenas_capacity * sizeof *out->arenas);
   p.state = malloc(p.arenas_capacity * sizeof *p.state);
-  bool ok = out->buffers && out->arenas && p.state && lifetimes(&p) && place(&p);
+  bool ok = out->buffers && out->arenas && p.state && find_lifetimes(&p) && place_temporaries(&p);
   for (unsigned i = 0; ok && i < out->narenas; i++) {
     out->peak += out->arenas[i].bytes;
-    out->without += out->arenas[i].without;
+    out->unshared += out->arenas[i].unshared;
   }
   for (unsigned i = 0; p.state && i < out->narenas; i++) free(p.state[i].free);
   uop_map_free(&p.index);

@@ -22,15 +22,15 @@ struct plan_buffer { /* entry i describes schedule.temporaries[i] */
 };
 struct plan_arena {
   unsigned device;
-  size_t bytes;   /* size of the arena */
-  size_t without; /* size if its temporaries shared no memory */
+  size_t bytes;    /* size of the arena */
+  size_t unshared; /* size if its temporaries shared no memory */
 };
 struct memory_plan {
   struct plan_buffer *buffers;
   size_t nbuffers;
   struct plan_arena *arenas; /* more than one per device if items overlap */
   unsigned narenas;
-  size_t peak, without; /* sums over all arenas */
+  size_t peak, unshared; /* sums over all arenas */
 };
 /* Plans the memory of s. Returns 0, or a negative errno with a message in err. Free *out with plan_free. */
 int plan_memory(const struct schedule *s, const struct plan_options *options, struct memory_plan *out, char *err,

@@ -22,7 +22,7 @@ struct scattered {
 /* ---- detection ---- */
 
 /* u with size 1 along an axis that it does not depend on, or NULL if it may depend on it. */
-static struct uop *collapsed(struct graph *g, struct uop *u, unsigned axis, unsigned depth) {
+static struct uop *collapse_axis(struct graph *g, struct uop *u, unsigned axis, unsigned depth) {
   if (!u->shape->rank) return u;
   if (u->op == OP_EXPAND) {
     struct uop *src[MAX_RANK + 1], *x = u->src[0];
@@ -35,7 +35,7 @@ static struct uop *collapsed(struct graph *g, struct uop *u, unsigned axis, unsi
   if (!is_alu(u) || !depth) return NULL;
   struct uop *src[3];
   for (unsigned i = 0; i < u->nsrc; i++)
-    if (!(src[i] = collapsed(g, u->src[i], axis, depth - 1))) return NULL;
+    if (!(src[i] = collapse_axis(g, u->src[i], axis, depth - 1))) return NULL;
   return uop_with_src(g, u, src);
 }
 
@@ -48,14 +48,14 @@ static bool is_identity(enum op op, const struct uop *none, const struct uop *va
 }
 
 /* Whether u reduces, along one axis, values chosen where an index equals the position along another axis. */
-static bool read(struct graph *g, struct uop *u, struct scattered *out) {
+static bool read_scatter(struct graph *g, struct uop *u, struct scattered *out) {
   if (u->op != OP_REDUCE_AXIS || !u->arg.i || u->arg.i & (u->arg.i - 1)) return false;
   struct uop *x = u->src[0], *hit = x;
   const struct shape *shape = x->shape;
   out->walked = (unsigned)__builtin_ctzll((uint64_t)u->arg.i);
   out->value = out->none = NULL;
   if (x->op == OP_WHERE)
-    hit = x->src[0], out->value = x->src[1], out->none = number_behind(x->src[2]);
+    hit = x->src[0], out->value = x->src[1], out->none = broadcast_scalar(x->src[2]);
   else if (x->op == OP_CAST && x->src[0]->dtype == DT_BOOL)
     hit = x->src[0], out->value = uop_const_int(g, x->dtype, 1), out->none = uop_const_int(g, x->dtype, 0);
   else if (x->dtype == DT_BOOL)
@@ -65,14 +65,14 @@ static bool read(struct graph *g, struct uop *u, struct scattered *out) {
     int axis = counts_along(hit->src[k]);
     if (axis < 0 || axis == (int)out->walked || !shape_equal(hit->shape, shape)) continue;
     out->places = (unsigned)axis;
-    out->index = collapsed(g, hit->src[!k], out->places, MOST_DEEP);
-    if (!out->index || !(out->value = collapsed(g, out->value, out->places, MOST_DEEP))) return false;
+    out->index = collapse_axis(g, hit->src[!k], out->places, MOST_DEEP);
+    if (!out->index || !(out->value = collapse_axis(g, out->value, out->places, MOST_DEEP))) return false;
     return out->index->shape->rank == shape->rank;
   }
   return false;
 }
 
-static bool pays(const struct schedule_machine *m, const struct uop *u, const struct scattered *x) {
+static bool is_profitable(const struct schedule_machine *m, const struct uop *u, const struct scattered *x) {
   const struct shape *shape = u->src[0]->shape;
   int64_t all = shape_numel(shape), results = shape_numel(u->shape), size = dtype_info[u->dtype].size;
   if (all <= 0 || results <= 0) return false;
@@ -108,8 +108,8 @@ bool schedule_make_scatters(struct scheduler *s, struct uop **roots, unsigned nr
   if (!ok) goto out;
   for (size_t i = 0; i < n; i++) {
     if (order[i]->nsrc > most) most = order[i]->nsrc;
-    found[order[i]->id] =
-        read(g, order[i], &x) && pays(schedule_machine_of(s, schedule_device_under(x.index)), order[i], &x);
+    found[order[i]->id] = read_scatter(g, order[i], &x) &&
+                          is_profitable(schedule_machine_of(s, schedule_device_under(x.index)), order[i], &x);
     any |= found[order[i]->id];
   }
   if (!any) goto out;
@@ -121,7 +121,7 @@ bool schedule_make_scatters(struct scheduler *s, struct uop **roots, unsigned nr
     bool same = true;
     for (unsigned k = 0; k < u->nsrc; k++) src[k] = now[u->src[k]->id], same &= src[k] == u->src[k];
     now[u->id] = same ? u : uop_with_src(g, u, src);
-    if (!found[u->id] || !read(g, now[u->id], &x)) continue;
+    if (!found[u->id] || !read_scatter(g, now[u->id], &x)) continue;
     struct uop *scatter = scatter_of(g, now[u->id], &x);
     if (scatter) now[u->id] = scatter;
   }
@@ -138,12 +138,12 @@ out:
 /* ---- the kernels: one clears the memory, one walks along the index ---- */
 
 /* Realizes what the walk reads, except for a few cheap operations. */
-static void into_memory(struct scheduler *s, struct uop *u) {
+static void realize_inputs(struct scheduler *s, struct uop *u) {
   while (is_movement(u)) u = u->src[0];
   struct node *n = node_of(s, u);
   if (op_info[u->op].cls == OPCLASS_LEAF || u->op == OP_IOTA || in_memory(n)) return;
   if (is_alu(u) && n->cost <= COMPARE_COST) {
-    for (unsigned i = 0; i < u->nsrc; i++) into_memory(s, u->src[i]);
+    for (unsigned i = 0; i < u->nsrc; i++) realize_inputs(s, u->src[i]);
     return;
   }
   n->realized = true, n->why = SCHEDULE_SCATTERED;
@@ -160,7 +160,7 @@ void schedule_scatter_uses(struct scheduler *s, struct node *n) {
   for (unsigned i = 0; i < 2; i++) {
     struct node *x = node_of(s, n->u->src[i]);
     if (x->device == NO_DEVICE) x->device = n->device;
-    into_memory(s, n->u->src[i]);
+    realize_inputs(s, n->u->src[i]);
     if (!i) p[0].use = schedule_start_piece(s, n, x, n->u->src[0]->shape), p[0].kernel = n->kernel;
     if (i && n->kernel) p[1].use = schedule_also_use(s, n, x);
   }
@@ -187,7 +187,7 @@ void schedule_scatter_values(struct scheduler *s, struct node *n) {
   struct uop *place = schedule_value_at(s, node_of(s, u->src[1]), walk->idx, NULL, n->piece[1].use), *valid;
   memcpy(to, walk->idx, u->shape->rank * sizeof *to);
   to[walked] = uop_index(g, 0);
-  to[places] = schedule_place(s, place, u->src[2], &valid);
+  to[places] = schedule_bounded_index(s, place, u->src[2], &valid);
   at = simplify_under(s->simplifier, index_flatten(s->simplifier, u->shape, to), valid);
   struct uop *src[3] = {before, at, valid};
   index = uop_new(g, OP_INDEX, u->dtype, 1, (union uop_arg){0}, 0, src, valid ? 3 : 2);

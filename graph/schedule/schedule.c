@@ -87,7 +87,7 @@ static uint32_t op_cost(const struct uop *u) {
 }
 
 /* ---- facts computed from the leaves: cost, the reduce passed on, device ---------------------- */
-static void analyse(struct scheduler *s, struct node *n) {
+static void compute_facts(struct scheduler *s, struct node *n) {
   struct uop *u = n->u;
   n->use = NO_USE;
   n->device = NO_DEVICE;
@@ -117,7 +117,7 @@ static void analyse(struct scheduler *s, struct node *n) {
 }
 
 /* Lists everything below the roots, sources first, and numbers the nodes. */
-static bool collect(struct scheduler *s, struct uop *const *roots, unsigned nroots) {
+static bool number_nodes(struct scheduler *s, struct uop *const *roots, unsigned nroots) {
   struct uop **order = uop_toposort(roots, nroots, &s->nnodes);
   s->nnumbers = graph_node_count(s->graph);
   s->node = calloc(s->nnodes + 1, sizeof *s->node);
@@ -133,14 +133,14 @@ static bool collect(struct scheduler *s, struct uop *const *roots, unsigned nroo
     bool apart = !keeps_size(u) || (s->node[i].branches && !is_alu(u));
     for (unsigned k = 0; k < schedule_nsources(u); k++) node_of(s, u->src[k])->branches |= apart;
   }
-  for (size_t i = 0; i < s->nnodes && !s->status; i++) analyse(s, &s->node[i]);
+  for (size_t i = 0; i < s->nnodes && !s->status; i++) compute_facts(s, &s->node[i]);
   return !s->status;
 }
 
 /* ---- roots ----------------------------------------------------------------------------------- */
 
 /* The root's value: its buffer under the root's movement ops. */
-static struct uop *output(struct scheduler *s, struct uop *root) {
+static struct uop *root_value(struct scheduler *s, struct uop *root) {
   struct graph *g = s->graph;
   struct uop *chain[64], *u = root;
   unsigned n = 0;
@@ -176,7 +176,7 @@ static struct uop *output(struct scheduler *s, struct uop *root) {
   return v;
 }
 
-static void outputs(struct scheduler *s, struct uop *const *roots, unsigned nroots) {
+static void list_outputs(struct scheduler *s, struct uop *const *roots, unsigned nroots) {
   struct schedule *o = s->out;
   struct uop_map named = {0};
   o->outputs = calloc(nroots + 1, sizeof *o->outputs);
@@ -186,7 +186,7 @@ static void outputs(struct scheduler *s, struct uop *const *roots, unsigned nroo
     if (s->node[i].u->op == OP_BUFFER && !uop_map_put(&named, s->node[i].buffer, s->node[i].buffer))
       schedule_no_memory(s);
   for (unsigned i = 0; i < nroots && !s->status; i++) {
-    struct uop *b = o->outputs[i] = output(s, roots[i]);
+    struct uop *b = o->outputs[i] = root_value(s, roots[i]);
     while (b && b->op != OP_BUFFER) b = b->src[0];
     if (b && !uop_map_put(&named, b, b)) schedule_no_memory(s);
   }
@@ -297,7 +297,7 @@ int graph_schedule_on(const struct schedule_machine *(*machine_of)(unsigned devi
   }
   if (!schedule_make_joins(&s, mine, nroots) || !schedule_make_scatters(&s, mine, nroots) ||
       !schedule_place_constants(&s, mine, nroots) || !schedule_split_reduces(&s, mine, nroots) ||
-      !collect(&s, mine, nroots))
+      !number_nodes(&s, mine, nroots))
     goto out;
   realize_roots(&s, mine, nroots);
   for (size_t i = s.nnodes; i-- > 0 && !s.status;) schedule_uses(&s, &s.node[i]);
@@ -307,7 +307,7 @@ int graph_schedule_on(const struct schedule_machine *(*machine_of)(unsigned devi
   if (!s.status) schedule_fuse(&s);
   if (!s.status) schedule_phases(&s);
   if (!s.status) schedule_items(&s);
-  if (!s.status) outputs(&s, mine, nroots);
+  if (!s.status) list_outputs(&s, mine, nroots);
   if (!s.status && graph_error(s.graph)) schedule_no_memory(&s);
 out:
   simplifier_free(s.simplifier);

@@ -27,7 +27,7 @@
   X(COPIED, "it is copied to another device")                                                                          \
   X(EXCHANGED, "it is exchanged with other processes")                                                                 \
   X(ASSIGNED, "it is assigned")                                                                                        \
-  X(PLACE, "it is an index that is expensive or reduced")                                                              \
+  X(INDEX, "it is an index that is expensive or reduced")                                                              \
   X(PARTIAL, "it is the partial results of a long reduction")                                                          \
   X(SHARED, "a reduction is used at several places")                                                                   \
   X(NESTED, "a reduction is used inside another and would be repeated by it")                                          \
@@ -35,7 +35,7 @@
   X(CROWDED, "its kernel holds other reductions that do not go with it")                                               \
   X(WIDE, "its kernel reads as many buffers as a kernel may")                                                          \
   X(DEEP, "the expression is as long as a kernel's may be")                                                            \
-  X(DEAR, "it is expensive and used again and again")                                                                  \
+  X(EXPENSIVE, "it is expensive and used again and again")                                                             \
   X(JOINED, "it is put together of pieces that are computed each by itself")                                           \
   X(SCATTERED, "it goes to, or is made of, what goes to the places that an index names")                               \
   X(OVERWRITTEN, "the memory it is read from is written at other elements")

@@ -104,7 +104,7 @@ struct unit {
   unsigned nparts;
   /* Number of phases before the last one. The stores of the last phase are the nstores stores above; they are followed
    * by one store to LOCAL memory for each earlier phase. */
-  unsigned nhanded;
+  unsigned nearlier_phases;
   struct uop *around[MAX_RANK]; /* the ranges that the phases share */
   unsigned naround;
   struct uop *range[MAX_RANK];
@@ -214,7 +214,7 @@ struct uop *schedule_load(struct scheduler *s, struct node *n, struct uop *const
 bool schedule_gather(struct scheduler *s, struct planned_kernel *k, struct uop *u, struct uop *const *idx,
                      struct uop **out, struct uop **valid, struct uop **padded);
 /* A value as an index in 0..n-1. Stores in *valid the condition that it is in range (NULL: always). */
-struct uop *schedule_place(struct scheduler *s, struct uop *value, struct uop *n, struct uop **valid);
+struct uop *schedule_bounded_index(struct scheduler *s, struct uop *value, struct uop *n, struct uop **valid);
 /* The INDEX, in the version that ASSIGN u writes, of the element of its view at idx. */
 struct uop *schedule_view(struct scheduler *s, struct uop *u, struct uop *const *idx);
 

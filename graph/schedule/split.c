@@ -13,18 +13,18 @@ enum {
   WHOLE = 16      /* parts of contiguous memory begin at multiples of this number of elements */
 };
 
-static struct uop *reduced(struct graph *g, const struct uop *u, struct uop *x, int64_t mask) {
+static struct uop *reduce_axes(struct graph *g, const struct uop *u, struct uop *x, int64_t mask) {
   return mask ? uop_new(g, OP_REDUCE_AXIS, u->dtype, 1, (union uop_arg){.i = mask}, u->aux, &x, 1) : x;
 }
 
-static struct uop *with_dims(struct graph *g, enum op op, struct uop *x, struct uop *const *dim, unsigned n) {
+static struct uop *movement_node(struct graph *g, enum op op, struct uop *x, struct uop *const *dim, unsigned n) {
   struct uop *src[2 * MAX_RANK + 1] = {x};
   memcpy(src + 1, dim, n * sizeof *dim);
   return uop_new(g, op, x->dtype, 1, (union uop_arg){0}, 0, src, n + 1);
 }
 
 /* Partial results are always written to memory. */
-static struct uop *partial(struct graph *g, struct uop *x) {
+static struct uop *make_partial(struct graph *g, struct uop *x) {
   return uop_new(g, OP_CONTIGUOUS, x->dtype, 1, (union uop_arg){.i = CONTIGUOUS_PARTIAL}, 0, &x, 1);
 }
 
@@ -37,13 +37,13 @@ static double share_of(const struct schedule_machine *m, int64_t used) {
 
 /* Whether each element of u is read once, from memory or from another reduction. Matrix products read each element of
  * their operands many times. */
-static bool streams(const struct uop *u, unsigned depth) {
+static bool reads_once(const struct uop *u, unsigned depth) {
   int64_t all = shape_numel(u->shape);
   while (u->op == OP_RESHAPE || u->op == OP_PERMUTE || u->op == OP_FLIP || u->op == OP_CONTIGUOUS || u->op == OP_SHRINK)
     u = u->src[0];
   if (!is_alu(u)) return u->op != OP_EXPAND && u->nsrc && shape_numel(u->shape) >= all;
   for (unsigned i = 0; i < u->nsrc && depth; i++)
-    if (u->src[i]->shape->rank && streams(u->src[i], depth - 1)) return true;
+    if (u->src[i]->shape->rank && reads_once(u->src[i], depth - 1)) return true;
   return false;
 }
 
@@ -55,14 +55,14 @@ static bool is_product(const struct uop *u) {
 }
 
 /* The number of parts into which the reduction of x by u is split; 1 if it is not split. */
-static int64_t parts_of(const struct schedule_machine *m, const struct uop *u, const struct uop *x) {
+static int64_t part_count(const struct schedule_machine *m, const struct uop *u, const struct uop *x) {
   int64_t all = shape_numel(x->shape), results = shape_numel(u->shape), used = results;
   if (all <= 0 || results <= 0) return 1;
   double memory = (double)all * dtype_info[x->dtype].size / m->bytes_per_ns, most = m->bytes_per_ns / STREAM_RATE;
   if (memory < LEAST_GAIN * m->launch_ns / (double)m->groups) return 1;
   unsigned last = x->shape->rank;
   while (last && x->shape->dim[last - 1]->arg.i == 1) last--;
-  bool columns = last && !(u->arg.i >> (last - 1) & 1), stream = streams(x, 8);
+  bool columns = last && !(u->arg.i >> (last - 1) & 1), stream = reads_once(x, 8);
   int64_t side = stream && m->columns > m->side && !is_product(x) ? m->columns : m->side; /* adjacent results */
   if (columns) used = (results + side - 1) / side;
   double share = share_of(m, used), whole = stream ? memory : 2 * (double)all / m->flops_per_ns;
@@ -93,12 +93,12 @@ static struct uop *split_axis(struct graph *g, const struct uop *u, struct uop *
     if (u->arg.i >> i & 1) inner |= INT64_C(1) << rank;
     dim[rank++] = i == a ? uop_index(g, length) : shape->dim[i];
   }
-  struct uop *main = parts * length == n ? x : with_dims(g, OP_SHRINK, x, bounds, 2 * shape->rank);
-  main = partial(g, reduced(g, u, with_dims(g, OP_RESHAPE, main, dim, rank), inner));
-  main = with_dims(g, OP_RESHAPE, reduced(g, u, main, outer), u->shape->dim, u->shape->rank);
+  struct uop *main = parts * length == n ? x : movement_node(g, OP_SHRINK, x, bounds, 2 * shape->rank);
+  main = make_partial(g, reduce_axes(g, u, movement_node(g, OP_RESHAPE, main, dim, rank), inner));
+  main = movement_node(g, OP_RESHAPE, reduce_axes(g, u, main, outer), u->shape->dim, u->shape->rank);
   if (parts * length == n) return main;
   bounds[2 * a] = bounds[2 * a + 1], bounds[2 * a + 1] = shape->dim[a];
-  struct uop *rest = reduced(g, u, with_dims(g, OP_SHRINK, x, bounds, 2 * shape->rank), u->arg.i);
+  struct uop *rest = reduce_axes(g, u, movement_node(g, OP_SHRINK, x, bounds, 2 * shape->rank), u->arg.i);
   return uop_binary(g, (enum op)u->aux, main, rest);
 }
 
@@ -106,9 +106,9 @@ static struct uop *split_axis(struct graph *g, const struct uop *u, struct uop *
 static struct uop *split(struct graph *g, const struct schedule_machine *m, struct uop *u, struct uop *x) {
   // NOLINTNEXTLINE(clang-analyzer-core.NullDereference): a REDUCE_AXIS has a source, which comes before it
   const struct shape *shape = x->shape;
-  int64_t mask = u->arg.i, first = 0, have = 1, parts = parts_of(m, u, x);
+  int64_t mask = u->arg.i, first = 0, have = 1, parts = part_count(m, u, x);
   unsigned longest = MAX_RANK;
-  if (parts < 2) return reduced(g, u, x, mask);
+  if (parts < 2) return reduce_axes(g, u, x, mask);
   /* If the outer axes have about the right number of elements, they become the parts; otherwise the longest axis is
    * split. */
   for (unsigned i = 0; i < shape->rank; i++) {
@@ -117,9 +117,10 @@ static struct uop *split(struct graph *g, const struct schedule_machine *m, stru
     if (longest == MAX_RANK || n > shape->dim[longest]->arg.i) longest = i;
     if (have < parts && have * n <= 4 * parts) have *= n, first |= INT64_C(1) << i;
   }
-  if (have >= parts && (mask & ~first)) return reduced(g, u, partial(g, reduced(g, u, x, mask & ~first)), first);
+  if (have >= parts && (mask & ~first))
+    return reduce_axes(g, u, make_partial(g, reduce_axes(g, u, x, mask & ~first)), first);
   if (parts > shape->dim[longest]->arg.i) parts = shape->dim[longest]->arg.i;
-  if (shape->rank == MAX_RANK || parts < 2) return reduced(g, u, x, mask);
+  if (shape->rank == MAX_RANK || parts < 2) return reduce_axes(g, u, x, mask);
   return split_axis(g, u, x, longest, parts);
 }
 
@@ -139,7 +140,7 @@ bool schedule_split_reduces(struct scheduler *s, struct uop **roots, unsigned nr
     device[u->id] = u->op == OP_BUFFER || u->op == OP_COPY ? u->aux : NO_DEVICE;
     for (unsigned k = 0; k < schedule_nsources(u) && device[u->id] == NO_DEVICE; k++)
       device[u->id] = device[u->src[k]->id];
-    if (u->op == OP_REDUCE_AXIS) any |= parts_of(schedule_machine_of(s, device[u->id]), u, u->src[0]) > 1;
+    if (u->op == OP_REDUCE_AXIS) any |= part_count(schedule_machine_of(s, device[u->id]), u, u->src[0]) > 1;
   }
   src = calloc(most, sizeof *src);
   if (!src) {

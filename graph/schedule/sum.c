@@ -19,7 +19,7 @@ enum { MOST_TAPS = 128 };
 /* ---- cost ---- */
 
 /* The time in ns of sums with `terms` products in total and a number of results. */
-static double time_of(const struct schedule_machine *m, double terms, int64_t results) {
+static double sum_time(const struct schedule_machine *m, double terms, int64_t results) {
   double full = (double)m->groups * (double)m->side, share = (double)results < full ? (double)results / full : 1;
   return 2 * terms / (m->flops_per_ns * share);
 }
@@ -35,18 +35,18 @@ bool schedule_sums_merge(struct scheduler *s, const struct node *n, const struct
   const struct schedule_machine *m = schedule_machine_of(s, n->device);
   double length = (double)inner / (double)n->numel;
   double traffic = 2.0 * (double)n->numel * dtype_info[n->u->dtype].size / m->bytes_per_ns;
-  double apart = time_of(m, (double)inner, n->numel) + traffic + m->launch_ns;
+  double apart = sum_time(m, (double)inner, n->numel) + traffic + m->launch_ns;
   /* Each result of the inner sum is used once, so many products of the merged sum are products of padding. If the
    * machine can skip them, it can do so along only one of two dimensions: the other one is that of vectors or tiles. */
   double merged = (double)results * (double)taps * length;
   if (m->skips && merged > (double)inner) merged = sqrt(merged * (double)inner);
-  return time_of(m, merged, results) <= apart;
+  return sum_time(m, merged, results) <= apart;
 }
 
 /* ---- conditions ---- */
 
 /* Whether condition b implies a; both compare a value with a constant. */
-static bool follows_from(const struct uop *a, const struct uop *b) {
+static bool term_implies(const struct uop *a, const struct uop *b) {
   if (a == b) return true;
   if (a->op != OP_CMPLT || b->op != OP_CMPLT) return false;
   bool below = uop_is_const(a->src[1]) && uop_is_const(b->src[1]) && a->src[0] == b->src[0];
@@ -58,17 +58,19 @@ static bool follows_from(const struct uop *a, const struct uop *b) {
 static bool implies(const struct uop *valid, const struct uop *p) {
   if (p->op == OP_AND) return implies(valid, p->src[0]) && implies(valid, p->src[1]);
   if (valid->op == OP_AND) return implies(valid->src[0], p) || implies(valid->src[1], p);
-  return follows_from(p, valid);
+  return term_implies(p, valid);
 }
 
-static struct uop *valid_of(const struct uop *load) { return load->src[0]->nsrc == 3 ? load->src[0]->src[2] : NULL; }
+static struct uop *load_condition(const struct uop *load) {
+  return load->src[0]->nsrc == 3 ? load->src[0]->src[2] : NULL;
+}
 /* Whether x is a LOAD that gives 0 where p does not hold. */
-static bool zero_outside(const struct uop *x, const struct uop *p) {
-  return x->op == OP_LOAD && valid_of(x) && implies(valid_of(x), p);
+static bool is_zero_unless(const struct uop *x, const struct uop *p) {
+  return x->op == OP_LOAD && load_condition(x) && implies(load_condition(x), p);
 }
 
 struct uop *schedule_masked(struct scheduler *s, struct uop *x, struct uop *p) {
-  if (!p || zero_outside(x, p)) return x;
+  if (!p || is_zero_unless(x, p)) return x;
   return uop_where(s->graph, p, x, schedule_zero(s->graph, x->dtype));
 }
 
@@ -86,7 +88,7 @@ static uint64_t ranges_in(struct scheduler *s, struct uop *u) {
 
 /* u with its loads that are valid only where p holds made unconditional. Returns NULL if one could then leave its
  * buffer. */
-static struct uop *without(struct scheduler *s, struct uop *u, const struct uop *p) {
+static struct uop *make_unconditional(struct scheduler *s, struct uop *u, const struct uop *p) {
   enum { MOST = 16 };
   struct uop *from[MOST], *to[MOST];
   unsigned pairs = 0;
@@ -115,11 +117,11 @@ static struct uop *masked_term(struct scheduler *s, struct uop *v, struct uop *p
   uint64_t asked = ranges_in(s, p);
   for (unsigned k = 0; k < 2; k++) {
     struct uop *a = v->src[k], *b = v->src[!k];
-    bool goes = !(asked & ~ranges_in(s, a)) && ((asked & ~ranges_in(s, b)) || zero_outside(a, p));
+    bool goes = !(asked & ~ranges_in(s, a)) && ((asked & ~ranges_in(s, b)) || is_zero_unless(a, p));
     if (!goes) continue;
-    struct uop *free_of = without(s, b, p);
+    struct uop *free_of = make_unconditional(s, b, p);
     if (free_of) return uop_binary(s->graph, OP_MUL, schedule_masked(s, a, p), free_of);
-    if (zero_outside(a, p) && zero_outside(b, p)) return v;
+    if (is_zero_unless(a, p) && is_zero_unless(b, p)) return v;
   }
   return schedule_masked(s, v, p);
 }

@@ -23,7 +23,7 @@ enum {
   FEW_OF = 16,                 /* a use of less than 1/FEW_OF of the elements recomputes them */
 };
 
-static void realize(struct node *n, enum schedule_reason why) { n->realized = true, n->why = (uint8_t)why; }
+static void mark_realized(struct node *n, enum schedule_reason why) { n->realized = true, n->why = (uint8_t)why; }
 
 /* The inputs of a kernel. Nodes are visited after their users. At any time a kernel therefore reads at most the nodes
  * that it loads and every node that it uses and that has not been visited yet: each of these becomes a load if it is
@@ -66,7 +66,7 @@ static unsigned tensor_sources(const struct uop *u) {
 }
 
 /* Whether k would read too many buffers if n were replaced by its sources. */
-static bool too_wide(struct scheduler *s, const struct planned_kernel *k, const struct node *n) {
+static bool exceeds_inputs(struct scheduler *s, const struct planned_kernel *k, const struct node *n) {
   unsigned more = 0, sources = tensor_sources(n->u);
   for (unsigned i = 0; i < sources; i++) {
     struct node *x = node_of(s, n->u->src[i]);
@@ -77,7 +77,7 @@ static bool too_wide(struct scheduler *s, const struct planned_kernel *k, const 
 
 /* Whether n can be realized at the cost of its memory only: RESHAPE and CONTIGUOUS are skipped elsewhere, and an EXPAND
  * would be larger than its source. */
-static bool may_cut(const struct uop *u) {
+static bool may_realize(const struct uop *u) {
   return u->op != OP_RESHAPE && u->op != OP_CONTIGUOUS && u->op != OP_EXPAND && u->op != OP_IOTA;
 }
 
@@ -87,7 +87,7 @@ static uint32_t add_use(struct scheduler *s, struct node *n, const struct use *l
                         struct uop *valid) {
   if (in_memory(n) || op_info[n->u->op].cls == OPCLASS_LEAF || n->numel == 0) return NO_USE;
   if (n->nuses >= MAX_USES && is_alu(n->u)) {
-    realize(n, SCHEDULE_DEAR);
+    mark_realized(n, SCHEDULE_EXPENSIVE);
     return NO_USE;
   }
   unsigned rank = n->u->shape->rank, looked = 0;
@@ -144,7 +144,7 @@ int64_t schedule_elements(const struct planned_kernel *k, unsigned ranges) {
 
 /* Whether the remaining ranges `left` cover exactly what the reduce consumed: their number of elements equals that of
  * the elements reduced to one result. */
-static bool walks_again(const struct scheduler *s, struct node *n, const struct use *w, unsigned left) {
+static bool repeats_row(const struct scheduler *s, struct node *n, const struct use *w, unsigned left) {
   struct node *r = n->reduce;
   int64_t rows = n->numel, length = schedule_elements(w->kernel, left), all = shape_numel(r->u->src[0]->shape);
   if (rows <= 0 || all < 0 || rows != r->numel || all / rows != length) return false;
@@ -172,7 +172,7 @@ static unsigned ranges_of(const struct planned_kernel *k, const struct uop *u, u
 }
 
 /* The number of times that a kernel evaluates the same element of n. */
-static int64_t repetition(const struct node *n, const struct use *w) {
+static int64_t evaluations_per_element(const struct node *n, const struct use *w) {
   unsigned found = 0;
   for (unsigned i = 0; i < n->u->shape->rank; i++) found |= ranges_of(w->kernel, w->idx[i], 0);
   return schedule_elements(w->kernel, ((1u << w->kernel->nranges) - 1) & ~found);
@@ -180,7 +180,7 @@ static int64_t repetition(const struct node *n, const struct use *w) {
 
 /* A reduce inside another one that it depends on is repeated for each of the kernel's other results. If that is little
  * work, and the reduce only reads memory or another reduce, a separate kernel would cost more. */
-static bool short_inside(struct scheduler *s, struct node *n, const struct use *w) {
+static bool is_short_inside(struct scheduler *s, struct node *n, const struct use *w) {
   struct planned_kernel *k = w->kernel;
   struct uop *x = n->reduce->u->src[0];
   while (is_movement(x)) x = x->src[0];
@@ -193,7 +193,7 @@ static bool short_inside(struct scheduler *s, struct node *n, const struct use *
   for (unsigned i = 0; i < k->nranges; i++)
     if (__builtin_mul_overflow(results, uop_max(k->range[i]) + 1, &results)) return false;
   return n->numel > 0 && all > 0 && all / n->reduce->numel <= SHORT_REDUCE && results <= FEW_RESULTS && !k->serial &&
-         n->cost <= REPEATED && repetition(n, w) - 1 <= REPEATED_TERMS / all;
+         n->cost <= REPEATED && evaluations_per_element(n, w) - 1 <= REPEATED_TERMS / all;
 }
 
 /* Whether a REDUCE_AXIS sums products of two tensors whose elements each occur in many products. Such a sum is tiled,
@@ -206,7 +206,7 @@ static bool is_large_contraction(const struct uop *u) {
 }
 
 /* The reason why a node that passes on a reduce must be realized, or -1 if it stays in its only kernel. */
-static int why_reduce(struct scheduler *s, struct node *n, struct use *w) {
+static int realize_reduce_reason(struct scheduler *s, struct node *n, struct use *w) {
   struct planned_kernel *k = w->kernel;
   unsigned left = 0, serial = 0;
   bool inside = false;
@@ -215,9 +215,9 @@ static int why_reduce(struct scheduler *s, struct node *n, struct use *w) {
     bool once = follows_loops(s, n, w, &left);
     if (w->in_reduce && !once) {
       if ((w->merged = schedule_sums_merge(s, n, w))) return -1;
-      if (!short_inside(s, n, w)) return SCHEDULE_NESTED;
+      if (!is_short_inside(s, n, w)) return SCHEDULE_NESTED;
       inside = true;
-    } else if (!once || (left && !walks_again(s, n, w, left) && !is_narrow(s, n, w, left)))
+    } else if (!once || (left && !repeats_row(s, n, w, left) && !is_narrow(s, n, w, left)))
       return SCHEDULE_REPEATED;
     else
       serial = left;
@@ -234,11 +234,11 @@ static int why_reduce(struct scheduler *s, struct node *n, struct use *w) {
 }
 
 /* The reason why the kernels that use n cannot contain it, or -1 if they can. */
-static int why_cut(struct scheduler *s, const struct node *n) {
-  if (!may_cut(n->u)) return -1;
+static int realize_for_limits(struct scheduler *s, const struct node *n) {
+  if (!may_realize(n->u)) return -1;
   for (uint32_t w = n->use; w != NO_USE; w = s->use[w].next) {
     if (s->use[w].depth >= MOST_DEPTH) return SCHEDULE_DEEP;
-    if (too_wide(s, s->use[w].kernel, n)) return SCHEDULE_WIDE;
+    if (exceeds_inputs(s, s->use[w].kernel, n)) return SCHEDULE_WIDE;
   }
   return -1;
 }
@@ -255,17 +255,17 @@ static unsigned large_uses(struct scheduler *s, const struct node *n) {
   return large ? large : 1;
 }
 
-static int why_realize(struct scheduler *s, struct node *n) {
-  int why = why_cut(s, n);
+static int realize_reason(struct scheduler *s, struct node *n) {
+  int why = realize_for_limits(s, n);
   if (why >= 0) return why;
   if (!n->nuses || (n->u->op != OP_REDUCE_AXIS && !is_alu(n->u))) return -1;
   struct use *w = &s->use[n->use];
-  if (n->reduce) return why_reduce(s, n, w);
+  if (n->reduce) return realize_reduce_reason(s, n, w);
   if ((uint64_t)(n->nuses - 1) * n->cost > RECOMPUTE && (uint64_t)(large_uses(s, n) - 1) * n->cost > RECOMPUTE)
-    return SCHEDULE_DEAR;
+    return SCHEDULE_EXPENSIVE;
   if (n->cost > REPEATED && w->in_reduce && w->expanded) {
-    int64_t again = repetition(n, w) - 1;
-    if (n->cost > NARROW_COST || again > NARROW_COST / n->cost || again >= NARROW) return SCHEDULE_DEAR;
+    int64_t again = evaluations_per_element(n, w) - 1;
+    if (n->cost > NARROW_COST || again > NARROW_COST / n->cost || again >= NARROW) return SCHEDULE_EXPENSIVE;
   }
   return -1;
 }
@@ -380,7 +380,7 @@ void schedule_uses(struct scheduler *s, struct node *n) {
                                : u->op == OP_EXCHANGE           ? SCHEDULE_EXCHANGED
                                : u->arg.i == CONTIGUOUS_PARTIAL ? SCHEDULE_PARTIAL
                                                                 : SCHEDULE_CONTIGUOUS;
-    if (!in_memory(b)) realize(b, why);
+    if (!in_memory(b)) mark_realized(b, why);
     if (u->op == OP_COPY && b->device == NO_DEVICE) b->device = n->device;
   }
   if (u->op == OP_ASSIGN) start_assign(s, n);
@@ -388,8 +388,8 @@ void schedule_uses(struct scheduler *s, struct node *n) {
   if (u->op == OP_SCATTER) schedule_scatter_uses(s, n);
   if (is_memory(u)) return;
   if (!n->realized) {
-    int why = why_realize(s, n);
-    if (why >= 0) realize(n, (enum schedule_reason)why);
+    int why = realize_reason(s, n);
+    if (why >= 0) mark_realized(n, (enum schedule_reason)why);
   }
   if (n->realized) start_realized(s, n);
   for (uint32_t w = n->use; w != NO_USE && !s->status; w = s->use[w].next) propagate(s, n, w);

@@ -22,7 +22,8 @@ static bool same_layout(struct sharder *s, const struct sharded *x, const struct
 }
 
 /* A piece of x's part k, copied to a device. */
-static struct uop *moved(struct sharder *s, const struct sharded *x, unsigned k, struct uop *piece, unsigned device) {
+static struct uop *copy_piece(struct sharder *s, const struct sharded *x, unsigned k, struct uop *piece,
+                              unsigned device) {
   return x->placed ? peer_copy(s->graph, piece, s->group(x->group)->device[k], device) : piece;
 }
 
@@ -33,32 +34,34 @@ struct uop *shard_range(struct sharder *s, const struct sharded *x, int64_t begi
     int64_t a = begin > x->bound[k] ? begin : x->bound[k], b = end < x->bound[k + 1] ? end : x->bound[k + 1];
     if (a >= b) continue;
     struct uop *mine = peer_slice(s->graph, x->part[k], axis, a - x->bound[k], b - x->bound[k]);
-    piece[found++] = moved(s, x, k, mine, device);
+    piece[found++] = copy_piece(s, x, k, mine, device);
   }
   if (found) return peer_join(s->graph, piece, found, axis);
-  return moved(s, x, 0, peer_slice(s->graph, x->part[0], axis, 0, 0), device);
+  return copy_piece(s, x, 0, peer_slice(s->graph, x->part[0], axis, 0, 0), device);
 }
 
 /* All of x on a device, in its group or not. */
-static struct uop *whole(struct sharder *s, const struct sharded *x, unsigned device) {
+static struct uop *gather_whole(struct sharder *s, const struct sharded *x, unsigned device) {
   if (x->group == SHARD_ORDINARY) return x->part[0];
   const struct shard_group *group = s->group(x->group);
   if (shard_is_split(x)) return shard_range(s, x, 0, x->bound[group->n], device);
   for (unsigned k = 0; k < group->n; k++)
     if (group->device[k] == device) return x->part[k];
-  return moved(s, x, 0, x->part[0], device);
+  return copy_piece(s, x, 0, x->part[0], device);
 }
 
-struct uop *shard_gather(struct sharder *s, const struct sharded *x, unsigned device) { return whole(s, x, device); }
+struct uop *shard_gather(struct sharder *s, const struct sharded *x, unsigned device) {
+  return gather_whole(s, x, device);
+}
 
 /* Part i of layout `to` of a tensor that is split along another axis: every device has some of its elements. */
-static struct uop *crosswise(struct sharder *s, const struct sharded *x, const struct sharded *to, unsigned i) {
+static struct uop *collect_part(struct sharder *s, const struct sharded *x, const struct sharded *to, unsigned i) {
   struct sharded mine = *x;
   struct uop *part[256];
   for (unsigned k = 0; k < shard_count(s, x); k++)
     part[k] = peer_slice(s->graph, x->part[k], (unsigned)to->axis, to->bound[i], to->bound[i + 1]);
   mine.part = part;
-  return whole(s, &mine, s->group(to->group)->device[i]);
+  return gather_whole(s, &mine, s->group(to->group)->device[i]);
 }
 
 struct sharded *shard_lay_out(struct sharder *s, struct sharded *x, const struct sharded *layout) {
@@ -70,14 +73,14 @@ struct sharded *shard_lay_out(struct sharder *s, struct sharded *x, const struct
   for (unsigned i = 0; i < group->n; i++) {
     unsigned device = group->device[i];
     if (!shard_is_split(y) || !x->part[0]->shape->rank)
-      y->part[i] = whole(s, x, device);
+      y->part[i] = gather_whole(s, x, device);
     else if (!shard_is_split(x)) {
-      struct uop *all = x->group == y->group ? x->part[i] : whole(s, x, device);
+      struct uop *all = x->group == y->group ? x->part[i] : gather_whole(s, x, device);
       y->part[i] = peer_slice(s->graph, all, (unsigned)y->axis, y->bound[i], y->bound[i + 1]);
     } else if (x->axis == y->axis)
       y->part[i] = shard_range(s, x, y->bound[i], y->bound[i + 1], device);
     else
-      y->part[i] = crosswise(s, x, y, i);
+      y->part[i] = collect_part(s, x, y, i);
   }
   return y;
 }
@@ -87,7 +90,7 @@ struct sharded *shard_replicate(struct sharder *s, struct sharded *x, unsigned g
   return layout ? shard_lay_out(s, x, layout) : NULL;
 }
 
-struct sharded *shard_turn(struct sharder *s, struct sharded *x, unsigned axes) {
+struct sharded *shard_split_elsewhere(struct sharder *s, struct sharded *x, unsigned axes) {
   const struct shape *shape = x->part[0]->shape;
   unsigned n = shard_count(s, x);
   int best = SHARD_REPLICATED;

@@ -7,11 +7,11 @@
 enum { MOST_SOURCES = 2 * MAX_RANK + 1 };
 
 static bool is_size(const struct uop *dim, int64_t n) { return uop_is_const(dim) && dim->arg.i == n; }
-static bool dims_known(const struct shape *s) { return shape_numel(s) >= 0; }
+static bool is_static_shape(const struct shape *s) { return shape_numel(s) >= 0; }
 
 /* Makes y's parts: u applied to x's parts. If sized is not 0, source number `sized` is the size of y's part. */
-static struct sharded *by_part(struct sharder *s, struct uop *u, const struct sharded *x, struct sharded *y,
-                               unsigned sized) {
+static struct sharded *apply_to_parts(struct sharder *s, struct uop *u, const struct sharded *x, struct sharded *y,
+                                      unsigned sized) {
   struct uop *src[MOST_SOURCES];
   if (!y) return NULL;
   memcpy(src, u->src, u->nsrc * sizeof *src);
@@ -24,13 +24,13 @@ static struct sharded *by_part(struct sharder *s, struct uop *u, const struct sh
 }
 
 /* u applied to x's parts, where u leaves the split axis alone, except that it is `axis` in the result. */
-static struct sharded *along(struct sharder *s, struct uop *u, const struct sharded *x, int axis) {
+static struct sharded *apply_along(struct sharder *s, struct uop *u, const struct sharded *x, int axis) {
   struct sharded *y = shard_like(s, x, x->placed);
   if (!y) return NULL;
   y->axis = axis;
   bool sized = shard_is_split(y) && (u->op == OP_RESHAPE || u->op == OP_EXPAND),
        bounded = shard_is_split(y) && (u->op == OP_PAD || u->op == OP_SHRINK);
-  if (!bounded) return by_part(s, u, x, y, sized ? 1 + (unsigned)axis : 0);
+  if (!bounded) return apply_to_parts(s, u, x, y, sized ? 1 + (unsigned)axis : 0);
   struct uop *src[MOST_SOURCES];
   memcpy(src, u->src, u->nsrc * sizeof *src);
   for (unsigned i = 0; i < shard_count(s, x); i++) {
@@ -42,14 +42,14 @@ static struct sharded *along(struct sharder *s, struct uop *u, const struct shar
   return y;
 }
 
-static struct sharded *on_all(struct sharder *s, struct uop *u, struct sharded *x) {
+static struct sharded *apply_replicated(struct sharder *s, struct uop *u, struct sharded *x) {
   x = shard_replicate(s, x, x->group);
-  return x ? along(s, u, x, SHARD_REPLICATED) : NULL;
+  return x ? apply_along(s, u, x, SHARD_REPLICATED) : NULL;
 }
 
 /* ---- RESHAPE ---- */
 
-static int64_t product(const struct shape *s, unsigned from, unsigned to) {
+static int64_t dims_product(const struct shape *s, unsigned from, unsigned to) {
   int64_t n = 1;
   for (unsigned i = from; i < to; i++) n *= s->dim[i]->arg.i;
   return n;
@@ -58,25 +58,27 @@ static int64_t product(const struct shape *s, unsigned from, unsigned to) {
 /* Finds the axis of `to` that corresponds to split axis `axis` of `from`: the number of elements before it is the same,
  * and the number of elements after one of the two axes divides that after the other. Returns -1 if there is none.
  * Stores in rest the number of elements of one step along the axis, in `from` and in `to`. */
-static int traced(const struct shape *from, unsigned axis, const struct shape *to, int64_t rest[2]) {
-  if (!dims_known(from) || !dims_known(to)) { /* symbolic sizes: the dimensions up to the axis must be the same nodes */
+static int trace_axis(const struct shape *from, unsigned axis, const struct shape *to, int64_t rest[2]) {
+  if (!is_static_shape(from) ||
+      !is_static_shape(to)) { /* symbolic sizes: the dimensions up to the axis must be the same nodes */
     for (unsigned i = 0; i <= axis; i++)
       if (i >= to->rank || from->dim[i] != to->dim[i]) return -1;
     rest[0] = rest[1] = 1;
     return (int)axis;
   }
-  int64_t before = product(from, 0, axis);
+  int64_t before = dims_product(from, 0, axis);
   if (!shape_numel(from)) return -1;
-  rest[0] = product(from, axis + 1, from->rank);
+  rest[0] = dims_product(from, axis + 1, from->rank);
   for (unsigned b = 0; b < to->rank; b++) {
-    rest[1] = product(to, b + 1, to->rank);
-    if (product(to, 0, b) == before && to->dim[b]->arg.i > 1 && (rest[0] % rest[1] == 0 || rest[1] % rest[0] == 0))
+    rest[1] = dims_product(to, b + 1, to->rank);
+    if (dims_product(to, 0, b) == before && to->dim[b]->arg.i > 1 && (rest[0] % rest[1] == 0 || rest[1] % rest[0] == 0))
       return (int)b;
   }
   return -1;
 }
 
-static struct sharded *reshaped(struct sharder *s, struct uop *u, struct sharded *x, unsigned axis, int64_t rest[2]) {
+static struct sharded *reshape_parts(struct sharder *s, struct uop *u, struct sharded *x, unsigned axis,
+                                     int64_t rest[2]) {
   unsigned n = shard_count(s, x);
   struct sharded *y = shard_even(s, x->group, (int)axis, 0, x->placed);
   if (!y) return NULL;
@@ -84,11 +86,12 @@ static struct sharded *reshaped(struct sharder *s, struct uop *u, struct sharded
     if (x->bound[i] * rest[0] % rest[1]) return NULL;
     y->bound[i] = x->bound[i] * rest[0] / rest[1];
   }
-  return by_part(s, u, x, y, 1 + axis);
+  return apply_to_parts(s, u, x, y, 1 + axis);
 }
 
 /* x with another split, even along axis b of the reshaped tensor, so that no row of it is cut. */
-static struct sharded *aligned(struct sharder *s, const struct shape *to, struct sharded *x, int b, int64_t rest[2]) {
+static struct sharded *align_split(struct sharder *s, const struct shape *to, struct sharded *x, int b,
+                                   int64_t rest[2]) {
   unsigned n = shard_count(s, x);
   int64_t size = to->dim[b]->arg.i;
   if (size < (int64_t)n || rest[1] % rest[0]) return NULL;
@@ -101,35 +104,35 @@ static struct sharded *reshape(struct sharder *s, struct uop *u, struct sharded 
   const struct shape *from = u->src[0]->shape, *to = u->shape;
   int64_t rest[2];
   unsigned n = shard_count(s, x);
-  int b = traced(from, (unsigned)x->axis, to, rest);
+  int b = trace_axis(from, (unsigned)x->axis, to, rest);
   if (b >= 0) {
-    struct sharded *y = reshaped(s, u, x, (unsigned)b, rest), *even;
+    struct sharded *y = reshape_parts(s, u, x, (unsigned)b, rest), *even;
     if (y || s->status || views) return y;
-    even = aligned(s, to, x, b, rest);
-    if (even || s->status) return even ? reshaped(s, u, even, (unsigned)b, rest) : NULL;
+    even = align_split(s, to, x, b, rest);
+    if (even || s->status) return even ? reshape_parts(s, u, even, (unsigned)b, rest) : NULL;
   }
   if (views) return NULL;
-  for (unsigned a = 0; a < from->rank && dims_known(from); a++) { /* try another axis that has a counterpart */
-    if ((int)a == x->axis || from->dim[a]->arg.i < (int64_t)n || (b = traced(from, a, to, rest)) < 0) continue;
+  for (unsigned a = 0; a < from->rank && is_static_shape(from); a++) { /* try another axis that has a counterpart */
+    if ((int)a == x->axis || from->dim[a]->arg.i < (int64_t)n || (b = trace_axis(from, a, to, rest)) < 0) continue;
     struct sharded *layout = shard_even(s, x->group, (int)a, from->dim[a]->arg.i, x->placed);
     struct sharded *y = layout ? shard_lay_out(s, x, layout) : NULL;
     if (!y) return NULL;
-    struct sharded *even = rest[0] % rest[1] ? aligned(s, to, y, b, rest) : y;
-    if (even) return reshaped(s, u, even, (unsigned)b, rest);
+    struct sharded *even = rest[0] % rest[1] ? align_split(s, to, y, b, rest) : y;
+    if (even) return reshape_parts(s, u, even, (unsigned)b, rest);
     if (s->status) return NULL;
   }
-  return on_all(s, u, x);
+  return apply_replicated(s, u, x);
 }
 
 /* ---- PAD and SHRINK ---- */
 
 /* Applies u to the axes other than the split one. */
-static struct sharded *bounds_elsewhere(struct sharder *s, struct uop *u, struct sharded *x) {
+static struct sharded *change_other_bounds(struct sharder *s, struct uop *u, struct sharded *x) {
   const struct shape *shape = u->src[0]->shape;
   for (unsigned i = 0; i < shape->rank; i++) {
     bool same = u->op == OP_PAD ? is_size(u->src[1 + 2 * i], 0) && is_size(u->src[2 + 2 * i], 0)
                                 : is_size(u->src[1 + 2 * i], 0) && u->src[2 + 2 * i] == shape->dim[i];
-    if ((int)i != x->axis && !same) return along(s, u, x, x->axis);
+    if ((int)i != x->axis && !same) return apply_along(s, u, x, x->axis);
   }
   return x;
 }
@@ -144,11 +147,11 @@ static struct uop *padded(struct sharder *s, struct uop *x, unsigned axis, int64
   return uop_new(s->graph, OP_PAD, x->dtype, 1, (union uop_arg){0}, 0, src, 1 + 2 * x->shape->rank);
 }
 
-static int64_t clamped(int64_t v, int64_t low, int64_t high) { return v < low ? low : v > high ? high : v; }
+static int64_t clamp_int(int64_t v, int64_t low, int64_t high) { return v < low ? low : v > high ? high : v; }
 
 /* Applies u along the split axis. If views is set or the size changes by at most one device's share, every device keeps
  * its elements; otherwise the parts are made even again. */
-static struct sharded *rebound(struct sharder *s, struct uop *u, struct sharded *x, bool views) {
+static struct sharded *change_bounds(struct sharder *s, struct uop *u, struct sharded *x, bool views) {
   struct uop *first = u->src[1 + 2 * x->axis], *last = u->src[2 + 2 * x->axis];
   unsigned n = shard_count(s, x), axis = (unsigned)x->axis;
   const struct shard_group *group = s->group(x->group);
@@ -164,7 +167,7 @@ static struct sharded *rebound(struct sharder *s, struct uop *u, struct sharded 
   if (!y) return NULL;
   if (views || change * (int64_t)n <= size) {
     for (unsigned i = 0; i <= n; i++)
-      y->bound[i] = !pads ? clamped(x->bound[i], a, b) - a : !i ? 0 : i == n ? now : x->bound[i] + a;
+      y->bound[i] = !pads ? clamp_int(x->bound[i], a, b) - a : !i ? 0 : i == n ? now : x->bound[i] + a;
     for (unsigned i = 0; i < n; i++) {
       int64_t begin = shard_size(y, i) ? y->bound[i] + a - x->bound[i] : 0; /* the range may not intersect the part */
       y->part[i] = pads ? padded(s, x->part[i], axis, i ? 0 : a, i == n - 1 ? b : 0)
@@ -176,10 +179,10 @@ static struct sharded *rebound(struct sharder *s, struct uop *u, struct sharded 
   if (!split) y = shard_even(s, x->group, SHARD_REPLICATED, 0, x->placed);
   for (unsigned i = 0; y && i < n; i++) {
     int64_t begin = split ? y->bound[i] : 0, end = split ? y->bound[i + 1] : now, shift = pads ? -a : a;
-    int64_t from = clamped(begin + shift, 0, size), to = clamped(end + shift, from, size);
+    int64_t from = clamp_int(begin + shift, 0, size), to = clamp_int(end + shift, from, size);
     y->part[i] = shard_range(s, x, from, to, group->device[i]);
     if (pads) {
-      int64_t front = clamped(a - begin, 0, end - begin);
+      int64_t front = clamp_int(a - begin, 0, end - begin);
       y->part[i] = padded(s, y->part[i], axis, front, end - begin - front - (to - from));
     }
   }
@@ -190,7 +193,7 @@ static struct sharded *rebound(struct sharder *s, struct uop *u, struct sharded 
 
 static struct sharded *permute(struct sharder *s, struct uop *u, struct sharded *x) {
   for (unsigned i = 0; i < u->shape->rank; i++)
-    if ((int)((uint64_t)u->arg.i >> 4 * i & 15) == x->axis) return along(s, u, x, (int)i);
+    if ((int)((uint64_t)u->arg.i >> 4 * i & 15) == x->axis) return apply_along(s, u, x, (int)i);
   return NULL;
 }
 
@@ -210,32 +213,32 @@ struct sharded *shard_move(struct sharder *s, struct uop *u, struct sharded *x, 
   const struct shape *from = u->src[0]->shape;
   struct sharded *y = NULL;
   unsigned axes = 0;
-  if (!shard_is_split(x)) return along(s, u, x, x->axis);
+  if (!shard_is_split(x)) return apply_along(s, u, x, x->axis);
   unsigned axis = (unsigned)x->axis;
   switch (u->op) {
   case OP_RESHAPE: y = reshape(s, u, x, views); break;
   case OP_EXPAND:
     if (from->dim[axis] == u->shape->dim[axis])
-      y = along(s, u, x, x->axis);
+      y = apply_along(s, u, x, x->axis);
     else if (!views)
-      y = on_all(s, u, x);
+      y = apply_replicated(s, u, x);
     break;
   case OP_PERMUTE: y = permute(s, u, x); break;
   case OP_PAD:
   case OP_SHRINK:
-    y = bounds_elsewhere(s, u, x);
-    if (y) y = rebound(s, u, y, views);
+    y = change_other_bounds(s, u, x);
+    if (y) y = change_bounds(s, u, y, views);
     break;
   case OP_FLIP:
     if (!(u->arg.i >> axis & 1))
-      y = along(s, u, x, x->axis);
+      y = apply_along(s, u, x, x->axis);
     else if (!views)
       y = flip(s, u, x);
     break;
   case OP_SHEAR:
     axes = 1u << (u->arg.i & 15) | 1u << (u->arg.i >> 4 & 15);
-    if (axes >> axis & 1) x = views ? NULL : shard_turn(s, x, axes);
-    if (x) y = along(s, u, x, x->axis);
+    if (axes >> axis & 1) x = views ? NULL : shard_split_elsewhere(s, x, axes);
+    if (x) y = apply_along(s, u, x, x->axis);
     break;
   default: break;
   }

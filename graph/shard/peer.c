@@ -3,7 +3,8 @@
 
 enum { DIRECT_BYTES = 1 << 18 /* all-reduces up to this size send everything directly: more copies, fewer steps */ };
 
-static struct uop *node(struct graph *g, enum op op, struct uop *const *src, unsigned nsrc, int64_t arg, unsigned aux) {
+static struct uop *peer_node(struct graph *g, enum op op, struct uop *const *src, unsigned nsrc, int64_t arg,
+                             unsigned aux) {
   return uop_new(g, op, src[0]->dtype, 1, (union uop_arg){.i = arg}, aux, src, nsrc);
 }
 
@@ -13,7 +14,7 @@ static struct uop *with_bounds(struct graph *g, enum op op, struct uop *x, unsig
     src[1 + 2 * i] = uop_index(g, i == axis ? a : 0);
     src[2 + 2 * i] = i == axis ? uop_index(g, b) : op == OP_PAD ? uop_index(g, 0) : x->shape->dim[i];
   }
-  return node(g, op, src, 1 + 2 * x->shape->rank, 0, 0);
+  return peer_node(g, op, src, 1 + 2 * x->shape->rank, 0, 0);
 }
 
 static int64_t size_along(const struct uop *x, unsigned axis) { return x->shape->dim[axis]->arg.i; }
@@ -23,18 +24,18 @@ struct uop *peer_slice(struct graph *g, struct uop *x, unsigned axis, int64_t be
 }
 
 struct uop *peer_copy(struct graph *g, struct uop *x, unsigned from, unsigned to) {
-  return from == to ? x : node(g, OP_COPY, &x, 1, 0, to);
+  return from == to ? x : peer_node(g, OP_COPY, &x, 1, 0, to);
 }
 
 /* Whether an element's index along an axis is less than `end`, as a tensor of shape s. */
-static struct uop *before(struct graph *g, const struct shape *s, unsigned axis, int64_t end) {
+static struct uop *is_index_below(struct graph *g, const struct shape *s, unsigned axis, int64_t end) {
   enum dtype t = s->dim[axis]->arg.i <= INT32_MAX ? DT_I32 : DT_I64;
   struct uop *src[1 + MAX_RANK] = {uop_new(g, OP_IOTA, t, 1, (union uop_arg){0}, 0, &s->dim[axis], 1)};
   for (unsigned i = 0; i < s->rank; i++) src[1 + i] = i == axis ? s->dim[i] : uop_index(g, 1);
   if (s->rank != 1) {
-    src[0] = node(g, OP_RESHAPE, src, 1 + s->rank, 0, 0);
+    src[0] = peer_node(g, OP_RESHAPE, src, 1 + s->rank, 0, 0);
     memcpy(src + 1, s->dim, s->rank * sizeof *src);
-    src[0] = node(g, OP_EXPAND, src, 1 + s->rank, 0, 0);
+    src[0] = peer_node(g, OP_EXPAND, src, 1 + s->rank, 0, 0);
   }
   return uop_binary(g, OP_CMPLT, src[0], uop_const_int(g, t, end));
 }
@@ -51,7 +52,7 @@ struct uop *peer_join(struct graph *g, struct uop *const *x, unsigned n, unsigne
     begin -= size;
     if (!size) continue;
     struct uop *mine = with_bounds(g, OP_PAD, x[i], axis, begin, total - begin - size);
-    joined = uop_where(g, before(g, joined->shape, axis, begin + size), mine, joined);
+    joined = uop_where(g, is_index_below(g, joined->shape, axis, begin + size), mine, joined);
   }
   return joined;
 }
@@ -82,7 +83,7 @@ void peer_reduce_scatter(struct graph *g, peer_combine *combine, const uint8_t *
 static struct uop *reshape(struct graph *g, struct uop *x, struct uop *const *dim, unsigned rank) {
   struct uop *src[1 + MAX_RANK] = {x};
   memcpy(src + 1, dim, rank * sizeof *dim);
-  return node(g, OP_RESHAPE, src, 1 + rank, 0, 0);
+  return peer_node(g, OP_RESHAPE, src, 1 + rank, 0, 0);
 }
 
 void peer_all_reduce(struct graph *g, peer_combine *combine, const uint8_t *device, struct uop *const *x, unsigned n,

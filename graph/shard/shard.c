@@ -14,7 +14,7 @@ struct memory_block {
   max_align_t data[];
 };
 
-static void *get(struct sharder *s, size_t size) {
+static void *shard_alloc(struct sharder *s, size_t size) {
   struct memory_block *b = s->memory;
   size = (size + sizeof(max_align_t) - 1) / sizeof(max_align_t) * sizeof(max_align_t);
   if (!b || b->size - b->used < size) {
@@ -59,11 +59,11 @@ struct sharded *shard_fail(struct sharder *s, int status, const char *fmt, ...) 
 
 struct sharded *shard_new(struct sharder *s, unsigned group, int axis, bool placed) {
   unsigned n = group == SHARD_ORDINARY ? 1 : s->group(group)->n;
-  struct sharded *x = get(s, sizeof *x);
+  struct sharded *x = shard_alloc(s, sizeof *x);
   if (x) {
     *x = (struct sharded){.group = (uint8_t)group, .axis = axis, .placed = placed};
-    x->part = get(s, n * sizeof *x->part);
-    x->bound = get(s, (n + 1) * sizeof *x->bound);
+    x->part = shard_alloc(s, n * sizeof *x->part);
+    x->bound = shard_alloc(s, (n + 1) * sizeof *x->bound);
   }
   return x && x->part && x->bound ? x : shard_fail(s, -ENOMEM, "out of memory for tensors on several devices");
 }
@@ -78,7 +78,7 @@ struct uop *shard_node(struct sharder *s, struct uop *u, struct uop *const *src)
 
 enum { MOST_RULE_SOURCES = 3 };
 
-static struct sharded *ordinary(struct sharder *s, struct uop *u, struct sharded *const *x, unsigned n) {
+static struct sharded *keep_ordinary(struct sharder *s, struct uop *u, struct sharded *const *x, unsigned n) {
   struct sharded *y = shard_new(s, SHARD_ORDINARY, 0, u->op == OP_BUFFER || u->op == OP_COPY);
   struct uop *few[2 * MAX_RANK + 1];
   if (!y) return NULL;
@@ -135,7 +135,7 @@ static struct sharded *elementwise(struct sharder *s, struct uop *u, struct shar
   unsigned group;
   const struct sharded *layout = NULL;
   if (!common_group(s, u, x, n, &group)) return NULL;
-  if (group == SHARD_ORDINARY) return ordinary(s, u, x, n);
+  if (group == SHARD_ORDINARY) return keep_ordinary(s, u, x, n);
   for (unsigned k = 0; k < n && !layout; k++)
     if (shard_is_split(x[k])) layout = x[k];
   if (!layout) layout = shard_new(s, group, SHARD_REPLICATED, false);
@@ -143,7 +143,7 @@ static struct sharded *elementwise(struct sharder *s, struct uop *u, struct shar
 }
 
 static struct sharded *movement(struct sharder *s, struct uop *u, struct sharded **x, unsigned n) {
-  return x[0]->group == SHARD_ORDINARY ? ordinary(s, u, x, n) : shard_move(s, u, x[0], false);
+  return x[0]->group == SHARD_ORDINARY ? keep_ordinary(s, u, x, n) : shard_move(s, u, x[0], false);
 }
 
 static struct uop *combine_sum(struct graph *g, struct uop *a, struct uop *b) { return uop_binary(g, OP_ADD, a, b); }
@@ -154,7 +154,7 @@ static struct uop *combine_max(struct graph *g, struct uop *a, struct uop *b) { 
 
 /* Each device reduces its part. If the split axis is reduced, the devices then all-reduce their results. */
 static struct sharded *reduce(struct sharder *s, struct uop *u, struct sharded **x, unsigned n) {
-  if (x[0]->group == SHARD_ORDINARY) return ordinary(s, u, x, n);
+  if (x[0]->group == SHARD_ORDINARY) return keep_ordinary(s, u, x, n);
   struct sharded *y = by_parts(s, u, x, n, x[0]), *all;
   if (!y || !shard_is_split(y) || !(u->arg.i >> y->axis & 1)) return y;
   const struct shard_group *group = s->group(y->group);
@@ -191,7 +191,7 @@ static struct sharded *gather(struct sharder *s, struct uop *u, struct sharded *
   unsigned group, axis = (unsigned)u->arg.i;
   struct sharded *table = x[0], *index = x[1];
   if (!common_group(s, u, x, n, &group)) return NULL;
-  if (group == SHARD_ORDINARY) return ordinary(s, u, x, n);
+  if (group == SHARD_ORDINARY) return keep_ordinary(s, u, x, n);
   if (shard_is_split(table) && table->axis == (int)axis) {
     if (!shard_is_split(index) && table->placed) return gather_split(s, u, table, index);
     if (!(table = shard_replicate(s, table, group))) return NULL;
@@ -213,7 +213,7 @@ static struct sharded *assign(struct sharder *s, struct uop *u, struct sharded *
   if (x[0]->group == SHARD_ORDINARY) {
     if (x[2]->group != SHARD_ORDINARY)
       return shard_fail(s, -EINVAL, "ASSIGN of a tensor on several devices to one on one; move it with COPY first");
-    return ordinary(s, u, x, n);
+    return keep_ordinary(s, u, x, n);
   }
   struct uop *chain[64], *at = u->src[1];
   unsigned length = 0;
@@ -236,7 +236,7 @@ static struct sharded *assign(struct sharder *s, struct uop *u, struct sharded *
 static struct sharded *copy(struct sharder *s, struct uop *u, struct sharded **x, unsigned n) {
   const struct shard_group *group = s->group(u->aux);
   if (!group) {
-    if (x[0]->group == SHARD_ORDINARY) return ordinary(s, u, x, n);
+    if (x[0]->group == SHARD_ORDINARY) return keep_ordinary(s, u, x, n);
     struct sharded *y = shard_new(s, SHARD_ORDINARY, 0, true);
     struct uop *all = y ? shard_gather(s, x[0], u->aux) : NULL;
     if (!y) return NULL;
@@ -262,7 +262,7 @@ static struct sharded *copy(struct sharder *s, struct uop *u, struct sharded **x
 
 /* The first device exchanges with the other processes, then the other devices of the group copy its result. */
 static struct sharded *exchange(struct sharder *s, struct uop *u, struct sharded **x, unsigned n) {
-  if (x[0]->group == SHARD_ORDINARY) return ordinary(s, u, x, n);
+  if (x[0]->group == SHARD_ORDINARY) return keep_ordinary(s, u, x, n);
   const struct shard_group *group = s->group(x[0]->group);
   struct sharded *y = shard_new(s, x[0]->group, SHARD_REPLICATED, true);
   struct uop *src[MAX_RANK + 1];
@@ -293,15 +293,15 @@ static struct sharded *shard(struct sharder *s, struct uop *u, struct sharded **
 }
 
 static struct sharded *contiguous(struct sharder *s, struct uop *u, struct sharded **x, unsigned n) {
-  return x[0]->group == SHARD_ORDINARY ? ordinary(s, u, x, n) : by_parts(s, u, x, n, x[0]);
+  return x[0]->group == SHARD_ORDINARY ? keep_ordinary(s, u, x, n) : by_parts(s, u, x, n, x[0]);
 }
 
-static struct sharded *leaf(struct sharder *s, struct uop *u, struct sharded **x, unsigned n) {
-  return ordinary(s, u, x, 0);
+static struct sharded *keep_leaf(struct sharder *s, struct uop *u, struct sharded **x, unsigned n) {
+  return keep_ordinary(s, u, x, 0);
 }
 
 /* The parts of a MULTI are in memory already. */
-static struct sharded *multi(struct sharder *s, struct uop *u) {
+static struct sharded *resolve_multi(struct sharder *s, struct uop *u) {
   const struct shard_group *group = s->group(u->aux);
   if (!group || group->n != u->nsrc) return shard_fail(s, -EINVAL, "MULTI of %u parts over group %u", u->nsrc, u->aux);
   struct sharded *y = shard_new(s, u->aux, (int)u->arg.i, true);
@@ -316,7 +316,7 @@ static const struct rule {
   struct sharded *(*apply)(struct sharder *s, struct uop *u, struct sharded **x, unsigned n);
   unsigned nsrc; /* number of sources that are tensors */
 } rules[OP_COUNT] = {
-    [OP_BUFFER] = {leaf, 0},        [OP_IOTA] = {leaf, 0},        [OP_RESHAPE] = {movement, 1},
+    [OP_BUFFER] = {keep_leaf, 0},   [OP_IOTA] = {keep_leaf, 0},   [OP_RESHAPE] = {movement, 1},
     [OP_EXPAND] = {movement, 1},    [OP_PERMUTE] = {movement, 1}, [OP_PAD] = {movement, 1},
     [OP_SHRINK] = {movement, 1},    [OP_SHEAR] = {movement, 1},   [OP_FLIP] = {movement, 1},
     [OP_REDUCE_AXIS] = {reduce, 1}, [OP_GATHER] = {gather, 2},    [OP_ASSIGN] = {assign, 3},
@@ -331,21 +331,21 @@ static unsigned tensor_sources(const struct uop *u) {
   return cls == OPCLASS_ALU ? u->nsrc : cls == OPCLASS_TENSOR ? rules[u->op].nsrc : 0;
 }
 
-static struct sharded *resolve(struct sharder *s, struct uop *u) {
+static struct sharded *resolve_node(struct sharder *s, struct uop *u) {
   enum op_class cls = op_info[u->op].cls;
   struct sharded *x[MOST_RULE_SOURCES];
   unsigned n = tensor_sources(u);
-  if (u->op == OP_MULTI) return multi(s, u);
+  if (u->op == OP_MULTI) return resolve_multi(s, u);
   if (n > MOST_RULE_SOURCES) return shard_fail(s, -EINVAL, "%s of %u sources", op_info[u->op].name, n);
   if (!u->shape) return shard_fail(s, -EINVAL, "%s of shapes that do not go together", op_info[u->op].name);
   for (unsigned k = 0; k < n; k++) x[k] = uop_map_get(&s->done, binder_resolve(s->binder, u->src[k]));
   if (cls == OPCLASS_ALU) return elementwise(s, u, x, n);
-  if (cls == OPCLASS_LEAF) return leaf(s, u, x, 0);
+  if (cls == OPCLASS_LEAF) return keep_leaf(s, u, x, 0);
   if (!rules[u->op].apply) return shard_fail(s, -EINVAL, "%s is no tensor", op_info[u->op].name);
   return rules[u->op].apply(s, u, x, n);
 }
 
-static bool push(struct sharder *s, size_t depth, struct uop *u) {
+static bool push_frame(struct sharder *s, size_t depth, struct uop *u) {
   if (depth == s->capacity) {
     size_t more = s->capacity ? 2 * s->capacity : 64;
     struct walk_frame *p = realloc(s->stack, more * sizeof *p);
@@ -360,7 +360,7 @@ const struct sharded *sharder_resolve(struct sharder *s, struct uop *root) {
   size_t depth = 0;
   root = binder_resolve(s->binder, root);
   if (uop_map_get(&s->done, root)) return uop_map_get(&s->done, root);
-  if (!push(s, depth++, root)) return NULL;
+  if (!push_frame(s, depth++, root)) return NULL;
   while (depth && !s->status) {
     struct walk_frame *f = &s->stack[depth - 1];
     struct uop *u = f->u, *enter = NULL;
@@ -369,10 +369,10 @@ const struct sharded *sharder_resolve(struct sharder *s, struct uop *root) {
       if (uop_map_get(&s->done, enter)) enter = NULL;
     }
     if (enter) {
-      push(s, depth++, enter);
+      push_frame(s, depth++, enter);
       continue;
     }
-    struct sharded *x = resolve(s, u);
+    struct sharded *x = resolve_node(s, u);
     if (!x && !s->status) shard_fail(s, -EINVAL, "%s cannot be shared by devices", op_info[u->op].name);
     if (x && graph_error(s->graph)) shard_fail(s, -ENOMEM, "%s", graph_error(s->graph));
     if (x && !uop_map_put(&s->done, u, x)) shard_fail(s, -ENOMEM, "out of memory for tensors on several devices");

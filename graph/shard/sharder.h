@@ -44,7 +44,7 @@ struct uop *shard_range(struct sharder *s, const struct sharded *x, int64_t begi
 struct uop *shard_gather(struct sharder *s, const struct sharded *x, unsigned device);
 /* x, which is split along one of `axes`, split along the largest other axis instead, or replicated if no other axis is
  * at least as long as the number of devices. */
-struct sharded *shard_turn(struct sharder *s, struct sharded *x, unsigned axes);
+struct sharded *shard_split_elsewhere(struct sharder *s, struct sharded *x, unsigned axes);
 
 /* move.c: movement op u applied to x. views: the result must be a view, so no element may move to another device. */
 struct sharded *shard_move(struct sharder *s, struct uop *u, struct sharded *x, bool views);

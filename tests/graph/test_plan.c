@@ -51,7 +51,7 @@ static void a_chain_needs_two(void **state) {
   }
   struct memory_plan p = planned(&s, 256, NULL);
   assert_int_equal(p.narenas, 1);
-  assert_int_equal(p.without, 50 * 4096);
+  assert_int_equal(p.unshared, 50 * 4096);
   assert_int_equal(p.peak, 2 * 4096);
   assert_int_equal(p.buffers[0].free_since, PLAN_NEVER);
   assert_int_equal(p.buffers[2].free_since, 1);
@@ -70,7 +70,7 @@ static void neighbours_merge(void **state) {
   item(&s, 0, 1, (struct uop *[]){big});
   struct memory_plan p = planned(&s, 256, NULL);
   assert_int_equal(p.peak, 4096);
-  assert_int_equal(p.without, 8192);
+  assert_int_equal(p.unshared, 8192);
   assert_int_equal(p.buffers[0].free_since, 5);
   plan_free(&p);
   drop_schedule(&s);
@@ -140,8 +140,8 @@ static void check_plan(const struct schedule *s, const struct memory_plan *p, si
   }
   for (unsigned i = 0; i < p->narenas; i++) most += p->arenas[i].bytes;
   assert_int_equal(p->peak, most);
-  assert_int_equal(p->without, all);
-  assert_true(p->peak <= p->without);
+  assert_int_equal(p->unshared, all);
+  assert_true(p->peak <= p->unshared);
   free(need);
 }
 
@@ -185,7 +185,7 @@ static void a_schedule_of_products(void **state) {
   assert_int_equal(s.nitems, 10);
   struct memory_plan p = planned(&s, 256, NULL);
   check_plan(&s, &p, 256, NULL);
-  assert_int_equal(p.without, 9 * 1024);
+  assert_int_equal(p.unshared, 9 * 1024);
   assert_int_equal(p.peak, 2 * 1024);
   plan_free(&p);
   schedule_free(&s);
