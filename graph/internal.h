@@ -48,6 +48,10 @@ struct graph {
 void graph_clear_marks(struct graph *g);
 /* Makes in g a copy of u, a node of any graph, with the sources src, which are nodes of g. */
 struct uop *uop_like(struct graph *g, const struct uop *u, struct uop *const *src);
+/* A RESHAPE, EXPAND, PAD or SHRINK of x by n sizes. */
+struct uop *uop_movement(struct graph *g, enum op op, struct uop *x, struct uop *const *size, unsigned n);
+/* A scalar repeated in a shape of at least rank 1. */
+struct uop *uop_broadcast(struct graph *g, struct uop *scalar, const struct shape *shape);
 
 struct bounds uop_compute_bounds(const struct uop *u);
 const struct shape *uop_compute_shape(struct graph *g, struct uop *u);

@@ -11,13 +11,6 @@ static struct uop *add_dims(struct graph *g, struct uop *a, struct uop *b) {
   return is_number(a, 0) ? b : is_number(b, 0) ? a : uop_binary(g, OP_ADD, a, b);
 }
 
-/* op applied to x, with n DT_INDEX sources after it. */
-static struct uop *movement_node(struct graph *g, enum op op, struct uop *x, struct uop *const *number, unsigned n) {
-  struct uop *src[1 + 2 * MAX_RANK] = {x};
-  memcpy(src + 1, number, n * sizeof *number);
-  return uop_new(g, op, x->dtype, 1, int_arg(0), 0, src, n + 1);
-}
-
 /* ---- tests ----------------------------------------------------------------------------------------------------- */
 bool moves_nothing(const struct uop *u) {
   const struct shape *from = u->src[0]->shape;
@@ -75,11 +68,11 @@ bool is_zero_scalar(struct uop *x) {
 
 /* ---- replacements ---------------------------------------------------------------------------------------------- */
 struct uop *reshape_to(struct graph *g, struct uop *x, const struct shape *to) {
-  return x->shape == to ? x : movement_node(g, OP_RESHAPE, x, to->dim, to->rank);
+  return x->shape == to ? x : uop_movement(g, OP_RESHAPE, x, to->dim, to->rank);
 }
 
 struct uop *expand_to(struct graph *g, struct uop *x, const struct shape *to) {
-  return x->shape == to ? x : movement_node(g, OP_EXPAND, x, to->dim, to->rank);
+  return x->shape == to ? x : uop_movement(g, OP_EXPAND, x, to->dim, to->rank);
 }
 
 int64_t compose_orders(int64_t outer, int64_t inner, unsigned rank) {
@@ -93,14 +86,14 @@ struct uop *add_pads(struct graph *g, struct uop *u) {
   struct uop *inner = u->src[0], *by[2 * MAX_RANK];
   for (unsigned i = 1; i < u->nsrc; i++)
     if (!(by[i - 1] = add_dims(g, u->src[i], inner->src[i]))) return NULL;
-  return movement_node(g, OP_PAD, inner->src[0], by, u->nsrc - 1u);
+  return uop_movement(g, OP_PAD, inner->src[0], by, u->nsrc - 1u);
 }
 
 struct uop *add_shrinks(struct graph *g, struct uop *u) {
   struct uop *inner = u->src[0], *bound[2 * MAX_RANK];
   for (unsigned i = 1; i < u->nsrc; i++) /* both bounds are relative to the inner begin */
     if (!(bound[i - 1] = add_dims(g, u->src[i], inner->src[(i - 1) / 2 * 2 + 1]))) return NULL;
-  return movement_node(g, OP_SHRINK, inner->src[0], bound, u->nsrc - 1u);
+  return uop_movement(g, OP_SHRINK, inner->src[0], bound, u->nsrc - 1u);
 }
 
 /* Moves a SHRINK below a PAD: it removes padding first, then elements of x. On a symbolic axis the two ops are only
@@ -130,7 +123,7 @@ struct uop *shrink_padded(struct graph *g, struct uop *u) {
     }
   }
   if (!changes) return NULL;
-  return movement_node(g, OP_PAD, movement_node(g, OP_SHRINK, x, bound, 2 * rank), by, 2 * rank);
+  return uop_movement(g, OP_PAD, uop_movement(g, OP_SHRINK, x, bound, 2 * rank), by, 2 * rank);
 }
 
 struct uop *shrink_expanded(struct graph *g, struct uop *u) {
@@ -141,7 +134,7 @@ struct uop *shrink_expanded(struct graph *g, struct uop *u) {
     bound[2 * i] = grown ? uop_index(g, 0) : u->src[1 + 2 * i];
     bound[2 * i + 1] = grown ? uop_index(g, 1) : u->src[2 + 2 * i];
   }
-  return expand_to(g, movement_node(g, OP_SHRINK, x, bound, 2 * u->shape->rank), u->shape);
+  return expand_to(g, uop_movement(g, OP_SHRINK, x, bound, 2 * u->shape->rank), u->shape);
 }
 
 struct uop *shrink_permuted(struct graph *g, struct uop *u) {
@@ -150,7 +143,7 @@ struct uop *shrink_permuted(struct graph *g, struct uop *u) {
     unsigned axis = (uint64_t)permute->arg.i >> (4 * i) & 15;
     bound[2 * axis] = u->src[1 + 2 * i], bound[2 * axis + 1] = u->src[2 + 2 * i];
   }
-  struct uop *cut = movement_node(g, OP_SHRINK, x, bound, 2 * u->shape->rank);
+  struct uop *cut = uop_movement(g, OP_SHRINK, x, bound, 2 * u->shape->rank);
   return uop_new(g, OP_PERMUTE, x->dtype, 1, permute->arg, 0, &cut, 1);
 }
 
@@ -181,7 +174,7 @@ struct uop *shrink_chosen(struct graph *g, struct uop *u) {
   }
   if (x == u->src[0]) return NULL;
   if (!x->shape->rank) return x;
-  return movement_node(g, OP_SHRINK, x, u->src + 1, u->nsrc - 1u);
+  return uop_movement(g, OP_SHRINK, x, u->src + 1, u->nsrc - 1u);
 }
 
 struct uop *alu_of_scalars(struct graph *g, struct uop *u) {

@@ -128,16 +128,6 @@ static bool memo_put(struct rewriter *r, const struct uop *u, struct uop *to) {
   return true;
 }
 
-/* A scalar expanded to the shape of the node that it replaces. */
-static struct uop *expand_scalar(struct graph *g, struct uop *v, const struct shape *shape) {
-  struct uop *src[MAX_RANK + 1] = {v};
-  for (unsigned i = 0; i < shape->rank; i++) src[i + 1] = uop_index(g, 1);
-  src[0] = uop_new(g, OP_RESHAPE, v->dtype, v->lanes, (union uop_arg){0}, 0, src, shape->rank + 1);
-  memcpy(src + 1, shape->dim, shape->rank * sizeof *shape->dim);
-  if (src[0]->shape == shape) return src[0];
-  return uop_new(g, OP_EXPAND, v->dtype, v->lanes, (union uop_arg){0}, 0, src, shape->rank + 1);
-}
-
 /* The replacement with the lanes and the shape of u; NULL if it cannot be converted. */
 static struct uop *match_lanes_and_shape(struct rewriter *r, struct uop *u, struct uop *v) {
   if (v->lanes != u->lanes) { /* a rule's constant is a scalar; other replacements cannot change the width */
@@ -145,7 +135,7 @@ static struct uop *match_lanes_and_shape(struct rewriter *r, struct uop *u, stru
     v = uop_new(r->graph, OP_CONST, v->dtype, u->lanes, v->arg, 0, NULL, 0);
   }
   if (v->shape == u->shape || !u->shape) return v;
-  return v->shape && !v->shape->rank && u->shape->rank ? expand_scalar(r->graph, v, u->shape) : NULL;
+  return v->shape && !v->shape->rank && u->shape->rank ? uop_broadcast(r->graph, v, u->shape) : NULL;
 }
 
 static void check_rewrite(struct graph *g, const struct ruleset *s, const struct rule *rule, struct uop *u,

@@ -460,3 +460,16 @@ struct uop *uop_range(struct graph *g, struct uop *bound, int64_t axis, enum axi
 struct uop *uop_with_src(struct graph *g, struct uop *u, struct uop *const *src) {
   return uop_new(g, u->op, u->dtype, u->lanes, u->arg, u->aux, src, u->nsrc);
 }
+
+struct uop *uop_movement(struct graph *g, enum op op, struct uop *x, struct uop *const *size, unsigned n) {
+  struct uop *src[1 + 2 * MAX_RANK] = {x};
+  memcpy(src + 1, size, n * sizeof *size);
+  return uop_new(g, op, x->dtype, x->lanes, (union uop_arg){0}, 0, src, n + 1);
+}
+
+struct uop *uop_broadcast(struct graph *g, struct uop *scalar, const struct shape *shape) {
+  struct uop *one[MAX_RANK];
+  for (unsigned i = 0; i < shape->rank; i++) one[i] = uop_index(g, 1);
+  struct uop *ones = uop_movement(g, OP_RESHAPE, scalar, one, shape->rank);
+  return ones->shape == shape ? ones : uop_movement(g, OP_EXPAND, ones, shape->dim, shape->rank);
+}

@@ -3,9 +3,6 @@
  * address. */
 #include "internal.h"
 
-static struct uop *times(struct graph *g, struct uop *x, int64_t n) {
-  return n == 1 ? x : uop_binary(g, OP_MUL, x, uop_index(g, n));
-}
 static struct uop *over(struct graph *g, struct uop *x, int64_t n) {
   return n == 1 ? x : uop_binary(g, OP_IDIV, x, uop_index(g, n));
 }
@@ -14,7 +11,7 @@ static struct uop *modulo(struct graph *g, struct uop *x, int64_t n) {
 }
 
 static struct uop *digits_number(struct graph *g, const struct digits *d) {
-  return d->round ? uop_binary(g, OP_ADD, times(g, d->round, d->items), d->item) : d->item;
+  return d->round ? uop_binary(g, OP_ADD, index_times(g, d->round, d->items), d->item) : d->item;
 }
 
 struct uop *digits_take(struct graph *g, struct digits *d, int64_t n) {

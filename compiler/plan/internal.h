@@ -64,6 +64,13 @@ struct affine {
   int64_t coef[MAX_TERMS];
   int64_t constant;
 };
+/* Index arithmetic that builds no operation where none is needed: x * n, and x + y, where x may be NULL for 0. */
+static inline struct uop *index_times(struct graph *g, struct uop *x, int64_t n) {
+  return n == 1 ? x : uop_binary(g, OP_MUL, x, uop_index(g, n));
+}
+static inline struct uop *index_plus(struct graph *g, struct uop *x, struct uop *y) {
+  return x ? uop_binary(g, OP_ADD, x, y) : y;
+}
 void affine_of(struct uop *index, struct affine *a);
 int64_t affine_coef(const struct affine *a, const struct uop *term);
 

@@ -259,11 +259,6 @@ static struct uop *new_axis(struct codegen *k, const struct axis *part_of, unsig
   return r;
 }
 
-static struct uop *add_multiple(struct graph *g, struct uop *x, struct uop *y, int64_t times) {
-  if (times > 1) y = uop_binary(g, OP_MUL, y, uop_index(g, times));
-  return x ? uop_binary(g, OP_ADD, x, y) : y;
-}
-
 bool matrix_apply(struct codegen *k, const struct step *s) {
   struct graph *g = k->g;
   const struct matrix *x = &matrices[s->amount];
@@ -301,11 +296,11 @@ bool matrix_apply(struct codegen *k, const struct step *s) {
         r = element[o][nelements[o]++] = new_axis(k, &k->axes[axis[coordinate_of[o][c]]], run[i].n, kind_of[o]);
         k->axes[k->naxes - 1].vector = o == MATRIX_C && c == 1 && run[i].at == 0;
       }
-      at[o][c] = add_multiple(g, at[o][c], r, INT64_C(1) << run[i].at);
+      at[o][c] = index_plus(g, at[o][c], index_times(g, r, INT64_C(1) << run[i].at));
     }
     for (unsigned c = 0; c < 2; c++) {
       unsigned which = coordinate_of[o][c];
-      at[o][c] = add_multiple(g, at[o][c], outer[which], size[which]);
+      at[o][c] = index_plus(g, at[o][c], index_times(g, outer[which], size[which]));
     }
   }
 

@@ -25,11 +25,6 @@ struct copy {
   unsigned nranges;
 };
 
-static struct uop *times(struct graph *g, struct uop *x, int64_t c) {
-  return c == 1 ? x : uop_binary(g, OP_MUL, x, uop_index(g, c));
-}
-static struct uop *plus(struct graph *g, struct uop *x, struct uop *y) { return x ? uop_binary(g, OP_ADD, x, y) : y; }
-
 /* The dimension along which most of the value's memory is contiguous, or the last one if there is none. */
 static unsigned contiguous(const struct copy *c) {
   size_t count;
@@ -342,9 +337,10 @@ static struct uop *consumer_position(struct copy *c) {
   for (unsigned d = 0; d < c->ndims; d++) {
     struct dimension *x = &c->dim[d];
     x->use = NULL;
-    for (unsigned i = 0; i < x->n; i++) x->use = plus(g, x->use, times(g, c->k->axes[x->axis[i]].range, x->coef[i]));
-    if (x->low) x->use = plus(g, x->use, uop_index(g, -x->low));
-    use = plus(g, use, times(g, x->use, x->stride));
+    for (unsigned i = 0; i < x->n; i++)
+      x->use = index_plus(g, x->use, index_times(g, c->k->axes[x->axis[i]].range, x->coef[i]));
+    if (x->low) x->use = index_plus(g, x->use, uop_index(g, -x->low));
+    use = index_plus(g, use, index_times(g, x->use, x->stride));
   }
   return use;
 }
@@ -375,8 +371,8 @@ static struct uop *fill_by_items(struct copy *c) {
     struct dimension *x = &c->dim[d];
     int64_t parts = d == c->vec ? x->size / c->lanes : x->size;
     struct uop *p = i + 1 < c->ndims ? digits_take(g, &number, parts) : digits_rest(g, &number);
-    if (d == c->vec) p = lane ? plus(g, times(g, p, c->lanes), lane) : p;
-    at = plus(g, at, times(g, p, x->stride));
+    if (d == c->vec) p = lane ? index_plus(g, index_times(g, p, c->lanes), lane) : p;
+    at = index_plus(g, at, index_times(g, p, x->stride));
     rename_ranges(c, x, p);
   }
   return at;
@@ -393,10 +389,10 @@ static struct uop *fill_by_loops(struct copy *c, struct uop **valid, struct uop 
     struct uop *outer = count > 1 || per == 1 ? new_axis(c, count, AXIS_REDUCE, false) : NULL;
     struct uop *lane = per > 1 ? new_axis(c, per, AXIS_UNROLL, d == c->vec) : NULL;
     if ((!outer && !lane) || (per > 1 && !lane)) return NULL;
-    struct uop *p = !outer ? lane : !lane ? outer : plus(g, times(g, outer, per), lane);
+    struct uop *p = !outer ? lane : !lane ? outer : index_plus(g, index_times(g, outer, per), lane);
     if (x->size % per) *valid = uop_binary(g, OP_CMPLT, p, uop_index(g, x->size)), *over = lane;
     rename_ranges(c, x, p);
-    at = plus(g, at, times(g, p, x->stride));
+    at = index_plus(g, at, index_times(g, p, x->stride));
   }
   return at;
 }

@@ -151,12 +151,11 @@ static struct uop *op(struct graph *g, enum op o, struct uop *x, int64_t y) {
   if ((o == OP_MUL || o == OP_IDIV) && y == 1) return x;
   return uop_binary(g, o, x, uop_index(g, y));
 }
-static struct uop *plus(struct graph *g, struct uop *x, struct uop *y) { return x ? uop_binary(g, OP_ADD, x, y) : y; }
-
 /* The position on the side at which the instruction's elements begin. */
 static struct uop *first_of(struct codegen *k, const struct side *s) {
   struct uop *at = NULL;
-  for (unsigned i = 1; i < s->n; i++) at = plus(k->g, at, op(k->g, OP_MUL, k->axes[s->axis[i]].range, s->coef[i]));
+  for (unsigned i = 1; i < s->n; i++)
+    at = index_plus(k->g, at, op(k->g, OP_MUL, k->axes[s->axis[i]].range, s->coef[i]));
   return at ? at : uop_index(k->g, 0);
 }
 
@@ -211,32 +210,32 @@ static bool make_one(struct codegen *k, enum matrix_operand o) {
   struct digits row_number = number;
   digits_take(g, &row_number, ROW / (row * size));
   swap = digits_take(g, &row_number, units);
-  struct uop *at = plus(g, op(g, OP_MUL, in_rows, row), op(g, OP_MUL, uop_binary(g, OP_XOR, unit, swap), lanes));
-  at = plus(g, at, lane);
+  struct uop *at = index_plus(g, op(g, OP_MUL, in_rows, row), op(g, OP_MUL, uop_binary(g, OP_XOR, unit, swap), lanes));
+  at = index_plus(g, at, lane);
 
   /* Splits a vector's number into its position in a row, on the other side, in a piece of the line, and along the other
    * axes. */
   struct maker m = {.k = k};
-  struct uop *position = plus(g, op(g, OP_MUL, unit, lanes), lane);
+  struct uop *position = index_plus(g, op(g, OP_MUL, unit, lanes), lane);
   rename_side(&m, other, digits_take(g, &number, other->size));
-  rename_side(&m, line, plus(g, op(g, OP_MUL, digits_take(g, &number, pieces), row), position));
+  rename_side(&m, line, index_plus(g, op(g, OP_MUL, digits_take(g, &number, pieces), row), position));
   struct uop *use = NULL;
   int64_t stride = elements;
   for (unsigned a = k->naxes; a-- > 0;) {
     if (!(inner >> a & 1)) continue;
     rename_axis(&m, a, digits_take(g, &number, k->axes[a].size));
-    use = plus(g, use, op(g, OP_MUL, k->axes[a].range, stride));
+    use = index_plus(g, use, op(g, OP_MUL, k->axes[a].range, stride));
     stride *= k->axes[a].size;
   }
 
   struct uop *begin = first_of(k, line);
-  use = plus(g, use, op(g, OP_MUL, first_of(k, other), row));
+  use = index_plus(g, use, op(g, OP_MUL, first_of(k, other), row));
   if (pieces > 1) {
-    use = plus(g, use, op(g, OP_MUL, op(g, OP_IDIV, begin, row), other->size * row));
+    use = index_plus(g, use, op(g, OP_MUL, op(g, OP_IDIV, begin, row), other->size * row));
     begin = op(g, OP_MOD, begin, row);
   }
   struct uop *rows = use;
-  use = plus(g, rows, begin);
+  use = index_plus(g, rows, begin);
   struct uop *copied = uop_substitute(g, value, m.from, m.to, m.n), *src[5] = {copied, at};
   for (unsigned i = 0; i < nbound; i++) src[2 + i] = bound[i];
   struct uop *stage = uop_new(g, OP_STAGE, value->dtype, 1, (union uop_arg){.i = all}, 0, src, 2 + nbound);

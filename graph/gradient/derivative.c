@@ -3,17 +3,13 @@
 #include "derivative.h"
 #include "../dims.h"
 #include "../exchange.h"
+#include "../internal.h"
 #include <string.h>
 
 enum { GROUP = 32 }; /* group size: inside a group, each product of the others is computed by a loop over the group */
 
 static struct uop *node(struct graph *g, enum op op, struct uop *x, int64_t arg, unsigned aux) {
   return uop_new(g, op, x->dtype, x->lanes, (union uop_arg){.i = arg}, aux, &x, 1);
-}
-static struct uop *with_dims(struct graph *g, enum op op, struct uop *x, struct uop *const *dim, unsigned n) {
-  struct uop *src[1 + 2 * MAX_RANK] = {x};
-  memcpy(src + 1, dim, n * sizeof *dim);
-  return uop_new(g, op, x->dtype, x->lanes, (union uop_arg){0}, 0, src, n + 1);
 }
 static bool is_one(const struct uop *dim) { return uop_is_const(dim) && dim->arg.i == 1; }
 static bool is_narrow(enum dtype t) { return dtype_is_float(t) && dtype_info[t].size < 4; }
@@ -28,12 +24,12 @@ bool is_number(const struct uop *u) {
 
 struct uop *reshape_like(struct graph *g, struct uop *y, const struct uop *x) {
   if (!x->shape || !y->shape || shape_equal(x->shape, y->shape)) return y;
-  return with_dims(g, OP_RESHAPE, y, x->shape->dim, x->shape->rank);
+  return uop_movement(g, OP_RESHAPE, y, x->shape->dim, x->shape->rank);
 }
 
 struct uop *expand_like(struct graph *g, struct uop *y, const struct uop *x) {
   if (!x->shape || shape_equal(x->shape, y->shape)) return y;
-  return with_dims(g, OP_EXPAND, y, x->shape->dim, x->shape->rank);
+  return uop_movement(g, OP_EXPAND, y, x->shape->dim, x->shape->rank);
 }
 
 static struct uop *reduce(struct graph *g, enum op op, struct uop *x, uint64_t axes) {
@@ -55,7 +51,7 @@ static struct uop *sum(struct graph *g, struct uop *x, uint64_t axes) {
   if (!grown) return reduce(g, OP_ADD, x, axes);
   struct uop *dim[MAX_RANK];
   for (unsigned i = 0; i < x->shape->rank; i++) dim[i] = axes >> i & 1 ? uop_index(g, 1) : x->shape->dim[i];
-  struct uop *y = with_dims(g, OP_EXPAND, x->src[0], dim, x->shape->rank);
+  struct uop *y = uop_movement(g, OP_EXPAND, x->src[0], dim, x->shape->rank);
   if (shape_equal(y->shape, x->src[0]->shape)) y = x->src[0];
   return uop_binary(g, OP_MUL, y, number(g, y->dtype, (double)times));
 }
@@ -81,14 +77,14 @@ struct uop *move_back(struct graph *g, const struct uop *u, struct uop *dy) {
       dim[2 * i + 1] = dim_add(g, dim[2 * i], x->dim[i]);
       if (!dim[2 * i + 1]) return NULL;
     }
-    return with_dims(g, OP_SHRINK, dy, dim, 2 * x->rank);
+    return uop_movement(g, OP_SHRINK, dy, dim, 2 * x->rank);
   case OP_SHRINK:
     for (unsigned i = 0; i < x->rank; i++) {
       dim[2 * i] = u->src[1 + 2 * i];
       dim[2 * i + 1] = dim_sub(g, x->dim[i], u->src[2 + 2 * i]);
       if (!dim[2 * i + 1]) return NULL;
     }
-    return with_dims(g, OP_PAD, dy, dim, 2 * x->rank);
+    return uop_movement(g, OP_PAD, dy, dim, 2 * x->rank);
   case OP_SHEAR: {
     uint64_t back = (uint64_t)-(u->arg.i >> 8) << 8 | ((uint64_t)u->arg.i & 255);
     struct uop *src[] = {dy, x->dim[u->arg.i >> 4 & 15]};
@@ -115,18 +111,18 @@ static struct uop *count_along(struct graph *g, const struct shape *s, unsigned 
   struct uop *dim[MAX_RANK], *n = s->dim[axis];
   for (unsigned i = 0; i < s->rank; i++) dim[i] = i == axis ? n : uop_index(g, 1);
   struct uop *iota = uop_new(g, OP_IOTA, t, 1, (union uop_arg){0}, 0, &n, 1);
-  return with_dims(g, OP_EXPAND, with_dims(g, OP_RESHAPE, iota, dim, s->rank), s->dim, s->rank);
+  return uop_movement(g, OP_EXPAND, uop_movement(g, OP_RESHAPE, iota, dim, s->rank), s->dim, s->rank);
 }
 
 /* For each element of x [rows, n], the product of the other elements of its row, by a loop over n. */
 static struct uop *others_in_row(struct graph *g, struct uop *x) {
   struct uop *rows = x->shape->dim[0], *n = x->shape->dim[1], *one = uop_index(g, 1);
   struct uop *square[] = {rows, n, n}, *lying[] = {rows, one, n};
-  x = with_dims(g, OP_EXPAND, with_dims(g, OP_RESHAPE, x, lying, 3), square, 3);
+  x = uop_movement(g, OP_EXPAND, uop_movement(g, OP_RESHAPE, x, lying, 3), square, 3);
   struct uop *itself =
       uop_binary(g, OP_CMPEQ, count_along(g, x->shape, 1, DT_I64), count_along(g, x->shape, 2, DT_I64));
   x = node(g, OP_REDUCE_AXIS, uop_where(g, itself, number(g, x->dtype, 1), x), 4, OP_MUL);
-  return with_dims(g, OP_RESHAPE, x, (struct uop *[]){rows, n}, 2);
+  return uop_movement(g, OP_RESHAPE, x, (struct uop *[]){rows, n}, 2);
 }
 
 /* x [rows, n], each row padded with ones to a multiple of GROUP, as [groups, GROUP]. */
@@ -134,12 +130,13 @@ static struct uop *in_groups(struct graph *g, struct uop *x, int64_t rows, int64
   if (padded > n) {
     struct uop *none = uop_index(g, 0), *pad[] = {none, none, none, uop_index(g, padded - n)};
     struct uop *dim[] = {uop_index(g, rows), uop_index(g, n)}, *ones[] = {uop_index(g, 1), uop_index(g, 1)};
-    struct uop *yes = with_dims(g, OP_EXPAND, with_dims(g, OP_RESHAPE, uop_const_int(g, DT_BOOL, 1), ones, 2), dim, 2);
-    struct uop *there = with_dims(g, OP_PAD, yes, pad, 4);
-    x = uop_where(g, there, with_dims(g, OP_PAD, x, pad, 4), number(g, x->dtype, 1));
+    struct uop *yes =
+        uop_movement(g, OP_EXPAND, uop_movement(g, OP_RESHAPE, uop_const_int(g, DT_BOOL, 1), ones, 2), dim, 2);
+    struct uop *there = uop_movement(g, OP_PAD, yes, pad, 4);
+    x = uop_where(g, there, uop_movement(g, OP_PAD, x, pad, 4), number(g, x->dtype, 1));
   }
   struct uop *dim[] = {uop_index(g, rows * padded / GROUP), uop_index(g, GROUP)};
-  return with_dims(g, OP_RESHAPE, x, dim, 2);
+  return uop_movement(g, OP_RESHAPE, x, dim, 2);
 }
 
 /* A tree of groups of GROUP elements: the product of the others is that of the others in the same group times that of
@@ -160,7 +157,7 @@ struct uop *product_of_others(struct graph *g, struct uop *x, int64_t axes) {
       if (!*count) return NULL;
     }
   if (is_narrow(t)) x = uop_cast(g, x, DT_F32);
-  x = with_dims(g, OP_RESHAPE, node(g, OP_PERMUTE, x, (int64_t)order, 0), (struct uop *[]){rows, n}, 2);
+  x = uop_movement(g, OP_RESHAPE, node(g, OP_PERMUTE, x, (int64_t)order, 0), (struct uop *[]){rows, n}, 2);
   struct uop *level[16]; /* level k + 1 has the products of level k's groups; GROUP^16 exceeds any size */
   int64_t length[16], padded[16], r = uop_is_const(rows) ? rows->arg.i : -1, len = uop_is_const(n) ? n->arg.i : -1;
   unsigned depth = 0;
@@ -169,19 +166,19 @@ struct uop *product_of_others(struct graph *g, struct uop *x, int64_t axes) {
     level[depth] = in_groups(g, x, r, len, padded[depth]);
     len = padded[depth] / GROUP;
     struct uop *product = node(g, OP_REDUCE_AXIS, level[depth], 2, OP_MUL), *flat[] = {rows, uop_index(g, len)};
-    x = with_dims(g, OP_RESHAPE, product, flat, 2);
+    x = uop_movement(g, OP_RESHAPE, product, flat, 2);
   }
   x = others_in_row(g, x);
   while (depth--) {
     struct uop *column[] = {uop_index(g, r * len), uop_index(g, 1)};
-    x = expand_like(g, with_dims(g, OP_RESHAPE, x, column, 2), level[depth]);
+    x = expand_like(g, uop_movement(g, OP_RESHAPE, x, column, 2), level[depth]);
     x = uop_binary(g, OP_MUL, others_in_row(g, level[depth]), x);
-    x = with_dims(g, OP_RESHAPE, x, (struct uop *[]){rows, uop_index(g, padded[depth])}, 2);
+    x = uop_movement(g, OP_RESHAPE, x, (struct uop *[]){rows, uop_index(g, padded[depth])}, 2);
     len = length[depth];
     struct uop *none = uop_index(g, 0), *keep[] = {none, rows, none, uop_index(g, len)};
-    if (len < padded[depth]) x = with_dims(g, OP_SHRINK, x, keep, 4);
+    if (len < padded[depth]) x = uop_movement(g, OP_SHRINK, x, keep, 4);
   }
-  x = node(g, OP_PERMUTE, with_dims(g, OP_RESHAPE, x, dim, shape->rank), (int64_t)back, 0);
+  x = node(g, OP_PERMUTE, uop_movement(g, OP_RESHAPE, x, dim, shape->rank), (int64_t)back, 0);
   return uop_cast(g, x, t);
 }
 
@@ -193,9 +190,9 @@ static struct uop *repeat_before(struct graph *g, struct uop *x, unsigned axis, 
   unsigned rank = x->shape->rank;
   for (unsigned i = 0; i <= rank; i++)
     dim[i] = i < axis ? x->shape->dim[i] : i > axis ? x->shape->dim[i - 1] : uop_index(g, 1);
-  x = with_dims(g, OP_RESHAPE, x, dim, rank + 1);
+  x = uop_movement(g, OP_RESHAPE, x, dim, rank + 1);
   dim[axis] = n;
-  return with_dims(g, OP_EXPAND, x, dim, rank + 1);
+  return uop_movement(g, OP_EXPAND, x, dim, rank + 1);
 }
 
 struct uop *scatter_sum(struct graph *g, const struct uop *u, struct uop *dy) {
@@ -229,7 +226,7 @@ struct uop *outside_of_view(struct graph *g, struct uop *u, struct uop *dy) {
   struct uop *one[MAX_RANK], *v = u->src[1], *inside = uop_const_int(g, DT_BOOL, 1);
   if (v == from) return number(g, dy->dtype, 0);
   for (unsigned i = 0; i < v->shape->rank; i++) one[i] = uop_index(g, 1);
-  inside = expand_like(g, with_dims(g, OP_RESHAPE, inside, one, v->shape->rank), v);
+  inside = expand_like(g, uop_movement(g, OP_RESHAPE, inside, one, v->shape->rank), v);
   for (; v != from; v = v->src[0]) {
     if (v->op == OP_EXPAND || v->op == OP_SHEAR) return NULL; /* elements may be written twice */
     inside = reshape_like(g, move_back(g, v, inside), v->src[0]);

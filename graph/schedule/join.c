@@ -150,13 +150,6 @@ static bool is_profitable(const struct joining *j, const struct uop *u, int axis
   return looks / m->bytes_per_ns >= m->launch_ns * (outer ? 1 : (double)j->npieces);
 }
 
-static struct uop *number_like(struct graph *g, struct uop *number, const struct shape *shape) {
-  struct uop *ones[MAX_RANK + 1] = {number}, *dims[MAX_RANK + 1];
-  for (unsigned i = 0; i < shape->rank; i++) ones[i + 1] = uop_index(g, 1), dims[i + 1] = shape->dim[i];
-  dims[0] = uop_new(g, OP_RESHAPE, number->dtype, 1, (union uop_arg){0}, 0, ones, shape->rank + 1);
-  return uop_new(g, OP_EXPAND, number->dtype, 1, (union uop_arg){0}, 0, dims, shape->rank + 1);
-}
-
 static struct uop *build_join(const struct joining *j, const struct uop *u, int axis, struct uop *const *now) {
   struct graph *g = j->s->graph;
   struct uop **src = graph_alloc(g, j->npieces * sizeof *src);
@@ -164,7 +157,7 @@ static struct uop *build_join(const struct joining *j, const struct uop *u, int 
   for (size_t i = 0; i < j->npieces; i++) {
     const struct piece *p = &j->piece[i];
     struct uop *x = p->x ? now[p->x->id] : schedule_zero(g, u->dtype), *bounds[2 * MAX_RANK + 1];
-    bounds[0] = x->shape->rank ? x : number_like(g, x, u->shape);
+    bounds[0] = x->shape->rank ? x : uop_broadcast(g, x, u->shape);
     for (unsigned k = 0; k < u->shape->rank; k++) {
       bounds[1 + 2 * k] = uop_index(g, (int)k == axis ? p->begin : 0);
       bounds[2 + 2 * k] = (int)k == axis ? uop_index(g, p->end) : u->shape->dim[k];

@@ -17,12 +17,6 @@ static struct uop *reduce_axes(struct graph *g, const struct uop *u, struct uop 
   return mask ? uop_new(g, OP_REDUCE_AXIS, u->dtype, 1, (union uop_arg){.i = mask}, u->aux, &x, 1) : x;
 }
 
-static struct uop *movement_node(struct graph *g, enum op op, struct uop *x, struct uop *const *dim, unsigned n) {
-  struct uop *src[2 * MAX_RANK + 1] = {x};
-  memcpy(src + 1, dim, n * sizeof *dim);
-  return uop_new(g, op, x->dtype, 1, (union uop_arg){0}, 0, src, n + 1);
-}
-
 /* Partial results are always written to memory. */
 static struct uop *make_partial(struct graph *g, struct uop *x) {
   return uop_new(g, OP_CONTIGUOUS, x->dtype, 1, (union uop_arg){.i = CONTIGUOUS_PARTIAL}, 0, &x, 1);
@@ -93,12 +87,12 @@ static struct uop *split_axis(struct graph *g, const struct uop *u, struct uop *
     if (u->arg.i >> i & 1) inner |= INT64_C(1) << rank;
     dim[rank++] = i == a ? uop_index(g, length) : shape->dim[i];
   }
-  struct uop *main = parts * length == n ? x : movement_node(g, OP_SHRINK, x, bounds, 2 * shape->rank);
-  main = make_partial(g, reduce_axes(g, u, movement_node(g, OP_RESHAPE, main, dim, rank), inner));
-  main = movement_node(g, OP_RESHAPE, reduce_axes(g, u, main, outer), u->shape->dim, u->shape->rank);
+  struct uop *main = parts * length == n ? x : uop_movement(g, OP_SHRINK, x, bounds, 2 * shape->rank);
+  main = make_partial(g, reduce_axes(g, u, uop_movement(g, OP_RESHAPE, main, dim, rank), inner));
+  main = uop_movement(g, OP_RESHAPE, reduce_axes(g, u, main, outer), u->shape->dim, u->shape->rank);
   if (parts * length == n) return main;
   bounds[2 * a] = bounds[2 * a + 1], bounds[2 * a + 1] = shape->dim[a];
-  struct uop *rest = reduce_axes(g, u, movement_node(g, OP_SHRINK, x, bounds, 2 * shape->rank), u->arg.i);
+  struct uop *rest = reduce_axes(g, u, uop_movement(g, OP_SHRINK, x, bounds, 2 * shape->rank), u->arg.i);
   return uop_binary(g, (enum op)u->aux, main, rest);
 }
 
