@@ -24,7 +24,7 @@ struct guard **guard_slot(void) { return &current; }
 
 /* Passes on a signal that no kernel caused. A handler installed after this one may pass the signal back; then the
  * default action ends the process. */
-static void hand_on(int sig, siginfo_t *info, void *context) {
+static void pass_on(int sig, siginfo_t *info, void *context) {
   static __thread bool inside;
   const struct sigaction *before = &handled[sig == SIGSEGV ? 0 : sig == SIGBUS ? 1 : 2].before;
   if (inside ||
@@ -45,7 +45,7 @@ static void on_signal(int sig, siginfo_t *info, void *context) {
   bool (*first)(int, siginfo_t *, void *) = atomic_load_explicit(&first_of_all, memory_order_relaxed);
   if (info->si_code > 0 && first && first(sig, info, context)) return;
   if (!g || info->si_code <= 0) {
-    hand_on(sig, info, context);
+    pass_on(sig, info, context);
     return;
   }
   current = NULL;

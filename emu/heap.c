@@ -48,7 +48,7 @@ void heap_fini(struct heap *h) {
   *h = (struct heap){.fd = -1};
 }
 
-static int map(struct heap *h, uint64_t offset, uint64_t size, uint8_t **host) {
+static int map_pages(struct heap *h, uint64_t offset, uint64_t size, uint8_t **host) {
   void *p = mmap(NULL, size, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_NORESERVE, h->fd, (off_t)offset);
   if (p == MAP_FAILED) return -errno;
   *host = p;
@@ -60,10 +60,10 @@ static bool in_one_window(uint64_t offset, uint64_t size) {
 }
 
 /* Returns the emulator's mapping of [offset, offset + size). */
-static int view(struct heap *h, uint64_t offset, uint64_t size, uint8_t **host) {
+static int find_view(struct heap *h, uint64_t offset, uint64_t size, uint8_t **host) {
   if (in_one_window(offset, size)) {
     size_t w = (size_t)(offset / HEAP_WINDOW);
-    int rc = h->windows[w] ? 0 : map(h, w * HEAP_WINDOW, window_bytes(h, w), &h->windows[w]);
+    int rc = h->windows[w] ? 0 : map_pages(h, w * HEAP_WINDOW, window_bytes(h, w), &h->windows[w]);
     if (!rc) *host = h->windows[w] + offset % HEAP_WINDOW;
     return rc;
   }
@@ -73,7 +73,7 @@ static int view(struct heap *h, uint64_t offset, uint64_t size, uint8_t **host) 
     v = malloc(sizeof *v);
     if (!v) return -ENOMEM;
     *v = (struct heap_view){.next = h->views, .offset = offset, .size = size};
-    int rc = map(h, offset, size, &v->host);
+    int rc = map_pages(h, offset, size, &v->host);
     if (rc) {
       free(v);
       return rc;
@@ -86,7 +86,7 @@ static int view(struct heap *h, uint64_t offset, uint64_t size, uint8_t **host) 
 
 /* Chooses the offset of size bytes in a gap: its start, or the next window if that avoids crossing windows. Returns
  * false if they do not fit. */
-static bool place(const struct heap_extent *gap, uint64_t size, uint64_t *offset) {
+static bool fit_in_gap(const struct heap_extent *gap, uint64_t size, uint64_t *offset) {
   *offset = gap->offset;
   if (size <= HEAP_WINDOW && !in_one_window(*offset, size)) {
     uint64_t next = (*offset / HEAP_WINDOW + 1) * HEAP_WINDOW;
@@ -109,9 +109,9 @@ static int insert_gap(struct heap *h, size_t i, struct heap_extent gap) {
 
 int heap_alloc(struct heap *h, uint64_t size, uint64_t *offset, uint8_t **host) {
   size_t i = 0;
-  while (i < h->ngaps && !place(&h->gaps[i], size, offset)) i++;
+  while (i < h->ngaps && !fit_in_gap(&h->gaps[i], size, offset)) i++;
   if (i == h->ngaps) return -ENOMEM;
-  int rc = view(h, *offset, size, host);
+  int rc = find_view(h, *offset, size, host);
   if (rc) return rc;
   struct heap_extent before = {h->gaps[i].offset, *offset - h->gaps[i].offset};
   struct heap_extent after = {*offset + size, h->gaps[i].size - before.size - size};

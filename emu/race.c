@@ -62,24 +62,24 @@ uint64_t race_now_ns(void) {
 
 /* ---- idle and active ---- */
 
-static bool at_rest(void) {
+static bool all_idle(void) {
   for (unsigned i = 0; i < RACE_QUEUES; i++) {
     const struct race_queue *q = race_world.queues[i];
-    if (q && !q->dead && (!q->resting || q->notices || race_world.host.near.at[i] < q->worked)) return false;
+    if (q && !q->dead && (!q->idle || q->notices || race_world.host.near.at[i] < q->worked)) return false;
   }
   return true;
 }
 
 /* When the host knows that all work has finished, its accesses are ordered before whatever it submits next. */
-static void rest(void) {
-  if (!race_world.active || !at_rest()) return;
+static void deactivate_if_idle(void) {
+  if (!race_world.active || !all_idle()) return;
   race_world.active = false;
   race_forget();
   watch_open();
 }
 
 /* Records a doorbell value. If memory is out, the doorbell is noticed later. */
-static void notice(struct race_queue *q) {
+static void record_doorbell(struct race_queue *q) {
   uint64_t value = q->dead ? q->noticed : q->rung(q->ctx);
   struct notice *n = value == q->noticed ? NULL : race_block();
   if (!n) return;
@@ -88,14 +88,14 @@ static void notice(struct race_queue *q) {
   n->known.near.at[RACE_HOST] = n->known.far.at[RACE_HOST] = race_world.epoch++;
   *(q->notices ? &q->latest->next : &q->notices) = n;
   q->latest = n;
-  q->resting = false;
+  q->idle = false;
   race_world.active = true;
   watch_close();
 }
 
-static void notice_all(void) {
+static void record_doorbells(void) {
   for (unsigned i = 0; i < RACE_QUEUES; i++)
-    if (race_world.queues[i]) notice(race_world.queues[i]);
+    if (race_world.queues[i]) record_doorbell(race_world.queues[i]);
 }
 
 /* ---- queues ---- */
@@ -105,7 +105,7 @@ struct race_queue *race_queue_new(const char *name, uint64_t (*rung)(void *ctx),
   if (!q) return NULL;
   q->rung = rung;
   q->ctx = ctx;
-  q->resting = true;
+  q->idle = true;
   snprintf(q->name, sizeof q->name, "%s", name);
   guard_arm();
   LOCK();
@@ -122,7 +122,7 @@ struct race_queue *race_queue_new(const char *name, uint64_t (*rung)(void *ctx),
   return NULL;
 }
 
-static void drop_signals(void) {
+static void forget_signals(void) {
   for (unsigned i = 0; i < 1 << SIGNAL_BITS; i++)
     while (signals[i]) {
       struct signal *s = signals[i];
@@ -132,8 +132,8 @@ static void drop_signals(void) {
     }
 }
 
-static void stop(struct race_queue *q) {
-  q->dead = q->resting = true;
+static void retire_queue(struct race_queue *q) {
+  q->dead = q->idle = true;
   q->blocked = false;
   if (q->front) race_front_end(q);
   struct order *const all[] = {&race_world.published, &race_world.host};
@@ -144,13 +144,13 @@ static void stop(struct race_queue *q) {
     race_block_free(n);
   }
   pthread_cond_broadcast(&turns);
-  rest();
+  deactivate_if_idle();
 }
 
 void race_stop(struct race_queue *q) {
   if (!q || q->dead) return;
   LOCK();
-  stop(q);
+  retire_queue(q);
   UNLOCK();
 }
 
@@ -158,17 +158,17 @@ void race_queue_free(struct race_queue *q) {
   if (!q) return;
   bool last = true;
   LOCK();
-  stop(q);
+  retire_queue(q);
   issued[q->id] = q->issued;
   race_world.queues[q->id] = NULL;
   race_forget_queue(q->id);
   for (unsigned i = 0; i < RACE_QUEUES; i++) last &= !race_world.queues[i];
   if (last) {
     race_forget();
-    drop_signals();
+    forget_signals();
   }
   UNLOCK();
-  if (q->told[0]) fprintf(stderr, "EMU_STRICT: %s\n", q->told); /* no other way is left to report it */
+  if (q->message[0]) fprintf(stderr, "EMU_STRICT: %s\n", q->message); /* no other way is left to report it */
   free(q);
 }
 
@@ -182,14 +182,14 @@ static uint64_t rank_of(const struct race_queue *q) {
 static struct race_queue *ahead_of(const struct race_queue *q) {
   for (unsigned i = 0; i < RACE_QUEUES; i++) {
     struct race_queue *o = race_world.queues[i];
-    if (o && o != q && !o->dead && !o->resting && !o->blocked && o->rank > q->rank) return o;
+    if (o && o != q && !o->dead && !o->idle && !o->blocked && o->rank > q->rank) return o;
   }
   return NULL;
 }
 
 /* Holds a queue back while a queue with a higher rank can run. A queue that takes too long loses its rank until its
  * next doorbell: it may be waiting for this queue in a way that is not observed. */
-static void turn(struct race_queue *q) {
+static void wait_for_turn(struct race_queue *q) {
   struct timespec until;
   clock_gettime(CLOCK_REALTIME, &until);
   until.tv_nsec += TURN_NS;
@@ -204,26 +204,26 @@ static void turn(struct race_queue *q) {
 
 /* ---- events that order tasks ---- */
 
-static void idle(struct race_queue *q) {
-  if (q->resting) return;
+static void mark_idle(struct race_queue *q) {
+  if (q->idle) return;
   race_front_end(q);
-  q->resting = true;
+  q->idle = true;
   pthread_cond_broadcast(&turns);
-  rest();
+  deactivate_if_idle();
 }
 
 void race_idle(struct race_queue *q) {
   if (++q->polls % REARM_POLLS == 0) guard_arm(); /* the program may have replaced the handlers */
-  if (q->resting) return;
+  if (q->idle) return;
   LOCK();
-  if (!q->notices) idle(q);
+  if (!q->notices) mark_idle(q);
   UNLOCK();
 }
 
 uint64_t race_doorbell(struct race_queue *q) {
   if (++q->polls % REARM_POLLS == 0) guard_arm(); /* the program may have replaced the handlers */
   LOCK();
-  notice(q);
+  record_doorbell(q);
   struct notice *n = q->notices;
   uint64_t latest = n ? n->time_ns + HELD_NS : 0;
   if (n) {
@@ -233,7 +233,7 @@ uint64_t race_doorbell(struct race_queue *q) {
     clock_join(&q->ordered, &n->known.near);
     race_block_free(n);
   } else {
-    idle(q);
+    mark_idle(q);
   }
   UNLOCK();
   if (!n) return q->taken;
@@ -249,7 +249,7 @@ uint64_t race_doorbell(struct race_queue *q) {
   }
   q->held = false;
   q->rank = rank_of(q);
-  turn(q);
+  wait_for_turn(q);
   UNLOCK();
   return q->taken;
 }
@@ -278,15 +278,15 @@ static struct signal *signal_make(const void *at) {
 }
 
 /* Returns whether memory still holds the value that a queue stored last. */
-static bool holds_last(const struct signal *s) {
+static bool holds_last_value(const struct signal *s) {
   return s->n && __atomic_load_n((const uint32_t *)s->at, __ATOMIC_RELAXED) == (uint32_t)s->value[(s->n - 1) % VALUES];
 }
 
 /* The same for a reader that may run between race_release and the store of the signal: also accepts the value
  * before. */
 static bool holds_recent(const struct signal *s) {
-  return holds_last(s) || (s->n > 1 && __atomic_load_n((const uint32_t *)s->at, __ATOMIC_RELAXED) ==
-                                           (uint32_t)s->value[(s->n - 2) % VALUES]);
+  return holds_last_value(s) || (s->n > 1 && __atomic_load_n((const uint32_t *)s->at, __ATOMIC_RELAXED) ==
+                                                 (uint32_t)s->value[(s->n - 2) % VALUES]);
 }
 
 void race_wait(struct race_queue *q, const void *at, uint64_t least) {
@@ -323,7 +323,7 @@ void race_finish(struct race_queue *q) {
   UNLOCK();
 }
 
-static void raise_to(struct clock *c, unsigned id, uint64_t number) {
+static void raise_clock(struct clock *c, unsigned id, uint64_t number) {
   if (number > c->at[id]) c->at[id] = number;
 }
 
@@ -333,7 +333,7 @@ void race_acquire_by(struct race_queue *q, unsigned caches) {
   race_front_end(q);
   if (caches & RACE_NEAR) {
     clock_join(&q->visible.near, &q->seen.near);
-    raise_to(&q->visible.near, q->id, q->finished);
+    raise_clock(&q->visible.near, q->id, q->finished);
   }
   if (caches & RACE_FAR) clock_join(&q->visible.far, &q->seen.far);
   if (caches & RACE_CODE) q->code = q->visible;
@@ -351,10 +351,10 @@ static bool same_gpu(const struct race_queue *q, unsigned id) {
 static void write_back(struct race_queue *q, uint64_t own) {
   for (unsigned i = 0; i < RACE_QUEUES; i++) {
     if (!same_gpu(q, i)) continue;
-    raise_to(&q->back, i, q->visible.near.at[i]);
-    raise_to(&q->back, i, q->seen.near.at[i]);
+    raise_clock(&q->back, i, q->visible.near.at[i]);
+    raise_clock(&q->back, i, q->seen.near.at[i]);
   }
-  raise_to(&q->back, q->id, own);
+  raise_clock(&q->back, q->id, own);
 }
 
 void race_write_back(struct race_queue *q, bool at_once) {
@@ -369,24 +369,24 @@ static void join_released(struct order *o, const struct race_queue *q, uint64_t 
   order_join(o, &q->visible);
   order_join(o, &q->seen);
   clock_join(&o->far, &q->back);
-  raise_to(&o->near, q->id, own);
+  raise_clock(&o->near, q->id, own);
 }
 
 void race_queue_caches(struct race_queue *q, const void *gpu) {
   if (q) q->gpu = gpu;
 }
 
-static bool take_told(struct race_queue *q, char *text, size_t cap) {
-  if (!q->told[0]) return false;
-  snprintf(text, cap, "%s", q->told);
-  q->told[0] = 0;
+static bool pop_message(struct race_queue *q, char *text, size_t cap) {
+  if (!q->message[0]) return false;
+  snprintf(text, cap, "%s", q->message);
+  q->message[0] = 0;
   return true;
 }
 
 bool race_clean(struct race_queue *q, char *text, size_t cap) {
-  if (!q || !q->told[0]) return true;
+  if (!q || !q->message[0]) return true;
   LOCK();
-  bool told = take_told(q, text, cap);
+  bool told = pop_message(q, text, cap);
   UNLOCK();
   return !told;
 }
@@ -395,11 +395,12 @@ bool race_release(struct race_queue *q, const void *at, uint64_t value, bool at_
   if (!q) return true;
   LOCK();
   race_front_end(q);
-  notice_all(); /* doorbells that are not observed immediately: those rung before this store are ordered before it */
-  bool told = take_told(q, text, cap);
+  record_doorbells(); /* doorbells that are not observed immediately: those rung before this store are ordered before it
+                       */
+  bool told = pop_message(q, text, cap);
   struct signal *s = told ? NULL : signal_make(at);
   if (s) {
-    if (!holds_last(s)) s->n = 0; /* the host has reused the memory for another signal */
+    if (!holds_last_value(s)) s->n = 0; /* the host has reused the memory for another signal */
     struct order *o = &s->order[s->n % VALUES];
     if (s->n)
       *o = s->order[(s->n - 1) % VALUES]; /* a later value implies the earlier ones */
@@ -455,7 +456,7 @@ bool race_host_signal(const void *at, unsigned access) {
 }
 
 /* Returns true if all work is done except that queues have not noticed it yet. */
-static bool nearly_at_rest(void) {
+static bool nearly_idle(void) {
   for (unsigned i = 0; i < RACE_QUEUES; i++) {
     const struct race_queue *q = race_world.queues[i];
     if (q && !q->dead && (q->notices || q->held || q->blocked || race_world.host.near.at[i] < q->worked)) return false;
@@ -463,35 +464,35 @@ static bool nearly_at_rest(void) {
   return race_world.active;
 }
 
-void race_host_loaded(const void *at) {
+void race_host_load(const void *at) {
   LOCK();
   const struct signal *s = signal_around(at, VM_READ);
   bool told = s && s->n;
   if (told) {
     order_join(&race_world.host, &s->order[(s->n - 1) % VALUES]);
-    rest();
+    deactivate_if_idle();
   }
   /* Wait until memory is open before the host continues, so that its system calls work, too. */
-  for (uint64_t until = told ? race_now_ns() + WINDOW_NS : 0; until && nearly_at_rest() && race_now_ns() < until;) {
+  for (uint64_t until = told ? race_now_ns() + WINDOW_NS : 0; until && nearly_idle() && race_now_ns() < until;) {
     UNLOCK();
     nanosleep(&(struct timespec){.tv_nsec = 20000}, NULL);
     LOCK();
-    rest();
+    deactivate_if_idle();
   }
   UNLOCK();
 }
 
-void race_host_several(void) {
+void race_host_unobserved(void) {
   LOCK();
   several = true;
   order_join(&race_world.host, &race_world.published);
-  rest();
+  deactivate_if_idle();
   UNLOCK();
 }
 
-void race_host_rang(void) {
+void race_host_doorbell(void) {
   LOCK();
-  notice_all();
+  record_doorbells();
   UNLOCK();
 }
 

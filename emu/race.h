@@ -110,16 +110,16 @@ static inline void race_touch(const void *at, size_t n, unsigned access) {
 
 /* The instruction at pc is about to access n bytes. Returns false if the page contains signals, so every access to it
  * must be observed. */
-bool race_host_touches(const void *at, size_t n, unsigned access, uintptr_t pc);
+bool race_host_access(const void *at, size_t n, unsigned access, uintptr_t pc);
 /* The host has loaded the value at `at`. */
-void race_host_loaded(const void *at);
+void race_host_load(const void *at);
 /* The host is about to write to a page of a GPU's memory while no work is in flight. Called for the first such write
  * since the page was last protected. */
 void race_host_window(const void *page);
 /* The host may have rung a doorbell. */
-void race_host_rang(void);
+void race_host_doorbell(void);
 /* From now on some of the host's loads and doorbells may not be observed. */
-void race_host_several(void);
+void race_host_unobserved(void);
 /* Called in the child after fork, which has only this thread. */
 void race_forked(void);
 #endif

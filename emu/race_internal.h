@@ -49,11 +49,11 @@ struct race_queue {
   struct race_task *front;
   bool held; /* waiting for the host to become idle, see race_doorbell */
   /* The queue's own thread also reads these three without the lock. */
-  _Atomic bool resting; /* finished everything that was noticed */
-  _Atomic bool blocked; /* waiting for a signal */
-  _Atomic bool dead;    /* stopped by race_stop */
-  unsigned polls;       /* number of polls without new work */
-  char told[RACE_TEXT]; /* message of a race that is not reported yet */
+  _Atomic bool idle;       /* finished everything that was noticed */
+  _Atomic bool blocked;    /* waiting for a signal */
+  _Atomic bool dead;       /* stopped by race_stop */
+  unsigned polls;          /* number of polls without new work */
+  char message[RACE_TEXT]; /* message of a race that is not reported yet */
 };
 
 /* Who accessed a page. */
@@ -112,7 +112,7 @@ uint64_t race_now_ns(void);
  * of memory. */
 void *race_block(void);
 void race_block_free(void *block);
-/* Ends the front end's task and stores the message of a race in q->told. The caller holds the lock. */
+/* Ends the front end's task and stores the message of a race in q->message. The caller holds the lock. */
 void race_front_end(struct race_queue *q);
 /* race_signals_near: is a signal in at's page? race_host_signal: is one at `at`, which the host is about to access? A
  * write drops the signal's history. The caller holds the lock. */

@@ -113,7 +113,7 @@ static void drop_windows(bool (*drop)(const struct window *w, const struct memor
         at = &w->next;
     }
 }
-static bool lies_in(const struct window *w, const struct memory *m) { return w->page >= m->at && w->page < m->end; }
+static bool window_in(const struct window *w, const struct memory *m) { return w->page >= m->at && w->page < m->end; }
 
 void race_memory(const void *at, size_t n, const void *gpu) {
   struct memory m = {(uintptr_t)at, (uintptr_t)at + n, gpu};
@@ -129,12 +129,12 @@ void race_memory(const void *at, size_t n, const void *gpu) {
     memories[i] = m;
   } else if (!gpu && i < nmemories && memories[i].at == m.at) {
     memmove(&memories[i], &memories[i + 1], (--nmemories - i) * sizeof m);
-    drop_windows(lies_in, &m);
+    drop_windows(window_in, &m);
   }
   UNLOCK();
 }
 
-static void mark(uint64_t *bits, unsigned from, unsigned n);
+static void set_bits(uint64_t *bits, unsigned from, unsigned n);
 
 /* n bytes of one page. The caller holds the lock. */
 static void window_written(uintptr_t at, unsigned n) {
@@ -150,7 +150,7 @@ static void window_written(uintptr_t at, unsigned n) {
   if (!w) return;
   memset(&w->flushed, 0, sizeof w->flushed);
   w->epoch = race_world.epoch;
-  mark(w->written, (unsigned)(at - page), n);
+  set_bits(w->written, (unsigned)(at - page), n);
 }
 
 void race_host_window(const void *page) {
@@ -171,7 +171,7 @@ void race_flush_window(struct race_queue *q, const void *gpu) {
   UNLOCK();
 }
 
-static bool flushed(const struct window *w, const struct memory *m) {
+static bool was_flushed(const struct window *w, const struct memory *m) {
   bool any = false;
   for (unsigned i = 0; i < RACE_CLOCKS; i++) any |= w->flushed.at[i] != 0;
   return any;
@@ -181,7 +181,7 @@ static bool flushed(const struct window *w, const struct memory *m) {
 
 /* Returns the last task of old's queue that is known to have finished. If the reader does not share a cache with that
  * queue and the memory is a GPU's own, it must also be written back. gpu: the reader's. */
-static uint64_t known(const struct order *o, const struct touched *old, const void *gpu) {
+static uint64_t last_known_task(const struct order *o, const struct touched *old, const void *gpu) {
   unsigned by = old->by->queue;
   const struct race_queue *q = by < RACE_QUEUES ? race_world.queues[by] : NULL;
   bool far = gpu_of(old->page) && !(gpu && q && q->gpu == gpu);
@@ -189,24 +189,24 @@ static uint64_t known(const struct order *o, const struct touched *old, const vo
 }
 
 /* True for tasks of a queue that was stopped: accesses of a lost device are not reported. */
-static bool is_over(const struct touched *p) {
+static bool is_stopped(const struct touched *p) {
   unsigned by = p->by->queue;
   return by != RACE_HOST && (!race_world.queues[by] || race_world.queues[by]->dead);
 }
 
 /* Returns true if the caches of no queue can hold data from before the access. */
-static bool acquired(const struct touched *p) {
+static bool is_visible(const struct touched *p) {
   bool all = true, written = false;
   for (unsigned i = 0; i < WORDS && !written; i++) written = p->written[i] | p->atomic[i];
   for (unsigned i = 0; written && i < RACE_QUEUES && all; i++) {
     const struct race_queue *q = race_world.queues[i];
     if (!q || q->dead || !q->gpu) continue;
-    all = known(&q->visible, p, q->gpu) >= p->number && known(&q->code, p, q->gpu) >= p->number;
+    all = last_known_task(&q->visible, p, q->gpu) >= p->number && last_known_task(&q->code, p, q->gpu) >= p->number;
   }
   return all;
 }
 
-static void forget(bool (*gone)(const struct touched *p, unsigned queue), unsigned queue) {
+static void forget_where(bool (*gone)(const struct touched *p, unsigned queue), unsigned queue) {
   for (unsigned i = 0; i < 1 << PAGE_BITS; i++)
     for (struct touched **at = &history[i], *p = *at; p; p = *at) {
       if (gone(p, queue)) {
@@ -217,19 +217,19 @@ static void forget(bool (*gone)(const struct touched *p, unsigned queue), unsign
     }
 }
 
-static bool is_old(const struct touched *p, unsigned queue) { return is_over(p) || p->by == &host || acquired(p); }
-static bool is_of(const struct touched *p, unsigned queue) { return p->by->queue == queue; }
+static bool is_old(const struct touched *p, unsigned queue) { return is_stopped(p) || p->by == &host || is_visible(p); }
+static bool is_of_queue(const struct touched *p, unsigned queue) { return p->by->queue == queue; }
 
 void race_forget(void) {
-  forget(is_old, 0);
-  drop_windows(flushed, NULL);
+  forget_where(is_old, 0);
+  drop_windows(was_flushed, NULL);
 }
 
-void race_forget_queue(unsigned queue) { forget(is_of, queue); }
+void race_forget_queue(unsigned queue) { forget_where(is_of_queue, queue); }
 
 /* ---- recording accesses ---- */
 
-static void mark(uint64_t *bits, unsigned from, unsigned n) {
+static void set_bits(uint64_t *bits, unsigned from, unsigned n) {
   while (n) {
     unsigned count = 64 - from % 64 < n ? 64 - from % 64 : n;
     uint64_t mask = (count == 64 ? ~0ull : (1ull << count) - 1) << from % 64;
@@ -263,7 +263,7 @@ void race_touched(struct race_task *t, const void *at, size_t n, unsigned access
     uintptr_t page = a & ~(uintptr_t)(RACE_PAGE - 1), stop = page + RACE_PAGE < end ? page + RACE_PAGE : end;
     struct touched *p = page_of(t, page, access & VM_EXEC);
     if (!p) return; /* out of memory: not checked */
-    mark(bits_of(p, access), (unsigned)(a - page), (unsigned)(stop - a));
+    set_bits(bits_of(p, access), (unsigned)(a - page), (unsigned)(stop - a));
     a = stop;
   }
 }
@@ -281,7 +281,7 @@ static int conflict(const struct touched *a, const struct touched *b) {
   return -1;
 }
 
-static const char *verb(const struct touched *p, int byte) {
+static const char *access_verb(const struct touched *p, int byte) {
   uint64_t bit = 1ull << byte % 64;
   return p->written[byte / 64] & bit  ? "writes"
          : p->atomic[byte / 64] & bit ? "updates"
@@ -290,7 +290,7 @@ static const char *verb(const struct touched *p, int byte) {
 }
 
 /* The address of the host's instruction, so that a developer can look it up. */
-static const char *instruction(const struct touched *p, char *buf, size_t cap) {
+static const char *pc_text(const struct touched *p, char *buf, size_t cap) {
   *buf = 0;
   if (p->pc) snprintf(buf, cap, " (by the instruction at 0x%" PRIxPTR ")", p->pc);
   return buf;
@@ -298,29 +298,29 @@ static const char *instruction(const struct touched *p, char *buf, size_t cap) {
 
 static const char unordered[] = "nothing orders the two";
 
-static void tell(char *text, size_t cap, const struct touched *mine, const struct touched *old, int byte,
-                 const char *why) {
+static void format_race(char *text, size_t cap, const struct touched *mine, const struct touched *old, int byte,
+                        const char *why) {
   char pc[2][64];
   snprintf(text, cap, "data race: %s%s %s 0x%" PRIxPTR ", which %s%s %s; %s", mine->by->what,
-           instruction(mine, pc[0], sizeof pc[0]), verb(mine, byte), mine->page + (unsigned)byte, old->by->what,
-           instruction(old, pc[1], sizeof pc[1]), verb(old, byte), why);
+           pc_text(mine, pc[0], sizeof pc[0]), access_verb(mine, byte), mine->page + (unsigned)byte, old->by->what,
+           pc_text(old, pc[1], sizeof pc[1]), access_verb(old, byte), why);
 }
 
 /* Returns true if the host and all later tasks are ordered after the access. */
-static bool settled(const struct touched *p) {
+static bool is_settled(const struct touched *p) {
   unsigned by = p->by->queue;
-  if (by != RACE_HOST && known(&race_world.host, p, NULL) < p->number) return false;
+  if (by != RACE_HOST && last_known_task(&race_world.host, p, NULL) < p->number) return false;
   for (unsigned i = 0; i < RACE_QUEUES; i++) {
     const struct race_queue *q = race_world.queues[i];
-    bool idle = !q || q->dead || (q->resting && !q->notices);
-    if (!idle && known(&q->visible, p, q->gpu) < p->number) return false;
+    bool idle = !q || q->dead || (q->idle && !q->notices);
+    if (!idle && last_known_task(&q->visible, p, q->gpu) < p->number) return false;
   }
-  return acquired(p);
+  return is_visible(p);
 }
 
 /* old and mine are of one queue or both of the host, old before mine. Removes the bytes of old for which any race with
  * old is also a race with mine. Returns true if no bytes of old are left. */
-static bool subsume(struct touched *old, const struct touched *mine) {
+static bool remove_covered(struct touched *old, const struct touched *mine) {
   uint64_t left = 0;
   for (unsigned i = 0; i < WORDS; i++) {
     old->written[i] &= ~mine->written[i];
@@ -348,29 +348,30 @@ static bool check_window(const struct race_task *t, const struct touched *mine, 
   bool seen = (mine->code ? &t->code : &t->after)->far.at[RACE_HOST] >= w->epoch;
   if (done && seen) return true;
   snprintf(text, cap, "%s: %s %s 0x%" PRIxPTR ", which the host wrote through the PCIe window; %s",
-           done ? "stale cache" : "missing HDP flush", mine->by->what, verb(mine, byte), mine->page + (unsigned)byte,
+           done ? "stale cache" : "missing HDP flush", mine->by->what, access_verb(mine, byte),
+           mine->page + (unsigned)byte,
            done ? "no cache is invalidated in between" : "nothing flushes the window's buffer in between");
   return false;
 }
 
 /* Compares a page's accesses with its records, removes records that nothing later can race with, and adds the new
  * ones. */
-static bool check(const struct race_task *t, struct touched *mine, char *text, size_t cap) {
+static bool check_page(const struct race_task *t, struct touched *mine, char *text, size_t cap) {
   bool raced = !check_window(t, mine, text, cap);
   struct touched **bucket = bucket_of(mine->page);
   for (struct touched **at = bucket, *old = *at; old; old = *at) {
     bool same = old->page == mine->page;
-    bool before = old->number <= known(mine->code ? &t->code : &t->after, old, t->gpu) || is_over(old) ||
+    bool before = old->number <= last_known_task(mine->code ? &t->code : &t->after, old, t->gpu) || is_stopped(old) ||
                   (t->actor->front && old->by->front && t->actor->queue == old->by->queue);
     int byte = same && !before ? conflict(mine, old) : -1;
     bool ordered = same && old->number <= t->ordered.at[old->by->queue];
     if (byte >= 0 && !raced)
-      tell(text, cap, mine, old, byte,
-           !ordered     ? unordered
-           : mine->code ? "they are ordered, but the instruction cache is not invalidated in between"
-                        : "they are ordered, but caches are not written back and invalidated in between");
+      format_race(text, cap, mine, old, byte,
+                  !ordered     ? unordered
+                  : mine->code ? "they are ordered, but the instruction cache is not invalidated in between"
+                               : "they are ordered, but caches are not written back and invalidated in between");
     raced |= byte >= 0;
-    bool gone = same && before && (settled(old) || (old->by->queue == mine->by->queue && subsume(old, mine)));
+    bool gone = same && before && (is_settled(old) || (old->by->queue == mine->by->queue && remove_covered(old, mine)));
     if (gone) {
       *at = old->next;
       touched_free(old);
@@ -406,7 +407,7 @@ static bool task_end(struct race_task *t, char *text, size_t cap) {
     while (t->pages[i]) {
       struct touched *mine = t->pages[i];
       t->pages[i] = mine->next;
-      clean &= check(t, mine, text, cap);
+      clean &= check_page(t, mine, text, cap);
     }
   actor_put(t->actor);
   pthread_mutex_destroy(&t->lock);
@@ -453,12 +454,12 @@ struct race_task *race_front(struct race_queue *q) {
 void race_front_end(struct race_queue *q) {
   struct race_task *t = q->front;
   q->front = NULL;
-  if (t && !task_end(t, q->told, sizeof q->told) && q->dead) q->told[0] = 0;
+  if (t && !task_end(t, q->message, sizeof q->message) && q->dead) q->message[0] = 0;
 }
 
 /* ---- the host ---- */
 
-bool race_host_touches(const void *at, size_t n, unsigned access, uintptr_t pc) {
+bool race_host_access(const void *at, size_t n, unsigned access, uintptr_t pc) {
   LOCK();
   bool alone = !race_signals_near(at);
   uint64_t now_ns = race_now_ns();
@@ -470,12 +471,12 @@ bool race_host_touches(const void *at, size_t n, unsigned access, uintptr_t pc) 
     }
     race_world.busy_ns = now_ns;
     struct touched now = {.page = page, .by = &host, .number = race_world.epoch, .pc = pc}, *mine = NULL;
-    mark(bits_of(&now, access), (unsigned)(a - page), (unsigned)(stop - a));
+    set_bits(bits_of(&now, access), (unsigned)(a - page), (unsigned)(stop - a));
     if (access & VM_WRITE) window_written(a, (unsigned)(stop - a));
     for (struct touched **link = bucket_of(page), *old = *link; old; old = *link) {
       bool same = old->page == page, hosts = same && old->by == &host;
       /* Remove it here, not when a task ends: a page that no task accesses would collect a record per doorbell. */
-      if (hosts && old->number != now.number && subsume(old, &now)) {
+      if (hosts && old->number != now.number && remove_covered(old, &now)) {
         *link = old->next;
         host.refs--;
         race_block_free(old);
@@ -485,9 +486,9 @@ bool race_host_touches(const void *at, size_t n, unsigned access, uintptr_t pc) 
       if (hosts && old->number == now.number) mine = old;
       if (!same || hosts) continue;
       struct race_queue *q = race_world.queues[old->by->queue];
-      if (!q || q->told[0] || q->dead || old->number <= known(&race_world.host, old, NULL)) continue;
+      if (!q || q->message[0] || q->dead || old->number <= last_known_task(&race_world.host, old, NULL)) continue;
       int byte = conflict(&now, old);
-      if (byte >= 0) tell(q->told, sizeof q->told, &now, old, byte, unordered);
+      if (byte >= 0) format_race(q->message, sizeof q->message, &now, old, byte, unordered);
     }
     if (!mine && (mine = race_block())) {
       struct touched **bucket = bucket_of(page);
@@ -495,7 +496,7 @@ bool race_host_touches(const void *at, size_t n, unsigned access, uintptr_t pc) 
       host.refs++;
       *bucket = mine;
     }
-    if (mine) mark(bits_of(mine, access), (unsigned)(a - page), (unsigned)(stop - a));
+    if (mine) set_bits(bits_of(mine, access), (unsigned)(a - page), (unsigned)(stop - a));
     a = stop;
   }
   UNLOCK();

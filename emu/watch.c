@@ -213,7 +213,7 @@ void watch_open(void) {
 }
 
 /* Counts an access to a page without signals. Returns true if the page should stay open. */
-static bool often(uintptr_t page) {
+static bool stays_open(uintptr_t page) {
   struct hot *h = &hot[page / PAGE % HOT];
   if (h->page != page && h->n >= HOT_MOST) return false; /* another page with this index is open */
   if (h->page != page) *h = (struct hot){page, 0};
@@ -224,18 +224,18 @@ static bool often(uintptr_t page) {
 /* ---- string instructions: one fault for the whole instruction ---- */
 
 /* Returns an address at which the handler can access the memory at `at`, and limits *n to the bytes there. */
-static void *reach(uintptr_t at, size_t *n) {
+static void *accessible_address(uintptr_t at, size_t *n) {
   size_t rest = PAGE - at % PAGE;
   if (*n > rest) *n = rest;
   void *alias = alias_of((void *)at, 1);
   return alias ? alias : (void *)at;
 }
 
-static void note_all(uintptr_t at, size_t n, unsigned access, uintptr_t pc) {
+static void record_access(uintptr_t at, size_t n, unsigned access, uintptr_t pc) {
   while (n) {
     size_t part = PAGE - at % PAGE < n ? PAGE - at % PAGE : n;
     void *alias = alias_of((void *)at, 1);
-    if (alias) race_host_touches(alias, part, access, pc);
+    if (alias) race_host_access(alias, part, access, pc);
     at += part, n -= part;
   }
 }
@@ -260,8 +260,8 @@ static bool string_op(ucontext_t *uc) {
   size_t unit = !(*p & 1) ? 1 : wide ? 8 : half ? 2 : 4, left = (size_t)r[REG_RCX] * unit;
   uintptr_t dst = (uintptr_t)r[REG_RDI], src = (uintptr_t)r[REG_RSI], pc = (uintptr_t)r[REG_RIP];
   uint64_t value = (uint64_t)r[REG_RAX];
-  if (move) note_all(src, left, VM_READ, pc);
-  note_all(dst, left, VM_WRITE, pc);
+  if (move) record_access(src, left, VM_READ, pc);
+  record_access(dst, left, VM_WRITE, pc);
   bool overlap = move && dst - src < left;
   r[REG_RIP] = (greg_t)(p + 1);
   r[REG_RDI] += (greg_t)left;
@@ -269,9 +269,9 @@ static bool string_op(ucontext_t *uc) {
   r[REG_RCX] = 0;
   for (size_t done = 0, n; left; left -= n, done += n) {
     n = overlap && left ? 1 : left;
-    uint8_t *to = reach(dst + done, &n);
+    uint8_t *to = accessible_address(dst + done, &n);
     if (move) {
-      const uint8_t *from = reach(src + done, &n);
+      const uint8_t *from = accessible_address(src + done, &n);
       memcpy(to, from, n);
     } else
       for (size_t i = 0; i < n; i++) to[i] = (uint8_t)(value >> 8 * ((done + i) % unit));
@@ -298,15 +298,15 @@ static bool on_fault(const siginfo_t *info, ucontext_t *uc) {
   if (rights && !shut && write && m.kind == WATCH_WINDOW) race_host_window((void *)(m.alias + (page - m.at)));
   if (!rights || !shut) return rights;
   if (another) {
-    race_host_several(); /* several threads may do this until one has set the flag */
+    race_host_unobserved(); /* several threads may do this until one has set the flag */
     several = true;
   }
   if (!is_register(&m) && !step && string_op(uc)) return true;
   void *alias = (void *)(m.alias + (at - m.at));
   uintptr_t pc = (uintptr_t)uc->uc_mcontext.gregs[REG_RIP];
-  bool alone = !is_register(&m) && race_host_touches(alias, 1, write ? VM_WRITE : VM_READ, pc);
+  bool alone = !is_register(&m) && race_host_access(alias, 1, write ? VM_WRITE : VM_READ, pc);
   pthread_mutex_lock(&lock);
-  bool keep = alone && often(page), first = !step;
+  bool keep = alone && stays_open(page), first = !step;
   for (unsigned k = 0; k < STEPS && !step; k++)
     if (!steps[k].taken) step = &steps[k];
   if (step && first) *step = (struct step){.taken = true, .trap_was_blocked = sigismember(&uc->uc_sigmask, SIGTRAP)};
@@ -344,11 +344,11 @@ static bool on_trap(ucontext_t *uc) {
   for (unsigned i = 0; i < done.n; i++) {
     const struct mapping *m = &done.page[i].map;
     if (m->kind == WATCH_DOORBELL && done.page[i].write)
-      race_host_rang();
+      race_host_doorbell();
     else if (m->kind == WATCH_FLUSH && done.page[i].write)
       race_flush_window(NULL, (void *)m->alias);
     else if (!is_register(m) && !done.page[i].write)
-      race_host_loaded((void *)(m->alias + (done.page[i].at - m->at)));
+      race_host_load((void *)(m->alias + (done.page[i].at - m->at)));
   }
   return true;
 }

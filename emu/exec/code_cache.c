@@ -28,14 +28,14 @@ struct code_cache *code_cache_new(const struct code_kind *kind) {
   return c;
 }
 
-static void release(const struct code_cache *c, struct code_trace *list) {
+static void release_list(const struct code_cache *c, struct code_trace *list) {
   for (struct code_trace *t = list, *next; t; t = next) next = t->next, c->kind->release(t);
 }
 
 void code_cache_free(struct code_cache *c) {
   if (!c) return;
-  for (unsigned i = 0; i < BUCKETS; i++) release(c, c->bucket[i]);
-  release(c, c->retired);
+  for (unsigned i = 0; i < BUCKETS; i++) release_list(c, c->bucket[i]);
+  release_list(c, c->retired);
   pthread_mutex_destroy(&c->lock);
   free(c);
 }
@@ -56,10 +56,10 @@ void code_cache_leave(struct code_cache *c) {
   pthread_mutex_lock(&c->lock);
   if (!--c->users) dead = c->retired, c->retired = NULL;
   pthread_mutex_unlock(&c->lock);
-  release(c, dead);
+  release_list(c, dead);
 }
 
-static bool unchanged(const struct code_kind *kind, struct vm *vm, const struct code_trace *t) {
+static bool is_unchanged(const struct code_kind *kind, struct vm *vm, const struct code_trace *t) {
   struct vm_range cache = {0};
   const void *p = vm_translate(vm, &cache, t->start, t->end - t->start, kind->access);
   if (p) return !memcmp(p, t->words, t->end - t->start);
@@ -71,7 +71,7 @@ static bool unchanged(const struct code_kind *kind, struct vm *vm, const struct 
 }
 
 /* Records that the code was read: running it counts as a read, although it was decoded earlier. */
-static void touch(const struct code_kind *kind, struct vm *vm, const struct code_trace *t) {
+static void record_fetch(const struct code_kind *kind, struct vm *vm, const struct code_trace *t) {
   struct vm_range cache = {0};
   const void *p = vm_translate(vm, &cache, t->start, t->end - t->start, kind->access);
   if (p) race_touch(p, t->end - t->start, VM_EXEC);
@@ -87,14 +87,14 @@ static struct code_trace **bucket_of(struct code_cache *c, uint64_t pc) {
 _Static_assert(BUCKETS == 1 << (64 - 58), "the hash's upper bits are the bucket");
 
 /* Finds a trace in one list and retires traces whose code has changed. */
-static struct code_trace *find(struct code_cache *c, struct code_trace **link, struct vm *vm, uint64_t pc, uint64_t key,
-                               bool inside) {
+static struct code_trace *find_trace(struct code_cache *c, struct code_trace **link, struct vm *vm, uint64_t pc,
+                                     uint64_t key, bool inside) {
   uint64_t now = vm_generation(vm);
   while (*link) {
     struct code_trace *t = *link;
     if (t->key != key || !(inside ? pc >= t->start && pc < t->end : pc == t->start)) {
       link = &t->next;
-    } else if ((t->checked_vm == now && t->checked_code == c->generation) || unchanged(c->kind, vm, t)) {
+    } else if ((t->checked_vm == now && t->checked_code == c->generation) || is_unchanged(c->kind, vm, t)) {
       t->checked_vm = now, t->checked_code = c->generation;
       return t;
     } else {
@@ -108,8 +108,8 @@ static struct code_trace *find(struct code_cache *c, struct code_trace **link, s
 struct code_trace *code_cache_get(struct code_cache *c, struct vm *vm, uint64_t pc, uint64_t key, bool inside,
                                   const char **why) {
   pthread_mutex_lock(&c->lock);
-  struct code_trace **head = bucket_of(c, pc), *t = find(c, head, vm, pc, key, false);
-  for (unsigned i = 0; inside && !t && i < BUCKETS; i++) t = find(c, &c->bucket[i], vm, pc, key, true);
+  struct code_trace **head = bucket_of(c, pc), *t = find_trace(c, head, vm, pc, key, false);
+  for (unsigned i = 0; inside && !t && i < BUCKETS; i++) t = find_trace(c, &c->bucket[i], vm, pc, key, true);
   if (!t) {
     uint64_t now = vm_generation(vm);
     t = c->kind->decode(vm, pc, key, why);
@@ -119,6 +119,6 @@ struct code_trace *code_cache_get(struct code_cache *c, struct vm *vm, uint64_t 
     }
   }
   pthread_mutex_unlock(&c->lock);
-  if (t && race_task) touch(c->kind, vm, t);
+  if (t && race_task) record_fetch(c->kind, vm, t);
   return t;
 }

@@ -4,13 +4,13 @@
 
 enum { PAGE_LINES = 32, LANES = 32 };
 
-static struct emu_page *place(const struct emu_lines *l, uint64_t key) {
+static struct emu_page *find_slot(const struct emu_lines *l, uint64_t key) {
   size_t at = key * UINT64_C(0x9e3779b97f4a7c15) >> 20 & (l->capacity - 1);
   while (l->pages[at].key && l->pages[at].key != key) at = (at + 1) & (l->capacity - 1);
   return &l->pages[at];
 }
 
-static bool grow(struct emu_lines *l) {
+static bool grow_table(struct emu_lines *l) {
   struct emu_lines old = *l;
   l->capacity = old.capacity ? 2 * old.capacity : 64;
   l->pages = calloc(l->capacity, sizeof *l->pages);
@@ -20,16 +20,16 @@ static bool grow(struct emu_lines *l) {
     return false;
   }
   for (size_t i = 0; i < old.capacity; i++)
-    if (old.pages[i].key) *place(l, old.pages[i].key) = old.pages[i];
+    if (old.pages[i].key) *find_slot(l, old.pages[i].key) = old.pages[i];
   free(old.pages);
   return true;
 }
 
 /* If memory for the table is out, the lines are not counted. */
-static void touch(struct emu_lines *l, uint64_t key, uint32_t bits) {
+static void mark_lines(struct emu_lines *l, uint64_t key, uint32_t bits) {
   if (!l->last || l->last->key != key) {
-    if (2 * l->n >= l->capacity && !grow(l)) return;
-    l->last = place(l, key);
+    if (2 * l->n >= l->capacity && !grow_table(l)) return;
+    l->last = find_slot(l, key);
     l->n += !l->last->key;
     l->last->key = key;
   }
@@ -52,8 +52,8 @@ void emu_lines_access(struct emu_lines *l, struct emu_detail *d, const uint64_t 
       seen[n++] = line;
       uint64_t key = 1 + line / PAGE_LINES * 2;
       uint32_t bit = UINT32_C(1) << line % PAGE_LINES;
-      if (l && loads) touch(l, key, bit);
-      if (l && stores) touch(l, key + 1, bit);
+      if (l && loads) mark_lines(l, key, bit);
+      if (l && stores) mark_lines(l, key + 1, bit);
     }
   }
   if (d) d->lines += n;
@@ -61,7 +61,7 @@ void emu_lines_access(struct emu_lines *l, struct emu_detail *d, const uint64_t 
 
 void emu_lines_add(struct emu_lines *to, const struct emu_lines *from) {
   for (size_t i = 0; i < from->capacity; i++)
-    if (from->pages[i].key) touch(to, from->pages[i].key, from->pages[i].bits);
+    if (from->pages[i].key) mark_lines(to, from->pages[i].key, from->pages[i].bits);
 }
 
 uint64_t emu_lines_bytes(const struct emu_lines *l) {

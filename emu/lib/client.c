@@ -157,29 +157,29 @@ struct os *client_machine(void) {
 
 /* ---- paths ---- */
 
-static bool under(const char *path, const char *top) {
+static bool is_under(const char *path, const char *top) {
   size_t n = strlen(top);
   return !strncmp(path, top, n) && (!path[n] || path[n] == '/');
 }
 /* Parses the path of a device node that ends in a number. */
-static bool numbered(const char *path, const char *stem, unsigned *n) {
+static bool parse_numbered(const char *path, const char *stem, unsigned *n) {
   size_t length = strlen(stem);
   char *end;
   if (strncmp(path, stem, length) != 0 || path[length] < '0' || path[length] > '9') return false;
   *n = (unsigned)strtoul(path + length, &end, 10);
   return !*end;
 }
-static bool emulated(const char *path) {
+static bool is_emulated(const char *path) {
   unsigned minor;
   if (nvidia())
     return !strcmp(path, "/dev/nvidiactl") || !strcmp(path, "/dev/nvidia-uvm") ||
-           numbered(path, "/dev/nvidia", &minor) || under(path, "/proc/driver/nvidia");
-  return under(path, "/dev/kfd") || under(path, "/dev/dri") || under(path, "/sys/devices/virtual/kfd") ||
-         under(path, "/sys/class/kfd") || under(path, "/sys/class/drm");
+           parse_numbered(path, "/dev/nvidia", &minor) || is_under(path, "/proc/driver/nvidia");
+  return is_under(path, "/dev/kfd") || is_under(path, "/dev/dri") || is_under(path, "/sys/devices/virtual/kfd") ||
+         is_under(path, "/sys/class/kfd") || is_under(path, "/sys/class/drm");
 }
 
 /* Appends the parts of path to buf, which holds n characters; ".." removes the last part, after links were followed. */
-static bool append(char buf[PATH_MAX], size_t *n, const char *path) {
+static bool append_path(char buf[PATH_MAX], size_t *n, const char *path) {
   for (const char *at = path; *at;) {
     size_t length = strcspn(at, "/");
     if (length == 2 && at[0] == '.' && at[1] == '.') {
@@ -218,7 +218,7 @@ static bool folder_of(int dirfd, char buf[PATH_MAX]) {
 }
 
 /* A cheap test that rejects most paths outside the machine. */
-static bool may_lead(const char *path) {
+static bool may_be_emulated(const char *path) {
   while (path[0] == '/' && (path[1] == '/' || (path[1] == '.' && path[2] == '/'))) path += path[1] == '/' ? 1 : 2;
   return !strncmp(path, "/dev", 4) || !strncmp(path, "/sys", 4) || !strncmp(path, "/proc", 5) || strstr(path, "..");
 }
@@ -228,14 +228,14 @@ bool client_path(int dirfd, const char *path, char buf[PATH_MAX]) {
   char folder[PATH_MAX];
   size_t n = 0;
   if (!path || !*path || !client_active() || inside) return false;
-  if (*path == '/') return may_lead(path) && append(buf, &n, path) && emulated(buf);
+  if (*path == '/') return may_be_emulated(path) && append_path(buf, &n, path) && is_emulated(buf);
   int error = errno;
   inside = true;
   bool found = folder_of(dirfd, folder);
   inside = false;
   errno = error;
-  return found && (may_lead(folder) || strstr(path, "..")) && append(buf, &n, folder) && append(buf, &n, path) &&
-         emulated(buf);
+  return found && (may_be_emulated(folder) || strstr(path, "..")) && append_path(buf, &n, folder) &&
+         append_path(buf, &n, path) && is_emulated(buf);
 }
 
 dev_t client_device(const char *path) {
@@ -243,10 +243,10 @@ dev_t client_device(const char *path) {
   if (nvidia()) {
     if (!strcmp(path, "/dev/nvidiactl")) return makedev(NVIDIA_MAJOR, NVIDIACTL_MINOR);
     if (!strcmp(path, "/dev/nvidia-uvm")) return makedev(UVM_MAJOR, 0);
-    return numbered(path, "/dev/nvidia", &minor) ? makedev(NVIDIA_MAJOR, minor) : 0;
+    return parse_numbered(path, "/dev/nvidia", &minor) ? makedev(NVIDIA_MAJOR, minor) : 0;
   }
   if (!strcmp(path, "/dev/kfd")) return makedev(KFD_MAJOR, 0);
-  return numbered(path, "/dev/dri/renderD", &minor) ? makedev(DRM_MAJOR, minor) : 0;
+  return parse_numbered(path, "/dev/dri/renderD", &minor) ? makedev(DRM_MAJOR, minor) : 0;
 }
 
 enum client_kind client_kind(const struct client_file *file) {

@@ -27,13 +27,13 @@ uint64_t client_inode(const char *path) {
 }
 
 /* Lists a folder whose path contains no link. */
-static int list(struct os *os, const char *path, int (*each)(void *ctx, const char *name), void *ctx) {
+static int list_folder(struct os *os, const char *path, int (*each)(void *ctx, const char *name), void *ctx) {
   if (strcmp(path, class_path) != 0) return os->list_dir(os, path, each, ctx);
   each(ctx, link_path + sizeof class_path);
   return 0;
 }
 
-static int stop(void *ctx, const char *name) { return 1; }
+static int stop_at_first(void *ctx, const char *name) { return 1; }
 
 struct search {
   const char *name;
@@ -45,13 +45,13 @@ static int compare(void *ctx, const char *name) {
   return s->found;
 }
 /* Returns whether the folder of path has an entry with its name. */
-static bool listed(struct os *os, const char *path) {
+static bool is_listed(struct os *os, const char *path) {
   char folder[PATH_MAX];
   const char *slash = strrchr(path, '/');
   struct search s = {.name = slash + 1};
   memcpy(folder, path, (size_t)(slash - path));
   folder[slash - path] = 0;
-  list(os, *folder ? folder : "/", compare, &s);
+  list_folder(os, *folder ? folder : "/", compare, &s);
   return s.found;
 }
 
@@ -62,8 +62,8 @@ bool client_look(const char *path, struct client_node *out) {
   strcpy(real, path);
   client_follow(real);
   *out = (struct client_node){.device = client_device(real)};
-  out->kind = out->device ? CLIENT_DEVICE : !list(os, real, stop, NULL) ? CLIENT_FOLDER : CLIENT_TEXT;
-  if (out->device ? listed(os, real) : out->kind == CLIENT_FOLDER || os->read_file(os, real, text, sizeof text) >= 0)
+  out->kind = out->device ? CLIENT_DEVICE : !list_folder(os, real, stop_at_first, NULL) ? CLIENT_FOLDER : CLIENT_TEXT;
+  if (out->device ? is_listed(os, real) : out->kind == CLIENT_FOLDER || os->read_file(os, real, text, sizeof text) >= 0)
     return true;
   errno = ENOENT;
   return false;
@@ -75,5 +75,5 @@ int client_list(const char *path, int (*each)(void *ctx, const char *name), void
   if (!os) return -errno;
   strcpy(real, path);
   client_follow(real);
-  return list(os, real, each, ctx);
+  return list_folder(os, real, each, ctx);
 }

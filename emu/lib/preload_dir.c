@@ -45,7 +45,7 @@ static int add_name(void *ctx, const char *name) {
 }
 
 /* Returns the entries of a folder, which the caller frees, or NULL with errno set. */
-static struct dirent *list(const char *folder, size_t *n) {
+static struct dirent *list_entries(const char *folder, size_t *n) {
   struct entries e = {.folder = folder};
   if (!add_name(&e, ".") && !add_name(&e, "..") && !e.rc) {
     int rc = client_list(folder, add_name, &e);
@@ -73,7 +73,7 @@ static struct stream *streams; /* guarded by lock */
 static _Atomic size_t open_streams;
 
 /* Returns the stream of a DIR, or NULL if it is the C library's. */
-static struct stream *find(DIR *dir) {
+static struct stream *find_stream(DIR *dir) {
   if (!atomic_load(&open_streams)) return NULL;
   pthread_mutex_lock(&lock);
   struct stream *s = streams;
@@ -90,7 +90,7 @@ EXPORT DIR *fdopendir(int fd) {
     errno = file->path ? ENOTDIR : EBADF;
   else if ((s = calloc(1, sizeof *s))) {
     s->fd = fd;
-    s->entries = list(file->path, &s->n);
+    s->entries = list_entries(file->path, &s->n);
   }
   client_put(file);
   if (s && !s->entries) {
@@ -114,7 +114,7 @@ EXPORT DIR *opendir(const char *path) {
   return dir;
 }
 EXPORT int closedir(DIR *dir) {
-  struct stream *s = find(dir);
+  struct stream *s = find_stream(dir);
   if (!s) return REAL->closedir(dir);
   pthread_mutex_lock(&lock);
   for (struct stream **p = &streams; *p; p = &(*p)->next)
@@ -130,35 +130,35 @@ EXPORT int closedir(DIR *dir) {
   return close(fd);
 }
 EXPORT struct dirent *readdir(DIR *dir) {
-  struct stream *s = find(dir);
+  struct stream *s = find_stream(dir);
   if (!s) return REAL->readdir(dir);
   return s->at < s->n ? &s->entries[s->at++] : NULL;
 }
 EXPORT struct dirent64 *readdir64(DIR *dir) {
-  struct stream *s = find(dir);
+  struct stream *s = find_stream(dir);
   if (!s) return REAL->readdir64(dir);
   return s->at < s->n ? (struct dirent64 *)&s->entries[s->at++] : NULL;
 }
 EXPORT void rewinddir(DIR *dir) {
-  struct stream *s = find(dir);
+  struct stream *s = find_stream(dir);
   if (s)
     s->at = 0;
   else
     REAL->rewinddir(dir);
 }
 EXPORT void seekdir(DIR *dir, long place) {
-  struct stream *s = find(dir);
+  struct stream *s = find_stream(dir);
   if (s)
     s->at = place < 0 ? 0 : (size_t)place;
   else
     REAL->seekdir(dir, place);
 }
 EXPORT long telldir(DIR *dir) {
-  struct stream *s = find(dir);
+  struct stream *s = find_stream(dir);
   return s ? (long)s->at : REAL->telldir(dir);
 }
 EXPORT int dirfd(DIR *dir) {
-  struct stream *s = find(dir);
+  struct stream *s = find_stream(dir);
   return s ? s->fd : REAL->dirfd(dir);
 }
 
@@ -167,13 +167,13 @@ EXPORT int dirfd(DIR *dir) {
 typedef int filter_fn(const struct dirent *);
 typedef int compare_fn(const struct dirent **, const struct dirent **);
 
-static int by(const void *a, const void *b, void *compare) {
+static int compare_entries(const void *a, const void *b, void *compare) {
   return (*(compare_fn **)compare)((const struct dirent **)a, (const struct dirent **)b);
 }
 
-static int scan(const char *folder, struct dirent ***out, filter_fn *filter, compare_fn *compare) {
+static int scan_folder(const char *folder, struct dirent ***out, filter_fn *filter, compare_fn *compare) {
   size_t n, kept = 0;
-  struct dirent *entries = list(folder, &n), **names = entries ? malloc(n * sizeof(struct dirent *)) : NULL;
+  struct dirent *entries = list_entries(folder, &n), **names = entries ? malloc(n * sizeof(struct dirent *)) : NULL;
   for (size_t i = 0; names && i < n; i++) {
     if (filter && !filter(&entries[i])) continue;
     if (!(names[kept] = malloc(sizeof *entries))) {
@@ -186,18 +186,19 @@ static int scan(const char *folder, struct dirent ***out, filter_fn *filter, com
   }
   free(entries);
   if (!names) return -1;
-  if (compare) qsort_r(names, kept, sizeof(struct dirent *), by, &compare);
+  if (compare) qsort_r(names, kept, sizeof(struct dirent *), compare_entries, &compare);
   *out = names;
   return (int)kept;
 }
 EXPORT int scandir(const char *path, struct dirent ***out, filter_fn *filter, compare_fn *compare) {
   char buf[PATH_MAX];
-  return client_path(AT_FDCWD, path, buf) ? scan(buf, out, filter, compare) : REAL->scandir(path, out, filter, compare);
+  return client_path(AT_FDCWD, path, buf) ? scan_folder(buf, out, filter, compare)
+                                          : REAL->scandir(path, out, filter, compare);
 }
 EXPORT int scandir64(const char *path, struct dirent64 ***out, int (*filter)(const struct dirent64 *),
                      int (*compare)(const struct dirent64 **, const struct dirent64 **)) {
   char buf[PATH_MAX];
   return client_path(AT_FDCWD, path, buf)
-             ? scan(buf, (struct dirent ***)out, (filter_fn *)filter, (compare_fn *)compare)
+             ? scan_folder(buf, (struct dirent ***)out, (filter_fn *)filter, (compare_fn *)compare)
              : REAL->scandir64(path, out, filter, compare);
 }

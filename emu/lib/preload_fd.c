@@ -19,18 +19,18 @@
 
 /* ---- descriptors ---- */
 
-static int fails(int error) {
+static int fail_with(int error) {
   errno = error;
   return -1;
 }
 
 EXPORT int close(int fd) {
-  if (client_own_fd(fd) == fd) return fails(EBADF);
+  if (client_own_fd(fd) == fd) return fail_with(EBADF);
   client_closing(fd);
   return REAL->close(fd);
 }
 EXPORT int close_range(unsigned first, unsigned last, int flags) {
-  if (!REAL->close_range) return fails(ENOSYS);
+  if (!REAL->close_range) return fail_with(ENOSYS);
   if (!(flags & (int)CLOSE_RANGE_CLOEXEC))
     for (unsigned fd = first; fd <= last && fd < CLIENT_MAX_FDS; fd++) client_closing((int)fd);
   /* Closes the ranges between the emulator's own descriptors. */
@@ -53,7 +53,7 @@ EXPORT int dup(int fd) {
   return new;
 }
 EXPORT int dup2(int fd, int to) {
-  if (client_own_fd(to) == to && fd != to) return fails(EBUSY);
+  if (client_own_fd(to) == to && fd != to) return fail_with(EBUSY);
   int new = REAL->dup2(fd, to);
   if (new < 0 || fd == to) return new;
   client_closing(to);
@@ -61,7 +61,7 @@ EXPORT int dup2(int fd, int to) {
   return new;
 }
 EXPORT int dup3(int fd, int to, int flags) {
-  if (client_own_fd(to) == to && fd != to) return fails(EBUSY);
+  if (client_own_fd(to) == to && fd != to) return fail_with(EBUSY);
   int new = REAL->dup3(fd, to, flags);
   if (new < 0) return new;
   client_closing(to);
@@ -83,7 +83,7 @@ FCNTL(fcntl64)
 
 /* ---- device calls ---- */
 
-static int refused(struct os *os, int rc, unsigned long request) {
+static int report_result(struct os *os, int rc, unsigned long request) {
   char why[256];
   if (rc >= 0) return rc;
   errno = -rc;
@@ -135,7 +135,7 @@ EXPORT int ioctl(int fd, unsigned long request, ...) {
   }
   client_put(file);
   if (rc >= 0) say_reason(os, request);
-  return refused(os, rc, request);
+  return report_result(os, rc, request);
 }
 
 /* Polls the emulated descriptors among several; sets fd to -1 for these in the list for the C library. Returns the
@@ -185,7 +185,7 @@ static void *map_emulated(struct client_file *file, void *addr, size_t n, int pr
   if (os && file->fd >= 0) p = os->mmap(os, addr, n, prot, flags, file->fd, off);
   client_put(file);
   if (!os_map_failed(p)) return p;
-  refused(os, (int)(intptr_t)p, 0);
+  report_result(os, (int)(intptr_t)p, 0);
   return MAP_FAILED;
 }
 #define MMAP(name, off_type)                                                                                           \

@@ -42,7 +42,7 @@ static int32_t translate(int32_t fd, struct client_file **held) {
   return *held ? (*held)->fd : fd == -1 ? -1 : (int32_t)NO_FD;
 }
 
-static int with_field(struct os *os, int fd, unsigned long request, void *arg, uint32_t size, uint32_t offset) {
+static int ioctl_translated(struct os *os, int fd, unsigned long request, void *arg, uint32_t size, uint32_t offset) {
   uint64_t copy[LARGEST / 8 + 1];
   char *bytes = (char *)copy;
   struct client_file *held;
@@ -87,7 +87,7 @@ int client_nv_ioctl(struct os *os, struct client_file *file, unsigned long reque
   uint32_t size = RM_IO_SIZE(request);
   if (client_kind(file) == CLIENT_UVM) {
     f = find(uvm_fields, sizeof uvm_fields / sizeof uvm_fields[0], (uint32_t)request);
-    return f ? with_field(os, file->fd, request, arg, f->size, f->offset) : os->ioctl(os, file->fd, request, arg);
+    return f ? ioctl_translated(os, file->fd, request, arg, f->size, f->offset) : os->ioctl(os, file->fd, request, arg);
   }
   if (RM_IO_NR(request) == RM_NR_XFER) {
     /* Passed on as the call that it wraps. */
@@ -98,5 +98,5 @@ int client_nv_ioctl(struct os *os, struct client_file *file, unsigned long reque
   }
   if (RM_IO_NR(request) == RM_NR_ALLOC) return alloc_event(os, file->fd, request, arg, size);
   f = find(rm_fields, sizeof rm_fields / sizeof rm_fields[0], RM_IO_NR(request));
-  return f ? with_field(os, file->fd, request, arg, size, f->offset) : os->ioctl(os, file->fd, request, arg);
+  return f ? ioctl_translated(os, file->fd, request, arg, size, f->offset) : os->ioctl(os, file->fd, request, arg);
 }

@@ -11,7 +11,7 @@
 #include <unistd.h>
 #include "client.h"
 
-static int fails(int error) {
+static int fail_with(int error) {
   errno = error;
   return -1;
 }
@@ -22,7 +22,7 @@ static int access_emulated(const char *path, int mode) {
   struct client_node node;
   if (!client_look(path, &node)) return -1;
   bool denied = (mode & W_OK && node.kind != CLIENT_DEVICE) || (mode & X_OK && node.kind != CLIENT_FOLDER);
-  return denied ? fails(EACCES) : 0;
+  return denied ? fail_with(EACCES) : 0;
 }
 EXPORT int access(const char *path, int mode) {
   char buf[PATH_MAX];
@@ -40,9 +40,9 @@ EXPORT int faccessat(int dir, const char *path, int mode, int flags) {
 static ssize_t readlink_emulated(const char *path, char *to, size_t cap) {
   struct client_node node;
   const char *target = client_link(path);
-  if (!target) return client_look(path, &node) ? fails(EINVAL) : -1;
+  if (!target) return client_look(path, &node) ? fail_with(EINVAL) : -1;
   size_t n = strlen(target);
-  if (!cap) return fails(EINVAL);
+  if (!cap) return fail_with(EINVAL);
   memcpy(to, target, n < cap ? n : cap);
   return (ssize_t)(n < cap ? n : cap);
 }
@@ -100,7 +100,7 @@ static int stat_emulated(const char *path, bool follow, void *st) {
 static bool fstat_emulated(int fd, void *st, int *rc) {
   struct client_file *file = client_get(fd);
   if (!file) return false;
-  *rc = file->path ? stat_node(file->path, &file->node, st) : fails(EBADF);
+  *rc = file->path ? stat_node(file->path, &file->node, st) : fail_with(EBADF);
   client_put(file);
   return true;
 }

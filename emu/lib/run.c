@@ -119,7 +119,7 @@ static struct known {
 
 static const struct reach everything = {true, RDNA3_VGPRS};
 
-static struct reach reach_of(const uint32_t *dw, size_t n, bool wave64) {
+static struct reach scan_code(const uint32_t *dw, size_t n, bool wave64) {
   enum { WIDEST = 16 }; /* most registers that one operand can have */
   struct reach r = {false, 1};
   for (size_t at = 0; at < n;) {
@@ -157,7 +157,7 @@ static struct reach code_reach(const void *code, uint64_t bytes, bool wave64) {
     uint32_t *copy = bytes <= 1 << 20 ? realloc(k->copy, bytes) : NULL;
     if (copy) {
       memcpy(copy, code, bytes);
-      r = reach_of(copy, bytes / 4, wave64);
+      r = scan_code(copy, bytes / 4, wave64);
       *k = (struct known){code, copy, bytes, wave64, r};
     }
   }
@@ -232,7 +232,7 @@ static bool run_groups(void *ctx, unsigned worker, unsigned seat, uint64_t begin
 }
 
 /* Checks what both db_emu_run and db_emu_open need, and fills r except for scratch. */
-static int prepare(const struct db_emu_launch *l, struct run *r) {
+static int prepare_run(const struct db_emu_launch *l, struct run *r) {
   const char *arch = l->arch ? l->arch : "gfx1100";
   char models[128];
   uint32_t wave = l->wave_size ? l->wave_size : 32;
@@ -376,7 +376,7 @@ EXPORT int db_emu_run(struct db_emu_launch *l) {
   memset(l->fault_group, 0, sizeof l->fault_group);
   pthread_mutex_init(&r.lock, NULL);
   r.context = context_get();
-  int rc = r.context ? prepare(l, &r) : fail(-ENOMEM, "out of memory");
+  int rc = r.context ? prepare_run(l, &r) : fail(-ENOMEM, "out of memory");
   if (!rc) rc = run_grid(&r, l->timeout_ms);
   fill_fault(l, &r, rc);
   l->instructions = r.stats.instructions, l->waves = r.stats.waves;
@@ -423,7 +423,7 @@ EXPORT struct db_emu_group *db_emu_open(const struct db_emu_launch *l, const uin
   struct db_emu_group *g = calloc(1, sizeof *g);
   if (!g || !(g->run.context = context_get())) return free(g), fail(0, "out of memory"), NULL;
   g->fault.lane = -1;
-  int rc = prepare(l, &g->run);
+  int rc = prepare_run(l, &g->run);
   if (!rc) rc = set_scratch(&g->run, 1);
   if (!rc) {
     code_cache_invalidate(host.code);

@@ -81,7 +81,7 @@ enum cp_status cp_release(struct amd_queue *q, uint64_t va, const void *at, uint
              : cp_fault(q, FAULT_PACKET, 0, VM_READ, "%s", text);
 }
 
-void cp_reads(struct amd_queue *q, const void *p, uint64_t n) {
+void cp_record_read(struct amd_queue *q, const void *p, uint64_t n) {
   struct race_task *front = race_front(q->race);
   if (front) race_touched(front, p, n, VM_READ);
 }
@@ -97,7 +97,7 @@ enum cp_status cp_fetch(struct amd_queue *q, uint64_t skip, uint32_t *out, uint6
   }
   const void *p = vm_translate(q->gpu->vm, &q->fetch, l->va + at * 4, n * 4, VM_READ);
   if (p) {
-    cp_reads(q, p, n * 4);
+    cp_record_read(q, p, n * 4);
     memcpy(out, p, n * 4);
     return CP_DONE;
   }
@@ -111,7 +111,7 @@ enum cp_status cp_fetch(struct amd_queue *q, uint64_t skip, uint32_t *out, uint6
   return cp_fault(q, FAULT_PAGE, bad, VM_READ, "page fault: the packet processor fetches 0x%" PRIx64 ", %s", bad, near);
 }
 
-enum cp_status cp_handle(struct amd_queue *q, cp_handler handler, const uint32_t *p, uint32_t n) {
+enum cp_status cp_handle_packet(struct amd_queue *q, cp_handler handler, const uint32_t *p, uint32_t n) {
   /* Advance past the packet first: an indirect buffer or a conditional skip continues from that position. */
   unsigned level = q->packet_level = q->level;
   q->packet_dwords = n + 1;
@@ -122,7 +122,7 @@ enum cp_status cp_handle(struct amd_queue *q, cp_handler handler, const uint32_t
   return status;
 }
 
-enum cp_status cp_call(struct amd_queue *q, const char *what, uint64_t va, uint64_t dwords, bool chain) {
+enum cp_status cp_call_indirect(struct amd_queue *q, const char *what, uint64_t va, uint64_t dwords, bool chain) {
   if (!dwords) return cp_fault(q, FAULT_PACKET, va, VM_READ, "%s: empty indirect buffer", what);
   if (chain && q->level == 0)
     return cp_fault(q, FAULT_PACKET, va, VM_READ, "%s: only an indirect buffer can chain", what);

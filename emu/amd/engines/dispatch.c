@@ -35,7 +35,9 @@ struct run {
 
 static uint64_t clock_of_gpu(void *ctx) { return amd_clock(); }
 
-static void count(_Atomic uint64_t *total, uint64_t n) { atomic_fetch_add_explicit(total, n, memory_order_relaxed); }
+static void add_count(_Atomic uint64_t *total, uint64_t n) {
+  atomic_fetch_add_explicit(total, n, memory_order_relaxed);
+}
 
 /* Returns the core of a worker. Only that worker creates and uses it. */
 static struct shader_core *core_of(struct run *r, unsigned worker) {
@@ -110,11 +112,11 @@ static bool run_groups(void *ctx, unsigned worker, unsigned seat, uint64_t begin
     }
   }
   race_task = NULL;
-  count(&gpu->instructions, stats.instructions);
-  count(&gpu->waves, stats.waves);
-  count(&gpu->workgroups, stats.workgroups);
-  count(&gpu->bytes_loaded, stats.bytes_loaded);
-  count(&gpu->bytes_stored, stats.bytes_stored);
+  add_count(&gpu->instructions, stats.instructions);
+  add_count(&gpu->waves, stats.waves);
+  add_count(&gpu->workgroups, stats.workgroups);
+  add_count(&gpu->bytes_loaded, stats.bytes_loaded);
+  add_count(&gpu->bytes_stored, stats.bytes_stored);
   if (stats.detail) {
     pthread_mutex_lock(&r->lock);
     r->counted.waves += stats.waves, r->counted.workgroups += stats.workgroups,
@@ -192,7 +194,7 @@ static enum cp_status check_program(struct amd_queue *q, struct run *r) {
 }
 
 /* Logs a line about an event that is not a fault. */
-static void tell(struct run *r, const char *what, const struct fault *f) {
+static void log_event(struct run *r, const char *what, const struct fault *f) {
   const struct emu_machine *m = r->q->gpu->shared->machine;
   char line[800], name[128] = "?";
   if (!m->print) return;
@@ -274,7 +276,7 @@ enum cp_status amd_dispatch(struct amd_queue *q, const uint32_t dims[3], uint32_
 
   uint64_t chunk = total / ((uint64_t)seats * CHUNKS_PER_CORE);
   chunk = chunk < 1 ? 1 : chunk > CHUNK_MAX ? CHUNK_MAX : chunk;
-  count(&q->gpu->dispatches, 1);
+  add_count(&q->gpu->dispatches, 1);
   struct shader_notes notes;
   memset(&notes, 0, sizeof notes);
   r.d.notes = &notes;
@@ -295,8 +297,8 @@ enum cp_status amd_dispatch(struct amd_queue *q, const uint32_t dims[3], uint32_
     amd_counters_add(q->gpu, r.d.pgm, &r.counted);
     emu_lines_free(&r.lines);
   }
-  if (notes.lds_outside) tell(&r, "LDS access out of range (loads give 0, stores do nothing)", &notes.first);
-  if (r.fault.kind == FAULT_NONE && r.where.text[0]) tell(&r, "stopped with its queue", &r.where);
+  if (notes.lds_outside) log_event(&r, "LDS access out of range (loads give 0, stores do nothing)", &notes.first);
+  if (r.fault.kind == FAULT_NONE && r.where.text[0]) log_event(&r, "stopped with its queue", &r.where);
   atomic_store(&q->dispatching, false);
   enum cp_status raced = cp_task_end(q, r.task);
   if (r.fault.kind != FAULT_NONE) return dispatch_faulted(q, &r);

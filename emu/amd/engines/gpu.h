@@ -128,16 +128,16 @@ enum cp_status cp_fault(struct amd_queue *q, enum fault_kind kind, uint64_t addr
 /* A packet handler. p[0] is the header, followed by n dwords. The read position is already after the packet; if the
  * handler returns CP_BLOCKED, the position moves back and the packet is processed again later. */
 typedef enum cp_status (*cp_handler)(struct amd_queue *q, const uint32_t *p, uint32_t n);
-enum cp_status cp_handle(struct amd_queue *q, cp_handler handler, const uint32_t *p, uint32_t n);
+enum cp_status cp_handle_packet(struct amd_queue *q, cp_handler handler, const uint32_t *p, uint32_t n);
 /* Ends a task of the queue. If the task raced, raises a fault. */
 enum cp_status cp_task_end(struct amd_queue *q, struct race_task *t);
 /* Records that the processor itself reads n bytes at p, outside of tasks. */
-void cp_reads(struct amd_queue *q, const void *p, uint64_t n);
+void cp_record_read(struct amd_queue *q, const void *p, uint64_t n);
 /* Call before storing a signal at va. The signal covers all packets so far, or with at_once only those that have
  * finished. If one of them raced, raises a fault. */
 enum cp_status cp_release(struct amd_queue *q, uint64_t va, const void *at, uint64_t value, bool at_once);
 /* Continues in the indirect buffer at va. With chain, its end does not return to the buffer that called it. */
-enum cp_status cp_call(struct amd_queue *q, const char *what, uint64_t va, uint64_t dwords, bool chain);
+enum cp_status cp_call_indirect(struct amd_queue *q, const char *what, uint64_t va, uint64_t dwords, bool chain);
 /* Compares (value & mask) with reference. function is of enum pm4_wait_function. */
 bool cp_compare(unsigned function, uint64_t value, uint64_t reference, uint64_t mask);
 /* Performs a TC atomic on 4 or 8 bytes at p; op is numbered as in the PM4 ATOMIC_MEM and SDMA ATOMIC packets. Returns
@@ -162,8 +162,8 @@ struct amd_shared {
   struct emu_machine *machine;
   struct pool *pool;
   struct shader_core **cores; /* one per worker of the pool; the worker creates it at its first use */
-  /* kick is incremented, and sleepers are woken, when an event occurs that a queue may wait for. */
-  atomic_uint kick, sleepers;
+  /* wake_futex is incremented, and sleepers are woken, when an event occurs that a queue may wait for. */
+  atomic_uint wake_futex, sleepers;
   atomic_bool detail; /* count per instruction, in dispatches that begin while it is set */
   /* Callbacks of the machine's kernel. An interrupt has a context id of valid_bits bits. A fault stops the GPU's
    * queues; only the first fault counts. */
@@ -197,7 +197,7 @@ struct amd_gpu {
 };
 
 /* Wakes the sleeping queues. */
-void amd_kick(struct amd_shared *s);
+void amd_wake_queues(struct amd_shared *s);
 /* Finds the name of the kernel whose code is at pc in the ELF data that the loader left in memory. Returns false if
  * there is none. */
 bool amd_kernel_name(struct vm *vm, uint64_t pc, char *buf, size_t cap);

@@ -114,7 +114,7 @@ static enum cp_status release_mem(struct amd_queue *q, const uint32_t *p, uint32
       __atomic_store_n((uint32_t *)at, (uint32_t)value, __ATOMIC_RELEASE);
     else
       __atomic_store_n((uint64_t *)at, value, __ATOMIC_RELEASE);
-    amd_kick(q->gpu->shared);
+    amd_wake_queues(q->gpu->shared);
   }
   if (interrupt == PM4_INT_ONLY || interrupt == PM4_INT_AFTER_WRITE || interrupt == 4) {
     race_interrupt(q->race);
@@ -197,7 +197,7 @@ static enum cp_status copy_data(struct amd_queue *q, const uint32_t *p, uint32_t
   case PM4_COPY_MEMORY: {
     const void *at = cp_memory(q, "COPY_DATA", from, bytes, bytes, VM_READ);
     if (!at) return CP_DEAD;
-    cp_reads(q, at, bytes);
+    cp_record_read(q, at, bytes);
     value = bytes == 8 ? __atomic_load_n((const uint64_t *)at, __ATOMIC_ACQUIRE)
                        : __atomic_load_n((const uint32_t *)at, __ATOMIC_ACQUIRE);
     break;
@@ -219,7 +219,7 @@ static enum cp_status copy_data(struct amd_queue *q, const uint32_t *p, uint32_t
     __atomic_store_n((uint64_t *)at, value, __ATOMIC_RELEASE);
   else
     __atomic_store_n((uint32_t *)at, (uint32_t)value, __ATOMIC_RELEASE);
-  amd_kick(q->gpu->shared);
+  amd_wake_queues(q->gpu->shared);
   return CP_DONE;
 }
 
@@ -242,7 +242,7 @@ static enum cp_status write_data(struct amd_queue *q, const uint32_t *p, uint32_
     if (cp_release(q, to + index * 4, at, p[i], true) != CP_DONE) return CP_DEAD;
     __atomic_store_n((uint32_t *)at, p[i], __ATOMIC_RELEASE);
   }
-  amd_kick(q->gpu->shared);
+  amd_wake_queues(q->gpu->shared);
   return CP_DONE;
 }
 
@@ -257,7 +257,7 @@ static enum cp_status atomic_mem(struct amd_queue *q, const uint32_t *p, uint32_
   if (cp_release(q, va, at, 0, true) != CP_DONE) return CP_DEAD; /* the new value is not known */
   cp_atomic(at, op, ADDRESS(ATOMIC_MEM, SRC_LO, SRC_HI), cmp, &old);
   if (command == LOOP_UNTIL_COMPARED && old != (bytes == 8 ? cmp : (uint32_t)cmp)) return CP_BLOCKED;
-  amd_kick(q->gpu->shared);
+  amd_wake_queues(q->gpu->shared);
   return CP_DONE;
 }
 
@@ -272,7 +272,7 @@ static enum cp_status cond_exec(struct amd_queue *q, const uint32_t *p, uint32_t
   if (!at) return CP_DEAD;
   if (count > l->end - l->pos)
     return BAD("COND_EXEC: %" PRIu64 " dwords reach beyond the %" PRIu64 " that follow", count, l->end - l->pos);
-  cp_reads(q, at, 4);
+  cp_record_read(q, at, 4);
   if (!__atomic_load_n((const uint32_t *)at, __ATOMIC_ACQUIRE)) cp_advance(q, count);
   return CP_DONE;
 }
@@ -285,8 +285,8 @@ static enum cp_status indirect_buffer(struct amd_queue *q, const uint32_t *p, ui
   if (!FIELD(INDIRECT_BUFFER, VALID)) return BAD("INDIRECT_BUFFER: VALID is not set");
   if (FIELD(INDIRECT_BUFFER, VMID) || FIELD(INDIRECT_BUFFER, PRIV))
     return BAD("INDIRECT_BUFFER: VMID and PRIV belong to the kernel");
-  return cp_call(q, "INDIRECT_BUFFER", ADDRESS(INDIRECT_BUFFER, BASE_LO, BASE_HI), FIELD(INDIRECT_BUFFER, SIZE),
-                 FIELD(INDIRECT_BUFFER, CHAIN));
+  return cp_call_indirect(q, "INDIRECT_BUFFER", ADDRESS(INDIRECT_BUFFER, BASE_LO, BASE_HI),
+                          FIELD(INDIRECT_BUFFER, SIZE), FIELD(INDIRECT_BUFFER, CHAIN));
 }
 
 static enum cp_status dispatch_direct(struct amd_queue *q, const uint32_t *p, uint32_t n) {
@@ -297,7 +297,7 @@ static enum cp_status dispatch_indirect(struct amd_queue *q, const uint32_t *p, 
   const void *at = cp_memory(q, "DISPATCH_INDIRECT", ADDRESS(DISPATCH_INDIRECT, ADDR_LO, ADDR_HI), 12, 4, VM_READ);
   uint32_t dims[3];
   if (!at) return CP_DEAD;
-  cp_reads(q, at, sizeof dims);
+  cp_record_read(q, at, sizeof dims);
   memcpy(dims, at, sizeof dims);
   return amd_dispatch(q, dims, FIELD(DISPATCH_INDIRECT, INITIATOR));
 }
@@ -354,5 +354,5 @@ enum cp_status pm4_packet(struct amd_queue *q, uint64_t left) {
       uint32_t reserved = p[dw] & ~pm4_packet_bits(opcode, dw);
       if (reserved) return BAD("%s: dword %u = 0x%08x sets reserved bits 0x%08x", info.name, dw, p[dw], reserved);
     }
-  return cp_handle(q, handlers[opcode], p, n);
+  return cp_handle_packet(q, handlers[opcode], p, n);
 }

@@ -32,13 +32,13 @@ static long futex(atomic_uint *at, int op, unsigned value, const struct timespec
   return syscall(SYS_futex, at, op, value, timeout, NULL, 0);
 }
 
-void amd_kick(struct amd_shared *s) {
-  atomic_fetch_add(&s->kick, 1);
-  if (atomic_load(&s->sleepers)) futex(&s->kick, FUTEX_WAKE_PRIVATE, INT_MAX, NULL);
+void amd_wake_queues(struct amd_shared *s) {
+  atomic_fetch_add(&s->wake_futex, 1);
+  if (atomic_load(&s->sleepers)) futex(&s->wake_futex, FUTEX_WAKE_PRIVATE, INT_MAX, NULL);
 }
 
-/* Waits a short time before the next poll. Returns early if kick has changed since it was `seen`: an event occurred
- * that the queue may wait for. */
+/* Waits a short time before the next poll. Returns early if wake_futex has changed since it was `seen`: an event
+ * occurred that the queue may wait for. */
 static void queue_pause(struct amd_shared *s, unsigned seen, uint64_t idle_ns) {
   const uint64_t max = s->machine->strict ? SLEEP_STRICT_NS : SLEEP_MAX_NS;
   if (idle_ns < SPIN_NS) {
@@ -49,7 +49,7 @@ static void queue_pause(struct amd_shared *s, unsigned seen, uint64_t idle_ns) {
   ns = ns < SLEEP_MIN_NS ? SLEEP_MIN_NS : ns > max ? max : ns;
   struct timespec t = {0, (long)ns};
   atomic_fetch_add(&s->sleepers, 1);
-  futex(&s->kick, FUTEX_WAIT_PRIVATE, seen, &t);
+  futex(&s->wake_futex, FUTEX_WAIT_PRIVATE, seen, &t);
   atomic_fetch_sub(&s->sleepers, 1);
 }
 
@@ -59,7 +59,7 @@ static void *queue_main(void *arg) {
   uint64_t active = now_ns();
   prctl(PR_SET_TIMERSLACK, 1000ul);
   while (!atomic_load_explicit(&q->quit, memory_order_acquire)) {
-    unsigned seen = atomic_load(&s->kick);
+    unsigned seen = atomic_load(&s->wake_futex);
     uint64_t before = q->packets;
     if (atomic_load_explicit(&q->percentage, memory_order_relaxed)) cp_run(q, RUN_BUDGET);
     uint64_t now = now_ns();
@@ -108,7 +108,7 @@ void amd_queue_free(struct amd_queue *q) {
   if (q->started) {
     atomic_store(&q->stop, true);
     atomic_store_explicit(&q->quit, true, memory_order_release);
-    amd_kick(q->gpu->shared);
+    amd_wake_queues(q->gpu->shared);
     pthread_join(q->thread, NULL);
   }
   shader_core_free(q->core);

@@ -28,8 +28,8 @@ static enum cp_status nop(struct amd_queue *q, const uint32_t *p, uint32_t n) {
 
 /* Returns the host pointer of va and limits *n to the bytes in one mapping. On an error it raises the fault and returns
  * NULL. */
-static void *span(struct amd_queue *q, struct vm_range *range, const char *what, uint64_t va, uint64_t *n,
-                  unsigned access) {
+static void *map_span(struct amd_queue *q, struct vm_range *range, const char *what, uint64_t va, uint64_t *n,
+                      unsigned access) {
   uint64_t off = va - range->va;
   if (range->generation != vm_generation(q->gpu->vm) || off >= range->end - range->va) vm_find(q->gpu->vm, va, range);
   if (va < range->va || va >= range->end || access & ~range->access) {
@@ -57,8 +57,8 @@ static enum cp_status copy_linear(struct amd_queue *q, const uint32_t *p, uint32
     return BAD("not supported: COPY_LINEAR that swaps bytes");
   while (left) {
     uint64_t n = left < part_max ? left : part_max;
-    const void *in = span(q, &from, "COPY_LINEAR", src, &n, VM_READ);
-    void *out = in ? span(q, &to, "COPY_LINEAR", dst, &n, VM_WRITE) : NULL;
+    const void *in = map_span(q, &from, "COPY_LINEAR", src, &n, VM_READ);
+    void *out = in ? map_span(q, &to, "COPY_LINEAR", dst, &n, VM_WRITE) : NULL;
     if (!out || atomic_load_explicit(&q->quit, memory_order_relaxed)) return CP_DEAD;
     race_touch(in, n, VM_READ);
     race_touch(out, n, VM_WRITE);
@@ -79,7 +79,7 @@ static enum cp_status write_linear(struct amd_queue *q, const uint32_t *p, uint3
   if (dst % 4) return BAD("WRITE_LINEAR: address 0x%" PRIx64 " is not 4-byte aligned", dst);
   while (left) {
     uint64_t n = left * 4;
-    void *out = span(q, &to, "WRITE_LINEAR", dst, &n, VM_WRITE);
+    void *out = map_span(q, &to, "WRITE_LINEAR", dst, &n, VM_WRITE);
     if (!out) return CP_DEAD;
     race_touch(out, n, VM_WRITE);
     memcpy(out, data, n);
@@ -87,7 +87,7 @@ static enum cp_status write_linear(struct amd_queue *q, const uint32_t *p, uint3
     dst += n;
     left -= n / 4;
   }
-  amd_kick(q->gpu->shared);
+  amd_wake_queues(q->gpu->shared);
   return CP_DONE;
 }
 
@@ -103,7 +103,7 @@ static enum cp_status constant_fill(struct amd_queue *q, const uint32_t *p, uint
     return BAD("CONSTANT_FILL: address 0x%" PRIx64 " and %" PRIu64 " bytes are not whole units of %u", dst, left, unit);
   while (left) {
     uint64_t n = left;
-    uint8_t *out = span(q, &to, "CONSTANT_FILL", dst, &n, VM_WRITE);
+    uint8_t *out = map_span(q, &to, "CONSTANT_FILL", dst, &n, VM_WRITE);
     if (!out) return CP_DEAD;
     race_touch(out, n, VM_WRITE);
     /* Most fills repeat one byte, and memset is much faster than a loop. */
@@ -125,7 +125,7 @@ static enum cp_status fence(struct amd_queue *q, const uint32_t *p, uint32_t dwo
   wait_for_copies(q);
   if (cp_release(q, va, at, FIELD(FENCE, DATA), false) != CP_DONE) return CP_DEAD;
   __atomic_store_n(at, FIELD(FENCE, DATA), __ATOMIC_RELEASE);
-  amd_kick(q->gpu->shared);
+  amd_wake_queues(q->gpu->shared);
   return CP_DONE;
 }
 
@@ -170,7 +170,7 @@ static enum cp_status cond_exe(struct amd_queue *q, const uint32_t *p, uint32_t 
   if (!at) return CP_DEAD;
   if (count > l->end - l->pos)
     return BAD("COND_EXE: %" PRIu64 " dwords reach beyond the %" PRIu64 " that follow", count, l->end - l->pos);
-  cp_reads(q, at, 4);
+  cp_record_read(q, at, 4);
   if (__atomic_load_n(at, __ATOMIC_ACQUIRE) != FIELD(COND_EXE, REFERENCE)) cp_advance(q, count);
   return CP_DONE;
 }
@@ -185,7 +185,7 @@ static enum cp_status atomic(struct amd_queue *q, const uint32_t *p, uint32_t dw
   if (cp_release(q, va, at, 0, true) != CP_DONE) return CP_DEAD; /* the new value is not known */
   cp_atomic(at, op, ADDRESS(ATOMIC, SRC_LO, SRC_HI), cmp, &old);
   if (FIELD(ATOMIC, LOOP) && old != (bytes == 8 ? cmp : (uint32_t)cmp)) return CP_BLOCKED;
-  amd_kick(q->gpu->shared);
+  amd_wake_queues(q->gpu->shared);
   return CP_DONE;
 }
 
@@ -213,7 +213,7 @@ static enum cp_status indirect(struct amd_queue *q, const uint32_t *p, uint32_t 
   /* The fetcher reads blocks of 8 dwords: the packet must end a block, and the buffer must consist of whole blocks. */
   if (q->levels[q->level].pos % 8) return BAD("INDIRECT: the packet must end on a multiple of 8 dwords");
   if (size % 8) return BAD("INDIRECT: %u dwords are no multiple of 8", size);
-  return cp_call(q, "INDIRECT", va, size, false);
+  return cp_call_indirect(q, "INDIRECT", va, size, false);
 }
 
 static const struct {
@@ -244,11 +244,12 @@ static uint64_t packet_length(const uint32_t *p, uint32_t least, uint64_t left) 
 }
 
 /* Handles a packet. A packet that moves data is a task. */
-static enum cp_status handle(struct amd_queue *q, const char *name, cp_handler handler, const uint32_t *p, uint32_t n) {
+static enum cp_status handle_as_task(struct amd_queue *q, const char *name, cp_handler handler, const uint32_t *p,
+                                     uint32_t n) {
   bool moves = handler == copy_linear || handler == write_linear || handler == constant_fill;
-  if (!q->race || !moves) return cp_handle(q, handler, p, n);
+  if (!q->race || !moves) return cp_handle_packet(q, handler, p, n);
   struct race_task *t = race_task = race_begin(q->race, name);
-  enum cp_status status = cp_handle(q, handler, p, n);
+  enum cp_status status = cp_handle_packet(q, handler, p, n);
   race_task = NULL;
   enum cp_status raced = cp_task_end(q, t);
   return status == CP_DONE ? raced : status;
@@ -274,5 +275,5 @@ enum cp_status sdma_packet(struct amd_queue *q, uint64_t left) {
     uint32_t reserved = p[dw] & ~sdma_packet_bits(p[0], dw);
     if (reserved) return BAD("%s: dword %u = 0x%08x sets reserved bits 0x%08x", info.name, dw, p[dw], reserved);
   }
-  return handle(q, info.name, handler, p, (uint32_t)n - 1);
+  return handle_as_task(q, info.name, handler, p, (uint32_t)n - 1);
 }

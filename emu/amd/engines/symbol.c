@@ -16,11 +16,11 @@ struct image {
   uint64_t va, size;
 };
 
-static const void *part(const struct image *m, uint64_t offset, uint64_t size) {
+static const void *image_part(const struct image *m, uint64_t offset, uint64_t size) {
   return offset <= m->size && size <= m->size - offset ? m->host + offset : NULL;
 }
 
-static bool put_name(const struct image *m, uint64_t at, char *buf, size_t cap) {
+static bool copy_name(const struct image *m, uint64_t at, char *buf, size_t cap) {
   const char *name = at < m->size ? (const char *)m->host + at : NULL;
   if (!name || !*name || !memchr(name, 0, m->size - at)) return false;
   for (const char *c = name; *c; c++)
@@ -30,14 +30,15 @@ static bool put_name(const struct image *m, uint64_t at, char *buf, size_t cap) 
 }
 
 static bool from_symbols(const struct image *m, uint64_t pc, char *buf, size_t cap) {
-  const Elf64_Ehdr *eh = part(m, 0, sizeof *eh);
+  const Elf64_Ehdr *eh = image_part(m, 0, sizeof *eh);
   uint64_t symbols = 0, strings = 0, hash = 0, dynamic = 0;
   if (!eh || eh->e_phentsize != sizeof(Elf64_Phdr) || eh->e_phoff % 8) return false;
   for (unsigned i = 0; i < eh->e_phnum; i++) {
-    const Elf64_Phdr *ph = part(m, eh->e_phoff + i * sizeof *ph, sizeof *ph);
+    const Elf64_Phdr *ph = image_part(m, eh->e_phoff + i * sizeof *ph, sizeof *ph);
     if (ph && ph->p_type == PT_DYNAMIC) dynamic = ph->p_vaddr;
   }
-  for (const Elf64_Dyn *d; dynamic && dynamic % 8 == 0 && (d = part(m, dynamic, sizeof *d)) && d->d_tag != DT_NULL;
+  for (const Elf64_Dyn *d;
+       dynamic && dynamic % 8 == 0 && (d = image_part(m, dynamic, sizeof *d)) && d->d_tag != DT_NULL;
        dynamic += sizeof *d) {
     /* A loader may have relocated these addresses. */
     uint64_t value = d->d_un.d_ptr >= m->va ? d->d_un.d_ptr - m->va : d->d_un.d_ptr;
@@ -45,11 +46,11 @@ static bool from_symbols(const struct image *m, uint64_t pc, char *buf, size_t c
     if (d->d_tag == DT_STRTAB) strings = value;
     if (d->d_tag == DT_HASH) hash = value;
   }
-  const uint32_t *counts = hash && hash % 4 == 0 ? part(m, hash, 8) : NULL; /* counts of buckets and symbols */
+  const uint32_t *counts = hash && hash % 4 == 0 ? image_part(m, hash, 8) : NULL; /* counts of buckets and symbols */
   for (uint32_t i = 0; counts && symbols % 8 == 0 && i < counts[1] && i < SYMBOLS_MAX; i++) {
-    const Elf64_Sym *s = part(m, symbols + i * sizeof *s, sizeof *s);
+    const Elf64_Sym *s = image_part(m, symbols + i * sizeof *s, sizeof *s);
     if (s && ELF64_ST_TYPE(s->st_info) == STT_FUNC && pc - m->va - s->st_value < s->st_size)
-      return put_name(m, strings + s->st_name, buf, cap);
+      return copy_name(m, strings + s->st_name, buf, cap);
   }
   return false;
 }
@@ -65,7 +66,7 @@ static bool from_names(const struct image *m, uint64_t pc, char *buf, size_t cap
     found = start;
   }
   char name[256];
-  if (!found || !put_name(m, found, name, sizeof name)) return false;
+  if (!found || !copy_name(m, found, name, sizeof name)) return false;
   snprintf(buf, cap, "%.*s", (int)(strlen(name) > 3 ? strlen(name) - 3 : 0), name);
   return true;
 }

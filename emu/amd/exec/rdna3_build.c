@@ -27,7 +27,7 @@ struct builder {
   bool failed;
 };
 
-static void *grow(struct builder *b, void *p, uint32_t n, uint32_t *cap, size_t size) {
+static void *grow_array(struct builder *b, void *p, uint32_t n, uint32_t *cap, size_t size) {
   if (n < *cap) return p;
   uint32_t bigger = *cap ? *cap * 2 : 64;
   void *q = realloc(p, bigger * size);
@@ -40,7 +40,7 @@ static void *grow(struct builder *b, void *p, uint32_t n, uint32_t *cap, size_t 
 
 static struct rdna3_uop *emit(struct builder *b, rdna3_exec_fn *fn) {
   static _Thread_local struct rdna3_uop spill; /* written to after an allocation failed; the build is discarded */
-  b->uop = grow(b, b->uop, b->uops, &b->uop_cap, sizeof *b->uop);
+  b->uop = grow_array(b, b->uop, b->uops, &b->uop_cap, sizeof *b->uop);
   struct rdna3_uop *u = b->failed ? &spill : &b->uop[b->uops++];
   *u = (struct rdna3_uop){.fn = fn, .inst = b->in};
   return u;
@@ -53,7 +53,7 @@ static int32_t const_rows(struct builder *b, uint64_t value, unsigned words) {
   for (uint32_t i = 0; i + words <= b->rows; i++)
     if (b->row[i] == v[0] && (words == 1 || b->row[i + 1] == v[1])) return (int32_t)i;
   for (unsigned i = 0; i < words; i++) {
-    b->row = grow(b, b->row, b->rows, &b->row_cap, sizeof *b->row);
+    b->row = grow_array(b, b->row, b->rows, &b->row_cap, sizeof *b->row);
     if (b->failed) return 0;
     b->row[b->rows++] = v[i];
   }
@@ -62,7 +62,7 @@ static int32_t const_rows(struct builder *b, uint64_t value, unsigned words) {
 static int32_t const_quad(struct builder *b, uint64_t value) {
   for (uint32_t i = 0; i < b->quads; i++)
     if (b->quad[i] == value) return (int32_t)(QUAD + i);
-  b->quad = grow(b, b->quad, b->quads, &b->quad_cap, sizeof *b->quad);
+  b->quad = grow_array(b, b->quad, b->quads, &b->quad_cap, sizeof *b->quad);
   if (b->failed) return 0;
   b->quad[b->quads] = value;
   return (int32_t)(QUAD + b->quads++);
@@ -188,7 +188,7 @@ static void build_scalar(struct builder *b, const struct rdna3_inst *in, rdna3_e
 /* ---- vector instructions ---- */
 
 /* Sign modifiers apply to floats, and to the two selects that LLVM uses on floats. */
-static bool takes_sign(const struct rdna3_inst *in, unsigned type) {
+static bool has_sign_modifiers(const struct rdna3_inst *in, unsigned type) {
   ptrdiff_t row = in->op - rdna3_ops;
   return type == RDNA3_TYPE_f32 || type == RDNA3_TYPE_f64 || type == RDNA3_TYPE_f16 || type == RDNA3_TYPE_bf16 ||
          type == RDNA3_TYPE_pk2_f16 || type == RDNA3_TYPE_pk2_bf16 || row == RDNA3_VOP2_v_cndmask_b32 ||
@@ -204,17 +204,17 @@ static bool is_mix(const struct rdna3_inst *in) {
 }
 static bool is_f16(unsigned type) { return type == RDNA3_TYPE_f16 || type == RDNA3_TYPE_pk2_f16; }
 
-/* The modification of a source's value before the operation: halves are rearranged, then each word is (x & and) ^
- * xor. */
+/* The modification of a source's value before the operation: halves are rearranged, then each word is (x & and_mask) ^
+ * xor_mask. */
 struct shape {
   enum rdna3_arrange arrange;
-  uint32_t and, xor; /* for the only word or the low word */
-  uint32_t and_hi, xor_hi;
+  uint32_t and_mask, xor_mask; /* for the only word or the low word */
+  uint32_t and_mask_hi, xor_mask_hi;
 };
-static bool plain(const struct shape *s) {
-  return s->arrange == RDNA3_KEEP && s->and == ~0u && !s->xor && s->and_hi == ~0u && !s->xor_hi;
+static bool is_plain(const struct shape *s) {
+  return s->arrange == RDNA3_KEEP && s->and_mask == ~0u && !s->xor_mask && s->and_mask_hi == ~0u && !s->xor_mask_hi;
 }
-static uint32_t shaped(const struct shape *s, uint32_t x) {
+static uint32_t apply_shape(const struct shape *s, uint32_t x) {
   switch (s->arrange) {
   case RDNA3_KEEP: break;
   case RDNA3_SWAP: x = x >> 16 | x << 16; break;
@@ -222,7 +222,7 @@ static uint32_t shaped(const struct shape *s, uint32_t x) {
   case RDNA3_HIGH: x = (x >> 16) * 0x10001u; break;
   case RDNA3_SHIFT: x >>= 16; break;
   }
-  return (x & s->and)^s->xor ;
+  return (x & s->and_mask) ^ s->xor_mask;
 }
 
 static struct shape source_shape(const struct rdna3_inst *in, const struct rdna3_operand *o, unsigned slot) {
@@ -230,22 +230,22 @@ static struct shape source_shape(const struct rdna3_inst *in, const struct rdna3
   unsigned bit = 1u << slot;
   if (in->format == RDNA3_VOP3P) {
     if (!is_packed(o->type)) {
-      if (o->type == RDNA3_TYPE_f32 && in->neg & bit) s.xor = 0x80000000u;
+      if (o->type == RDNA3_TYPE_f32 && in->neg & bit) s.xor_mask = 0x80000000u;
       return s;
     }
     bool low = in->opsel & bit, high = in->opsel_hi & bit;
     s.arrange = low == high ? (low ? RDNA3_HIGH : RDNA3_LOW) : low ? RDNA3_SWAP : RDNA3_KEEP;
     if (o->type == RDNA3_TYPE_pk2_f16 || o->type == RDNA3_TYPE_pk2_bf16)
-      s.xor = (in->neg & bit ? 0x8000u : 0) | (in->neg_hi & bit ? 0x80000000u : 0);
+      s.xor_mask = (in->neg & bit ? 0x8000u : 0) | (in->neg_hi & bit ? 0x80000000u : 0);
     return s;
   }
   if (o->bits == 16 && in->opsel & bit) s.arrange = RDNA3_SHIFT;
   uint32_t sign = o->bits == 16                                                     ? 0x8000u
                   : o->type == RDNA3_TYPE_pk2_f16 || o->type == RDNA3_TYPE_pk2_bf16 ? 0x80008000u
                                                                                     : 0x80000000u;
-  if (!takes_sign(in, o->type)) return s;
-  if (in->abs & bit) *(o->bits == 64 ? &s.and_hi : &s.and) = ~sign;
-  if (in->neg & bit) *(o->bits == 64 ? &s.xor_hi : &s.xor) = sign;
+  if (!has_sign_modifiers(in, o->type)) return s;
+  if (in->abs & bit) *(o->bits == 64 ? &s.and_mask_hi : &s.and_mask) = ~sign;
+  if (in->neg & bit) *(o->bits == 64 ? &s.xor_mask_hi : &s.xor_mask) = sign;
   return s;
 }
 
@@ -254,11 +254,11 @@ struct source {
   bool constant;
 };
 
-static void emit_bits(struct builder *b, enum rdna3_arrange arrange, struct source from, int32_t to, uint32_t and,
-                      uint32_t xor) {
+static void emit_bits(struct builder *b, enum rdna3_arrange arrange, struct source from, int32_t to, uint32_t and_mask,
+                      uint32_t xor_mask) {
   struct rdna3_uop *u = emit(b, rdna3_glue->bits[arrange]);
   u->src[0] = from.offset, u->constant = from.constant, u->dst = to;
-  u->imm = and | (uint64_t)xor << 32;
+  u->imm = and_mask | (uint64_t)xor_mask << 32;
 }
 
 /* Emits the preparation of source `slot` and returns where the operation finds it. */
@@ -270,8 +270,9 @@ static struct source build_source(struct builder *b, const struct rdna3_operand 
   bool mix = is_mix(in);
   bool half = mix && in->opsel_hi >> slot & 1;
   if (mix) {
-    uint32_t and = in->neg_hi >> slot & 1 ? 0x7fffffffu : ~0u, xor = in->neg >> slot & 1 ? 0x80000000u : 0;
-    s = (struct shape){RDNA3_KEEP, and, xor, ~0u, 0};
+    s = (struct shape){RDNA3_KEEP, .and_mask_hi = ~0u};
+    s.and_mask = in->neg_hi >> slot & 1 ? 0x7fffffffu : ~0u;
+    s.xor_mask = in->neg >> slot & 1 ? 0x80000000u : 0;
   }
   struct source at = {rdna3_vgpr(code - RDNA3_VGPR0), false};
   if (o->kind == RDNA3_KIND_vgpr)
@@ -281,7 +282,8 @@ static struct source build_source(struct builder *b, const struct rdna3_operand 
       struct rdna3_operand as = *o;
       if (half) as.type = RDNA3_TYPE_f16, as.bits = 16;
       uint64_t v = constant(&as, code, in->literal);
-      uint32_t lo = half ? (uint32_t)v : shaped(&s, (uint32_t)v), hi = ((uint32_t)(v >> 32) & s.and_hi) ^ s.xor_hi;
+      uint32_t lo = half ? (uint32_t)v : apply_shape(&s, (uint32_t)v),
+               hi = ((uint32_t)(v >> 32) & s.and_mask_hi) ^ s.xor_mask_hi;
       at = (struct source){const_rows(b, words == 2 ? lo | (uint64_t)hi << 32 : lo, words), true};
       if (!half) return at;
     } else {
@@ -292,7 +294,7 @@ static struct source build_source(struct builder *b, const struct rdna3_operand 
         if (from == b->shadowed || from == b->shadowed + 1) from += SHADOW - b->shadowed;
         u->src[0] = (int32_t)(from * 4), u->dst = tmp + rdna3_vgpr(k);
         u->imm = ~0u;
-        if (fold) u->imm = k ? s.and_hi | (uint64_t)s.xor_hi << 32 : s.and | (uint64_t)s.xor << 32;
+        if (fold) u->imm = k ? s.and_mask_hi | (uint64_t)s.xor_mask_hi << 32 : s.and_mask | (uint64_t)s.xor_mask << 32;
       }
       at.offset = tmp;
       if (fold) return at;
@@ -307,14 +309,14 @@ static struct source build_source(struct builder *b, const struct rdna3_operand 
     struct rdna3_uop *u = emit(b, rdna3_glue->mix);
     u->src[0] = at.offset, u->constant = at.constant, u->dst = tmp;
     u->arg = in->opsel >> slot & 1;
-    u->imm = s.and | (uint64_t)s.xor << 32;
+    u->imm = s.and_mask | (uint64_t)s.xor_mask << 32;
     return (struct source){tmp, false};
   }
-  if (!plain(&s)) {
-    emit_bits(b, s.arrange, at, tmp, s.and, s.xor);
+  if (!is_plain(&s)) {
+    emit_bits(b, s.arrange, at, tmp, s.and_mask, s.xor_mask);
     if (words == 2) {
       struct source high = {at.offset + rdna3_vgpr(1), false};
-      emit_bits(b, RDNA3_KEEP, high, tmp + rdna3_vgpr(1), s.and_hi, s.xor_hi);
+      emit_bits(b, RDNA3_KEEP, high, tmp + rdna3_vgpr(1), s.and_mask_hi, s.xor_mask_hi);
     }
     at = (struct source){tmp, false};
   }

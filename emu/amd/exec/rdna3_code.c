@@ -15,12 +15,12 @@ static void trace_release(struct code_trace *code) {
   free(code->words), free(t->inst), free(t->uop_of), free(t->pool), free(t);
 }
 
-static const uint32_t *fetch(struct vm *vm, struct vm_range *cache, uint64_t va) {
+static const uint32_t *fetch_word(struct vm *vm, struct vm_range *cache, uint64_t va) {
   return va & 3 ? NULL : vm_translate(vm, cache, va, 4, VM_EXEC);
 }
 
 /* Returns true if execution never continues after the instruction. */
-static bool ends(const struct rdna3_inst *in) {
+static bool ends_trace(const struct rdna3_inst *in) {
   if (!in->op) return true;
   switch (in->op - rdna3_ops) {
   case RDNA3_SOPP_s_endpgm:
@@ -34,7 +34,7 @@ static bool ends(const struct rdna3_inst *in) {
 }
 
 /* Decodes a trace from pc on. Words that cannot be read end the trace; executing them is a fault. */
-static struct code_trace *decode(struct vm *vm, uint64_t pc, uint64_t key, const char **why) {
+static struct code_trace *decode_trace(struct vm *vm, uint64_t pc, uint64_t key, const char **why) {
   struct rdna3_trace *t = calloc(1, sizeof *t);
   struct vm_range cache = {0};
   uint64_t at = pc, farthest = pc;
@@ -45,7 +45,7 @@ static struct code_trace *decode(struct vm *vm, uint64_t pc, uint64_t key, const
   t->mode = (uint32_t)key, t->wave64 = key & KEY_WAVE64, t->detail = key & KEY_DETAIL, t->strict = key & KEY_STRICT;
   for (;;) {
     uint32_t dw[5], n = 0;
-    for (const uint32_t *p; n < 5 && (p = fetch(vm, &cache, at + n * 4)); n++) dw[n] = *p;
+    for (const uint32_t *p; n < 5 && (p = fetch_word(vm, &cache, at + n * 4)); n++) dw[n] = *p;
     if (!n || t->insts == MAX_INSTS) break;
     if (t->insts + 1 >= cap) {
       cap = cap ? cap * 2 : 256;
@@ -69,7 +69,7 @@ static struct code_trace *decode(struct vm *vm, uint64_t pc, uint64_t key, const
         int64_t to = (int64_t)(int16_t)in->arg[i] * 4;
         if (to > 0 && at + (uint64_t)to > farthest) farthest = at + (uint64_t)to;
       }
-    if (ends(in) && at > farthest) break;
+    if (ends_trace(in) && at > farthest) break;
   }
   t->code.end = at;
   if (!t->insts) {
@@ -85,7 +85,7 @@ fail:
   return NULL;
 }
 
-const struct code_kind shader_code_kind = {4, VM_EXEC, decode, trace_release};
+const struct code_kind shader_code_kind = {4, VM_EXEC, decode_trace, trace_release};
 
 static const struct rdna3_uop *uop_at(const struct rdna3_trace *t, uint64_t pc) {
   if (pc < t->code.start || pc >= t->code.end || pc & 3) return NULL;

@@ -24,7 +24,7 @@ static struct descriptor descriptor(const struct rdna3_wave *w, unsigned n) {
 }
 
 /* Returns how many bytes from offset on are in bounds for an access of size bytes. */
-static uint32_t allowed(const struct descriptor *d, uint64_t index, uint64_t offset, uint32_t size) {
+static uint32_t is_allowed(const struct descriptor *d, uint64_t index, uint64_t offset, uint32_t size) {
   bool structured = true;
   switch (d->oob) {
   case 0: structured = index < d->records && offset + size <= d->stride; break;
@@ -53,7 +53,7 @@ static void addresses(struct rdna3_wave *w, const struct rdna3_uop *u, unsigned 
   for (uint32_t i = 0; i < 32; i++) {
     uint64_t index = in->idxen ? first[i] : 0, offset = (uint64_t)(uint32_t)u->src[2] + (in->offen ? second[i] : 0);
     if (d.add_tid) index += w->half * 32 + i;
-    limit[i] = allowed(&d, index, offset, size);
+    limit[i] = is_allowed(&d, index, offset, size);
     uint64_t at;
     if (d.swizzle && d.stride) {
       uint32_t element = 2u << d.swizzle;

@@ -201,46 +201,47 @@ WREXEC(and_not1_wrexec, a & ~e)
 
 /* Relative moves: the register is number + M0, which must be an SGPR. Otherwise hardware reads SGPR 0 and drops
  * writes. */
-static unsigned relative(unsigned n, u32 by, unsigned words) {
+static unsigned relative_register(unsigned n, u32 by, unsigned words) {
   return by < RDNA3_VCC && n + by + words <= RDNA3_VCC ? n + by : ~0u;
 }
 static unsigned source_number(const struct rdna3_uop *u) { return (unsigned)u->src[0] / 4; }
 FN(s_movrels_b32) {
-  unsigned n = relative(source_number(u), w->s[RDNA3_M0], 1);
+  unsigned n = relative_register(source_number(u), w->s[RDNA3_M0], 1);
   w->s[u->dst] = w->s[n == ~0u ? 0 : n];
   return u + 1;
 }
 FN(s_movrels_b64) {
-  unsigned n = relative(source_number(u), w->s[RDNA3_M0], 2);
+  unsigned n = relative_register(source_number(u), w->s[RDNA3_M0], 2);
   put64(w, u->dst, get64(w, n == ~0u ? 0 : n));
   return u + 1;
 }
 FN(s_movreld_b32) {
-  unsigned n = relative((unsigned)u->dst, w->s[RDNA3_M0], 1);
+  unsigned n = relative_register((unsigned)u->dst, w->s[RDNA3_M0], 1);
   if (n != ~0u) w->s[n] = READ_u32(0);
   return u + 1;
 }
 FN(s_movreld_b64) {
-  unsigned n = relative((unsigned)u->dst, w->s[RDNA3_M0], 2);
+  unsigned n = relative_register((unsigned)u->dst, w->s[RDNA3_M0], 2);
   if (n != ~0u) put64(w, (i32)n, READ_u64(0));
   return u + 1;
 }
 FN(s_movrelsd_2_b32) {
   u32 m0 = w->s[RDNA3_M0];
-  unsigned from = relative(source_number(u), m0 & 0x3ff, 1), to = relative((unsigned)u->dst, m0 >> 16 & 0x3ff, 1);
+  unsigned from = relative_register(source_number(u), m0 & 0x3ff, 1),
+           to = relative_register((unsigned)u->dst, m0 >> 16 & 0x3ff, 1);
   if (to != ~0u) w->s[to] = w->s[from == ~0u ? 0 : from];
   return u + 1;
 }
 
-static u64 after(const struct rdna3_uop *u) { return u->inst->pc + u->inst->size; }
+static u64 next_pc(const struct rdna3_uop *u) { return u->inst->pc + u->inst->size; }
 FN(s_getpc_b64) {
-  put64(w, u->dst, after(u));
+  put64(w, u->dst, next_pc(u));
   return u + 1;
 }
 FN(s_setpc_b64) { return rdna3_jump_pc(w, u, READ_u64(0)); }
 FN(s_swappc_b64) {
   u64 to = READ_u64(0);
-  put64(w, u->dst, after(u));
+  put64(w, u->dst, next_pc(u));
   return rdna3_jump_pc(w, u, to);
 }
 
@@ -327,8 +328,8 @@ FN(s_mulk_i32) {
   return u + 1;
 }
 FN(s_call_b64) {
-  put64(w, u->dst, after(u));
-  return rdna3_jump_pc(w, u, after(u) + (u64)((i64)(i32)u->arg * 4));
+  put64(w, u->dst, next_pc(u));
+  return rdna3_jump_pc(w, u, next_pc(u) + (u64)((i64)(i32)u->arg * 4));
 }
 
 /* Reads a hardware register by id. Registers without a meaning here read 0. */
@@ -365,7 +366,7 @@ static const struct rdna3_uop *set_mode(struct rdna3_wave *w, const struct rdna3
   if (!((old ^ mode) & RDNA3_MODE_KEY)) return u + 1;
   w->fp_control = rdna3_fp_word(rdna3_round32(mode), rdna3_denorm32(mode));
   rdna3_fp_set(w->fp_control);
-  return rdna3_jump_pc(w, u, after(u));
+  return rdna3_jump_pc(w, u, next_pc(u));
 }
 static const struct rdna3_uop *setreg(struct rdna3_wave *w, const struct rdna3_uop *u, u32 v) {
   unsigned id, offset;
@@ -404,7 +405,7 @@ FN(s_sendmsg) {
 
 static inline const struct rdna3_uop *branch(struct rdna3_wave *w, const struct rdna3_uop *u) {
   if (__builtin_expect(u->target != NULL, 1)) return rdna3_jump(w, u, u->target);
-  return rdna3_jump_pc(w, u, after(u) + (u64)((i64)(i32)u->arg * 4));
+  return rdna3_jump_pc(w, u, next_pc(u) + (u64)((i64)(i32)u->arg * 4));
 }
 static inline bool any(const struct rdna3_wave *w, unsigned n) { return w->s[n] | (w->wave64 ? w->s[n + 1] : 0); }
 #define BRANCH(name, cond)                                                                                             \

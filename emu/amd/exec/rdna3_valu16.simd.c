@@ -245,13 +245,13 @@ static inline int is_nan(u32 a) { return (a & 0x7fff) > 0x7c00; }
 static inline int is_snan(u32 a) { return is_nan(a) && !(a & 0x200); }
 static inline u32 quiet(u32 a) { return a | 0x200; }
 static inline i32 sort_key(u32 a) { return a & 0x8000 ? -(i32)(a & 0x7fff) - 1 : (i32)(a & 0x7fff); }
-static inline u32 pick(u32 a, u32 b, u32 r, u32 ieee) {
+static inline u32 pick_number(u32 a, u32 b, u32 r, u32 ieee) {
   r = is_nan(a) ? b : is_nan(b) ? a : r;
   r = is_nan(r) ? quiet(r) : r;
   return ieee && is_snan(a) ? quiet(a) : ieee && is_snan(b) ? quiet(b) : r;
 }
-static inline u32 min2(u32 a, u32 b, u32 ieee) { return pick(a, b, sort_key(a) < sort_key(b) ? a : b, ieee); }
-static inline u32 max2(u32 a, u32 b, u32 ieee) { return pick(a, b, sort_key(a) > sort_key(b) ? a : b, ieee); }
+static inline u32 min2(u32 a, u32 b, u32 ieee) { return pick_number(a, b, sort_key(a) < sort_key(b) ? a : b, ieee); }
+static inline u32 max2(u32 a, u32 b, u32 ieee) { return pick_number(a, b, sort_key(a) > sort_key(b) ? a : b, ieee); }
 #define IEEE (w->mode & RDNA3_MODE_IEEE)
 I2(min_f16, u16, min2(a, b, IEEE))
 I2(max_f16, u16, max2(a, b, IEEE))
@@ -286,7 +286,7 @@ I3(div_fixup_f16, u16, fix_quotient(a, b, c))
 /* ---- interpolation: the lanes of a quad hold the parameters ---- */
 
 /* Copies the source of lane `lane` of each quad to all lanes of the quad. */
-static inline void of_quad(f32 *to, const f32 *from, int lane) {
+static inline void broadcast_in_quad(f32 *to, const f32 *from, int lane) {
   LANES { to[l] = from[(l & ~3) + lane]; }
 }
 #define INTERPOLATE(a_, b_, c_)                                                                                        \
@@ -295,15 +295,15 @@ static inline void of_quad(f32 *to, const f32 *from, int lane) {
 FN(interp_p10_f32) {
   ROWBUF(f32, p10_);
   ROWBUF(f32, p0_);
-  of_quad(p10_, ROW(f32, 0), 1);
-  of_quad(p0_, ROW(f32, 2), 0);
+  broadcast_in_quad(p10_, ROW(f32, 0), 1);
+  broadcast_in_quad(p0_, ROW(f32, 2), 0);
   const f32 *i_ = ROW(f32, 1);
   INTERPOLATE(p10_, i_, p0_)
   STORE(f32, sum_[l])
 }
 FN(interp_p2_f32) {
   ROWBUF(f32, p20_);
-  of_quad(p20_, ROW(f32, 0), 2);
+  broadcast_in_quad(p20_, ROW(f32, 0), 2);
   const f32 *j_ = ROW(f32, 1), *c_ = ROW(f32, 2);
   INTERPOLATE(p20_, j_, c_)
   STORE(f32, sum_[l])
@@ -313,8 +313,8 @@ FN(interp_p10_f16_f32) {
   ROWBUF(f32, p0_);
   LOAD(a_, 0, 0)
   LOAD(c_, 2, 0)
-  of_quad(p10_, a_, 1);
-  of_quad(p0_, c_, 0);
+  broadcast_in_quad(p10_, a_, 1);
+  broadcast_in_quad(p0_, c_, 0);
   const f32 *i_ = ROW(f32, 1);
   INTERPOLATE(p10_, i_, p0_)
   STORE(f32, sum_[l])
@@ -323,7 +323,7 @@ FN(interp_p2_f16_f32) {
   ROWBUF(f32, p20_);
   ROWBUF(u32, h_);
   LOAD(a_, 0, 0)
-  of_quad(p20_, a_, 2);
+  broadcast_in_quad(p20_, a_, 2);
   const f32 *j_ = ROW(f32, 1), *c_ = ROW(f32, 2);
   INTERPOLATE(p20_, j_, c_)
   floats_to_halves(h_, sum_);
@@ -352,9 +352,9 @@ static inline u32 to_u16(f32 a) { return !(a > 0) ? 0 : a >= 65535 ? 65535 : (u3
 static inline u32 to_i16(f32 a) {
   return a != a ? 0 : a >= 32767 ? 32767 : a <= -32768 ? 0x8000 : (u32)(i32)a & 0xffff;
 }
-static inline f32 limit(f32 a, f32 lo) { return a != a ? 0 : a > 1 ? 1 : a < lo ? lo : a; }
-static inline u32 snorm16(f32 a) { return (u32)(i32)round_even(limit(a, -1) * 32767.0f) & 0xffff; }
-static inline u32 unorm16(f32 a) { return (u32)(i32)round_even(limit(a, 0) * 65535.0f) & 0xffff; }
+static inline f32 clamp_above(f32 a, f32 lo) { return a != a ? 0 : a > 1 ? 1 : a < lo ? lo : a; }
+static inline u32 snorm16(f32 a) { return (u32)(i32)round_even(clamp_above(a, -1) * 32767.0f) & 0xffff; }
+static inline u32 unorm16(f32 a) { return (u32)(i32)round_even(clamp_above(a, 0) * 65535.0f) & 0xffff; }
 I1(cvt_u16_f16, u16, to_u16(half_to_float(a)))
 I1(cvt_i16_f16, u16, to_i16(half_to_float(a)))
 I1(cvt_norm_i16_f16, u16, snorm16(half_to_float(a)))

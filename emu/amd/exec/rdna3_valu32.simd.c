@@ -277,9 +277,9 @@ OP2(cvt_pk_i16_f32, u32, f32, f32, sat_i16(to_i32(a)) | sat_i16(to_i32(b)) << 16
 OP2(cvt_pk_u16_f32, u32, f32, f32, sat_u16(to_u32(a)) | sat_u16(to_u32(b)) << 16)
 OP2(cvt_pk_i16_i32, u32, i32, i32, sat_i16(a) | sat_i16(b) << 16)
 OP2(cvt_pk_u16_u32, u32, u32, u32, sat_u16(a) | sat_u16(b) << 16)
-static inline f32 limit(f32 a, f32 lo) { return a != a ? 0 : a > 1 ? 1 : a < lo ? lo : a; }
-static inline u32 snorm16(f32 a) { return (u32)(i32)round_even(limit(a, -1) * 32767.0f) & 0xffff; }
-static inline u32 unorm16(f32 a) { return (u32)(i32)round_even(limit(a, 0) * 65535.0f) & 0xffff; }
+static inline f32 clamp_above(f32 a, f32 lo) { return a != a ? 0 : a > 1 ? 1 : a < lo ? lo : a; }
+static inline u32 snorm16(f32 a) { return (u32)(i32)round_even(clamp_above(a, -1) * 32767.0f) & 0xffff; }
+static inline u32 unorm16(f32 a) { return (u32)(i32)round_even(clamp_above(a, 0) * 65535.0f) & 0xffff; }
 OP2(cvt_pk_norm_i16_f32, u32, f32, f32, snorm16(a) | snorm16(b) << 16)
 OP2(cvt_pk_norm_u16_f32, u32, f32, f32, unorm16(a) | unorm16(b) << 16)
 OP3(cvt_pk_u8_f32, u32, f32, u32, u32, ({
@@ -352,24 +352,24 @@ FN(div_scale_f32) {
 }
 /* Cube maps: the coordinate with the largest magnitude selects the face; on ties z before y before x. */
 enum { FACE_X, FACE_Y, FACE_Z };
-static inline int face(f32 x, f32 y, f32 z) {
+static inline int cube_face(f32 x, f32 y, f32 z) {
   x = __builtin_fabsf(x), y = __builtin_fabsf(y), z = __builtin_fabsf(z);
   return z >= x && z >= y ? FACE_Z : y >= x ? FACE_Y : FACE_X;
 }
 OP3(cubeid_f32, f32, f32, f32, f32, ({
-      int f = face(a, b, c);
+      int f = cube_face(a, b, c);
       f == FACE_Z ? (c < 0 ? 5.0f : 4.0f) : f == FACE_Y ? (b < 0 ? 3.0f : 2.0f) : (a < 0 ? 1.0f : 0.0f);
     }))
 OP3(cubesc_f32, f32, f32, f32, f32, ({
-      int f = face(a, b, c);
+      int f = cube_face(a, b, c);
       f == FACE_Z ? (c < 0 ? -a : a) : f == FACE_Y ? a : (a < 0 ? c : -c);
     }))
 OP3(cubetc_f32, f32, f32, f32, f32, ({
-      int f = face(a, b, c);
+      int f = cube_face(a, b, c);
       f == FACE_Y ? (b < 0 ? -c : c) : -b;
     }))
 OP3(cubema_f32, f32, f32, f32, f32, ({
-      int f = face(a, b, c);
+      int f = cube_face(a, b, c);
       2.0f * (f == FACE_Z ? c : f == FACE_Y ? b : a);
     }))
 OP3(mullit_f32, f32, f32, f32, f32,

@@ -23,10 +23,10 @@ FN(expand) {
 #define BITS(name, arranged)                                                                                           \
   FN(name) {                                                                                                           \
     const u32 *a_ = ROW(u32, 0);                                                                                       \
-    u32 and = (u32)u->imm, xor = (u32)(u->imm >> 32), *d = rdna3_dst(w, u);                                            \
+    u32 and_mask = (u32)u->imm, xor_mask = (u32)(u->imm >> 32), *d = rdna3_dst(w, u);                                  \
     LANES {                                                                                                            \
       u32 a = a_[l];                                                                                                   \
-      d[l] = ((arranged) & and)^xor;                                                                                   \
+      d[l] = ((arranged) & and_mask) ^ xor_mask;                                                                       \
     }                                                                                                                  \
     return u + 1;                                                                                                      \
   }
@@ -37,8 +37,8 @@ BITS(bits_high, a >> 16 | (a & 0xffff0000))
 BITS(bits_shift, a >> 16)
 FN(mix) {
   const u32 *a_ = ROW(u32, 0);
-  u32 and = (u32)u->imm, xor = (u32)(u->imm >> 32), shift = u->arg * 16, *d = rdna3_dst(w, u);
-  LANES { d[l] = (as_u32(half_to_float(a_[l] >> shift & 0xffff)) & and)^xor; }
+  u32 and_mask = (u32)u->imm, xor_mask = (u32)(u->imm >> 32), shift = u->arg * 16, *d = rdna3_dst(w, u);
+  LANES { d[l] = (as_u32(half_to_float(a_[l] >> shift & 0xffff)) & and_mask) ^ xor_mask; }
   return u + 1;
 }
 static inline u32 flushed(u32 h) { return h & 0x7c00 ? h : h & 0x8000; }

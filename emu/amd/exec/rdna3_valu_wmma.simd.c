@@ -10,10 +10,10 @@ enum { N = 16 };
 enum input { F16, BF16, IU8, IU4 };
 
 /* Return register r, lane l of the wave; the register number of a tuple is its operand's source number. */
-static inline const u32 *source(const struct rdna3_wave *w, const struct rdna3_uop *u, unsigned i) {
+static inline const u32 *source_row(const struct rdna3_wave *w, const struct rdna3_uop *u, unsigned i) {
   return w->file + (u->src[i] - RDNA3_VGPR0) * RDNA3_LANES;
 }
-static inline u32 *result(struct rdna3_wave *w, i32 offset, int row) {
+static inline u32 *result_row(struct rdna3_wave *w, i32 offset, int row) {
   int v = w->wave64 ? row / 4 : row / 2, lane = (w->wave64 ? row % 4 : row % 2) * N;
   return w->file + offset / 4 + v * RDNA3_LANES + lane / RDNA3_LANES * RDNA3_ROWS * RDNA3_LANES + lane % RDNA3_LANES;
 }
@@ -84,17 +84,17 @@ static inline u32 to_bf16(f32 x) {
   return x != x ? v >> 16 | 0x40 : (v + 0x7fff + (v >> 16 & 1)) >> 16;
 }
 
-static inline const struct rdna3_uop *floats(struct rdna3_wave *w, const struct rdna3_uop *u, enum input in,
-                                             int narrow) {
+static inline const struct rdna3_uop *multiply_floats(struct rdna3_wave *w, const struct rdna3_uop *u, enum input in,
+                                                      int narrow) {
   const struct rdna3_inst *i = u->inst;
   f32 a[N][N] __attribute__((aligned(64))), b[N][N] __attribute__((aligned(64))),
       sum[N][N] __attribute__((aligned(64)));
   u32 shift = i->opsel & 4 ? 16 : 0, clear = i->neg_hi & 4 ? 0x7fffffff : ~0u, flip = i->neg & 4 ? 0x80000000 : 0;
   u32 fixed = u->src[2] < RDNA3_VGPR0 ? constant_c(w, u, in, narrow) : 0;
-  float_elements(a, source(w, u, 0), in, i->neg & 1, i->neg_hi & 1);
-  float_elements(b, source(w, u, 1), in, i->neg & 2, i->neg_hi & 2);
+  float_elements(a, source_row(w, u, 0), in, i->neg & 1, i->neg_hi & 1);
+  float_elements(b, source_row(w, u, 1), in, i->neg & 2, i->neg_hi & 2);
   for (int r = 0; r < N; r++) {
-    const u32 *c = u->src[2] < RDNA3_VGPR0 ? NULL : result(w, rdna3_vgpr((unsigned)u->src[2] - RDNA3_VGPR0), r);
+    const u32 *c = u->src[2] < RDNA3_VGPR0 ? NULL : result_row(w, rdna3_vgpr((unsigned)u->src[2] - RDNA3_VGPR0), r);
     for (int l = 0; l < N; l++) {
       u32 x = c ? c[l] : fixed;
       if (narrow) {
@@ -106,7 +106,7 @@ static inline const struct rdna3_uop *floats(struct rdna3_wave *w, const struct 
   }
   multiply(sum, a, b);
   for (int r = 0; r < N; r++) {
-    u32 *d = result(w, u->dst, r);
+    u32 *d = result_row(w, u->dst, r);
     if (!narrow) {
       memcpy(d, sum[r], sizeof sum[r]);
       continue;
@@ -119,11 +119,11 @@ static inline const struct rdna3_uop *floats(struct rdna3_wave *w, const struct 
   return u + 1;
 }
 
-static const struct rdna3_uop *ints(struct rdna3_wave *w, const struct rdna3_uop *u, int bits) {
+static const struct rdna3_uop *multiply_ints(struct rdna3_wave *w, const struct rdna3_uop *u, int bits) {
   const struct rdna3_inst *i = u->inst;
   i32 a[N][N], b[N][N];
   i64 sum[N][N];
-  const u32 *ra = source(w, u, 0), *rb = source(w, u, 1);
+  const u32 *ra = source_row(w, u, 0), *rb = source_row(w, u, 1);
   for (int k = 0; k < N; k++)
     for (int l = 0; l < N; l++) {
       int reg = k * bits / 32 * RDNA3_LANES + l;
@@ -132,13 +132,13 @@ static const struct rdna3_uop *ints(struct rdna3_wave *w, const struct rdna3_uop
     }
   for (int r = 0; r < N; r++) {
     u32 fixed = u->src[2] < RDNA3_VGPR0 ? constant_c(w, u, IU8, 0) : 0;
-    const u32 *c = u->src[2] < RDNA3_VGPR0 ? NULL : result(w, rdna3_vgpr((unsigned)u->src[2] - RDNA3_VGPR0), r);
+    const u32 *c = u->src[2] < RDNA3_VGPR0 ? NULL : result_row(w, rdna3_vgpr((unsigned)u->src[2] - RDNA3_VGPR0), r);
     for (int l = 0; l < N; l++) sum[r][l] = (i32)(c ? c[l] : fixed);
     for (int k = 0; k < N; k++)
       for (int l = 0; l < N; l++) sum[r][l] += (i64)a[r][k] * b[k][l];
   }
   for (int r = 0; r < N; r++) {
-    u32 *d = result(w, u->dst, r);
+    u32 *d = result_row(w, u->dst, r);
     for (int l = 0; l < N; l++) {
       i64 s = sum[r][l];
       d[l] = (u32)(i->clamp ? (s > INT32_MAX ? INT32_MAX : s < INT32_MIN ? INT32_MIN : s) : s);
@@ -147,12 +147,12 @@ static const struct rdna3_uop *ints(struct rdna3_wave *w, const struct rdna3_uop
   return u + 1;
 }
 
-FN(f32_f16) { return floats(w, u, F16, 0); }
-FN(f32_bf16) { return floats(w, u, BF16, 0); }
-FN(f16_f16) { return floats(w, u, F16, 1); }
-FN(bf16_bf16) { return floats(w, u, BF16, 1); }
-FN(i32_iu8) { return ints(w, u, 8); }
-FN(i32_iu4) { return ints(w, u, 4); }
+FN(f32_f16) { return multiply_floats(w, u, F16, 0); }
+FN(f32_bf16) { return multiply_floats(w, u, BF16, 0); }
+FN(f16_f16) { return multiply_floats(w, u, F16, 1); }
+FN(bf16_bf16) { return multiply_floats(w, u, BF16, 1); }
+FN(i32_iu8) { return multiply_ints(w, u, 8); }
+FN(i32_iu4) { return multiply_ints(w, u, 4); }
 
 const struct rdna3_handler SIMD_NAME(rdna3_valu_wmma_handlers)[] = {
     {RDNA3_VOP3P_v_wmma_f32_16x16x16_f16, f32_f16},

@@ -35,7 +35,7 @@ uint32_t rdna3_fp_get(void) {
 rdna3_exec_fn *rdna3_fn[2][RDNA3_ROW_COUNT];
 const struct rdna3_glue *rdna3_glue;
 
-static void enlist(const struct rdna3_handler *h) {
+static void add_family(const struct rdna3_handler *h) {
   for (; h->row != RDNA3_ROW_COUNT; h++) rdna3_fn[h->row >= RDNA3_CLAMPED][h->row & (RDNA3_CLAMPED - 1)] = h->fn;
 }
 
@@ -51,8 +51,8 @@ void rdna3_choose(unsigned level) {
   } levels[] = {SIMD_LEVELS(X)};
 #undef X
   rdna3_glue = levels[level].glue;
-  enlist(rdna3_salu_handlers);
-  for (unsigned i = 0; i < 8; i++) enlist(levels[level].family[i]);
+  add_family(rdna3_salu_handlers);
+  for (unsigned i = 0; i < 8; i++) add_family(levels[level].family[i]);
 }
 
 static void init(void) { rdna3_choose(simd_level()); }

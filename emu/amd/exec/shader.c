@@ -137,7 +137,7 @@ static int run_waves(struct shader_core *core, uint32_t waves, const atomic_bool
   }
 }
 
-static int refuse(struct fault *fault, const uint32_t group[3], const char *text) {
+static int refuse_launch(struct fault *fault, const uint32_t group[3], const char *text) {
   memset(fault, 0, sizeof *fault);
   fault->kind = FAULT_PACKET, fault->lane = -1;
   memcpy(fault->workgroup, group, sizeof fault->workgroup);
@@ -151,8 +151,8 @@ static int launch_all(struct shader_core *core, struct code_cache *code, const s
   uint64_t threads = (uint64_t)d->threads[0] * d->threads[1] * d->threads[2];
   if (d->threads[0] > MAX_THREADS || d->threads[1] > MAX_THREADS || d->threads[2] > MAX_THREADS ||
       threads > MAX_THREADS)
-    return refuse(fault, group, "a workgroup has at most 1024 work-items");
-  if (!threads) return refuse(fault, group, "a workgroup has no work-items");
+    return refuse_launch(fault, group, "a workgroup has at most 1024 work-items");
+  if (!threads) return refuse_launch(fault, group, "a workgroup has no work-items");
   uint32_t lanes = d->wave32 ? 32 : 64, waves = ((uint32_t)threads + lanes - 1) / lanes;
   for (uint32_t i = 0; i < waves; i++)
     launch(core, code, d, group, scratch_slot, i, waves, (uint32_t)threads, stats, fault);

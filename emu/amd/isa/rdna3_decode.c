@@ -48,7 +48,7 @@ static int32_t sext(uint32_t value, unsigned width) { return (int32_t)(value << 
 /* Finds the format by the leading bits, and the opcode in it. Returns false for patterns of no format. Image and export
  * instructions, and loads of interpolation parameters, are not for compute shaders; they have no layout here and decode
  * as invalid. */
-static bool classify(uint32_t w, enum rdna3_format *format, unsigned *opcode, unsigned *words) {
+static bool find_format(uint32_t w, enum rdna3_format *format, unsigned *opcode, unsigned *words) {
 #define IS(f, low, width, n) return *format = RDNA3_##f, *opcode = bits(w, low, width), *words = n, true
   if (!(w >> 31)) {
     if (bits(w, 25, 6) == 0x3f) IS(VOP1, 9, 8, 1);
@@ -253,7 +253,7 @@ static bool ignored_fields(const struct rdna3_inst *in, uint64_t word) {
 }
 
 /* Checks the reserved bits of the other formats, which must be zero. */
-static bool reserved(const struct rdna3_inst *in, uint64_t word) {
+static bool has_reserved_bits(const struct rdna3_inst *in, uint64_t word) {
   ptrdiff_t row = in->op - rdna3_ops;
   switch (in->format) {
   case RDNA3_SOPP: return !in->operands && row != RDNA3_SOPP_s_endpgm && bits(word, 0, 16);
@@ -387,7 +387,7 @@ static bool reserved_vop3(const struct rdna3_inst *in, uint64_t word) {
   return !m->known || set & ~(unsigned)m->takes;
 }
 
-static unsigned invalid(struct rdna3_inst *out) {
+static unsigned decode_invalid(struct rdna3_inst *out) {
   struct rdna3_inst blank = {.pc = out->pc, .dw = {out->dw[0]}, .size = 4, .wave64 = out->wave64};
   *out = blank;
   return 0;
@@ -400,19 +400,19 @@ unsigned rdna3_decode_wave(const uint32_t *dw, size_t n, uint64_t pc, bool wave6
   out->dw[0] = dw[0];
   enum rdna3_format f;
   unsigned opcode, words, row;
-  if (!classify(dw[0], &f, &opcode, &words) || words > n) return invalid(out);
+  if (!find_format(dw[0], &f, &opcode, &words) || words > n) return decode_invalid(out);
   uint64_t word = dw[0] | (words > 1 ? (uint64_t)dw[1] << 32 : 0);
   row = f == RDNA3_VOP3 ? vop3_row(opcode, &f) : row_of[f][opcode];
-  if (!row) return invalid(out);
+  if (!row) return decode_invalid(out);
   out->op = &rdna3_ops[row - 1];
   out->format = (uint8_t)f, out->opcode = (uint16_t)opcode;
   list_operands(out, out->op, word, f);
   out->operands_x = out->operands;
   bool literal = out->op->flags & F_LITERAL;
   if (f == RDNA3_VOPD_X) {
-    if (wave64) return invalid(out);
+    if (wave64) return decode_invalid(out);
     unsigned y = row_of[RDNA3_VOPD_Y][bits(word, 17, 5)];
-    if (!y) return invalid(out);
+    if (!y) return decode_invalid(out);
     out->opy = &rdna3_ops[y - 1];
     list_operands(out, out->opy, word, RDNA3_VOPD_Y);
     /* The two destinations have opposite parity, so the encoding omits the lowest bit of the second. */
@@ -425,12 +425,12 @@ unsigned rdna3_decode_wave(const uint32_t *dw, size_t n, uint64_t pc, bool wave6
   bool vop64 = f == RDNA3_VOP3 || f == RDNA3_VOP3SD || f == RDNA3_VOP3P;
   if (vop64) {
     vop3_modifiers(out, word);
-    if (reserved_vop3(out, word)) return invalid(out);
+    if (reserved_vop3(out, word)) return decode_invalid(out);
   } else if (f == RDNA3_VINTERP) {
     interpolation_modifiers(out, word);
   } else {
     memory_modifiers(out, word);
-    if (reserved(out, word)) return invalid(out);
+    if (has_reserved_bits(out, word)) return decode_invalid(out);
   }
   out->ignored = ignored_fields(out, word);
   for (unsigned i = 0; i < out->operands; i++) {
@@ -440,24 +440,24 @@ unsigned rdna3_decode_wave(const uint32_t *dw, size_t n, uint64_t pc, bool wave6
     if (o->field == RDNA3_FIELD_srsrc) out->arg[i] = (uint16_t)(code * 4);
     bool dpp = code == RDNA3_DPP16 || code == RDNA3_DPP8 || code == RDNA3_DPP8_FI;
     if (dpp && (vop32 || vop64) && o->field == RDNA3_FIELD_src0) {
-      if (words >= n) return invalid(out);
+      if (words >= n) return decode_invalid(out);
       dpp_fields(out, dw[words], code);
-      if (!dpp_allowed(out, dw[words])) return invalid(out);
-      if (out->dpp == 16 && !valid_dpp_ctrl(out->dpp_ctrl)) return invalid(out);
+      if (!dpp_allowed(out, dw[words])) return decode_invalid(out);
+      if (out->dpp == 16 && !valid_dpp_ctrl(out->dpp_ctrl)) return decode_invalid(out);
       out->arg[i] = (uint16_t)(RDNA3_VGPR0 + (dw[words] & 0xff));
     } else if (code == RDNA3_LITERAL && f != RDNA3_VINTERP && takes_literal(out, o)) {
       literal = true;
     }
   }
-  if (literal && out->dpp) return invalid(out);
+  if (literal && out->dpp) return decode_invalid(out);
   if (literal || out->dpp) {
-    if (words >= n) return invalid(out);
+    if (words >= n) return decode_invalid(out);
     if (literal) out->has_literal = true, out->literal = dw[words];
     words++;
   }
   if (vop32) split_halves(out);
   for (unsigned i = 0; i < out->operands; i++)
-    if (!valid_operand(out, i)) return invalid(out);
+    if (!valid_operand(out, i)) return decode_invalid(out);
   memcpy(out->dw, dw, words * 4);
   out->size = (uint8_t)(words * 4);
   return out->size;
@@ -469,7 +469,7 @@ unsigned rdna3_decode_listing(const uint32_t *dw, size_t n, uint64_t pc, bool wa
   /* LLVM supports only interpolation of VGPRs. */
   for (unsigned i = 0; out->format == RDNA3_VINTERP && i < out->operands; i++)
     refused |= out->operand[i].kind == RDNA3_KIND_src && out->arg[i] < RDNA3_VGPR0;
-  return refused ? invalid(out) : size;
+  return refused ? decode_invalid(out) : size;
 }
 
 /* The leading bits of each format. */

@@ -118,7 +118,7 @@ void amd_events_hw_exception(struct amd_events *e, const struct kfd_hw_exception
 }
 
 /* Uses the event page that the process allocated; its first CREATE_EVENT names it. */
-static int adopt_page(struct amd_machine *m, uint64_t handle) {
+static int use_event_page(struct amd_machine *m, uint64_t handle) {
   struct amd_events *e = &m->events;
   struct amd_bo *bo = amd_bo_find(m, handle);
   if (e->slots) return emu_refuse(&m->base, -EINVAL, "CREATE_EVENT: the event page is already set");
@@ -165,7 +165,7 @@ int amd_create_event(struct amd_machine *m, void *arg) {
   struct amd_events *e = &m->events;
   int rc = 0;
   if (a->event_type > EVENT_TYPE_LAST) return emu_refuse(&m->base, -EINVAL, "CREATE_EVENT: type %u", a->event_type);
-  if (a->event_page_offset && (rc = adopt_page(m, a->event_page_offset))) return rc;
+  if (a->event_page_offset && (rc = use_event_page(m, a->event_page_offset))) return rc;
   bool slotted = a->event_type == KFD_EVENT_SIGNAL || a->event_type == EVENT_TYPE_DEBUG;
   if (slotted && !e->slots && (rc = make_page(m))) return rc;
   struct amd_event *ev = calloc(1, sizeof *ev);

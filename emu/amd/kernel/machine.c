@@ -54,7 +54,7 @@ static void gpu_fault(struct amd_gpu *gpu, const struct fault *fault) {
   } else {
     amd_events_hw_exception(&m->events, &(struct kfd_hw_exception){.memory_lost = 1, .gpu_id = gpu->gpu_id});
   }
-  amd_kick(&m->shared);
+  amd_wake_queues(&m->shared);
 }
 
 /* ---- files ---- */
@@ -62,7 +62,7 @@ static void gpu_fault(struct amd_gpu *gpu, const struct fault *fault) {
 static int amd_ioctl(struct emu_file *f, unsigned long request, void *arg) {
   struct amd_file *file = file_of(f);
   int rc = file->gpu ? amd_drm_ioctl(file->gpu, request, arg) : amd_kfd_ioctl(file->machine, request, arg);
-  amd_kick(&file->machine->shared);
+  amd_wake_queues(&file->machine->shared);
   return rc;
 }
 

@@ -55,8 +55,8 @@ static int check_properties(struct amd_machine *m, const char *call, uint64_t ri
   return 0;
 }
 
-static int pin(struct amd_machine *m, struct amd_gpu *gpu, struct amd_queue *pins, unsigned slot, const char *what,
-               uint64_t va, uint64_t size) {
+static int pin_buffer(struct amd_machine *m, struct amd_gpu *gpu, struct amd_queue *pins, unsigned slot,
+                      const char *what, uint64_t va, uint64_t size) {
   struct amd_bo *bo = amd_bo_at(gpu, va, size);
   if (!bo)
     return emu_refuse(&m->base, -EINVAL,
@@ -72,16 +72,16 @@ static int pin_buffers(struct amd_machine *m, struct amd_gpu *gpu, struct amd_qu
                        const struct kfd_create_queue *a) {
   struct amd_save_area want = amd_save_area(gpu->model);
   int rc;
-  if ((rc = pin(m, gpu, q, 0, "write_pointer_address", a->write_pointer_address, AMD_PAGE)) ||
-      (rc = pin(m, gpu, q, 1, "read_pointer_address", a->read_pointer_address, AMD_PAGE)) ||
-      (rc = pin(m, gpu, q, 2, "ring_base_address", a->ring_base_address, a->ring_size)))
+  if ((rc = pin_buffer(m, gpu, q, 0, "write_pointer_address", a->write_pointer_address, AMD_PAGE)) ||
+      (rc = pin_buffer(m, gpu, q, 1, "read_pointer_address", a->read_pointer_address, AMD_PAGE)) ||
+      (rc = pin_buffer(m, gpu, q, 2, "ring_base_address", a->ring_base_address, a->ring_size)))
     return rc;
   if (q->sdma) return 0;
   if (a->eop_buffer_address) {
     if (a->eop_buffer_size != AMD_PAGE)
       return emu_refuse(&m->base, -EINVAL, "CREATE_QUEUE: eop_buffer_size %" PRIu64 ", expected %d", a->eop_buffer_size,
                         AMD_PAGE);
-    if ((rc = pin(m, gpu, q, 3, "eop_buffer_address", a->eop_buffer_address, a->eop_buffer_size))) return rc;
+    if ((rc = pin_buffer(m, gpu, q, 3, "eop_buffer_address", a->eop_buffer_address, a->eop_buffer_size))) return rc;
   }
   if (a->ctl_stack_size != want.ctl_stack)
     return emu_refuse(&m->base, -EINVAL, "CREATE_QUEUE: ctl_stack_size %u, expected %u", a->ctl_stack_size,
@@ -89,7 +89,7 @@ static int pin_buffers(struct amd_machine *m, struct amd_gpu *gpu, struct amd_qu
   if (a->ctx_save_restore_size != want.context)
     return emu_refuse(&m->base, -EINVAL, "CREATE_QUEUE: ctx_save_restore_size %u, expected %u",
                       a->ctx_save_restore_size, want.context);
-  return pin(m, gpu, q, 4, "ctx_save_restore_address", a->ctx_save_restore_address, want.total);
+  return pin_buffer(m, gpu, q, 4, "ctx_save_restore_address", a->ctx_save_restore_address, want.total);
 }
 
 /* Chooses the SDMA engine: the one that the client names, or the one with the fewest queues. */

@@ -26,30 +26,30 @@ struct sysfs_entry {
   unsigned index;
 };
 
-__attribute__((format(printf, 2, 3))) static void put(struct text *t, const char *format, ...) {
+__attribute__((format(printf, 2, 3))) static void put_text(struct text *t, const char *format, ...) {
   va_list args;
   va_start(args, format);
   int n = vsnprintf(t->buf + t->n, t->cap - t->n, format, args);
   va_end(args);
   if (n > 0) t->n += (size_t)n < t->cap - t->n ? (size_t)n : t->cap - t->n - 1;
 }
-static void line(struct text *t, const char *key, uint64_t value) { put(t, "%s %" PRIu64 "\n", key, value); }
+static void put_line(struct text *t, const char *key, uint64_t value) { put_text(t, "%s %" PRIu64 "\n", key, value); }
 
 struct pair {
   const char *key;
   uint64_t value;
 };
-static bool lines(struct text *t, const struct pair *pairs, size_t n) {
-  for (size_t i = 0; i < n; i++) line(t, pairs[i].key, pairs[i].value);
+static bool put_lines(struct text *t, const struct pair *pairs, size_t n) {
+  for (size_t i = 0; i < n; i++) put_line(t, pairs[i].key, pairs[i].value);
   return true;
 }
 #define LINES(t, ...)                                                                                                  \
-  lines(t, (const struct pair[]){__VA_ARGS__}, sizeof((const struct pair[]){__VA_ARGS__}) / sizeof(struct pair))
+  put_lines(t, (const struct pair[]){__VA_ARGS__}, sizeof((const struct pair[]){__VA_ARGS__}) / sizeof(struct pair))
 
 /* ---- topology ---- */
 
 static bool generation_id(struct amd_machine *m, struct amd_gpu *gpu, unsigned index, struct text *t) {
-  put(t, "%u\n", m->ngpus + 1);
+  put_text(t, "%u\n", m->ngpus + 1);
   return true;
 }
 
@@ -58,12 +58,12 @@ static bool system_properties(struct amd_machine *m, struct amd_gpu *gpu, unsign
 }
 
 static bool gpu_id(struct amd_machine *m, struct amd_gpu *gpu, unsigned index, struct text *t) {
-  put(t, "%u\n", gpu ? gpu->gpu_id : 0);
+  put_text(t, "%u\n", gpu ? gpu->gpu_id : 0);
   return true;
 }
 
 static bool node_name(struct amd_machine *m, struct amd_gpu *gpu, unsigned index, struct text *t) {
-  put(t, "%s\n", gpu ? gpu->model->name : "");
+  put_text(t, "%s\n", gpu ? gpu->model->name : "");
   return true;
 }
 
@@ -97,9 +97,9 @@ static bool cache_properties(struct amd_machine *m, struct amd_gpu *gpu, unsigne
   LINES(t, {"processor_id_low", 0x80001000u + nth * c->cus * gpu->model->simds_per_cu}, {"level", c->level},
         {"size", cache_kib(gpu->model, k)}, {"cache_line_size", c->line}, {"cache_lines_per_tag", 1},
         {"association", 0}, {"latency", 0}, {"type", c->type});
-  put(t, "sibling_map ");
-  for (uint32_t cu = 0; cu < c->cus; cu++) put(t, "%s1", cu ? "," : "");
-  put(t, "\n");
+  put_text(t, "sibling_map ");
+  for (uint32_t cu = 0; cu < c->cus; cu++) put_text(t, "%s1", cu ? "," : "");
+  put_text(t, "\n");
   return true;
 }
 
@@ -165,37 +165,37 @@ static bool p2p_link(struct amd_machine *m, struct amd_gpu *gpu, unsigned index,
 /* ---- the render node's device ---- */
 
 static bool vram_total(struct amd_machine *m, struct amd_gpu *gpu, unsigned index, struct text *t) {
-  put(t, "%" PRIu64 "\n", gpu->vram.size);
+  put_text(t, "%" PRIu64 "\n", gpu->vram.size);
   return true;
 }
 static bool vram_used(struct amd_machine *m, struct amd_gpu *gpu, unsigned index, struct text *t) {
   pthread_mutex_lock(&m->lock);
-  put(t, "%" PRIu64 "\n", gpu->vram.used);
+  put_text(t, "%" PRIu64 "\n", gpu->vram.used);
   pthread_mutex_unlock(&m->lock);
   return true;
 }
 static bool unique_id(struct amd_machine *m, struct amd_gpu *gpu, unsigned index, struct text *t) {
-  put(t, "%" PRIx64 "\n", 0x5eed000000000000u + gpu->gpu_id);
+  put_text(t, "%" PRIx64 "\n", 0x5eed000000000000u + gpu->gpu_id);
   return true;
 }
 static bool performance_level(struct amd_machine *m, struct amd_gpu *gpu, unsigned index, struct text *t) {
-  put(t, "auto\n");
+  put_text(t, "auto\n");
   return true;
 }
 static bool product_name(struct amd_machine *m, struct amd_gpu *gpu, unsigned index, struct text *t) {
-  put(t, "%s\n", gpu->model->marketing);
+  put_text(t, "%s\n", gpu->model->marketing);
   return true;
 }
 static bool link_speed(struct amd_machine *m, struct amd_gpu *gpu, unsigned index, struct text *t) {
-  put(t, "16.0 GT/s PCIe\n");
+  put_text(t, "16.0 GT/s PCIe\n");
   return true;
 }
 static bool pp_dpm_sclk(struct amd_machine *m, struct amd_gpu *gpu, unsigned index, struct text *t) {
-  put(t, "0: 500Mhz\n1: %uMhz *\n", gpu->model->engine_mhz);
+  put_text(t, "0: 500Mhz\n1: %uMhz *\n", gpu->model->engine_mhz);
   return true;
 }
 static bool pci_ids(struct amd_machine *m, struct amd_gpu *gpu, unsigned index, struct text *t) {
-  put(t, "0x%04x\n", index ? gpu->model->device_id : 0x1002);
+  put_text(t, "0x%04x\n", index ? gpu->model->device_id : 0x1002);
   return true;
 }
 
@@ -209,27 +209,27 @@ static bool coredump(struct amd_machine *m, struct amd_gpu *gpu, unsigned index,
   if (faulted) {
     uint64_t page;
     uint32_t status = amd_fault_status(gpu, &page);
-    put(t, "**** AMDGPU Device Coredump ****\nversion: 1\nkernel: emulated\nmodule: amdgpu\ntime: %lld.%09ld\n",
-        (long long)gpu->fault_time.tv_sec, gpu->fault_time.tv_nsec);
-    put(t, "process_name: %s PID: %d\n", program_invocation_short_name, (int)getpid());
-    put(t, "\nSOC Information\nSOC Device id: %u\nSOC Family: %u\nSOC External Revision id: %u\n", g->device_id,
-        g->family_id, g->chip_external_rev);
-    put(t,
-        "\nSOC Memory Information\nreal vram size: %" PRIu64 "\nvisible vram size: %" PRIu64 "\ngtt size: %" PRIu64
-        "\n",
-        gpu->vram.size, gpu->vram.size, m->gtt.size);
-    put(t,
-        "\n[gfxhub] Page fault observed\nFaulty page starting at address: 0x%016" PRIx64
-        "\nProtection fault status register: 0x%x\n\n",
-        page, status);
-    put(t, "IP Dump\nIP: emulator\nfault: %s\n", f->text);
+    put_text(t, "**** AMDGPU Device Coredump ****\nversion: 1\nkernel: emulated\nmodule: amdgpu\ntime: %lld.%09ld\n",
+             (long long)gpu->fault_time.tv_sec, gpu->fault_time.tv_nsec);
+    put_text(t, "process_name: %s PID: %d\n", program_invocation_short_name, (int)getpid());
+    put_text(t, "\nSOC Information\nSOC Device id: %u\nSOC Family: %u\nSOC External Revision id: %u\n", g->device_id,
+             g->family_id, g->chip_external_rev);
+    put_text(t,
+             "\nSOC Memory Information\nreal vram size: %" PRIu64 "\nvisible vram size: %" PRIu64 "\ngtt size: %" PRIu64
+             "\n",
+             gpu->vram.size, gpu->vram.size, m->gtt.size);
+    put_text(t,
+             "\n[gfxhub] Page fault observed\nFaulty page starting at address: 0x%016" PRIx64
+             "\nProtection fault status register: 0x%x\n\n",
+             page, status);
+    put_text(t, "IP Dump\nIP: emulator\nfault: %s\n", f->text);
     if (f->pc) {
-      put(t, "pc: 0x%" PRIx64 "\nworkgroup: %u %u %u\nwave: %u\n", f->pc, f->workgroup[0], f->workgroup[1],
-          f->workgroup[2], f->wave);
-      if (f->lane >= 0) put(t, "lane: %d\n", f->lane);
+      put_text(t, "pc: 0x%" PRIx64 "\nworkgroup: %u %u %u\nwave: %u\n", f->pc, f->workgroup[0], f->workgroup[1],
+               f->workgroup[2], f->wave);
+      if (f->lane >= 0) put_text(t, "lane: %d\n", f->lane);
     }
-    if (f->address) put(t, "address: 0x%" PRIx64 "\n", f->address);
-    put(t, "\n%s", f->kind == FAULT_PAGE ? "" : "VRAM is lost due to GPU reset!\n");
+    if (f->address) put_text(t, "address: 0x%" PRIx64 "\n", f->address);
+    put_text(t, "\n%s", f->kind == FAULT_PAGE ? "" : "VRAM is lost due to GPU reset!\n");
   }
   pthread_mutex_unlock(&gpu->queues_lock);
   return faulted;
@@ -252,20 +252,23 @@ static bool ip_file(struct amd_machine *m, struct amd_gpu *gpu, unsigned index, 
   const unsigned numbers[IP_BASE] = {b->major, b->minor, b->revision, 0, 0};
   unsigned file = index % IP_FILES;
   if (file == IP_HARVEST)
-    put(t, "0x%x\n", numbers[file]);
+    put_text(t, "0x%x\n", numbers[file]);
   else if (file < IP_BASE)
-    put(t, "%u\n", numbers[file]);
+    put_text(t, "%u\n", numbers[file]);
   else
-    for (size_t i = 0; i < 6 && (!i || b->base[i]); i++) put(t, "0x%08X\n", b->base[i]);
+    for (size_t i = 0; i < 6 && (!i || b->base[i]); i++) put_text(t, "0x%08X\n", b->base[i]);
   return true;
 }
 
 /* ---- the tree ---- */
 
-static bool add(struct amd_machine *m, bool (*print)(struct amd_machine *, struct amd_gpu *, unsigned, struct text *),
-                struct amd_gpu *gpu, unsigned index, const char *format, ...) __attribute__((format(printf, 5, 6)));
-static bool add(struct amd_machine *m, bool (*print)(struct amd_machine *, struct amd_gpu *, unsigned, struct text *),
-                struct amd_gpu *gpu, unsigned index, const char *format, ...) {
+static bool add_file(struct amd_machine *m,
+                     bool (*print)(struct amd_machine *, struct amd_gpu *, unsigned, struct text *),
+                     struct amd_gpu *gpu, unsigned index, const char *format, ...)
+    __attribute__((format(printf, 5, 6)));
+static bool add_file(struct amd_machine *m,
+                     bool (*print)(struct amd_machine *, struct amd_gpu *, unsigned, struct text *),
+                     struct amd_gpu *gpu, unsigned index, const char *format, ...) {
   va_list args;
   char *path = NULL;
   va_start(args, format);
@@ -286,15 +289,16 @@ static bool add(struct amd_machine *m, bool (*print)(struct amd_machine *, struc
 
 static bool add_node(struct amd_machine *m, struct amd_gpu *gpu, unsigned node) {
   const char *top = KFD_TOPOLOGY "/nodes";
-  bool ok = add(m, gpu_id, gpu, 0, "%s/%u/gpu_id", top, node) && add(m, node_name, gpu, 0, "%s/%u/name", top, node) &&
-            add(m, node_properties, gpu, 0, "%s/%u/properties", top, node) &&
-            add(m, mem_bank, gpu, 0, "%s/%u/mem_banks/0/properties", top, node);
+  bool ok = add_file(m, gpu_id, gpu, 0, "%s/%u/gpu_id", top, node) &&
+            add_file(m, node_name, gpu, 0, "%s/%u/name", top, node) &&
+            add_file(m, node_properties, gpu, 0, "%s/%u/properties", top, node) &&
+            add_file(m, mem_bank, gpu, 0, "%s/%u/mem_banks/0/properties", top, node);
   for (unsigned i = 0; ok && gpu && i < cache_count(gpu->model); i++)
-    ok = add(m, cache_properties, gpu, i, "%s/%u/caches/%u/properties", top, node, i);
+    ok = add_file(m, cache_properties, gpu, i, "%s/%u/caches/%u/properties", top, node, i);
   for (unsigned i = 0; ok && i < (gpu ? 1 : m->ngpus); i++)
-    ok = add(m, io_link, gpu, i, "%s/%u/io_links/%u/properties", top, node, i);
+    ok = add_file(m, io_link, gpu, i, "%s/%u/io_links/%u/properties", top, node, i);
   for (unsigned i = 0; ok && gpu && m->base.peers && i + 1 < m->ngpus; i++)
-    ok = add(m, p2p_link, gpu, i, "%s/%u/p2p_links/%u/properties", top, node, i);
+    ok = add_file(m, p2p_link, gpu, i, "%s/%u/p2p_links/%u/properties", top, node, i);
   return ok;
 }
 
@@ -317,18 +321,20 @@ static bool add_render_node(struct amd_machine *m, struct amd_gpu *gpu) {
   };
   char top[64];
   snprintf(top, sizeof top, "/sys/class/drm/renderD%u/device", gpu->minor);
-  bool ok = add(m, NULL, gpu, 0, "/dev/dri/renderD%u", gpu->minor);
+  bool ok = add_file(m, NULL, gpu, 0, "/dev/dri/renderD%u", gpu->minor);
   for (size_t i = 0; ok && i < sizeof files / sizeof files[0]; i++)
-    ok = add(m, files[i].print, gpu, files[i].index, "%s/%s", top, files[i].name);
+    ok = add_file(m, files[i].print, gpu, files[i].index, "%s/%s", top, files[i].name);
   for (unsigned b = 0; ok && b < sizeof ip_blocks / sizeof ip_blocks[0]; b++)
     for (unsigned f = 0; ok && f < IP_FILES; f++)
-      ok = add(m, ip_file, gpu, b * IP_FILES + f, "%s/ip_discovery/die/0/%u/0/%s", top, ip_blocks[b].hwid, ip_files[f]);
+      ok = add_file(m, ip_file, gpu, b * IP_FILES + f, "%s/ip_discovery/die/0/%u/0/%s", top, ip_blocks[b].hwid,
+                    ip_files[f]);
   return ok;
 }
 
 int amd_sysfs_init(struct amd_machine *m) {
-  bool ok = add(m, NULL, NULL, 0, "%s", KFD_DEVICE) && add(m, generation_id, NULL, 0, KFD_TOPOLOGY "/generation_id") &&
-            add(m, system_properties, NULL, 0, KFD_TOPOLOGY "/system_properties") && add_node(m, NULL, 0);
+  bool ok = add_file(m, NULL, NULL, 0, "%s", KFD_DEVICE) &&
+            add_file(m, generation_id, NULL, 0, KFD_TOPOLOGY "/generation_id") &&
+            add_file(m, system_properties, NULL, 0, KFD_TOPOLOGY "/system_properties") && add_node(m, NULL, 0);
   for (unsigned i = 0; ok && i < m->ngpus; i++) ok = add_node(m, &m->gpus[i], i + 1) && add_render_node(m, &m->gpus[i]);
   return ok ? 0 : -ENOMEM;
 }

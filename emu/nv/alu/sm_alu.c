@@ -7,13 +7,9 @@
   struct sm_sources s;                                                                                                 \
   if (!sm_sources(b, inst, layout, wide, &s, why)) return false;
 
-static bool refuse(const char **why, const char *what) {
-  *why = what;
-  return false;
-}
 /* Emits a micro-operation with the given sources; NULL ends the list. */
-static struct sm_uop *emit(struct sm_builder *b, const struct sass_inst *inst, enum sm_rowop fn,
-                           const struct sm_source *x, const struct sm_source *y, const struct sm_source *z) {
+static struct sm_uop *emit_sources(struct sm_builder *b, const struct sass_inst *inst, enum sm_rowop fn,
+                                   const struct sm_source *x, const struct sm_source *y, const struct sm_source *z) {
   struct sm_uop *u = sm_begin(b, inst, fn);
   if (!u) return NULL;
   if (x) sm_use(b, u, 0, x);
@@ -24,13 +20,13 @@ static struct sm_uop *emit(struct sm_builder *b, const struct sass_inst *inst, e
 #define BITS(at, n) ((unsigned)sass_bits(inst, at, n))
 #define BIT(at)     ((unsigned)sass_bit(inst, at))
 /* Returns whether the source in its slot is negated. */
-static unsigned negated(const struct sass_inst *inst, const struct sm_source *s) {
+static unsigned negated_bit(const struct sass_inst *inst, const struct sm_source *s) {
   return s->immediate ? 0 : s->slot == SM_SLOT_A ? BIT(72) : s->slot == SM_SLOT_32 ? BIT(63) : BIT(75);
 }
 
 /* ---- moves and selects ---- */
 BUILD(mov) {
-  if (!sm_is_uniform(inst) && BITS(72, 4) != 0xf) return refuse(why, "a mask of lanes");
+  if (!sm_is_uniform(inst) && BITS(72, 4) != 0xf) return sm_refuse(why, "a mask of lanes");
   return sm_built(sm_simple(b, inst, SM_LAYOUT_B, SM_FN_mov, why), why);
 }
 BUILD(sel) {
@@ -68,7 +64,7 @@ BUILD(isetp) {
 }
 
 /* ---- sums ---- */
-static void carries(struct sm_uop *u, const struct sass_inst *inst, bool second) {
+static void build_carries(struct sm_uop *u, const struct sass_inst *inst, bool second) {
   sm_predicate_out(u, 0, 81);
   if (second) sm_predicate_out(u, 1, 84);
   if (!BIT(74)) return;
@@ -78,62 +74,62 @@ static void carries(struct sm_uop *u, const struct sass_inst *inst, bool second)
 }
 BUILD(iadd3) {
   SOURCES(SM_LAYOUT_ABC, 0)
-  unsigned neg = negated(inst, &s.a) | negated(inst, &s.b) << 1 | negated(inst, &s.c) << 2;
+  unsigned neg = negated_bit(inst, &s.a) | negated_bit(inst, &s.b) << 1 | negated_bit(inst, &s.c) << 2;
   bool carry = BIT(74) || BITS(81, 3) != SASS_PT || BITS(84, 3) != SASS_PT;
   struct sm_uop *u;
   if (carry)
-    u = emit(b, inst, SM_FN_iadd3_carry, &s.a, &s.b, &s.c);
+    u = emit_sources(b, inst, SM_FN_iadd3_carry, &s.a, &s.b, &s.c);
   else if (!neg && s.c.zero)
-    return emit(b, inst, SM_FN_iadd, &s.a, &s.b, NULL), true;
+    return emit_sources(b, inst, SM_FN_iadd, &s.a, &s.b, NULL), true;
   else if (!neg && s.b.zero)
-    return emit(b, inst, SM_FN_iadd, &s.a, &s.c, NULL), true;
+    return emit_sources(b, inst, SM_FN_iadd, &s.a, &s.c, NULL), true;
   else if (!neg)
-    return emit(b, inst, SM_FN_iadd3, &s.a, &s.b, &s.c), true;
+    return emit_sources(b, inst, SM_FN_iadd3, &s.a, &s.b, &s.c), true;
   else if (s.c.zero && neg == 2)
-    return emit(b, inst, SM_FN_isub, &s.a, &s.b, NULL), true;
+    return emit_sources(b, inst, SM_FN_isub, &s.a, &s.b, NULL), true;
   else if (s.c.zero && neg == 1)
-    return emit(b, inst, SM_FN_isub, &s.b, &s.a, NULL), true;
+    return emit_sources(b, inst, SM_FN_isub, &s.b, &s.a, NULL), true;
   else
-    u = emit(b, inst, SM_FN_iadd3_neg, &s.a, &s.b, &s.c);
+    u = emit_sources(b, inst, SM_FN_iadd3_neg, &s.a, &s.b, &s.c);
   if (!u) return true;
   u->flag = neg;
-  if (carry) carries(u, inst, true);
+  if (carry) build_carries(u, inst, true);
   return true;
 }
 BUILD(iadd3_64) {
   /* It is not known how negative immediates are extended; ptxas puts them in registers. */
   bool immediate = inst->form == 4 && !BITS(63, 1);
-  if (inst->form != 1 && !immediate) return refuse(why, "a negative immediate or a constant of 64 bits");
+  if (inst->form != 1 && !immediate) return sm_refuse(why, "a negative immediate or a constant of 64 bits");
   SOURCES(SM_LAYOUT_ABC, 7)
-  if (BITS(16, 6) != SASS_URZ && BITS(16, 1)) return refuse(why, "a register pair that begins at an odd register");
-  struct sm_uop *u = emit(b, inst, SM_FN_iadd3_64, &s.a, &s.b, &s.c);
+  if (BITS(16, 6) != SASS_URZ && BITS(16, 1)) return sm_refuse(why, "a register pair that begins at an odd register");
+  struct sm_uop *u = emit_sources(b, inst, SM_FN_iadd3_64, &s.a, &s.b, &s.c);
   if (!u) return true;
   if (immediate) sm_constant64(b, u, 1, BITS(32, 32));
-  u->flag = negated(inst, &s.a) | negated(inst, &s.b) << 1 | negated(inst, &s.c) << 2;
-  carries(u, inst, true);
+  u->flag = negated_bit(inst, &s.a) | negated_bit(inst, &s.b) << 1 | negated_bit(inst, &s.c) << 2;
+  build_carries(u, inst, true);
   return true;
 }
 BUILD(viadd) {
   SOURCES(SM_LAYOUT_AB, 0)
-  unsigned neg = negated(inst, &s.b), halves = BIT(73);
-  struct sm_uop *u = emit(b, inst, halves ? SM_FN_viadd_16x2 : neg ? SM_FN_isub : SM_FN_iadd, &s.a, &s.b, NULL);
+  unsigned neg = negated_bit(inst, &s.b), halves = BIT(73);
+  struct sm_uop *u = emit_sources(b, inst, halves ? SM_FN_viadd_16x2 : neg ? SM_FN_isub : SM_FN_iadd, &s.a, &s.b, NULL);
   if (u && halves) u->flag = neg << 1;
   return true;
 }
 BUILD(lea) {
   SOURCES(SM_LAYOUT_ABC, 0)
-  unsigned high = BIT(80), neg = negated(inst, &s.a) | (s.b.slot == SM_SLOT_32 ? negated(inst, &s.b) << 1 : 0);
+  unsigned high = BIT(80), neg = negated_bit(inst, &s.a) | (s.b.slot == SM_SLOT_32 ? negated_bit(inst, &s.b) << 1 : 0);
   bool plain = !high && !neg && !BIT(74) && BITS(81, 3) == SASS_PT;
-  struct sm_uop *u = emit(b, inst,
-                          plain  ? SM_FN_shl_add
-                          : high ? SM_FN_lea_hi
-                                 : SM_FN_lea,
-                          &s.a, &s.b, plain ? NULL : &s.c);
+  struct sm_uop *u = emit_sources(b, inst,
+                                  plain  ? SM_FN_shl_add
+                                  : high ? SM_FN_lea_hi
+                                         : SM_FN_lea,
+                                  &s.a, &s.b, plain ? NULL : &s.c);
   if (!u) return true;
   u->arg = BITS(75, 5);
   if (plain) return true;
   u->flag = neg | BIT(73) << 2;
-  carries(u, inst, false);
+  build_carries(u, inst, false);
   return true;
 }
 BUILD(iabs) { return sm_built(sm_simple(b, inst, SM_LAYOUT_B, SM_FN_iabs, why), why); }
@@ -146,11 +142,11 @@ BUILD(vabsdiff4) {
 }
 
 /* ---- minimum and maximum ---- */
-static struct sm_uop *minmax(struct sm_builder *b, const struct sass_inst *inst, const struct sm_sources *s,
-                             unsigned is_signed, unsigned flag) {
+static struct sm_uop *build_minmax(struct sm_builder *b, const struct sass_inst *inst, const struct sm_sources *s,
+                                   unsigned is_signed, unsigned flag) {
   static const uint16_t fn[2][2] = {{SM_FN_minmax_u, SM_FN_minmax}, {SM_FN_minmax_u16, SM_FN_minmax_16}};
   unsigned halves = !(inst->id == SASS_IMNMX) && BIT(73);
-  struct sm_uop *u = emit(b, inst, fn[halves][is_signed], &s->a, &s->b, &s->c);
+  struct sm_uop *u = emit_sources(b, inst, fn[halves][is_signed], &s->a, &s->b, &s->c);
   if (!u) return NULL;
   u->flag = flag;
   sm_predicate_in(u, 0, 87);
@@ -161,23 +157,23 @@ BUILD(vimnmx) {
   static const uint16_t fn[2][2] = {{SM_FN_imax_u, SM_FN_imax}, {SM_FN_imin_u, SM_FN_imin}};
   bool old = inst->id == SASS_IMNMX;
   unsigned is_signed = old ? BIT(73) : BIT(72), plain = old || (!BIT(73) && !BIT(76));
-  if (!old && BITS(81, 3) != SASS_PT) return refuse(why, "predicates as results");
+  if (!old && BITS(81, 3) != SASS_PT) return sm_refuse(why, "predicates as results");
   SOURCES(SM_LAYOUT_AB, 0)
   if (plain && (sm_always(inst, 87) || sm_never(inst, 87)))
-    return emit(b, inst, fn[sm_always(inst, 87)][is_signed], &s.a, &s.b, NULL), true;
+    return emit_sources(b, inst, fn[sm_always(inst, 87)][is_signed], &s.a, &s.b, NULL), true;
   s.c = s.b; /* encoded but not used */
-  minmax(b, inst, &s, is_signed, old ? 0 : BIT(76) ? SM_RELU : 0);
+  build_minmax(b, inst, &s, is_signed, old ? 0 : BIT(76) ? SM_RELU : 0);
   return true;
 }
 BUILD(vimnmx3) {
   SOURCES(SM_LAYOUT_ABC, 0)
-  minmax(b, inst, &s, BIT(72), SM_MINMAX_THIRD | (BIT(76) ? SM_RELU : 0));
+  build_minmax(b, inst, &s, BIT(72), SM_MINMAX_THIRD | (BIT(76) ? SM_RELU : 0));
   return true;
 }
 BUILD(viaddmnmx) {
   SOURCES(SM_LAYOUT_ABC, 0)
-  minmax(b, inst, &s, BIT(72),
-         SM_MINMAX_ADD | (BIT(76) ? SM_RELU : 0) | negated(inst, &s.b) << 1 | negated(inst, &s.c) << 2);
+  build_minmax(b, inst, &s, BIT(72),
+               SM_MINMAX_ADD | (BIT(76) ? SM_RELU : 0) | negated_bit(inst, &s.b) << 1 | negated_bit(inst, &s.c) << 2);
   return true;
 }
 
@@ -197,7 +193,7 @@ BUILD(lop3) {
   SOURCES(SM_LAYOUT_ABC, 0)
   unsigned lut = BITS(72, 8);
   if (BITS(81, 3) != SASS_PT) {
-    struct sm_uop *u = emit(b, inst, SM_FN_lop3_p, &s.a, &s.b, &s.c);
+    struct sm_uop *u = emit_sources(b, inst, SM_FN_lop3_p, &s.a, &s.b, &s.c);
     if (!u) return true;
     u->arg = lut | BIT(80) << 8;
     sm_predicate_out(u, 0, 81);
@@ -205,8 +201,8 @@ BUILD(lop3) {
     return true;
   }
   for (unsigned i = 0; i < sizeof known / sizeof *known; i++)
-    if (known[i].lut == lut) return emit(b, inst, known[i].fn, &s.a, &s.b, known[i].two ? NULL : &s.c), true;
-  struct sm_uop *u = emit(b, inst, SM_FN_lop3, &s.a, &s.b, &s.c);
+    if (known[i].lut == lut) return emit_sources(b, inst, known[i].fn, &s.a, &s.b, known[i].two ? NULL : &s.c), true;
+  struct sm_uop *u = emit_sources(b, inst, SM_FN_lop3, &s.a, &s.b, &s.c);
   if (u) u->arg = lut;
   return true;
 }
@@ -229,7 +225,7 @@ BUILD(plop3_sign) {
   struct sm_sources s;
   if (!sm_sources(b, inst, SM_LAYOUT_AB, 0, &s, why)) return false;
   if (kind > 1 && !sm_sources(b, inst, SM_LAYOUT_ABC, 0, &s, why)) return false;
-  struct sm_uop *u = emit(b, inst, SM_FN_plop3_sign, &s.a, &s.b, kind > 1 ? &s.c : NULL);
+  struct sm_uop *u = emit_sources(b, inst, SM_FN_plop3_sign, &s.a, &s.b, kind > 1 ? &s.c : NULL);
   if (!u) return true;
   sm_predicate_out(u, 0, 81);
   sm_predicate_out(u, 1, 84);
@@ -263,25 +259,25 @@ BUILD(shf) {
   const struct sm_source *x = high ? &s.c : &s.a, *y = high ? &s.a : &s.c;
   if (type >= 2 && s.b.immediate) {
     unsigned n = wrap ? s.b.value & 31 : s.b.value < 32 ? (unsigned)s.b.value : 32;
-    if (n == 0) return emit(b, inst, SM_FN_mov, x, NULL, NULL), true;
+    if (n == 0) return emit_sources(b, inst, SM_FN_mov, x, NULL, NULL), true;
     if (n < 32) {
       if (right && high)
-        u = emit(b, inst, is_signed ? SM_FN_sar : SM_FN_shr, x, NULL, NULL);
+        u = emit_sources(b, inst, is_signed ? SM_FN_sar : SM_FN_shr, x, NULL, NULL);
       else if (right == high || y->zero) /* shift in the other word's bits, or zeros */
-        u = y->zero ? emit(b, inst, right ? SM_FN_shr : SM_FN_shl, x, NULL, NULL) : NULL;
-      if (!u && !right && !high) u = emit(b, inst, SM_FN_shl, x, NULL, NULL);
-      if (!u && !right && high) u = emit(b, inst, SM_FN_funnel_left, &s.a, &s.c, NULL);
-      if (!u && right && !high) u = emit(b, inst, SM_FN_funnel_right, &s.a, &s.c, NULL);
+        u = y->zero ? emit_sources(b, inst, right ? SM_FN_shr : SM_FN_shl, x, NULL, NULL) : NULL;
+      if (!u && !right && !high) u = emit_sources(b, inst, SM_FN_shl, x, NULL, NULL);
+      if (!u && !right && high) u = emit_sources(b, inst, SM_FN_funnel_left, &s.a, &s.c, NULL);
+      if (!u && right && !high) u = emit_sources(b, inst, SM_FN_funnel_right, &s.a, &s.c, NULL);
       if (u) u->arg = n;
       return true;
     }
   }
   if (type >= 2 && !wrap) {
-    if (!right && !high) return emit(b, inst, SM_FN_shl_v, &s.a, &s.b, NULL), true;
-    if (right && high) return emit(b, inst, is_signed ? SM_FN_sar_v : SM_FN_shr_v, &s.c, &s.b, NULL), true;
-    if (right && !is_signed && s.c.zero) return emit(b, inst, SM_FN_shr_v, &s.a, &s.b, NULL), true;
+    if (!right && !high) return emit_sources(b, inst, SM_FN_shl_v, &s.a, &s.b, NULL), true;
+    if (right && high) return emit_sources(b, inst, is_signed ? SM_FN_sar_v : SM_FN_shr_v, &s.c, &s.b, NULL), true;
+    if (right && !is_signed && s.c.zero) return emit_sources(b, inst, SM_FN_shr_v, &s.a, &s.b, NULL), true;
   }
-  u = emit(b, inst, SM_FN_shf, &s.a, &s.b, &s.c);
+  u = emit_sources(b, inst, SM_FN_shf, &s.a, &s.b, &s.c);
   if (u) u->flag = BITS(73, 8);
   return true;
 }
@@ -298,9 +294,13 @@ BUILD(bmsk) {
 BUILD(prmt) {
   SOURCES(SM_LAYOUT_ABC, 0)
   unsigned mode = BITS(72, 3);
-  if (mode > 6) return refuse(why, "this mode");
+  if (mode > 6) return sm_refuse(why, "this mode");
   bool same = !mode && s.b.immediate;
-  struct sm_uop *u = emit(b, inst, mode ? SM_FN_prmt_mode : same ? SM_FN_prmt_same : SM_FN_prmt, &s.a, &s.b, &s.c);
+  struct sm_uop *u = emit_sources(b, inst,
+                                  mode   ? SM_FN_prmt_mode
+                                  : same ? SM_FN_prmt_same
+                                         : SM_FN_prmt,
+                                  &s.a, &s.b, &s.c);
   if (u) u->arg = same ? (uint32_t)s.b.value : mode;
   return true;
 }
@@ -321,45 +321,41 @@ BUILD(flo) {
 /* ---- products ---- */
 BUILD(imad) {
   SOURCES(SM_LAYOUT_ABC, 0)
-  unsigned neg = negated(inst, &s.c);
+  unsigned neg = negated_bit(inst, &s.c);
   if (BIT(74)) {
-    struct sm_uop *u = emit(b, inst, SM_FN_imad_x, &s.a, &s.b, &s.c);
+    struct sm_uop *u = emit_sources(b, inst, SM_FN_imad_x, &s.a, &s.b, &s.c);
     if (u) sm_predicate_in(u, 0, 87), u->flag = neg << 2;
     return true;
   }
   uint64_t factor = s.b.immediate ? s.b.value : 0;
-  if (!neg && (s.a.zero || s.b.zero)) return emit(b, inst, SM_FN_mov, &s.c, NULL, NULL), true;
-  if (!neg && factor == 1) return emit(b, inst, SM_FN_iadd, &s.a, &s.c, NULL), true;
-  if (neg && factor == 1) return emit(b, inst, SM_FN_isub, &s.a, &s.c, NULL), true;
+  if (!neg && (s.a.zero || s.b.zero)) return emit_sources(b, inst, SM_FN_mov, &s.c, NULL, NULL), true;
+  if (!neg && factor == 1) return emit_sources(b, inst, SM_FN_iadd, &s.a, &s.c, NULL), true;
+  if (neg && factor == 1) return emit_sources(b, inst, SM_FN_isub, &s.a, &s.c, NULL), true;
   if (!neg && factor && !(factor & (factor - 1))) {
-    struct sm_uop *u =
-        s.c.zero ? emit(b, inst, SM_FN_shl, &s.a, NULL, NULL) : emit(b, inst, SM_FN_shl_add, &s.a, &s.c, NULL);
+    struct sm_uop *u = s.c.zero ? emit_sources(b, inst, SM_FN_shl, &s.a, NULL, NULL)
+                                : emit_sources(b, inst, SM_FN_shl_add, &s.a, &s.c, NULL);
     if (u) u->arg = (uint32_t)__builtin_ctzll(factor);
     return true;
   }
-  if (s.c.zero) return emit(b, inst, SM_FN_imul, &s.a, &s.b, NULL), true;
-  emit(b, inst, neg ? SM_FN_imad_sub : SM_FN_imad, &s.a, &s.b, &s.c);
+  if (s.c.zero) return emit_sources(b, inst, SM_FN_imul, &s.a, &s.b, NULL), true;
+  emit_sources(b, inst, neg ? SM_FN_imad_sub : SM_FN_imad, &s.a, &s.b, &s.c);
   return true;
-}
-static bool odd_pair(const struct sass_inst *inst) {
-  unsigned n = sm_is_uniform(inst) ? BITS(16, 6) : BITS(16, 8), none = sm_is_uniform(inst) ? SASS_URZ : SASS_RZ;
-  return n != none && n & 1;
 }
 static bool imad_pair(struct sm_builder *b, const struct sass_inst *inst, const char **why, bool high) {
   SOURCES(SM_LAYOUT_ABC, 4)
-  if (!high && odd_pair(inst)) return refuse(why, "a register pair that begins at an odd register");
-  unsigned neg = negated(inst, &s.c), is_signed = BIT(73);
+  if (!high && sm_odd_pair(inst)) return sm_refuse(why, "a register pair that begins at an odd register");
+  unsigned neg = negated_bit(inst, &s.c), is_signed = BIT(73);
   if (!neg && !BIT(74) && BITS(81, 3) == SASS_PT && (!high || s.c.zero)) {
     if (high)
-      emit(b, inst, is_signed ? SM_FN_imul_hi : SM_FN_imul_hi_u, &s.a, &s.b, NULL);
+      emit_sources(b, inst, is_signed ? SM_FN_imul_hi : SM_FN_imul_hi_u, &s.a, &s.b, NULL);
     else
-      emit(b, inst, is_signed ? SM_FN_imad_wide : SM_FN_imad_wide_u, &s.a, &s.b, &s.c);
+      emit_sources(b, inst, is_signed ? SM_FN_imad_wide : SM_FN_imad_wide_u, &s.a, &s.b, &s.c);
     return true;
   }
-  struct sm_uop *u = emit(b, inst, SM_FN_imad_wide_carry, &s.a, &s.b, &s.c);
+  struct sm_uop *u = emit_sources(b, inst, SM_FN_imad_wide_carry, &s.a, &s.b, &s.c);
   if (!u) return true;
   u->flag = neg << 2 | (is_signed ? 0 : SM_UNSIGNED), u->arg = high;
-  carries(u, inst, false);
+  build_carries(u, inst, false);
   return true;
 }
 BUILD(imad_wide) { return imad_pair(b, inst, why, false); }
@@ -367,8 +363,8 @@ BUILD(imad_hi) { return imad_pair(b, inst, why, true); }
 BUILD(idp) {
   unsigned kind = BITS(76, 2);
   SOURCES(SM_LAYOUT_ABC, 0)
-  struct sm_uop *u = emit(b, inst, kind ? SM_FN_idp2 : SM_FN_idp4, &s.a, &s.b, &s.c);
-  if (u) u->flag = BITS(73, 2) | negated(inst, &s.c) << 2, u->arg = kind == 3 ? 16 : 0;
+  struct sm_uop *u = emit_sources(b, inst, kind ? SM_FN_idp2 : SM_FN_idp4, &s.a, &s.b, &s.c);
+  if (u) u->flag = BITS(73, 2) | negated_bit(inst, &s.c) << 2, u->arg = kind == 3 ? 16 : 0;
   return true;
 }
 

@@ -9,7 +9,7 @@
 #define SHIFT(u)  ((u)->arg >> 8 & 31)
 
 /* Loads the source as doubles, with its modifiers. */
-static inline void load(f64 *x, const struct sm_warp *w, const struct sm_uop *u) {
+static inline void load_source(f64 *x, const struct sm_warp *w, const struct sm_uop *u) {
   const u32 *a_ = ROW(u32, 0);
   u32 shift = SHIFT(u);
   switch (SOURCE(u)) {
@@ -36,7 +36,7 @@ static inline void load(f64 *x, const struct sm_warp *w, const struct sm_uop *u)
   const uint64_t keep0 = KEEP(u, 0, 1ull << 63), flip0 = FLIP(u, 0, 1ull << 63);
   LANES { x[l] = as_f64(MODIFIED(as_u64(x[l]), 0)); }
 }
-static inline const struct sm_uop *store(struct sm_warp *w, const struct sm_uop *u, const f64 *x) {
+static inline const struct sm_uop *store_result(struct sm_warp *w, const struct sm_uop *u, const f64 *x) {
   u32 round = ROUND(u), ftz = u->flag & SM_FTZ, sat = u->flag & SM_SAT;
   switch (RESULT(u)) {
   case SM_F16: {
@@ -59,11 +59,11 @@ static inline const struct sm_uop *store(struct sm_warp *w, const struct sm_uop 
 }
 FN(f2f) {
   ROWBUF(double, x);
-  load(x, w, u);
-  return store(w, u, x);
+  load_source(x, w, u);
+  return store_result(w, u, x);
 }
 /* Rounds to an integer. The host's rounding mode is to nearest here. */
-static inline f64 whole(f64 x, u32 round) {
+static inline f64 round_to_integer(f64 x, u32 round) {
   f64 size = __builtin_fabs(x), t = (size + 0x1p52) - 0x1p52, floor = t > size ? t - 1 : t, rest = size - floor;
   u32 negative = (u32)(as_u64(x) >> 63), odd = (u32)as_u64(floor + 0x1p52) & 1;
   u32 up = round == SM_ROUND_NEAREST ? rest > 0.5 || (rest == 0.5 && odd)
@@ -74,22 +74,22 @@ static inline f64 whole(f64 x, u32 round) {
 }
 FN(frnd) {
   ROWBUF(double, x);
-  load(x, w, u);
+  load_source(x, w, u);
   u32 round = ROUND(u);
-  LANES { x[l] = whole(x[l], round); }
-  return store(w, u, x);
+  LANES { x[l] = round_to_integer(x[l], round); }
+  return store_result(w, u, x);
 }
 /* Converts to integers, with saturation. imm: number of bits of the result. NaN gives 0, but if source or result has 64
  * bits it gives only the sign bit set. */
 FN(f2i) {
   ROWBUF(double, x);
-  load(x, w, u);
+  load_source(x, w, u);
   u32 round = ROUND(u), bits = (u32)u->imm, is_signed = !(u->flag & SM_UNSIGNED);
   u32 nan = SOURCE(u) == SM_F64 ? 1u << (bits - 1) : 0;
   f64 least = is_signed ? -(f64)(1ull << (bits - 1)) : 0, most = (f64)((1ull << (is_signed ? bits - 1 : bits)) - 1);
   f64 middle = is_signed ? 0 : 0x1p31;
   STORE(u32, ({
-          f64 r = whole(x[l], round);
+          f64 r = round_to_integer(x[l], round);
           r = r > least ? r : least, r = r < most ? r : most;
           u32 v = (u32)(i32)(r - middle) ^ (u32)(i64)middle;
           x[l] != x[l] ? nan : v;
@@ -98,9 +98,9 @@ FN(f2i) {
 FN(f2i_64) {
   ROWBUF(double, x);
   ROWBUF(uint64_t, r);
-  load(x, w, u);
+  load_source(x, w, u);
   u32 round = ROUND(u), is_signed = !(u->flag & SM_UNSIGNED);
-  LANES { x[l] = whole(x[l], round); }
+  LANES { x[l] = round_to_integer(x[l], round); }
   for (int l = 0; l < ROW_LANES; l++) {
     f64 a = x[l];
     if (a != a)
@@ -149,7 +149,7 @@ FN(i2f) {
         x[l] = (f64)(i32)(v >> 1) * 2 + (f64)(i32)(v & 1);
       }
     }
-    return store(w, u, x);
+    return store_result(w, u, x);
   }
   if (result == SM_F32) {
     ROWBUF(float, f);
@@ -164,7 +164,7 @@ FN(i2f) {
     if (result != SM_F64 && size >> 53) size = (size & ~0x7ffull) | (size & 0x7ff ? 0x800 : 0);
     x[l] = !v ? 0 : result == SM_F64 ? (is_signed ? (f64)(i64)v : (f64)v) : negative ? -(f64)size : (f64)size;
   }
-  return store(w, u, x);
+  return store_result(w, u, x);
 }
 FN(i2f_s32) {
   const i32 *a_ = ROW(i32, 0);
@@ -175,7 +175,7 @@ FN(i2f_s32) {
 
 /* Converts one number for a packing conversion: to the format in arg, with SM_RELU and SM_SAT of flag (SM_SAT: no
  * result is infinite). */
-static inline u32 small(f32 f, u32 format, u32 round, u32 relu, u32 finite) {
+static inline u32 narrow_packed(f32 f, u32 format, u32 round, u32 relu, u32 finite) {
   f64 x = (f64)f;
   u32 nan = x != x, sign;
   x = relu && !(x > 0) ? 0 : x;
@@ -195,7 +195,7 @@ static inline u32 small(f32 f, u32 format, u32 round, u32 relu, u32 finite) {
   u32 v = (r > most ? over : (u32)r) | sign << top;
   return nan ? none : v;
 }
-#define SMALL(x)      small(x, format, round, relu, finite)
+#define SMALL(x)      narrow_packed(x, format, round, relu, finite)
 #define SMALL_OPTIONS u32 format = RESULT(u), round = ROUND(u), relu = u->flag & SM_RELU, finite = u->flag & SM_SAT
 /* Packs b and, above it, a, in elements of imm bits. If these fill only half a register, the half of c that arg selects
  * goes above them. */
@@ -257,7 +257,7 @@ FN(f2fp_widen) {
 }
 /* Saturates a and b to bytes, a above b, below a half of c. */
 static inline u32 to_byte(f32 a, f64 least, f64 most, u32 round) {
-  f64 r = whole((f64)a, round);
+  f64 r = round_to_integer((f64)a, round);
   r = r > least ? r : least, r = r < most ? r : most;
   return a != a ? 0 : (u32)(i32)r & 0xff;
 }

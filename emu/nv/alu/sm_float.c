@@ -8,17 +8,11 @@
 #define BITS(at, n) ((unsigned)sass_bits(inst, at, n))
 #define BIT(at)     ((unsigned)sass_bit(inst, at))
 
-static bool refuse(const char **why, const char *what) {
-  *why = what;
-  return false;
-}
-static bool odd_pair(const struct sass_inst *inst) { return BITS(16, 8) != SASS_RZ && BIT(16); }
-
 /* Builds an operation on x, y and optionally z. fn has four variants: plain; with source modifiers; with denormal
  * flushing, too; with saturation, another rounding mode or a scale, too. The result is multiplied by 2^scale. */
-static bool arithmetic(struct sm_builder *b, const struct sass_inst *inst, const uint16_t fn[4],
-                       const struct sm_source *x, const struct sm_source *y, const struct sm_source *z, bool multiplies,
-                       int scale) {
+static bool build_arithmetic(struct sm_builder *b, const struct sass_inst *inst, const uint16_t fn[4],
+                             const struct sm_source *x, const struct sm_source *y, const struct sm_source *z,
+                             bool multiplies, int scale) {
   unsigned round = BITS(78, 2);
   uint32_t flag = sm_modifiers(inst, 0, x) | sm_modifiers(inst, 1, y) | (z ? sm_modifiers(inst, 2, z) : 0) |
                   (BIT(80) ? SM_FTZ : 0) | (BIT(77) ? SM_SAT : 0) | (multiplies && BIT(76) ? SM_FMZ : 0);
@@ -38,20 +32,20 @@ static bool arithmetic(struct sm_builder *b, const struct sass_inst *inst, const
 BUILD(fadd) {
   static const uint16_t fn[] = VARIANTS(fadd);
   SOURCES(SM_LAYOUT_AC, 0)
-  return arithmetic(b, inst, fn, &s.a, &s.c, NULL, false, 0);
+  return build_arithmetic(b, inst, fn, &s.a, &s.c, NULL, false, 0);
 }
 BUILD(fmul) {
   static const uint16_t fn[] = VARIANTS(fmul);
   SOURCES(SM_LAYOUT_AB, 0)
-  return arithmetic(b, inst, fn, &s.a, &s.b, NULL, true, (int)BITS(84, 3) - 4); /* D8, D4, D2, none, M2, M4, M8 */
+  return build_arithmetic(b, inst, fn, &s.a, &s.b, NULL, true, (int)BITS(84, 3) - 4); /* D8, D4, D2, none, M2, M4, M8 */
 }
 BUILD(ffma) {
   static const uint16_t fn[] = VARIANTS(ffma);
   SOURCES(SM_LAYOUT_ABC, 0)
-  return arithmetic(b, inst, fn, &s.a, &s.b, &s.c, true, 0);
+  return build_arithmetic(b, inst, fn, &s.a, &s.b, &s.c, true, 0);
 }
 /* Builds an operation with sources A and B with modifiers. */
-static struct sm_uop *two(struct sm_builder *b, const struct sass_inst *inst, enum sm_rowop fn, const char **why) {
+static struct sm_uop *build_ab(struct sm_builder *b, const struct sass_inst *inst, enum sm_rowop fn, const char **why) {
   struct sm_sources s;
   if (!sm_sources(b, inst, SM_LAYOUT_AB, 0, &s, why)) return NULL;
   struct sm_uop *u = sm_begin(b, inst, fn);
@@ -62,12 +56,12 @@ static struct sm_uop *two(struct sm_builder *b, const struct sass_inst *inst, en
   return u;
 }
 BUILD(fsel) {
-  struct sm_uop *u = two(b, inst, SM_FN_fsel, why);
+  struct sm_uop *u = build_ab(b, inst, SM_FN_fsel, why);
   if (u) sm_predicate_in(u, 0, 87);
   return sm_built(u, why);
 }
 BUILD(fmnmx) {
-  struct sm_uop *u = two(b, inst, SM_FN_fmnmx, why);
+  struct sm_uop *u = build_ab(b, inst, SM_FN_fmnmx, why);
   if (!u) return !*why;
   sm_predicate_in(u, 0, 87);
   u->flag |= (BIT(81) ? SM_NAN : 0) | (BIT(82) ? SM_XORSIGN : 0);
@@ -85,8 +79,8 @@ static const struct {
     {SM_COMPARE_LE, false, true},     {SM_COMPARE_EQ, false, true},   {SM_COMPARE_LT, false, true},
     {SM_COMPARE_FALSE, false, true},
 };
-static bool compare(struct sm_builder *b, const struct sass_inst *inst, const char **why, enum sm_rowop fn,
-                    enum sm_layout layout, unsigned wide, bool ftz) {
+static bool build_compare(struct sm_builder *b, const struct sass_inst *inst, const char **why, enum sm_rowop fn,
+                          enum sm_layout layout, unsigned wide, bool ftz) {
   unsigned combine = BITS(74, 2), cmp = BITS(76, 4);
   SOURCES(layout, wide)
   const struct sm_source *x = &s.a, *y = layout == SM_LAYOUT_AC ? &s.c : &s.b;
@@ -107,11 +101,11 @@ static bool compare(struct sm_builder *b, const struct sass_inst *inst, const ch
   sm_predicate_out(u, 1, 84);
   return true;
 }
-BUILD(fsetp) { return compare(b, inst, why, SM_FN_fsetp, SM_LAYOUT_AB, 0, BIT(80)); }
-BUILD(fset) { return compare(b, inst, why, SM_FN_fset, SM_LAYOUT_AB, 0, BIT(80)); }
+BUILD(fsetp) { return build_compare(b, inst, why, SM_FN_fsetp, SM_LAYOUT_AB, 0, BIT(80)); }
+BUILD(fset) { return build_compare(b, inst, why, SM_FN_fset, SM_LAYOUT_AB, 0, BIT(80)); }
 BUILD(dsetp) {
   unsigned cmp = BITS(76, 4);
-  if (cmp && cmp != 15) return compare(b, inst, why, SM_FN_dsetp, SM_LAYOUT_AC, 7, false);
+  if (cmp && cmp != 15) return build_compare(b, inst, why, SM_FN_dsetp, SM_LAYOUT_AC, 7, false);
   SOURCES(SM_LAYOUT_AC, 7)
   struct sm_uop *u = sm_begin(b, inst, SM_FN_dsetp_minmax);
   if (!u) return true;
@@ -125,14 +119,14 @@ BUILD(dsetp) {
   return true;
 }
 BUILD(fchk) {
-  struct sm_uop *u = two(b, inst, SM_FN_fchk, why);
+  struct sm_uop *u = build_ab(b, inst, SM_FN_fchk, why);
   if (u) sm_predicate_out(u, 0, 81);
   return sm_built(u, why);
 }
-static bool arithmetic64(struct sm_builder *b, const struct sass_inst *inst, const char **why, enum sm_rowop fn,
-                         const struct sm_source *x, const struct sm_source *y, const struct sm_source *z) {
+static bool build_arithmetic64(struct sm_builder *b, const struct sass_inst *inst, const char **why, enum sm_rowop fn,
+                               const struct sm_source *x, const struct sm_source *y, const struct sm_source *z) {
   unsigned round = BITS(78, 2);
-  if (odd_pair(inst)) return refuse(why, "a register pair that begins at an odd register");
+  if (sm_odd_pair(inst)) return sm_refuse(why, "a register pair that begins at an odd register");
   if (!sm_round_begin(b, inst, round)) return true;
   struct sm_uop *u = sm_begin(b, inst, fn);
   if (!u) return true;
@@ -145,22 +139,23 @@ static bool arithmetic64(struct sm_builder *b, const struct sass_inst *inst, con
 }
 BUILD(dadd) {
   SOURCES(SM_LAYOUT_AC64, 7)
-  return arithmetic64(b, inst, why, SM_FN_dadd, &s.a, &s.c, NULL);
+  return build_arithmetic64(b, inst, why, SM_FN_dadd, &s.a, &s.c, NULL);
 }
 BUILD(dmul) {
   SOURCES(SM_LAYOUT_AB, 7)
-  return arithmetic64(b, inst, why, SM_FN_dmul, &s.a, &s.b, NULL);
+  return build_arithmetic64(b, inst, why, SM_FN_dmul, &s.a, &s.b, NULL);
 }
 BUILD(dfma) {
   SOURCES(SM_LAYOUT_ABC, 7)
-  return arithmetic64(b, inst, why, SM_FN_dfma, &s.a, &s.b, &s.c);
+  return build_arithmetic64(b, inst, why, SM_FN_dfma, &s.a, &s.b, &s.c);
 }
 
 /* ---- packed halves ---- */
 
 /* Sets the flag bits for a source's halves and modifiers; the bits of both belong to slots. Returns false for an
  * invalid swizzle. */
-static bool halves(const struct sass_inst *inst, unsigned i, const struct sm_source *s, bool swizzles, uint32_t *flag) {
+static bool add_half_modifiers(const struct sass_inst *inst, unsigned i, const struct sm_source *s, bool swizzles,
+                               uint32_t *flag) {
   static const uint8_t swizzle[] = {[SM_SLOT_A] = 74, [SM_SLOT_32] = 60, [SM_SLOT_64] = 81},
                        neg[] = {[SM_SLOT_A] = 72, [SM_SLOT_32] = 63, [SM_SLOT_64] = 84},
                        abs[] = {[SM_SLOT_A] = 73, [SM_SLOT_32] = 62, [SM_SLOT_64] = 83};
@@ -176,8 +171,8 @@ static uint32_t half_options(const struct sass_inst *inst) {
 static struct sm_uop *half_op(struct sm_builder *b, const struct sass_inst *inst, enum sm_rowop fn,
                               const struct sm_source *x, const struct sm_source *y, const struct sm_source *z,
                               bool swizzles, uint32_t flag, const char **why) {
-  if (!halves(inst, 0, x, swizzles, &flag) || !halves(inst, 1, y, swizzles, &flag) ||
-      (z && !halves(inst, 2, z, swizzles, &flag))) {
+  if (!add_half_modifiers(inst, 0, x, swizzles, &flag) || !add_half_modifiers(inst, 1, y, swizzles, &flag) ||
+      (z && !add_half_modifiers(inst, 2, z, swizzles, &flag))) {
     *why = "this choice of halves";
     return NULL;
   }
@@ -195,14 +190,14 @@ BUILD(hadd2) {
   return sm_built(half_op(b, inst, fn, &s.a, &s.c, NULL, true, half_options(inst), why), why);
 }
 BUILD(hmul2) {
-  if (BIT(78)) return refuse(why, "a result of 32 bits");
+  if (BIT(78)) return sm_refuse(why, "a result of 32 bits");
   SOURCES(SM_LAYOUT_AB, 0)
   uint32_t flag = half_options(inst) | (BIT(76) ? SM_FMZ : 0);
   return sm_built(half_op(b, inst, SM_FN_hmul2, &s.a, &s.b, NULL, true, flag, why), why);
 }
 BUILD(hfma2) {
-  if (BIT(78)) return refuse(why, "a result of 32 bits");
-  if (BIT(76) && BIT(80)) return refuse(why, ".OOB");
+  if (BIT(78)) return sm_refuse(why, "a result of 32 bits");
+  if (BIT(76) && BIT(80)) return sm_refuse(why, ".OOB");
   SOURCES(SM_LAYOUT_ABC, 0)
   bool swizzles = inst->id == SASS_HFMA2;
   uint32_t flag = half_options(inst) | (BIT(76) ? SM_FMZ : 0) | (BIT(79) ? SM_RELU : 0);
@@ -221,21 +216,21 @@ static struct sm_uop *half_minmax(struct sm_uop *u, const struct sass_inst *inst
   return u;
 }
 BUILD(hmnmx2) {
-  if (BIT(78)) return refuse(why, "a result of 32 bits");
+  if (BIT(78)) return sm_refuse(why, "a result of 32 bits");
   SOURCES(SM_LAYOUT_AB, 0)
   uint32_t flag = (half_options(inst) & ~SM_SAT) | (BIT(81) ? SM_NAN : 0) | (BIT(82) ? SM_XORSIGN : 0);
   return sm_built(half_minmax(half_op(b, inst, SM_FN_hmnmx2, &s.a, &s.b, NULL, true, flag, why), inst), why);
 }
 BUILD(vhmnmx) {
-  if (BIT(78)) return refuse(why, "a result of 32 bits");
+  if (BIT(78)) return sm_refuse(why, "a result of 32 bits");
   SOURCES(SM_LAYOUT_ABC, 0)
   uint32_t flag = (half_options(inst) & ~SM_SAT) | (BIT(81) ? SM_NAN : 0) | (BIT(82) ? SM_XORSIGN : 0);
-  if (s.c.slot != SM_SLOT_64) return refuse(why, "this form");
+  if (s.c.slot != SM_SLOT_64) return sm_refuse(why, "this form");
   /* the third source's halves are in bits 76 and 77; bit 81, where other instructions have them, is an option here */
   struct sm_source third = s.c;
-  if (!halves(inst, 0, &s.a, true, &flag) || !halves(inst, 1, &s.b, true, &flag) ||
-      !halves(inst, 2, &third, false, &flag) || BITS(76, 2) == 1)
-    return refuse(why, "this choice of halves");
+  if (!add_half_modifiers(inst, 0, &s.a, true, &flag) || !add_half_modifiers(inst, 1, &s.b, true, &flag) ||
+      !add_half_modifiers(inst, 2, &third, false, &flag) || BITS(76, 2) == 1)
+    return sm_refuse(why, "this choice of halves");
   struct sm_uop *u = sm_begin(b, inst, SM_FN_vhmnmx);
   if (!u) return true;
   sm_use(b, u, 0, &s.a);
@@ -284,7 +279,7 @@ BUILD(mufu) {
   };
   /* 1: f16, 2: bf16. Before sm_90 the format was one bit, for f16. */
   unsigned f = BITS(74, 4), format = inst->version >= 0x90 ? BITS(72, 2) : BIT(73);
-  if (f >= 10 || format == 3 || (format && fn[f][1] == SM_FN_COUNT)) return refuse(why, "this function");
+  if (f >= 10 || format == 3 || (format && fn[f][1] == SM_FN_COUNT)) return sm_refuse(why, "this function");
   SOURCES(SM_LAYOUT_B, 0)
   struct sm_uop *u = sm_begin(b, inst, fn[f][format > 0]);
   if (!u) return true;

@@ -5,7 +5,7 @@
 /* ---- f32 ---- */
 
 /* Each operation has three variants: plain; with source modifiers and flushing; with all options. */
-static inline f32 finish(f32 r, u32 flag) {
+static inline f32 finish_f32(f32 r, u32 flag) {
   r = canonical32(r);
   r = flag & SM_FTZ ? flush32(r) : r;
   return flag & SM_SAT ? saturate32(r) : r;
@@ -29,13 +29,13 @@ static inline const struct sm_uop *add_of(struct sm_warp *w, const struct sm_uop
   MODIFIERS(u, 0);
   MODIFIERS(u, 1);
   u32 flag = ftz | sat;
-  STORE(f32, finish(FLUSHED(LOAD32(a_[l], 0)) + FLUSHED(LOAD32(b_[l], 1)), flag))
+  STORE(f32, finish_f32(FLUSHED(LOAD32(a_[l], 0)) + FLUSHED(LOAD32(b_[l], 1)), flag))
 }
 static inline const struct sm_uop *mul_of(struct sm_warp *w, const struct sm_uop *u, u32 ftz) {
   const u32 *a_ = ROW(u32, 0), *b_ = ROW(u32, 1);
   MODIFIERS(u, 0);
   MODIFIERS(u, 1);
-  STORE(f32, finish(FLUSHED(LOAD32(a_[l], 0)) * FLUSHED(LOAD32(b_[l], 1)), ftz))
+  STORE(f32, finish_f32(FLUSHED(LOAD32(a_[l], 0)) * FLUSHED(LOAD32(b_[l], 1)), ftz))
 }
 static inline const struct sm_uop *fma_of(struct sm_warp *w, const struct sm_uop *u, u32 ftz, u32 sat, u32 fmz) {
   const u32 *a_ = ROW(u32, 0), *b_ = ROW(u32, 1), *c_ = ROW(u32, 2);
@@ -47,7 +47,7 @@ static inline const struct sm_uop *fma_of(struct sm_warp *w, const struct sm_uop
           f32 a = FLUSHED(LOAD32(a_[l], 0)), b = FLUSHED(LOAD32(b_[l], 1)), c = FLUSHED(LOAD32(c_[l], 2));
           u32 zero = fmz && (a == 0 || b == 0);
           a = zero ? 0 : a, b = zero ? 0 : b;
-          finish(__builtin_fmaf(a, b, c), flag);
+          finish_f32(__builtin_fmaf(a, b, c), flag);
         }))
 }
 FN(fadd_m) { return add_of(w, u, 0, 0); }
@@ -68,7 +68,7 @@ FN(fmul_any) {
   const f64 scale = as_f64((uint64_t)(1023 + (i32)u->arg) << 52);
   STORE(f32, ({
           f32 a = FLUSHED(LOAD32(a_[l], 0)), b = FLUSHED(LOAD32(b_[l], 1));
-          f32 p = finish((f32)((f64)a * (f64)b * scale), (flag & SM_SAT) | ftz);
+          f32 p = finish_f32((f32)((f64)a * (f64)b * scale), (flag & SM_SAT) | ftz);
           fmz && (a == 0 || b == 0) ? 0 : p;
         }))
 }

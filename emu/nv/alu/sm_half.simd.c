@@ -12,7 +12,7 @@ static inline u32 flush16(u32 h, u32 exponent) { return h & exponent ? h : h & 0
 #define EXPONENT(u) ((u)->flag & SM_BF16 ? 0x7f80u : 0x7c00u)
 
 /* Loads source i with its modifiers, as 16-bit patterns. */
-static inline void patterns(const struct sm_warp *w, const struct sm_uop *u, unsigned i, u32 *low, u32 *high) {
+static inline void load_patterns(const struct sm_warp *w, const struct sm_uop *u, unsigned i, u32 *low, u32 *high) {
   const u32 *x_ = ROW(u32, i);
   const u32 keep = KEEP(u, i, 0x80008000u), flip = FLIP(u, i, 0x80008000u),
             which = u->flag >> (SM_HALVES_SHIFT + 2 * i);
@@ -25,10 +25,10 @@ static inline void patterns(const struct sm_warp *w, const struct sm_uop *u, uns
   u32 exponent = EXPONENT(u);
   LANES { low[l] = flush16(low[l], exponent), high[l] = flush16(high[l], exponent); }
 }
-static inline void load(struct halves *h, const struct sm_warp *w, const struct sm_uop *u, unsigned i) {
+static inline void load_halves(struct halves *h, const struct sm_warp *w, const struct sm_uop *u, unsigned i) {
   ROWBUF(u32, low);
   ROWBUF(u32, high);
-  patterns(w, u, i, low, high);
+  load_patterns(w, u, i, low, high);
   if (u->flag & SM_BF16) {
     LANES { h->part[0][l] = as_f32(low[l] << 16), h->part[1][l] = as_f32(high[l] << 16); }
   } else {
@@ -40,7 +40,7 @@ static inline u32 round_bf16(f32 x) {
   return (v + 0x7fff + (v >> 16 & 1)) >> 16;
 }
 /* Rounds, saturates and packs both elements. */
-static inline const struct sm_uop *pack(struct sm_warp *w, const struct sm_uop *u, struct halves *h) {
+static inline const struct sm_uop *store_halves(struct sm_warp *w, const struct sm_uop *u, struct halves *h) {
   u32 bits[2][ROW_LANES] __attribute__((aligned(64))), exponent = EXPONENT(u);
   for (int k = 0; k < 2; k++) {
     float *x = h->part[k];
@@ -67,16 +67,16 @@ static inline const struct sm_uop *pack(struct sm_warp *w, const struct sm_uop *
 }
 FN(hadd2) {
   struct halves a, b;
-  load(&a, w, u, 0), load(&b, w, u, 1);
+  load_halves(&a, w, u, 0), load_halves(&b, w, u, 1);
   for (int k = 0; k < 2; k++) LANES {
       a.part[k][l] += b.part[k][l];
     }
-  return pack(w, u, &a);
+  return store_halves(w, u, &a);
 }
 /* The sum of the low elements, as an f32. */
 FN(hadd2_f32) {
   struct halves a, b;
-  load(&a, w, u, 0), load(&b, w, u, 1);
+  load_halves(&a, w, u, 0), load_halves(&b, w, u, 1);
   u32 sat = u->flag & SM_SAT;
   STORE(f32, ({
           f32 r = canonical32(a.part[0][l] + b.part[0][l]);
@@ -86,13 +86,13 @@ FN(hadd2_f32) {
 /* Products of two elements are exact in f32, except those of bf16 far below its smallest number. */
 FN(hmul2) {
   struct halves a, b;
-  load(&a, w, u, 0), load(&b, w, u, 1);
+  load_halves(&a, w, u, 0), load_halves(&b, w, u, 1);
   u32 fmz = u->flag & SM_FMZ;
   for (int k = 0; k < 2; k++) LANES {
       f32 x = a.part[k][l], y = b.part[k][l], p = x * y;
       a.part[k][l] = fmz && (x == 0 || y == 0) ? 0 : p;
     }
-  return pack(w, u, &a);
+  return store_halves(w, u, &a);
 }
 /* Returns a * b + c rounded to odd, so that rounding it to a half is correct. a * b is exact. */
 static inline f32 fma_odd(f32 a, f32 b, f32 c) {
@@ -121,7 +121,7 @@ static inline void fma_halves(float *a, const float *b, const float *c, u32 bf16
 }
 FN(hfma2) {
   struct halves a, b, c;
-  load(&a, w, u, 0), load(&b, w, u, 1), load(&c, w, u, 2);
+  load_halves(&a, w, u, 0), load_halves(&b, w, u, 1), load_halves(&c, w, u, 2);
   for (int k = 0; k < 2; k++) {
     if (u->flag & SM_FMZ) {
       LANES {
@@ -131,7 +131,7 @@ FN(hfma2) {
     }
     fma_halves(a.part[k], b.part[k], c.part[k], u->flag & SM_BF16);
   }
-  return pack(w, u, &a);
+  return store_halves(w, u, &a);
 }
 
 /* ---- minimum and maximum ---- */
@@ -149,7 +149,7 @@ static inline u32 pick(const struct pick *p, u32 a, u32 b, u32 sign, int l) {
 static inline const struct sm_uop *minmax_halves(struct sm_warp *w, const struct sm_uop *u, int sources) {
   u32 h[3][2][ROW_LANES] __attribute__((aligned(64)));
   struct pick p = {EXPONENT(u), sm_psrc(w, u, 0), u->flag & SM_NAN, u->flag & SM_XORSIGN};
-  for (int i = 0; i < sources; i++) patterns(w, u, (unsigned)i, h[i][0], h[i][1]);
+  for (int i = 0; i < sources; i++) load_patterns(w, u, (unsigned)i, h[i][0], h[i][1]);
   /* signs before the absolute value is taken */
   const u32 *a_ = ROW(u32, 0), *b_ = ROW(u32, 1);
   u32 flip = (u->flag ^ u->flag >> 1) & 1 ? 0x8000 : 0, a_high = (u->flag >> SM_HALVES_SHIFT & 3) != 2 ? 16 : 0,
@@ -178,7 +178,7 @@ static inline u32 compare_half(const struct sm_uop *u, const f32 *a, const f32 *
 /* Writes all ones, or 1.0 (imm), to each half. */
 FN(hset2) {
   struct halves a, b;
-  load(&a, w, u, 0), load(&b, w, u, 1);
+  load_halves(&a, w, u, 0), load_halves(&b, w, u, 1);
   u32 low = combined(w, u, compare_half(u, a.part[0], b.part[0]));
   u32 high = combined(w, u, compare_half(u, a.part[1], b.part[1])), one = (u32)u->imm;
   STORE(u32, (low >> l & 1 ? one : 0) | (high >> l & 1 ? one << 16 : 0))
@@ -186,7 +186,7 @@ FN(hset2) {
 /* Writes one predicate per half; or, with imm, the conjunction of both halves and its inverse. */
 FN(hsetp2) {
   struct halves a, b;
-  load(&a, w, u, 0), load(&b, w, u, 1);
+  load_halves(&a, w, u, 0), load_halves(&b, w, u, 1);
   u32 low = compare_half(u, a.part[0], b.part[0]), high = compare_half(u, a.part[1], b.part[1]);
   if (u->imm) return set_predicates(w, u, low & high);
   u32 lanes = sm_lanes(w, u), both[2] = {combined(w, u, low), combined(w, u, high)};

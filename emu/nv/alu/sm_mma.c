@@ -9,21 +9,18 @@
 #define BITS(at, n) ((unsigned)sass_bits(inst, at, n))
 #define BIT(at)     ((unsigned)sass_bit(inst, at))
 
-static bool refuse(const char **why, const char *what) {
-  *why = what;
-  return false;
-}
 /* Checks that registers [n, n + count) all exist, or that n is RZ. */
-static bool fits(unsigned n, unsigned count) { return n == SASS_RZ ? count <= 4 : n + count <= SASS_RZ; }
+static bool registers_exist(unsigned n, unsigned count) { return n == SASS_RZ ? count <= 4 : n + count <= SASS_RZ; }
 
 /* Builds an instruction with D, A, B and C in registers: nd of D, na of A, nb of B, nd of C. */
-static struct sm_uop *warp(struct sm_builder *b, const struct sass_inst *inst, enum sm_rowop fn, unsigned na,
-                           unsigned nb, unsigned nd, const char **why) {
+static struct sm_uop *build_registers(struct sm_builder *b, const struct sass_inst *inst, enum sm_rowop fn, unsigned na,
+                                      unsigned nb, unsigned nd, const char **why) {
   unsigned d = BITS(16, 8), a = BITS(24, 8), b_ = BITS(32, 8), c = BITS(64, 8);
   *why = NULL;
   if (BITS(87, 4))
     *why = "a predicate";
-  else if (!fits(d, nd) || !fits(a, na) || !fits(b_, nb) || !(c == SASS_RZ || fits(c, nd)))
+  else if (!registers_exist(d, nd) || !registers_exist(a, na) || !registers_exist(b_, nb) ||
+           !(c == SASS_RZ || registers_exist(c, nd)))
     *why = "registers beyond the last";
   if (*why) return NULL;
   struct sm_uop *u = sm_begin(b, inst, fn);
@@ -33,11 +30,11 @@ static struct sm_uop *warp(struct sm_builder *b, const struct sass_inst *inst, e
 }
 /* Builds an instruction with sparse A: 2 k registers of kept elements, and 2 k of B. holders: the number of lanes, of
  * each four, that hold metadata; the sparsity selector chooses them. */
-static struct sm_uop *sparse(struct sm_builder *b, const struct sass_inst *inst, enum sm_rowop fn, unsigned k,
-                             unsigned nd, unsigned holders, const char **why) {
+static struct sm_uop *build_sparse(struct sm_builder *b, const struct sass_inst *inst, enum sm_rowop fn, unsigned k,
+                                   unsigned nd, unsigned holders, const char **why) {
   unsigned lane = BITS(48, 2) * holders;
-  if (lane + holders > 4) return refuse(why, "this sparsity selector"), NULL;
-  struct sm_uop *u = warp(b, inst, fn, 2 * k, 2 * k, nd, why);
+  if (lane + holders > 4) return sm_refuse(why, "this sparsity selector"), NULL;
+  struct sm_uop *u = build_registers(b, inst, fn, 2 * k, 2 * k, nd, why);
   if (u) u->imm = SM_MMA_SPARSE(sm_r(BITS(40, 8)), lane);
   return u;
 }
@@ -50,12 +47,12 @@ BUILD(hmma_sparse) {
   for (unsigned i = 0; i < sizeof known / sizeof *known; i++) {
     if (known[i].shape != (BIT(75) | BIT(78) << 1) || known[i].type != BITS(82, 2) || (!BIT(76) && known[i].type))
       continue;
-    struct sm_uop *u = sparse(b, inst, SM_FN_hmma_sparse, known[i].k, BIT(76) ? 4 : 2, known[i].holders, why);
+    struct sm_uop *u = build_sparse(b, inst, SM_FN_hmma_sparse, known[i].k, BIT(76) ? 4 : 2, known[i].holders, why);
     if (u) u->arg = SM_MMA_SHAPE(known[i].element, known[i].element, 2, known[i].k);
     if (u) u->flag = (BIT(72) ^ BIT(63) ? SM_NEG(0) : 0) | (BIT(76) ? SM_RESULT_F32 : 0);
     return sm_built(u, why);
   }
-  return refuse(why, "this shape of these sparse elements");
+  return sm_refuse(why, "this shape of these sparse elements");
 }
 BUILD(hmma) {
   static const struct {
@@ -72,18 +69,18 @@ BUILD(hmma) {
     if (known[i].shape != (BIT(75) | BIT(78) << 1) || known[i].type != BITS(82, 2) || known[i].wide != BIT(76))
       continue;
     unsigned k = known[i].k;
-    struct sm_uop *u = warp(b, inst, known[i].fn, 2 * k, k, known[i].wide ? 4 : 2, why);
+    struct sm_uop *u = build_registers(b, inst, known[i].fn, 2 * k, k, known[i].wide ? 4 : 2, why);
     if (u) u->flag = BIT(72) ^ BIT(63) ? SM_NEG(0) : 0;
     return sm_built(u, why);
   }
-  return refuse(why, "this shape of these elements");
+  return sm_refuse(why, "this shape of these elements");
 }
 /* Bits 83 and 84 select four-bit elements, which sm_90 does not have. */
 BUILD(imma_sparse) {
-  if (BITS(83, 2)) return refuse(why, "sparse matrices of four bits");
-  if (!BIT(86)) return refuse(why, "this sparse shape");
+  if (BITS(83, 2)) return sm_refuse(why, "sparse matrices of four bits");
+  if (!BIT(86)) return sm_refuse(why, "this sparse shape");
   unsigned k = BIT(75) ? 1 : 2;
-  struct sm_uop *u = sparse(b, inst, SM_FN_imma_sparse, k, 4, 2 * k, why);
+  struct sm_uop *u = build_sparse(b, inst, SM_FN_imma_sparse, k, 4, 2 * k, why);
   if (!u) return !*why;
   u->arg = SM_MMA_SHAPE(0, 0, 2, k);
   u->flag = (BIT(76) ? SM_ABS(0) : 0) | (BIT(78) ? SM_ABS(1) : 0) | (BIT(82) ? SM_SAT : 0);
@@ -94,9 +91,9 @@ BUILD(imma) {
   /* indexed by bits 75, 85 and 86: 8816, 16816 and 16832 of bytes; 8832, 16832 and 16864 of nibbles */
   static const uint8_t shapes[] = {1 << 0 | 1 << 4 | 1 << 5, 1 << 2 | 1 << 5 | 1 << 6};
   unsigned four = BIT(83), shape = BIT(75) | BITS(85, 2) << 1;
-  if (four != BIT(84) || !(shapes[four] >> shape & 1)) return refuse(why, "this shape of these elements");
+  if (four != BIT(84) || !(shapes[four] >> shape & 1)) return sm_refuse(why, "this shape of these elements");
   unsigned rows = BIT(86) ? 2 : 1, k = shape == (four ? 6 : 5) ? 2 : 1;
-  struct sm_uop *u = warp(b, inst, four ? SM_FN_imma_4 : SM_FN_imma, rows * k, k, 2 * rows, why);
+  struct sm_uop *u = build_registers(b, inst, four ? SM_FN_imma_4 : SM_FN_imma, rows * k, k, 2 * rows, why);
   if (!u) return !*why;
   u->arg = SM_MMA_SHAPE(0, 0, rows, k);
   u->flag = (BIT(76) ? SM_ABS(0) : 0) | (BIT(78) ? SM_ABS(1) : 0) | (BIT(82) ? SM_SAT : 0);
@@ -104,7 +101,7 @@ BUILD(imma) {
 }
 BUILD(qmma) {
   unsigned k = BIT(75) ? 2 : 1;
-  struct sm_uop *u = warp(b, inst, SM_FN_qmma, 2 * k, k, BIT(77) ? 4 : 2, why);
+  struct sm_uop *u = build_registers(b, inst, SM_FN_qmma, 2 * k, k, BIT(77) ? 4 : 2, why);
   if (!u) return !*why;
   u->arg = SM_MMA_SHAPE(BIT(78) ? SM_MMA_E5M2 : SM_MMA_E4M3, BIT(79) ? SM_MMA_E5M2 : SM_MMA_E4M3, 2, k);
   u->flag = BIT(77) ? SM_RESULT_F32 : 0;
@@ -112,16 +109,16 @@ BUILD(qmma) {
 }
 BUILD(bmma) {
   unsigned shape = BITS(75, 2), rows = shape ? 2 : 1, k = shape == 2 ? 2 : 1;
-  struct sm_uop *u = warp(b, inst, BITS(77, 2) ? SM_FN_bmma : SM_FN_bmma_xor, rows * k, k, 2 * rows, why);
+  struct sm_uop *u = build_registers(b, inst, BITS(77, 2) ? SM_FN_bmma : SM_FN_bmma_xor, rows * k, k, 2 * rows, why);
   if (u) u->arg = SM_MMA_SHAPE(0, 0, rows, k);
   return sm_built(u, why);
 }
 BUILD(dmma) {
   static const uint8_t rows_of[] = {1, 2, 2, 2}, k_of[] = {1, 1, 2, 4};
   unsigned shape = BITS(76, 2), rows = rows_of[shape], k = k_of[shape], round = BITS(78, 2);
-  if (BITS(72, 4) || BITS(62, 2)) return refuse(why, "signs of matrices");
+  if (BITS(72, 4) || BITS(62, 2)) return sm_refuse(why, "signs of matrices");
   if (!sm_round_begin(b, inst, round)) return true;
-  struct sm_uop *u = warp(b, inst, SM_FN_dmma, 2 * rows * k, 2 * k, 4 * rows, why);
+  struct sm_uop *u = build_registers(b, inst, SM_FN_dmma, 2 * rows * k, 2 * k, 4 * rows, why);
   if (!u) return !*why;
   u->arg = SM_MMA_SHAPE(0, 0, rows, k);
   u->flag = BITS(64, 8) == SASS_RZ ? SM_MMA_NO_C : 0;
@@ -129,7 +126,7 @@ BUILD(dmma) {
   return true;
 }
 BUILD(movm) {
-  if (BITS(78, 2)) return refuse(why, "this shape");
+  if (BITS(78, 2)) return sm_refuse(why, "this shape");
   struct sm_uop *u = sm_begin(b, inst, SM_FN_movm);
   if (u) u->src[0] = sm_r(BITS(24, 8));
   return true;
@@ -138,14 +135,14 @@ BUILD(movm) {
 /* ---- warp groups ---- */
 
 /* registers: the number of D's registers for `columns`. */
-static bool group(struct sm_builder *b, const struct sass_inst *inst, const char **why, enum sm_rowop fn,
-                  unsigned columns, unsigned registers, uint32_t arg, uint32_t flag) {
+static bool build_warp_group(struct sm_builder *b, const struct sass_inst *inst, const char **why, enum sm_rowop fn,
+                             unsigned columns, unsigned registers, uint32_t arg, uint32_t flag) {
   bool shared = inst->form == 4;
   unsigned d = BITS(16, 8), a = BITS(24, 8), c = BITS(64, 8), ur = shared ? BITS(24, 6) : BITS(32, 6);
-  if (BIT(73)) return refuse(why, "sparse matrices");
-  if (d == SASS_RZ || !fits(d, registers) || !(c == SASS_RZ || fits(c, registers)) || (!shared && !fits(a, 4)) ||
-      ur + 3 >= SASS_URZ)
-    return refuse(why, "registers beyond the last");
+  if (BIT(73)) return sm_refuse(why, "sparse matrices");
+  if (d == SASS_RZ || !registers_exist(d, registers) || !(c == SASS_RZ || registers_exist(c, registers)) ||
+      (!shared && !registers_exist(a, 4)) || ur + 3 >= SASS_URZ)
+    return sm_refuse(why, "registers beyond the last");
   struct sm_uop *u = sm_begin(b, inst, fn);
   if (!u) return true;
   u->src[0] = shared ? sm_ur(ur) : sm_r(a);
@@ -161,36 +158,37 @@ BUILD(hgmma) {
                                     {SM_FN_hgmma_f16_f32, SM_FN_hgmma_bf16, SM_FN_hgmma_tf32}};
   unsigned type = BITS(76, 2), wide = BIT(75), columns = 8 * (1 + BITS(53, 5)), k8 = BIT(58);
   if (type > 2 || BIT(59) || k8 != (type == 2) || fn[wide][type] == SM_FN_COUNT)
-    return refuse(why, "this shape of these elements");
-  if (type == 2 && BITS(61, 2)) return refuse(why, "matrices of tf32 turned over");
+    return sm_refuse(why, "this shape of these elements");
+  if (type == 2 && BITS(61, 2)) return sm_refuse(why, "matrices of tf32 turned over");
   uint32_t flag = (BIT(72) ^ BIT(63) ? SM_NEG(0) : 0) | (inst->form == 4 && BIT(61) ? SM_MMA_TURN_A : 0) |
                   (BIT(62) ? SM_MMA_TURN_B : 0);
-  return group(b, inst, why, fn[wide][type], columns, wide ? columns / 2 : columns / 4, 0, flag);
+  return build_warp_group(b, inst, why, fn[wide][type], columns, wide ? columns / 2 : columns / 4, 0, flag);
 }
 BUILD(qgmma) {
   unsigned wide = BIT(75), columns = 8 * (1 + BITS(53, 5));
-  if (BIT(58)) return refuse(why, "this shape");
+  if (BIT(58)) return sm_refuse(why, "this shape");
   uint32_t flag = (wide ? SM_RESULT_F32 : 0) | (BIT(72) ^ BIT(63) ? SM_NEG(0) : 0);
-  return group(b, inst, why, SM_FN_qgmma, columns, wide ? columns / 2 : columns / 4,
-               SM_MMA_SHAPE(BIT(76) ? SM_MMA_E5M2 : SM_MMA_E4M3, BIT(77) ? SM_MMA_E5M2 : SM_MMA_E4M3, 2, 2), flag);
+  return build_warp_group(b, inst, why, SM_FN_qgmma, columns, wide ? columns / 2 : columns / 4,
+                          SM_MMA_SHAPE(BIT(76) ? SM_MMA_E5M2 : SM_MMA_E4M3, BIT(77) ? SM_MMA_E5M2 : SM_MMA_E4M3, 2, 2),
+                          flag);
 }
 /* Returns 8, 16, 24, 32, then multiples of sixteen. */
 static unsigned columns_of(unsigned step) { return 8 * (step < 4 ? step + 1 : 2 * (step - 1)); }
 BUILD(igmma) {
   unsigned columns = columns_of(BITS(53, 6) / 3);
   uint32_t flag = (BIT(76) ? SM_ABS(0) : 0) | (BIT(82) ? SM_ABS(1) : 0) | (BIT(75) ? SM_SAT : 0);
-  return group(b, inst, why, SM_FN_igmma, columns, columns / 2, SM_MMA_SHAPE(0, 0, 2, 2), flag);
+  return build_warp_group(b, inst, why, SM_FN_igmma, columns, columns / 2, SM_MMA_SHAPE(0, 0, 2, 2), flag);
 }
 BUILD(bgmma) {
   unsigned columns = columns_of(BITS(53, 6));
-  return group(b, inst, why, SM_FN_bgmma, columns, columns / 2, SM_MMA_SHAPE(0, 0, 2, 2), 0);
+  return build_warp_group(b, inst, why, SM_FN_bgmma, columns, columns / 2, SM_MMA_SHAPE(0, 0, 2, 2), 0);
 }
 
 /* A no-op: orders the registers of warp groups and waits for products, which are complete here. */
-static const struct sm_uop *nothing(struct sm_warp *w, const struct sm_uop *u) { return u + 1; }
+static const struct sm_uop *no_op(struct sm_warp *w, const struct sm_uop *u) { return u + 1; }
 BUILD(warpgroup) {
   struct sm_uop *u = sm_emit(b, inst);
-  if (u) u->fn = nothing;
+  if (u) u->fn = no_op;
   return true;
 }
 

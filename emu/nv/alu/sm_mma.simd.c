@@ -417,8 +417,8 @@ static inline u32 element_at(const struct descriptor *d, u32 row, u32 k, u32 bit
 }
 /* Reads eight rows from `row` on, k_blocks times 128 bits each, in the order of registers. Returns the first byte
  * address outside shared memory, or ~0. */
-static inline u32 gather(u32 *out, const struct sm_cta *cta, const struct descriptor *d, u32 row, int k_blocks,
-                         u32 bits, int turned) {
+static inline u32 gather_rows(u32 *out, const struct sm_cta *cta, const struct descriptor *d, u32 row, int k_blocks,
+                              u32 bits, int turned) {
   for (int block = 0; block < k_blocks; block++)
     for (u32 g = 0; g < 8; g++) {
       u32 *to = out + block * ROW_LANES + 4 * g, per_block = 128 / bits;
@@ -438,7 +438,7 @@ static inline u32 gather(u32 *out, const struct sm_cta *cta, const struct descri
     }
   return ~0u;
 }
-static const struct sm_uop *outside(struct sm_warp *w, const struct sm_uop *u, u32 at) {
+static const struct sm_uop *fault_outside(struct sm_warp *w, const struct sm_uop *u, u32 at) {
   return sm_fault(w, u, FAULT_LDS, SM_ESR_OUT_OF_RANGE_ADDRESS, -1, at, 0,
                   "matrix in shared memory at 0x%x, of which the CTA has 0x%x bytes", at, w->cta->shared_size);
 }
@@ -465,7 +465,8 @@ static inline u32 group_a(const struct sm_warp *w, const struct sm_uop *u, u32 *
   struct descriptor d = descriptor_of(w, u, 0);
   u32 first = (w->index & 3) * 16;
   for (u32 half = 0; half < 2; half++) {
-    u32 part[2 * ROW_LANES], bad = gather(part, w->cta, &d, first + 8 * half, 2, bits, !!(u->flag & SM_MMA_TURN_A));
+    u32 part[2 * ROW_LANES],
+        bad = gather_rows(part, w->cta, &d, first + 8 * half, 2, bits, !!(u->flag & SM_MMA_TURN_A));
     if (bad != ~0u) return bad;
     for (u32 k = 0; k < 2; k++) memcpy(out + (2 * k + half) * ROW_LANES, part + k * ROW_LANES, ROW_LANES * 4);
   }
@@ -483,12 +484,12 @@ ALWAYS const struct sm_uop *hgmma_of(struct sm_warp *w, const struct sm_uop *u, 
   if (base_offset(w, u)) return refuse_base_offset(w, u);
   int no_c = u->flag & SM_MMA_NO_C || !(sm_psrc(w, u, 0) & lanes);
   u32 bad = group_a(w, u, rows, bits);
-  if (bad != ~0u) return outside(w, u, bad);
+  if (bad != ~0u) return fault_outside(w, u, bad);
   load_a(a, rows, 2, ta, u->flag & SM_NEG(0));
   struct descriptor where = descriptor_of(w, u, 1);
   for (u32 n = 0; n < u->imm; n += N, c_ += 2 * step, d += 2 * step) {
-    bad = gather(rows, w->cta, &where, n, 2, bits, !!(u->flag & SM_MMA_TURN_B));
-    if (bad != ~0u) return outside(w, u, bad);
+    bad = gather_rows(rows, w->cta, &where, n, 2, bits, !!(u->flag & SM_MMA_TURN_B));
+    if (bad != ~0u) return fault_outside(w, u, bad);
     load_b(b, rows, 2, tb);
     if (no_c)
       memset(c, 0, sizeof c);
@@ -521,11 +522,11 @@ ALWAYS const struct sm_uop *group_integers(struct sm_warp *w, const struct sm_uo
   const u32 *c = ROW(u32, 2);
   int no_c = u->flag & SM_MMA_NO_C || !(sm_psrc(w, u, 0) & lanes);
   u32 bad = group_a(w, u, a, 8);
-  if (bad != ~0u) return outside(w, u, bad);
+  if (bad != ~0u) return fault_outside(w, u, bad);
   struct descriptor where = descriptor_of(w, u, 1);
   for (u32 first = 0; first < u->imm; first += N, c += 4 * ROW_LANES, d += 4 * ROW_LANES) {
-    bad = gather(b, w->cta, &where, first, 2, 8, 0);
-    if (bad != ~0u) return outside(w, u, bad);
+    bad = gather_rows(b, w->cta, &where, first, 2, 8, 0);
+    if (bad != ~0u) return fault_outside(w, u, bad);
     if (bits)
       word_sums(s, a, b, 2, 2, BITS_AND, 0, 0);
     else

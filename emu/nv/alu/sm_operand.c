@@ -32,9 +32,13 @@ sm_exec_fn *sm_rowop_fn(enum sm_rowop f) {
 
 /* ---- operands ---- */
 bool sm_is_uniform(const struct sass_inst *inst) { return sass_is_uniform(inst->id); }
+bool sm_odd_pair(const struct sass_inst *inst) {
+  unsigned n = (unsigned)sass_bits(inst, 16, sm_is_uniform(inst) ? 6 : 8);
+  return n != (sm_is_uniform(inst) ? SASS_URZ : SASS_RZ) && n & 1;
+}
 
-static bool in_register(const struct sass_inst *inst, unsigned slot, bool uniform, bool wide, struct sm_source *out,
-                        const char **why) {
+static bool read_register_source(const struct sass_inst *inst, unsigned slot, bool uniform, bool wide,
+                                 struct sm_source *out, const char **why) {
   static const uint8_t at[] = {[SM_SLOT_A] = 24, [SM_SLOT_32] = 32, [SM_SLOT_64] = 64};
   unsigned n = (unsigned)sass_bits(inst, at[slot], uniform ? 6 : 8), none = uniform ? SASS_URZ : SASS_RZ;
   if (wide && n != none && n & 1) {
@@ -45,8 +49,8 @@ static bool in_register(const struct sass_inst *inst, unsigned slot, bool unifor
   return true;
 }
 /* Decodes bits [32,64) as the form selects. */
-static bool in_slot_32(struct sm_builder *b, const struct sass_inst *inst, unsigned i, bool wide, struct sm_source *out,
-                       const char **why) {
+static bool read_slot_32(struct sm_builder *b, const struct sass_inst *inst, unsigned i, bool wide,
+                         struct sm_source *out, const char **why) {
   switch (inst->form) {
   case 2:
   case 4: {
@@ -63,27 +67,27 @@ static bool in_slot_32(struct sm_builder *b, const struct sass_inst *inst, unsig
     *out = (struct sm_source){.row = sm_load_constant(b, inst, i, wide ? 2 : 1), .slot = SM_SLOT_32};
     return true;
   case 6:
-  case 7: return in_register(inst, SM_SLOT_32, true, wide, out, why);
-  default: return in_register(inst, SM_SLOT_32, sm_is_uniform(inst), wide, out, why);
+  case 7: return read_register_source(inst, SM_SLOT_32, true, wide, out, why);
+  default: return read_register_source(inst, SM_SLOT_32, sm_is_uniform(inst), wide, out, why);
   }
 }
 bool sm_sources(struct sm_builder *b, const struct sass_inst *inst, enum sm_layout layout, unsigned wide,
                 struct sm_sources *out, const char **why) {
   bool uniform = sm_is_uniform(inst), c_in_32 = inst->form == 2 || inst->form == 3 || inst->form == 7;
   *why = NULL;
-  if (layout != SM_LAYOUT_B && !in_register(inst, SM_SLOT_A, uniform, wide & 1, &out->a, why)) return false;
+  if (layout != SM_LAYOUT_B && !read_register_source(inst, SM_SLOT_A, uniform, wide & 1, &out->a, why)) return false;
   if (layout == SM_LAYOUT_AC || layout == SM_LAYOUT_AC64) {
     if (layout == SM_LAYOUT_AC64 && inst->form == 1)
-      return in_register(inst, SM_SLOT_64, uniform, wide >> 2 & 1, &out->c, why);
-    return in_slot_32(b, inst, 1, wide >> 2 & 1, &out->c, why);
+      return read_register_source(inst, SM_SLOT_64, uniform, wide >> 2 & 1, &out->c, why);
+    return read_slot_32(b, inst, 1, wide >> 2 & 1, &out->c, why);
   }
   if (layout == SM_LAYOUT_B || layout == SM_LAYOUT_AB)
-    return in_slot_32(b, inst, layout == SM_LAYOUT_AB, wide >> 1 & 1, &out->b, why);
+    return read_slot_32(b, inst, layout == SM_LAYOUT_AB, wide >> 1 & 1, &out->b, why);
   if (c_in_32)
-    return in_register(inst, SM_SLOT_64, uniform, wide >> 1 & 1, &out->b, why) &&
-           in_slot_32(b, inst, 2, wide >> 2 & 1, &out->c, why);
-  return in_slot_32(b, inst, 1, wide >> 1 & 1, &out->b, why) &&
-         in_register(inst, SM_SLOT_64, uniform, wide >> 2 & 1, &out->c, why);
+    return read_register_source(inst, SM_SLOT_64, uniform, wide >> 1 & 1, &out->b, why) &&
+           read_slot_32(b, inst, 2, wide >> 2 & 1, &out->c, why);
+  return read_slot_32(b, inst, 1, wide >> 1 & 1, &out->b, why) &&
+         read_register_source(inst, SM_SLOT_64, uniform, wide >> 2 & 1, &out->c, why);
 }
 void sm_use(struct sm_builder *b, struct sm_uop *u, unsigned i, const struct sm_source *s) {
   if (!s->immediate)

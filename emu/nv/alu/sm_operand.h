@@ -34,12 +34,19 @@ struct sm_uop *sm_begin(struct sm_builder *b, const struct sass_inst *inst, enum
  * reason, or NULL if out of memory. */
 struct sm_uop *sm_simple(struct sm_builder *b, const struct sass_inst *inst, enum sm_layout layout, enum sm_rowop fn,
                          const char **why);
+/* Sets *why to what is not supported. Returns false. */
+static inline bool sm_refuse(const char **why, const char *what) {
+  *why = what;
+  return false;
+}
 static inline bool sm_built(const struct sm_uop *u, const char **why) { return u || !*why; }
 
 /* Predicate fields: a source of four bits at `at` (the top bit negates), a destination of three bits. */
 void sm_predicate_in(struct sm_uop *u, unsigned i, unsigned at);
 void sm_predicate_out(struct sm_uop *u, unsigned i, unsigned at);
 bool sm_is_uniform(const struct sass_inst *inst);
+/* Returns whether the destination in bits [16,24) is an odd register, which cannot begin a pair. */
+bool sm_odd_pair(const struct sass_inst *inst);
 /* Return whether the predicate source at `at` is always true, or always false. */
 static inline bool sm_always(const struct sass_inst *inst, unsigned at) { return sass_bits(inst, at, 4) == SASS_PT; }
 static inline bool sm_never(const struct sass_inst *inst, unsigned at) {

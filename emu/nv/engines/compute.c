@@ -8,11 +8,12 @@
 
 #define FIELD(method, field) BITS_GET(NV_COMPUTE_##method##_##field, value)
 
-static enum nv_status report(struct nv_channel *ch, const struct nv_object *o, uint32_t value) {
+static enum nv_status report_semaphore(struct nv_channel *ch, const struct nv_object *o, uint32_t value) {
   if (FIELD(SET_REPORT_SEMAPHORE_D, OPERATION) != NV_REPORT_RELEASE || FIELD(SET_REPORT_SEMAPHORE_D, CONDITIONAL_TRAP))
-    return nv_bad(ch, "not supported: SET_REPORT_SEMAPHORE_D that is no release");
+    return nv_method_error(ch, "not supported: SET_REPORT_SEMAPHORE_D that is no release");
   if (FIELD(SET_REPORT_SEMAPHORE_D, REDUCTION_FORMAT) > 1)
-    return nv_bad(ch, "SET_REPORT_SEMAPHORE_D: reduction format %u", FIELD(SET_REPORT_SEMAPHORE_D, REDUCTION_FORMAT));
+    return nv_method_error(ch, "SET_REPORT_SEMAPHORE_D: reduction format %u",
+                           FIELD(SET_REPORT_SEMAPHORE_D, REDUCTION_FORMAT));
   struct nv_semaphore s = {
       .what = "SET_REPORT_SEMAPHORE_D",
       .va = nv_reg64(o, NV_COMPUTE_SET_REPORT_SEMAPHORE_A, NV_COMPUTE_SET_REPORT_SEMAPHORE_B),
@@ -25,15 +26,16 @@ static enum nv_status report(struct nv_channel *ch, const struct nv_object *o, u
   return nv_semaphore_release(ch, &s);
 }
 
-static enum nv_status report_execute(struct nv_channel *ch, const struct nv_object *o, uint32_t value) {
+static enum nv_status report_semaphore_execute(struct nv_channel *ch, const struct nv_object *o, uint32_t value) {
   unsigned size = FIELD(REPORT_SEMAPHORE_EXECUTE, STRUCTURE_SIZE);
   bool wide = FIELD(REPORT_SEMAPHORE_EXECUTE, PAYLOAD_SIZE64);
   if (FIELD(REPORT_SEMAPHORE_EXECUTE, OPERATION) != NV_REPORT_RELEASE || FIELD(REPORT_SEMAPHORE_EXECUTE, TRAP_TYPE))
-    return nv_bad(ch, "not supported: REPORT_SEMAPHORE_EXECUTE that is no release");
+    return nv_method_error(ch, "not supported: REPORT_SEMAPHORE_EXECUTE that is no release");
   if (size > NV_REPORT_TWO_WORDS || (size == NV_REPORT_ONE_WORD && wide) || (size == NV_REPORT_TWO_WORDS && !wide) ||
       FIELD(REPORT_SEMAPHORE_EXECUTE, REDUCTION_FORMAT) > 1)
-    return nv_bad(ch, "REPORT_SEMAPHORE_EXECUTE: structure size %u with a payload of %u bits, reduction format %u",
-                  size, wide ? 64 : 32, FIELD(REPORT_SEMAPHORE_EXECUTE, REDUCTION_FORMAT));
+    return nv_method_error(ch,
+                           "REPORT_SEMAPHORE_EXECUTE: structure size %u with a payload of %u bits, reduction format %u",
+                           size, wide ? 64 : 32, FIELD(REPORT_SEMAPHORE_EXECUTE, REDUCTION_FORMAT));
   struct nv_semaphore s = {
       .what = "REPORT_SEMAPHORE_EXECUTE",
       .va = nv_reg64(o, NV_COMPUTE_SET_REPORT_SEMAPHORE_ADDRESS_UPPER, NV_COMPUTE_SET_REPORT_SEMAPHORE_ADDRESS_LOWER),
@@ -70,14 +72,14 @@ static enum nv_status inline_qmd_data(struct nv_channel *ch, struct nv_object *o
   unsigned words = qmd_words(nv_qmd_version(o));
   uint32_t a = nv_reg(o, NV_COMPUTE_SET_INLINE_QMD_ADDRESS_A);
   if (o->group >= 2 && BITS_GET(NV_COMPUTE_SET_INLINE_QMD_ADDRESS_A_INLINE_SIZE, a) != NV_INLINE_QMD_384)
-    return nv_bad(ch, "LOAD_INLINE_QMD_DATA: INLINE_SIZE says 256 bytes, the class's QMD has %u", 4 * words);
-  if (i >= words) return nv_bad(ch, "LOAD_INLINE_QMD_DATA: dword %u of a QMD with %u", i, words);
+    return nv_method_error(ch, "LOAD_INLINE_QMD_DATA: INLINE_SIZE says 256 bytes, the class's QMD has %u", 4 * words);
+  if (i >= words) return nv_method_error(ch, "LOAD_INLINE_QMD_DATA: dword %u of a QMD with %u", i, words);
   ch->inline_qmd[i] = value;
   return i + 1 == words ? inline_qmd_complete(ch, o) : NV_DONE;
 }
 
 /* Drops decoded code, so that changes of the code in memory become visible. */
-static enum nv_status invalidate(struct nv_channel *ch, bool instructions) {
+static enum nv_status invalidate_caches(struct nv_channel *ch, bool instructions) {
   if (instructions) code_cache_invalidate(ch->space->code);
   return NV_DONE;
 }
@@ -90,24 +92,24 @@ enum nv_status nv_compute_action(struct nv_channel *ch, struct nv_object *o, uin
     return FIELD(SEND_SIGNALING_PCAS_B, SCHEDULE) ? nv_qmd_schedule(ch, o, pcas_address(o)) : NV_DONE;
   case NV_COMPUTE_LAUNCH_DMA: return nv_inline_launch(ch, o, value);
   case NV_COMPUTE_LOAD_INLINE_DATA: return nv_inline_data(ch, o, value);
-  case NV_COMPUTE_SET_REPORT_SEMAPHORE_D: return report(ch, o, value);
-  case NV_COMPUTE_REPORT_SEMAPHORE_EXECUTE: return report_execute(ch, o, value);
-  case NV_COMPUTE_INVALIDATE_SHADER_CACHES: return invalidate(ch, FIELD(INVALIDATE_SHADER_CACHES, INSTRUCTION));
+  case NV_COMPUTE_SET_REPORT_SEMAPHORE_D: return report_semaphore(ch, o, value);
+  case NV_COMPUTE_REPORT_SEMAPHORE_EXECUTE: return report_semaphore_execute(ch, o, value);
+  case NV_COMPUTE_INVALIDATE_SHADER_CACHES: return invalidate_caches(ch, FIELD(INVALIDATE_SHADER_CACHES, INSTRUCTION));
   case NV_COMPUTE_INVALIDATE_SHADER_CACHES_NO_WFI:
-    return invalidate(ch, FIELD(INVALIDATE_SHADER_CACHES_NO_WFI, INSTRUCTION));
+    return invalidate_caches(ch, FIELD(INVALIDATE_SHADER_CACHES_NO_WFI, INSTRUCTION));
   case NV_COMPUTE_SET_RENDER_ENABLE_C:
   case NV_COMPUTE_SET_GLOBAL_RENDER_ENABLE_C:
-    return value == 1 ? NV_DONE : nv_bad(ch, "not supported: conditional launches");
+    return value == 1 ? NV_DONE : nv_method_error(ch, "not supported: conditional launches");
   case NV_COMPUTE_SET_RENDER_ENABLE_OVERRIDE:
-    return value == 0 ? NV_DONE : nv_bad(ch, "not supported: SET_RENDER_ENABLE_OVERRIDE");
+    return value == 0 ? NV_DONE : nv_method_error(ch, "not supported: SET_RENDER_ENABLE_OVERRIDE");
   case NV_COMPUTE_SET_QMD_VIRTUALIZATION_CONTROL:
-    return value == 0 ? NV_DONE : nv_bad(ch, "not supported: QMD virtualization");
+    return value == 0 ? NV_DONE : nv_method_error(ch, "not supported: QMD virtualization");
   case NV_COMPUTE_SEND_PCAS_B:
   case NV_COMPUTE_NOTIFY:
   case NV_COMPUTE_PERFMON_TRANSFER:
   case NV_COMPUTE_ENABLE_SHADER_PERFORMANCE_SNAPSHOT_COUNTER:
   case NV_COMPUTE_START_SHADER_PERFORMANCE_COUNTER:
-  case NV_COMPUTE_SET_INSTRUMENTATION_METHOD_DATA: return nv_bad(ch, "not supported: this method");
+  case NV_COMPUTE_SET_INSTRUMENTATION_METHOD_DATA: return nv_method_error(ch, "not supported: this method");
   default: break;
   }
   if (method >= NV_COMPUTE_LOAD_INLINE_QMD_DATA && method < NV_COMPUTE_LOAD_INLINE_QMD_DATA_64 + 4 * 32)

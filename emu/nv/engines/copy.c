@@ -11,15 +11,13 @@
  * millisecond. */
 enum { PART_MAX = 8 << 20, VIDEO_PROTECTED = 3 << 22 /* clc7b5.h: VPRMODE */ };
 
-static bool stopped(const struct nv_channel *ch) { return atomic_load_explicit(&ch->stop, memory_order_relaxed); }
-
 static enum nv_status copy_line(struct nv_channel *ch, struct vm_range *from, struct vm_range *to, uint64_t src,
                                 uint64_t dst, uint64_t left) {
   while (left) {
     uint64_t n = left < PART_MAX ? left : PART_MAX;
     const void *in = nv_span(ch, from, "LAUNCH_DMA", src, &n, VM_READ);
     void *out = in ? nv_span(ch, to, "LAUNCH_DMA", dst, &n, VM_WRITE) : NULL;
-    if (!out || stopped(ch)) return NV_DEAD;
+    if (!out || nv_channel_stopped(ch)) return NV_DEAD;
     race_touch(in, n, VM_READ);
     race_touch(out, n, VM_WRITE);
     memmove(out, in, n);
@@ -49,17 +47,17 @@ static enum nv_status remap_of(struct nv_channel *ch, const struct nv_object *o,
   };
   for (unsigned i = 0; i < r->ndst; i++) {
     if (r->select[i] > NV_REMAP_NO_WRITE)
-      return nv_bad(ch, "SET_REMAP_COMPONENTS: component %u from %u", i, r->select[i]);
+      return nv_method_error(ch, "SET_REMAP_COMPONENTS: component %u from %u", i, r->select[i]);
     if (r->select[i] >= NV_REMAP_CONST_A) continue;
     if (r->select[i] >= r->nsrc)
-      return nv_bad(ch, "SET_REMAP_COMPONENTS: component %u from %u of %u", i, r->select[i], r->nsrc);
+      return nv_method_error(ch, "SET_REMAP_COMPONENTS: component %u from %u of %u", i, r->select[i], r->nsrc);
     r->reads = true;
   }
   return NV_DONE;
 }
 
 /* If every byte is the same, or all elements are one constant: the host's memset is much faster than a loop. */
-static bool fill(uint8_t *out, uint64_t n, const struct remap *r) {
+static bool fill_constant(uint8_t *out, uint64_t n, const struct remap *r) {
   uint8_t element[16];
   for (unsigned i = 0; i < r->ndst; i++) {
     if (r->select[i] != NV_REMAP_CONST_A && r->select[i] != NV_REMAP_CONST_B) return false;
@@ -97,10 +95,10 @@ static enum nv_status remap_line(struct nv_channel *ch, struct vm_range *to, con
   while (length) {
     uint64_t n = length * out < PART_MAX ? length * out : PART_MAX / out * out;
     uint8_t *at = nv_span(ch, to, "LAUNCH_DMA", dst, &n, VM_WRITE);
-    if (!at || stopped(ch)) return NV_DEAD;
+    if (!at || nv_channel_stopped(ch)) return NV_DEAD;
     uint64_t elements = n / out;
     if (elements) race_touch(at, elements * out, VM_WRITE);
-    if (!elements || !fill(at, elements * out, r)) {
+    if (!elements || !fill_constant(at, elements * out, r)) {
       elements = 1;
       if (remap_element(ch, r, src, dst) != NV_DONE) return NV_DEAD;
     }
@@ -111,7 +109,7 @@ static enum nv_status remap_line(struct nv_channel *ch, struct vm_range *to, con
   return NV_DONE;
 }
 
-static enum nv_status transfer(struct nv_channel *ch, const struct nv_object *o, uint32_t launch) {
+static enum nv_status copy_lines(struct nv_channel *ch, const struct nv_object *o, uint32_t launch) {
   uint64_t src = nv_reg64(o, NV_COPY_OFFSET_IN_UPPER, NV_COPY_OFFSET_IN_LOWER),
            dst = nv_reg64(o, NV_COPY_OFFSET_OUT_UPPER, NV_COPY_OFFSET_OUT_LOWER);
   uint32_t length = nv_reg(o, NV_COPY_LINE_LENGTH_IN);
@@ -120,15 +118,17 @@ static enum nv_status transfer(struct nv_channel *ch, const struct nv_object *o,
   struct vm_range from = {0}, to = {0};
   struct remap r = {0};
   enum nv_status status = NV_DONE;
-  if (FIELD(SRC_TYPE) || FIELD(DST_TYPE)) return nv_bad(ch, "LAUNCH_DMA: physical addresses need a privileged channel");
+  if (FIELD(SRC_TYPE) || FIELD(DST_TYPE))
+    return nv_method_error(ch, "LAUNCH_DMA: physical addresses need a privileged channel");
   if (FIELD(SRC_MEMORY_LAYOUT) != NV_LAYOUT_PITCH || FIELD(DST_MEMORY_LAYOUT) != NV_LAYOUT_PITCH)
-    return nv_bad(ch, "not supported: LAUNCH_DMA with a block-linear layout");
-  if (FIELD(DATA_TRANSFER_TYPE) == NV_COPY_PREFETCH) return nv_bad(ch, "not supported: LAUNCH_DMA that prefetches");
+    return nv_method_error(ch, "not supported: LAUNCH_DMA with a block-linear layout");
+  if (FIELD(DATA_TRANSFER_TYPE) == NV_COPY_PREFETCH)
+    return nv_method_error(ch, "not supported: LAUNCH_DMA that prefetches");
   if (FIELD(REMAP_ENABLE) && remap_of(ch, o, &r) != NV_DONE) return NV_DEAD;
   if (FIELD(DATA_TRANSFER_TYPE) == NV_COPY_NON_PIPELINED) nv_idle(ch);
   struct race_task *task = race_task = race_begin(ch->race, "LAUNCH_DMA");
   for (uint32_t line = 0; line < lines && length && status == NV_DONE; line++) {
-    if (stopped(ch)) status = NV_DEAD;
+    if (nv_channel_stopped(ch)) status = NV_DEAD;
     if (status == NV_DONE)
       status =
           FIELD(REMAP_ENABLE) ? remap_line(ch, &to, &r, src, dst, length) : copy_line(ch, &from, &to, src, dst, length);
@@ -137,7 +137,7 @@ static enum nv_status transfer(struct nv_channel *ch, const struct nv_object *o,
   }
   race_task = NULL;
   enum nv_status raced = nv_task_end(ch, task);
-  nv_released();
+  nv_semaphore_released();
   return status == NV_DONE ? raced : status;
 }
 
@@ -153,11 +153,11 @@ static enum nv_status semaphore(struct nv_channel *ch, const struct nv_object *o
   };
   if (type == NV_COPY_SEMAPHORE_NONE) return NV_DONE;
   if (type == NV_COPY_SEMAPHORE_CONDITIONAL_INTR)
-    return nv_bad(ch, "not supported: LAUNCH_DMA with a conditional interrupt semaphore");
+    return nv_method_error(ch, "not supported: LAUNCH_DMA with a conditional interrupt semaphore");
   if (FIELD(SEMAPHORE_REDUCTION_ENABLE)) {
     if (op >= NV_COPY_RED_FADD && op <= NV_COPY_RED_FMAX)
-      return nv_bad(ch, "not supported: LAUNCH_DMA with floating-point reduction %u", op);
-    if (op > NV_SEM_RED_DEC) return nv_bad(ch, "LAUNCH_DMA: semaphore reduction %u", op);
+      return nv_method_error(ch, "not supported: LAUNCH_DMA with floating-point reduction %u", op);
+    if (op > NV_SEM_RED_DEC) return nv_method_error(ch, "LAUNCH_DMA: semaphore reduction %u", op);
     s.reduction = nv_reduction_of_host(op);
   }
   return nv_semaphore_release(ch, &s);
@@ -165,15 +165,16 @@ static enum nv_status semaphore(struct nv_channel *ch, const struct nv_object *o
 
 static enum nv_status launch_dma(struct nv_channel *ch, const struct nv_object *o, uint32_t launch) {
   if (FIELD(COPY_TYPE) || launch & VIDEO_PROTECTED)
-    return nv_bad(ch, "not supported: LAUNCH_DMA that encrypts, scrubs or copies protected memory");
-  enum nv_status status = FIELD(DATA_TRANSFER_TYPE) != NV_COPY_TRANSFER_NONE ? transfer(ch, o, launch) : NV_DONE;
+    return nv_method_error(ch, "not supported: LAUNCH_DMA that encrypts, scrubs or copies protected memory");
+  enum nv_status status = FIELD(DATA_TRANSFER_TYPE) != NV_COPY_TRANSFER_NONE ? copy_lines(ch, o, launch) : NV_DONE;
   return status == NV_DONE ? semaphore(ch, o, launch) : status;
 }
 
 enum nv_status nv_copy_action(struct nv_channel *ch, struct nv_object *o, uint32_t method, uint32_t value) {
   switch (method) {
   case NV_COPY_LAUNCH_DMA: return launch_dma(ch, o, value);
-  case NV_COPY_SET_RENDER_ENABLE_C: return value == 1 ? NV_DONE : nv_bad(ch, "not supported: conditional copies");
+  case NV_COPY_SET_RENDER_ENABLE_C:
+    return value == 1 ? NV_DONE : nv_method_error(ch, "not supported: conditional copies");
   default: return NV_DONE;
   }
 }

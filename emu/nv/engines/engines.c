@@ -29,7 +29,7 @@ enum {
   WATCH_MAX_NS = 1000000,  /* maximum time between two polls of the watcher, which also updates the timer */
   PREEMPT_NS = 2000000000, /* how long a group may take to leave the engines */
   RUN_BUDGET = 1 << 16,
-  STRANGE_MAX = 8,
+  UNKNOWN_RINGS_MAX = 8,
 };
 
 /* ---- waiting and waking ---- */
@@ -50,14 +50,14 @@ static void futex_wait(atomic_uint *at, unsigned seen, uint64_t ns) {
 }
 static void futex_wake(atomic_uint *at) { syscall(SYS_futex, at, FUTEX_WAKE_PRIVATE, INT_MAX, NULL, NULL, 0); }
 
-void nv_released(void) {
+void nv_semaphore_released(void) {
   atomic_fetch_add(&released, 1);
   if (atomic_load(&waiters)) futex_wake(&released);
 }
 
-static void channel_kick(struct nv_channel *ch) {
-  atomic_fetch_add(&ch->kick, 1);
-  if (atomic_load(&ch->asleep)) futex_wake(&ch->kick);
+static void channel_wake(struct nv_channel *ch) {
+  atomic_fetch_add(&ch->wake_futex, 1);
+  if (atomic_load(&ch->asleep)) futex_wake(&ch->wake_futex);
 }
 
 static uint64_t sleep_ns(uint64_t idle, uint64_t max) {
@@ -65,9 +65,9 @@ static uint64_t sleep_ns(uint64_t idle, uint64_t max) {
   return ns < SLEEP_MIN_NS ? SLEEP_MIN_NS : ns > max ? max : ns;
 }
 
-/* Waits for work. The channel had nothing to do after kick == kick_seen and released == released_seen were read; the
- * wait ends early if either has changed. */
-static void channel_pause(struct nv_channel *ch, enum nv_status status, unsigned kick_seen, unsigned released_seen,
+/* Waits for work. The channel had nothing to do after wake_futex == wake_seen and released == released_seen were read;
+ * the wait ends early if either has changed. */
+static void channel_pause(struct nv_channel *ch, enum nv_status status, unsigned wake_seen, unsigned released_seen,
                           uint64_t idle) {
   bool off = !atomic_load_explicit(&ch->group->scheduled, memory_order_relaxed);
   if (!off && idle < SPIN_NS) {
@@ -78,7 +78,7 @@ static void channel_pause(struct nv_channel *ch, enum nv_status status, unsigned
     atomic_fetch_sub(&waiters, 1);
   } else {
     atomic_store(&ch->asleep, true);
-    futex_wait(&ch->kick, kick_seen, off || idle > DEEP_NS ? 0 : sleep_ns(idle, SLEEP_MAX_NS));
+    futex_wait(&ch->wake_futex, wake_seen, off || idle > DEEP_NS ? 0 : sleep_ns(idle, SLEEP_MAX_NS));
     atomic_store(&ch->asleep, false);
   }
 }
@@ -93,16 +93,16 @@ static void refresh_timer(struct nv_engines *e) {
   __atomic_store_n(at, nv_engines_time(e), __ATOMIC_RELAXED);
 }
 
-static void strange_ring(struct nv_engines *e, uint32_t token) {
+static void log_unknown_ring(struct nv_engines *e, uint32_t token) {
   char line[160];
-  if (!e->config.log || atomic_fetch_add(&e->strange, 1) >= STRANGE_MAX) return;
+  if (!e->config.log || atomic_fetch_add(&e->unknown_rings, 1) >= UNKNOWN_RINGS_MAX) return;
   snprintf(line, sizeof line, "GPU %u: doorbell rung with 0x%08x, which is no scheduled channel's token: ignored",
            e->config.gpu, token);
   e->config.log(e->config.ctx, line);
 }
 
 /* Accesses USERD or notifiers. The client owns this memory and may have unmapped it. */
-static void guarded(void (*touch)(struct nv_channel *ch), struct nv_channel *ch) {
+static void call_guarded(void (*touch)(struct nv_channel *ch), struct nv_channel *ch) {
   struct guard guard, **slot = guard_slot(), *const outer = *slot;
   *slot = &guard;
   if (!sigsetjmp(guard.jump, 0)) touch(ch);
@@ -113,13 +113,13 @@ static void read_put(struct nv_channel *ch) {
   uint32_t put = __atomic_load_n(&ch->d.userd[NV_USERD_GP_PUT / 4], __ATOMIC_ACQUIRE);
   if (put == atomic_load_explicit(&ch->put, memory_order_relaxed)) return;
   atomic_store_explicit(&ch->put, put, memory_order_release);
-  channel_kick(ch);
+  channel_wake(ch);
 }
 
 /* Wakes the channels whose GPPut has changed. The caller holds e->lock. */
 static void ring_channels(struct nv_engines *e) {
   for (struct nv_channel *ch = e->channels; ch; ch = ch->next)
-    if (atomic_load(&ch->group->scheduled) && !atomic_load(&ch->group->dead)) guarded(read_put, ch);
+    if (atomic_load(&ch->group->scheduled) && !atomic_load(&ch->group->dead)) call_guarded(read_put, ch);
 }
 
 /* Polls the doorbell once. */
@@ -137,7 +137,7 @@ static void poll_doorbell(struct nv_engines *e) {
   }
   if (valid) ring_channels(e);
   pthread_mutex_unlock(&e->lock);
-  if (!valid && !known) strange_ring(e, token);
+  if (!valid && !known) log_unknown_ring(e, token);
 }
 
 static void *watcher_main(void *arg) {
@@ -145,14 +145,14 @@ static void *watcher_main(void *arg) {
   uint64_t active = now_ns();
   prctl(PR_SET_TIMERSLACK, 1000ul);
   while (!atomic_load(&e->quit)) {
-    unsigned seen = atomic_load(&e->watcher_kick);
+    unsigned seen = atomic_load(&e->watcher_futex);
     bool rung = atomic_load_explicit(&e->config.usermode[NV_USERMODE_NOTIFY_CHANNEL_PENDING / 4],
                                      memory_order_relaxed) != (uint32_t)NOBODY;
     poll_doorbell(e);
     refresh_timer(e);
     uint64_t now = now_ns();
     if (rung) active = now;
-    futex_wait(&e->watcher_kick, seen, sleep_ns(now - active, WATCH_MAX_NS));
+    futex_wait(&e->watcher_futex, seen, sleep_ns(now - active, WATCH_MAX_NS));
   }
   return NULL;
 }
@@ -174,8 +174,8 @@ static void *channel_main(void *arg) {
   uint64_t active = now_ns();
   prctl(PR_SET_TIMERSLACK, 1000ul);
   for (;;) {
-    /* Load kick before quit: a thread that ends the channel stores quit and then increments kick. */
-    unsigned kick = atomic_load(&ch->kick), release = atomic_load(&released);
+    /* Load wake_futex before quit: a thread that ends the channel stores quit and then increments wake_futex. */
+    unsigned wakes = atomic_load(&ch->wake_futex), release = atomic_load(&released);
     if (atomic_load_explicit(&ch->quit, memory_order_acquire)) break;
     enum nv_status status = NV_IDLE;
     uint64_t before = ch->executed;
@@ -191,7 +191,7 @@ static void *channel_main(void *arg) {
     if (before != ch->executed)
       active = now;
     else
-      channel_pause(ch, status, kick, release, now - active);
+      channel_pause(ch, status, wakes, release, now - active);
   }
   return NULL;
 }
@@ -228,8 +228,8 @@ void nv_engines_free(struct nv_engines *e) {
   if (!e) return;
   if (e->watching) {
     atomic_store(&e->quit, true);
-    atomic_fetch_add(&e->watcher_kick, 1);
-    futex_wake(&e->watcher_kick);
+    atomic_fetch_add(&e->watcher_futex, 1);
+    futex_wake(&e->watcher_futex);
     pthread_join(e->watcher, NULL);
   }
   for (unsigned i = 0; i <= pool_workers(e->config.pool); i++) sm_core_free(e->cores[i]);
@@ -291,11 +291,11 @@ bool nv_group_schedule(struct nv_channel_group *g, bool on) {
   if (on) {
     pthread_mutex_lock(&g->e->lock);
     for (struct nv_channel *ch = g->e->channels; ch; ch = ch->next)
-      if (ch->group == g) channel_kick(ch);
+      if (ch->group == g) channel_wake(ch);
     pthread_mutex_unlock(&g->e->lock);
     return true;
   }
-  nv_released(); /* a channel that waits for a semaphore checks whether it is still scheduled */
+  nv_semaphore_released(); /* a channel that waits for a semaphore checks whether it is still scheduled */
   for (uint64_t until = now_ns() + PREEMPT_NS; group_busy(g);) {
     if (now_ns() > until) return false;
     nanosleep(&pause, NULL);
@@ -312,7 +312,7 @@ void nv_idle(struct nv_channel *ch) {
 
 enum nv_status nv_task_end(struct nv_channel *ch, struct race_task *t) {
   char text[400];
-  return race_end(t, text, sizeof text) ? NV_DONE : nv_bad(ch, "%s", text);
+  return race_end(t, text, sizeof text) ? NV_DONE : nv_method_error(ch, "%s", text);
 }
 
 /* ---- errors ---- */
@@ -321,7 +321,7 @@ enum nv_status nv_task_end(struct nv_channel *ch, struct race_task *t) {
  * open-gpu-kernel-modules, class/cl2080_notification.h. */
 static unsigned engine_type(const struct nv_channel *ch) { return ch->d.kind == NV_ENGINE_COPY ? 9 + ch->d.engine : 1; }
 
-static void notify(struct nv_channel *ch) {
+static void write_notifier(struct nv_channel *ch) {
   struct nv_notifier *n = ch->d.notifier;
   atomic_store_explicit(&n->time, ch->group->error.time, memory_order_relaxed);
   atomic_store_explicit(&n->info32, ch->group->error.xid, memory_order_relaxed);
@@ -329,7 +329,7 @@ static void notify(struct nv_channel *ch) {
   atomic_store_explicit(&n->status, 0xffff, memory_order_release);
 }
 
-enum nv_status nv_channel_dies(struct nv_channel *ch, const struct nv_channel_error *error) {
+enum nv_status nv_channel_fail(struct nv_channel *ch, const struct nv_channel_error *error) {
   struct nv_engines *e = ch->e;
   struct nv_channel_group *g = ch->group;
   char line[sizeof error->fault.text + 64];
@@ -350,13 +350,13 @@ enum nv_status nv_channel_dies(struct nv_channel *ch, const struct nv_channel_er
   atomic_store(&g->dead, true);
   for (struct nv_channel *o = e->channels; o; o = o->next) {
     if (o->group != g) continue;
-    if (o->d.notifier) guarded(notify, o);
+    if (o->d.notifier) call_guarded(write_notifier, o);
     atomic_store(&o->stop, true);
-    channel_kick(o);
+    channel_wake(o);
   }
   pthread_mutex_unlock(&e->lock);
   if (e->config.error) e->config.error(e->config.ctx, line);
-  nv_released();
+  nv_semaphore_released();
   return NV_DEAD;
 }
 
@@ -489,8 +489,8 @@ void nv_channel_free(struct nv_channel *ch) {
   pthread_mutex_unlock(&e->lock);
   atomic_store(&ch->stop, true);
   atomic_store_explicit(&ch->quit, true, memory_order_release);
-  channel_kick(ch);
-  nv_released();
+  channel_wake(ch);
+  nv_semaphore_released();
   pthread_join(ch->thread, NULL);
   pthread_mutex_lock(&e->lock);
   space_put(e, ch->space);

@@ -48,8 +48,8 @@ struct nv_engines {
   pthread_t watcher;
   bool watching; /* guarded by lock */
   atomic_bool quit;
-  atomic_uint watcher_kick;
-  atomic_uint strange;                            /* number of rings that match no channel */
+  atomic_uint watcher_futex;
+  atomic_uint unknown_rings;                      /* number of rings that match no channel */
   uint32_t qmd_bits[QMD_VERSIONS][QMD_MAX_WORDS]; /* the bits that some field covers */
   _Atomic uint64_t instructions, warps, ctas, launches, bytes_loaded, bytes_stored;
   pthread_mutex_t counters_lock;
@@ -114,7 +114,7 @@ struct nv_channel {
   atomic_bool stop; /* abandons grids: set by quit, dead or a request */
   atomic_bool busy; /* the thread is in the host engine */
   atomic_bool launching;
-  atomic_uint kick;
+  atomic_uint wake_futex;
   atomic_bool asleep;
   _Atomic uint32_t put; /* GPPut at the last ring */
   _Atomic uint32_t allowed[NV_CLASSES_MAX];
@@ -137,12 +137,15 @@ struct nv_channel {
   struct nv_pending pending[NV_PENDING_MAX];
   unsigned npending;
 };
+static inline bool nv_channel_stopped(const struct nv_channel *ch) {
+  return atomic_load_explicit(&ch->stop, memory_order_relaxed);
+}
 
 /* ---- engines.c ---- */
 /* Wakes channels: memory was written that one may wait for. */
-void nv_released(void);
+void nv_semaphore_released(void);
 /* Stops ch's group with an error: writes the notifiers and the log. Only the first error counts. Returns NV_DEAD. */
-enum nv_status nv_channel_dies(struct nv_channel *ch, const struct nv_channel_error *error);
+enum nv_status nv_channel_fail(struct nv_channel *ch, const struct nv_channel_error *error);
 /* Creates an object of a class with its methods. Returns NULL if the class is not known or if out of memory. */
 struct nv_object *nv_object_new(struct nv_engines *e, uint32_t class, enum nv_client client, nv_action_fn *action);
 
@@ -158,10 +161,10 @@ enum nv_status nv_host_run(struct nv_channel *ch, uint64_t budget);
  * 0x1234". */
 void nv_position(const struct nv_channel *ch, char *buf, size_t cap);
 /* Stops the channel because of a bad method, with the error number of the engine that executes it. */
-enum nv_status nv_bad(struct nv_channel *ch, const char *format, ...) __attribute__((format(printf, 2, 3)));
+enum nv_status nv_method_error(struct nv_channel *ch, const char *format, ...) __attribute__((format(printf, 2, 3)));
 enum nv_status nv_page_fault(struct nv_channel *ch, const char *what, uint64_t va, unsigned access);
 /* Returns the host pointer for an access of the channel, or NULL after a page fault or, if va is not aligned, after
- * nv_bad. */
+ * nv_method_error. */
 void *nv_memory(struct nv_channel *ch, const char *what, uint64_t va, uint64_t size, uint64_t align, unsigned access);
 /* Returns the host pointer of va and limits *n to the bytes in one mapping. Returns NULL after a page fault. */
 void *nv_span(struct nv_channel *ch, struct vm_range *range, const char *what, uint64_t va, uint64_t *n,

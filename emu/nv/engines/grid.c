@@ -26,9 +26,9 @@ struct run {
   struct race_task *task; /* NULL if the machine is not strict */
 };
 
-static void count(_Atomic uint64_t *total, uint64_t n) { atomic_fetch_add_explicit(total, n, memory_order_relaxed); }
-
-static bool stopped(const struct nv_channel *ch) { return atomic_load_explicit(&ch->stop, memory_order_relaxed); }
+static void add_count(_Atomic uint64_t *total, uint64_t n) {
+  atomic_fetch_add_explicit(total, n, memory_order_relaxed);
+}
 
 /* Returns the core of a worker. Only that worker creates and uses it. Worker 0 is the channel's thread. */
 static struct sm_core *core_of(struct nv_channel *ch, unsigned worker) {
@@ -37,7 +37,7 @@ static struct sm_core *core_of(struct nv_channel *ch, unsigned worker) {
   return *at;
 }
 
-static void fails(struct run *r, const struct fault *fault, uint64_t cluster) {
+static void record_fault(struct run *r, const struct fault *fault, uint64_t cluster) {
   pthread_mutex_lock(&r->lock);
   if (!r->error.xid) {
     r->error.fault = *fault;
@@ -78,7 +78,7 @@ static bool run_clusters(void *ctx, unsigned worker, unsigned seat, uint64_t beg
     uint64_t at[3] = {i % r->clusters[0], i / r->clusters[0] % r->clusters[1], i / r->clusters[0] / r->clusters[1]};
     uint32_t first[3];
     for (int k = 0; k < 3; k++) first[k] = (uint32_t)at[k] * r->g->cluster[k];
-    if (atomic_load_explicit(&r->failed, memory_order_relaxed) || stopped(r->ch)) break;
+    if (atomic_load_explicit(&r->failed, memory_order_relaxed) || nv_channel_stopped(r->ch)) break;
     if (!core) snprintf(fault.text, sizeof fault.text, "the emulator is out of memory");
     int rc = core ? run_cluster(r, core, first, &stats, &fault) : -ENOMEM;
     if (!rc) continue;
@@ -89,15 +89,15 @@ static bool run_clusters(void *ctx, unsigned worker, unsigned seat, uint64_t beg
       pthread_mutex_unlock(&r->lock);
       atomic_store(&r->failed, true);
     } else {
-      fails(r, &fault, i);
+      record_fault(r, &fault, i);
     }
   }
   race_task = NULL;
-  count(&e->instructions, stats.instructions);
-  count(&e->warps, stats.warps);
-  count(&e->ctas, stats.ctas);
-  count(&e->bytes_loaded, stats.bytes_loaded);
-  count(&e->bytes_stored, stats.bytes_stored);
+  add_count(&e->instructions, stats.instructions);
+  add_count(&e->warps, stats.warps);
+  add_count(&e->ctas, stats.ctas);
+  add_count(&e->bytes_loaded, stats.bytes_loaded);
+  add_count(&e->bytes_stored, stats.bytes_stored);
   if (stats.detail) {
     pthread_mutex_lock(&r->lock);
     r->counted.warps += stats.warps, r->counted.ctas += stats.ctas, r->counted.instructions += stats.instructions;
@@ -106,12 +106,12 @@ static bool run_clusters(void *ctx, unsigned worker, unsigned seat, uint64_t beg
     pthread_mutex_unlock(&r->lock);
     emu_lines_free(&lines);
   }
-  return go_on && !atomic_load_explicit(&r->failed, memory_order_relaxed) && !stopped(r->ch);
+  return go_on && !atomic_load_explicit(&r->failed, memory_order_relaxed) && !nv_channel_stopped(r->ch);
 }
 
 /* Appends to a line; text that does not fit is cut off. */
-static void append(char *line, size_t cap, const char *format, ...) __attribute__((format(printf, 3, 4)));
-static void append(char *line, size_t cap, const char *format, ...) {
+static void append_text(char *line, size_t cap, const char *format, ...) __attribute__((format(printf, 3, 4)));
+static void append_text(char *line, size_t cap, const char *format, ...) {
   size_t n = strlen(line);
   va_list args;
   va_start(args, format);
@@ -120,29 +120,29 @@ static void append(char *line, size_t cap, const char *format, ...) {
 }
 
 /* Logs a line about an abandoned grid. */
-static void tell_stopped(struct nv_channel *ch, const struct run *r) {
+static void log_abandoned(struct nv_channel *ch, const struct run *r) {
   char line[800] = "", where[256];
   if (!ch->e->config.log) return;
   nv_position(ch, where, sizeof where);
-  append(line, sizeof line, "GPU %u, channel %u: stopped: ", ch->e->config.gpu, ch->d.id);
-  if (r->where.text[0]) append(line, sizeof line, "%s; ", r->where.text);
-  append(line, sizeof line, "launched by %s", where);
+  append_text(line, sizeof line, "GPU %u, channel %u: stopped: ", ch->e->config.gpu, ch->d.id);
+  if (r->where.text[0]) append_text(line, sizeof line, "%s; ", r->where.text);
+  append_text(line, sizeof line, "launched by %s", where);
   ch->e->config.log(ch->e->config.ctx, line);
 }
 
 /* Adds the launch, and for page faults the mapping nearest to the address, to the message of an SM's fault. */
-static enum nv_status grid_fails(struct nv_channel *ch, struct run *r) {
+static enum nv_status fail_grid(struct nv_channel *ch, struct run *r) {
   struct nv_channel_error *e = &r->error;
   char text[sizeof e->fault.text] = "", where[256], near[160];
-  append(text, sizeof text, "channel %u: %.330s", ch->d.id, e->fault.text);
+  append_text(text, sizeof text, "channel %u: %.330s", ch->d.id, e->fault.text);
   if (e->fault.kind == FAULT_PAGE && !strstr(e->fault.text, "allocation")) {
     vm_describe(ch->d.vm, e->fault.address, near, sizeof near);
-    append(text, sizeof text, "; %s", near);
+    append_text(text, sizeof text, "; %s", near);
   }
   nv_position(ch, where, sizeof where);
-  append(text, sizeof text, "; launched by %s", where);
+  append_text(text, sizeof text, "; launched by %s", where);
   memcpy(e->fault.text, text, sizeof text);
-  return nv_channel_dies(ch, e);
+  return nv_channel_fail(ch, e);
 }
 
 static uint64_t clock_of_gpu(void *ctx) { return nv_engines_time(ctx); }
@@ -176,7 +176,7 @@ enum nv_status nv_grid_run(struct nv_channel *ch, struct sm_grid *g, bool sequen
   g->ctx = e;
   g->stop = &ch->stop;
   if (atomic_load_explicit(e->config.detail, memory_order_relaxed)) r.counted.detail = &r.detail;
-  count(&e->launches, 1);
+  add_count(&e->launches, 1);
   pthread_mutex_init(&r.lock, NULL);
   atomic_store(&ch->launching, true);
   if (ch->race) {
@@ -195,9 +195,9 @@ enum nv_status nv_grid_run(struct nv_channel *ch, struct sm_grid *g, bool sequen
   }
   enum nv_status status = NV_DONE, raced = nv_task_end(ch, r.task);
   if (r.error.xid) {
-    status = grid_fails(ch, &r);
-  } else if (stopped(ch)) {
-    tell_stopped(ch, &r);
+    status = fail_grid(ch, &r);
+  } else if (nv_channel_stopped(ch)) {
+    log_abandoned(ch, &r);
     status = NV_DEAD;
   }
   atomic_store(&ch->launching, false);

@@ -10,7 +10,7 @@
 
 enum { SUBCHANNEL_COMPUTE = 1, SUBCHANNEL_INLINE = 2, SUBCHANNEL_COPY = 4 };
 
-static bool allowed(struct nv_channel *ch, uint32_t class) {
+static bool is_allowed_class(struct nv_channel *ch, uint32_t class) {
   for (unsigned i = 0; i < NV_CLASSES_MAX; i++)
     if (class && atomic_load_explicit(&ch->allowed[i], memory_order_relaxed) == class) return true;
   return false;
@@ -30,23 +30,25 @@ static enum nv_status set_object(struct nv_channel *ch, uint32_t value) {
   enum nv_method_set set;
   unsigned group;
   enum nv_object_kind kind = NV_OBJECT_HOST;
-  if (FIELD(SET_OBJECT, ENGINE)) return nv_bad(ch, "SET_OBJECT: engine %u", FIELD(SET_OBJECT, ENGINE));
-  if (!allowed(ch, class)) return nv_bad(ch, "SET_OBJECT: the channel has no object of class 0x%x", class);
+  if (FIELD(SET_OBJECT, ENGINE)) return nv_method_error(ch, "SET_OBJECT: engine %u", FIELD(SET_OBJECT, ENGINE));
+  if (!is_allowed_class(ch, class))
+    return nv_method_error(ch, "SET_OBJECT: the channel has no object of class 0x%x", class);
   if (class == NV_CLASS_INLINE_KEPLER || class == NV_CLASS_INLINE_BLACKWELL)
     kind = NV_OBJECT_INLINE;
   else if (nv_class_group(class, &set, &group))
     kind = set == NV_SET_COMPUTE ? NV_OBJECT_COMPUTE : set == NV_SET_COPY ? NV_OBJECT_COPY : NV_OBJECT_HOST;
-  if (kind == NV_OBJECT_HOST) return nv_bad(ch, "not supported: SET_OBJECT of class 0x%x", class);
+  if (kind == NV_OBJECT_HOST) return nv_method_error(ch, "not supported: SET_OBJECT of class 0x%x", class);
   bool fits = ch->d.kind == NV_ENGINE_COPY ? kind == NV_OBJECT_COPY && subchannel <= SUBCHANNEL_COPY
                                            : subchannel == kinds[kind].subchannel;
   if (!fits)
-    return nv_bad(ch, "SET_OBJECT: class 0x%x on subchannel %u of a %s channel", class, subchannel,
-                  ch->d.kind == NV_ENGINE_COPY ? "copy" : "graphics");
+    return nv_method_error(ch, "SET_OBJECT: class 0x%x on subchannel %u of a %s channel", class, subchannel,
+                           ch->d.kind == NV_ENGINE_COPY ? "copy" : "graphics");
   struct nv_object **o = &ch->object[kind];
   if (*o && (*o)->class != class)
-    return nv_bad(ch, "not supported: SET_OBJECT of class 0x%x where 0x%x was bound before", class, (*o)->class);
+    return nv_method_error(ch, "not supported: SET_OBJECT of class 0x%x where 0x%x was bound before", class,
+                           (*o)->class);
   if (!*o) *o = nv_object_new(ch->e, class, kinds[kind].client, kinds[kind].action);
-  if (!*o) return nv_bad(ch, "SET_OBJECT: the emulator is out of memory");
+  if (!*o) return nv_method_error(ch, "SET_OBJECT: the emulator is out of memory");
   ch->bound[subchannel] = *o;
   return NV_DONE;
 }
@@ -90,12 +92,12 @@ static enum nv_status sem_execute(struct nv_channel *ch, const struct nv_object 
            payload = nv_reg64(o, NV_HOST_SEM_PAYLOAD_HI, NV_HOST_SEM_PAYLOAD_LO);
   bool wide = FIELD(SEM_EXECUTE, PAYLOAD_SIZE), timestamp = FIELD(SEM_EXECUTE, RELEASE_TIMESTAMP);
   if (op <= NV_SEM_ACQ_NOR && op != NV_SEM_RELEASE) return acquire(ch, "SEM_EXECUTE", op, va, payload, wide);
-  if (op > NV_SEM_REDUCTION) return nv_bad(ch, "SEM_EXECUTE: operation %u", op);
+  if (op > NV_SEM_REDUCTION) return nv_method_error(ch, "SEM_EXECUTE: operation %u", op);
   bool idle = FIELD(SEM_EXECUTE, RELEASE_WFI);
   struct nv_semaphore s = {"SEM_EXECUTE", va, payload, wide, timestamp, NV_RED_NONE, false, !idle};
   if (idle) nv_idle(ch);
   if (op == NV_SEM_REDUCTION) {
-    if (timestamp) return nv_bad(ch, "not supported: SEM_EXECUTE with a reduction and a timestamp");
+    if (timestamp) return nv_method_error(ch, "not supported: SEM_EXECUTE with a reduction and a timestamp");
     s.reduction = nv_reduction_of_host(FIELD(SEM_EXECUTE, REDUCTION));
     s.is_signed = !FIELD(SEM_EXECUTE, REDUCTION_FORMAT);
   }
@@ -116,7 +118,7 @@ static enum nv_status semaphore_d(struct nv_channel *ch, const struct nv_object 
     s.reduction = nv_reduction_of_host(FIELD(SEMAPHORED, REDUCTION));
     s.is_signed = !FIELD(SEMAPHORED, FORMAT);
     break;
-  default: return nv_bad(ch, "SEMAPHORED: operation 0x%x", op);
+  default: return nv_method_error(ch, "SEMAPHORED: operation 0x%x", op);
   }
   return nv_semaphore_release(ch, &s);
 }
@@ -130,7 +132,8 @@ static enum nv_status mem_op(struct nv_channel *ch, const struct nv_object *o, u
   switch (op) {
   case NV_MEM_OP_MEMBAR:
     if (BITS_GET(NV_HOST_MEM_OP_C_MEMBAR_TYPE, nv_reg(o, NV_HOST_MEM_OP_C)) > NV_MEMBAR_GPU)
-      return nv_bad(ch, "MEM_OP: membar type %u", BITS_GET(NV_HOST_MEM_OP_C_MEMBAR_TYPE, nv_reg(o, NV_HOST_MEM_OP_C)));
+      return nv_method_error(ch, "MEM_OP: membar type %u",
+                             BITS_GET(NV_HOST_MEM_OP_C_MEMBAR_TYPE, nv_reg(o, NV_HOST_MEM_OP_C)));
     break;
   case NV_MEM_OP_L2_PEERMEM_INVALIDATE:
   case NV_MEM_OP_L2_SYSMEM_INVALIDATE:
@@ -140,12 +143,13 @@ static enum nv_status mem_op(struct nv_channel *ch, const struct nv_object *o, u
   case NV_MEM_OP_L2_SYSMEM_NCOH_INVALIDATE:
   case NV_MEM_OP_L2_SYSMEM_COH_INVALIDATE:
     if (o->class >= 0xc96f) break;
-    return nv_bad(ch, "MEM_OP: unknown operation 0x%x", op);
+    return nv_method_error(ch, "MEM_OP: unknown operation 0x%x", op);
   case NV_MEM_OP_MMU_TLB_INVALIDATE:
   case NV_MEM_OP_MMU_TLB_INVALIDATE_TARGETED:
   case NV_MEM_OP_MMU_OPERATION:
-  case NV_MEM_OP_ACCESS_COUNTER_CLR: return nv_bad(ch, "MEM_OP: operation 0x%x needs a privileged channel", op);
-  default: return nv_bad(ch, "MEM_OP: unknown operation 0x%x", op);
+  case NV_MEM_OP_ACCESS_COUNTER_CLR:
+    return nv_method_error(ch, "MEM_OP: operation 0x%x needs a privileged channel", op);
+  default: return nv_method_error(ch, "MEM_OP: unknown operation 0x%x", op);
   }
   __atomic_thread_fence(__ATOMIC_SEQ_CST);
   return NV_DONE;
@@ -155,7 +159,7 @@ enum nv_status nv_host_action(struct nv_channel *ch, struct nv_object *o, uint32
   switch (method) {
   case NV_HOST_SET_OBJECT: return set_object(ch, value);
   case NV_HOST_WFI: return nv_idle(ch), NV_DONE;
-  case NV_HOST_ILLEGAL: return nv_bad(ch, "the method ILLEGAL");
+  case NV_HOST_ILLEGAL: return nv_method_error(ch, "the method ILLEGAL");
   case NV_HOST_SEMAPHORED: return semaphore_d(ch, o, value);
   case NV_HOST_SEM_EXECUTE: return sem_execute(ch, o, value);
   case NV_HOST_MEM_OP_D: return mem_op(ch, o, value);
@@ -163,9 +167,9 @@ enum nv_status nv_host_action(struct nv_channel *ch, struct nv_object *o, uint32
     __atomic_store_n(&ch->d.userd[NV_USERD_REFERENCE / 4], value, __ATOMIC_RELEASE);
     return NV_DONE;
   case NV_HOST_YIELD:
-    if (value != NV_YIELD_NOP && value != NV_YIELD_TSG) return nv_bad(ch, "YIELD: operation %u", value);
+    if (value != NV_YIELD_NOP && value != NV_YIELD_TSG) return nv_method_error(ch, "YIELD: operation %u", value);
     return NV_DONE;
-  case NV_HOST_CLEAR_FAULTED: return nv_bad(ch, "CLEAR_FAULTED needs a privileged channel");
+  case NV_HOST_CLEAR_FAULTED: return nv_method_error(ch, "CLEAR_FAULTED needs a privileged channel");
   default: return NV_DONE;
   }
 }

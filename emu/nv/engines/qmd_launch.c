@@ -51,8 +51,8 @@ enum qmd_version nv_qmd_version(const struct nv_object *o) {
 }
 
 /* Scheduler errors are exceptions of the graphics engine. */
-static enum nv_status refuse(struct launch *l, const char *format, ...) __attribute__((format(printf, 2, 3)));
-static enum nv_status refuse(struct launch *l, const char *format, ...) {
+static enum nv_status refuse_qmd(struct launch *l, const char *format, ...) __attribute__((format(printf, 2, 3)));
+static enum nv_status refuse_qmd(struct launch *l, const char *format, ...) {
   struct nv_channel_error e = {.xid = NV_XID_GR_EXCEPTION,
                                .fault = {.kind = FAULT_PACKET, .address = l->va, .access = VM_READ, .lane = -1}};
   char where[256], what[200];
@@ -62,10 +62,10 @@ static enum nv_status refuse(struct launch *l, const char *format, ...) {
   va_end(args);
   nv_position(l->ch, where, sizeof where);
   snprintf(e.fault.text, sizeof e.fault.text, "%s: QMD at 0x%" PRIx64 ": %s", where, l->va, what);
-  return nv_channel_dies(l->ch, &e);
+  return nv_channel_fail(l->ch, &e);
 }
 
-static enum nv_status load(struct launch *l) {
+static enum nv_status load_qmd(struct launch *l) {
   uint64_t bad = l->va;
   race_task = race_front(l->ch->race);
   bool read = vm_read(l->ch->d.vm, l->va, l->q, 4 * qmd_words(l->v), &bad);
@@ -111,19 +111,19 @@ static const struct {
 static enum nv_status check_kind(struct launch *l) {
   unsigned major = GET(QMD_MAJOR_VERSION), minor = GET(QMD_MINOR_VERSION), type = GET(QMD_TYPE);
   if (major != qmd_major(l->v) || minor)
-    return refuse(l, "version %u.%u, class 0x%x takes %u.0", major, minor, l->o->class, qmd_major(l->v));
+    return refuse_qmd(l, "version %u.%u, class 0x%x takes %u.0", major, minor, l->o->class, qmd_major(l->v));
   for (unsigned i = 0; i < qmd_words(l->v); i++) {
     uint32_t reserved = l->q[i] & ~l->ch->e->qmd_bits[l->v][i];
-    if (reserved) return refuse(l, "dword %u = 0x%08x sets reserved bits 0x%08x", i, l->q[i], reserved);
+    if (reserved) return refuse_qmd(l, "dword %u = 0x%08x sets reserved bits 0x%08x", i, l->q[i], reserved);
   }
   for (size_t i = 0; i < sizeof zero / sizeof *zero; i++)
     if (qmd_get(l->q, l->v, zero[i].field, 0))
-      return refuse(l, zero[i].hardware ? "%s belongs to the hardware" : "not supported: %s",
-                    qmd_field_info(zero[i].field)->name);
+      return refuse_qmd(l, zero[i].hardware ? "%s belongs to the hardware" : "not supported: %s",
+                        qmd_field_info(zero[i].field)->name);
   if (l->v == QMD_V03 ? GET(IS_QUEUE) : l->v == QMD_V05 && type == QMD_TYPE_QUEUE)
-    return refuse(l, "not supported: queues");
-  if (type > QMD_TYPE_GRID_GPU_GPC_CGA) return refuse(l, "type %u", type);
-  if (type >= QMD_TYPE_GRID_GPU_CGA) return refuse(l, "not supported: type %u, clusters of the whole GPU", type);
+    return refuse_qmd(l, "not supported: queues");
+  if (type > QMD_TYPE_GRID_GPU_GPC_CGA) return refuse_qmd(l, "type %u", type);
+  if (type >= QMD_TYPE_GRID_GPU_CGA) return refuse_qmd(l, "not supported: type %u, clusters of the whole GPU", type);
   return NV_DONE;
 }
 
@@ -137,18 +137,20 @@ static enum nv_status check_grid(struct launch *l, struct sm_grid *g) {
     g->grid[k] = (uint32_t)qmd_get(l->q, l->v, grid[k], 0);
     g->block[k] = (uint32_t)qmd_get(l->q, l->v, block[k], 0);
     g->cluster[k] = (uint32_t)qmd_get(l->q, l->v, cga[k], 0);
-    if (!g->grid[k] || g->grid[k] > INT32_MAX) return refuse(l, "grid dimension %d is %u", k, g->grid[k]);
-    if (!g->block[k] || g->block[k] > max_block[k]) return refuse(l, "CTA dimension %d is %u", k, g->block[k]);
-    if (!clusters && g->cluster[k] > 1) return refuse(l, "a cluster of %u, but type %u", g->cluster[k], GET(QMD_TYPE));
+    if (!g->grid[k] || g->grid[k] > INT32_MAX) return refuse_qmd(l, "grid dimension %d is %u", k, g->grid[k]);
+    if (!g->block[k] || g->block[k] > max_block[k]) return refuse_qmd(l, "CTA dimension %d is %u", k, g->block[k]);
+    if (!clusters && g->cluster[k] > 1)
+      return refuse_qmd(l, "a cluster of %u, but type %u", g->cluster[k], GET(QMD_TYPE));
     if (!clusters) g->cluster[k] = 1;
     if (!g->cluster[k] || g->grid[k] % g->cluster[k])
-      return refuse(l, "grid dimension %d is %u, in clusters of %u", k, g->grid[k], g->cluster[k]);
+      return refuse_qmd(l, "grid dimension %d is %u, in clusters of %u", k, g->grid[k], g->cluster[k]);
   }
   if (g->block[0] * g->block[1] * g->block[2] > MAX_THREADS)
-    return refuse(l, "a CTA of %u x %u x %u exceeds %d threads", g->block[0], g->block[1], g->block[2], MAX_THREADS);
+    return refuse_qmd(l, "a CTA of %u x %u x %u exceeds %d threads", g->block[0], g->block[1], g->block[2],
+                      MAX_THREADS);
   if (g->cluster[0] * g->cluster[1] * g->cluster[2] > MAX_CLUSTER)
-    return refuse(l, "a cluster of %u x %u x %u exceeds %d CTAs", g->cluster[0], g->cluster[1], g->cluster[2],
-                  MAX_CLUSTER);
+    return refuse_qmd(l, "a cluster of %u x %u x %u exceeds %d CTAs", g->cluster[0], g->cluster[1], g->cluster[2],
+                      MAX_CLUSTER);
   return NV_DONE;
 }
 
@@ -169,18 +171,19 @@ static enum nv_status check_shared(struct launch *l, struct sm_grid *g) {
   g->shared_size = GET(SHARED_MEMORY_SIZE);
   for (int i = 0; i < 3; i++) {
     code[i] = (unsigned)qmd_get(l->q, l->v, fields[i], 0);
-    if (!shared_config(m, code[i])) return refuse(l, "%s %u is none", qmd_field_info(fields[i])->name, code[i]);
+    if (!shared_config(m, code[i])) return refuse_qmd(l, "%s %u is none", qmd_field_info(fields[i])->name, code[i]);
   }
   if (code[0] > code[1] || code[1] > code[2])
-    return refuse(l, "shared memory configurations %u, %u, %u of MIN, TARGET, MAX do not rise", code[0], code[1],
-                  code[2]);
+    return refuse_qmd(l, "shared memory configurations %u, %u, %u of MIN, TARGET, MAX do not rise", code[0], code[1],
+                      code[2]);
   if (g->shared_size % SHARED_UNIT)
-    return refuse(l, "SHARED_MEMORY_SIZE %u is no multiple of %d", g->shared_size, SHARED_UNIT);
+    return refuse_qmd(l, "SHARED_MEMORY_SIZE %u is no multiple of %d", g->shared_size, SHARED_UNIT);
   if (g->shared_size > m->shared_bytes_per_cta + SHARED_RESERVED)
-    return refuse(l, "SHARED_MEMORY_SIZE %u, a CTA can have %u", g->shared_size,
-                  m->shared_bytes_per_cta + SHARED_RESERVED);
+    return refuse_qmd(l, "SHARED_MEMORY_SIZE %u, a CTA can have %u", g->shared_size,
+                      m->shared_bytes_per_cta + SHARED_RESERVED);
   if (g->shared_size > (code[2] - 1) * 4096)
-    return refuse(l, "SHARED_MEMORY_SIZE %u with a largest configuration of %u KiB", g->shared_size, (code[2] - 1) * 4);
+    return refuse_qmd(l, "SHARED_MEMORY_SIZE %u with a largest configuration of %u KiB", g->shared_size,
+                      (code[2] - 1) * 4);
   return NV_DONE;
 }
 
@@ -190,7 +193,7 @@ static enum nv_status check_local(struct launch *l, struct sm_grid *g) {
   const struct nv_model *m = l->ch->e->config.model;
   uint32_t low = GET(SHADER_LOCAL_MEMORY_LOW_SIZE), high = GET(SHADER_LOCAL_MEMORY_HIGH_SIZE);
   if (low % LOCAL_UNIT || high % LOCAL_UNIT)
-    return refuse(l, "local memory of %u and %u bytes, no multiples of %d", low, high, LOCAL_UNIT);
+    return refuse_qmd(l, "local memory of %u and %u bytes, no multiples of %d", low, high, LOCAL_UNIT);
   g->local_size = low + high, g->local_high = high;
   if (!g->local_size) return NV_DONE;
   const struct nv_object *o = l->o;
@@ -199,8 +202,8 @@ static enum nv_status check_local(struct launch *l, struct sm_grid *g) {
                               NV_COMPUTE_SET_SHADER_LOCAL_MEMORY_NON_THROTTLED_B);
   uint64_t need = 32ull * g->local_size * m->max_warps_per_sm * m->sms_per_tpc;
   if (need > per_tpc)
-    return refuse(l, "%u bytes of local memory a thread need %" PRIu64 " a TPC, NON_THROTTLED says %" PRIu64,
-                  g->local_size, need, per_tpc);
+    return refuse_qmd(l, "%u bytes of local memory a thread need %" PRIu64 " a TPC, NON_THROTTLED says %" PRIu64,
+                      g->local_size, need, per_tpc);
   uint64_t tpcs = m->sms / m->sms_per_tpc, at = base;
   struct vm_range range = {0};
   for (uint64_t end = base + per_tpc * tpcs; at < end; at = range.end)
@@ -218,15 +221,16 @@ static enum nv_status check_program(struct launch *l, struct sm_grid *g) {
   g->registers = GET(REGISTER_COUNT);
   g->barriers = GET(BARRIER_COUNT);
   if (version >> 4 != m->sass_version >> 4 || version > m->sass_version)
-    return refuse(l, "SASS_VERSION 0x%x, the GPU executes 0x%x", version, m->sass_version);
-  if (g->pgm % PROGRAM_ALIGN) return refuse(l, "program 0x%" PRIx64 " is not %d-byte aligned", g->pgm, PROGRAM_ALIGN);
-  if (!g->registers || g->registers > MAX_REGISTERS) return refuse(l, "%u registers", g->registers);
+    return refuse_qmd(l, "SASS_VERSION 0x%x, the GPU executes 0x%x", version, m->sass_version);
+  if (g->pgm % PROGRAM_ALIGN)
+    return refuse_qmd(l, "program 0x%" PRIx64 " is not %d-byte aligned", g->pgm, PROGRAM_ALIGN);
+  if (!g->registers || g->registers > MAX_REGISTERS) return refuse_qmd(l, "%u registers", g->registers);
   uint32_t unit = (g->registers + REGISTER_UNIT - 1) / REGISTER_UNIT * REGISTER_UNIT;
   uint32_t warps = ((threads + 31) / 32 + PARTITIONS - 1) / PARTITIONS;
   if (unit * 32 * warps > PARTITION_REGISTERS)
-    return refuse(l, "%u threads with %u registers exceed the %d of an SM", threads, g->registers,
-                  PARTITIONS * PARTITION_REGISTERS);
-  if (g->barriers > MAX_BARRIERS) return refuse(l, "%u barriers", g->barriers);
+    return refuse_qmd(l, "%u threads with %u registers exceed the %d of an SM", threads, g->registers,
+                      PARTITIONS * PARTITION_REGISTERS);
+  if (g->barriers > MAX_BARRIERS) return refuse_qmd(l, "%u barriers", g->barriers);
   if (!vm_find(l->ch->d.vm, g->pgm, &code) || !(code.access & VM_READ))
     return nv_page_fault(l->ch, "the fetch of a program", g->pgm, VM_READ);
   return NV_DONE;
@@ -238,7 +242,7 @@ static enum nv_status check_constants(struct launch *l, struct sm_grid *g) {
     uint64_t va = PAIR(CONSTANT_BUFFER_ADDR_LOWER, i);
     uint32_t size = GET_AT(CONSTANT_BUFFER_SIZE, i);
     if (va % CONSTANT_ALIGN)
-      return refuse(l, "constant bank %u at 0x%" PRIx64 " is not %d-byte aligned", i, va, CONSTANT_ALIGN);
+      return refuse_qmd(l, "constant bank %u at 0x%" PRIx64 " is not %d-byte aligned", i, va, CONSTANT_ALIGN);
     g->bank[i] = (struct sm_constant_bank){va, size > CONSTANT_MAX ? CONSTANT_MAX : size};
   }
   return NV_DONE;
@@ -254,26 +258,26 @@ static enum nv_status check_windows(struct launch *l, struct sm_grid *g) {
   g->local_window =
       nv_reg64(o, NV_COMPUTE_SET_SHADER_LOCAL_MEMORY_WINDOW_A, NV_COMPUTE_SET_SHADER_LOCAL_MEMORY_WINDOW_B);
   if (g->shared_window % shared_size || g->local_window % local_size)
-    return refuse(l,
-                  "windows of shared memory 0x%" PRIx64 " and local memory 0x%" PRIx64 " are not aligned to their size",
-                  g->shared_window, g->local_window);
+    return refuse_qmd(
+        l, "windows of shared memory 0x%" PRIx64 " and local memory 0x%" PRIx64 " are not aligned to their size",
+        g->shared_window, g->local_window);
   if (g->shared_window && g->local_window - g->shared_window < shared_size)
-    return refuse(l, "the windows of shared and local memory overlap");
+    return refuse_qmd(l, "the windows of shared and local memory overlap");
   return NV_DONE;
 }
 
 /* ---- after the grid ---- */
 
-static enum nv_status release(struct launch *l) {
+static enum nv_status release_semaphores(struct launch *l) {
   for (unsigned i = 0; i < 3; i++) {
     unsigned size = RELEASE(STRUCTURE_SIZE, i), format = RELEASE(REDUCTION_FORMAT, i);
     bool wide = RELEASE(PAYLOAD64B, i);
     if (!RELEASE(ENABLE, i)) continue;
-    if (RELEASE(TRAP_TYPE, i)) return refuse(l, "not supported: a trap of release semaphore %u", i);
+    if (RELEASE(TRAP_TYPE, i)) return refuse_qmd(l, "not supported: a trap of release semaphore %u", i);
     if (size > QMD_RELEASE_TWO_WORDS || (size == QMD_RELEASE_ONE_WORD && wide) ||
         (size == QMD_RELEASE_TWO_WORDS && !wide) || format > 1)
-      return refuse(l, "release semaphore %u: structure size %u with a payload of %u bits, reduction format %u", i,
-                    size, wide ? 64 : 32, format);
+      return refuse_qmd(l, "release semaphore %u: structure size %u with a payload of %u bits, reduction format %u", i,
+                        size, wide ? 64 : 32, format);
     struct nv_semaphore s = {
         .what = "a QMD's release semaphore",
         .va = qmd_get_pair(l->q, l->v, (enum qmd_field)(QMD_RELEASE0_ADDR_LOWER + 2 * i), 0),
@@ -296,7 +300,7 @@ struct ready {
   unsigned first, n;
 };
 
-static struct nv_pending *pending_of(struct nv_channel *ch, uint64_t va) {
+static struct nv_pending *find_pending(struct nv_channel *ch, uint64_t va) {
   unsigned i = 0;
   while (i < ch->npending && ch->pending[i].va != va) i++;
   return i < ch->npending ? &ch->pending[i] : NULL;
@@ -304,46 +308,47 @@ static struct nv_pending *pending_of(struct nv_channel *ch, uint64_t va) {
 
 /* Adds change to the QMD's dependence counter. The QMD becomes ready when the counter is 0 and it was scheduled. The
  * last decrement schedules it, too, unless the QMD requires a separate action. */
-static enum nv_status touch(struct nv_channel *ch, struct nv_object *o, struct ready *ready, uint64_t va, int change,
-                            bool schedule) {
+static enum nv_status change_dependence(struct nv_channel *ch, struct nv_object *o, struct ready *ready, uint64_t va,
+                                        int change, bool schedule) {
   struct launch l = {.ch = ch, .o = o, .v = nv_qmd_version(o), .va = va};
-  if (load(&l) != NV_DONE) return NV_DEAD;
-  struct nv_pending *p = pending_of(ch, va);
+  if (load_qmd(&l) != NV_DONE) return NV_DEAD;
+  struct nv_pending *p = find_pending(ch, va);
   struct nv_pending now =
       p ? *p : (struct nv_pending){va, (uint32_t)qmd_get(l.q, l.v, QMD_DEPENDENCE_COUNTER, 0), false};
-  if (change < 0 && !now.count) return refuse(&l, "its dependence counter is already 0");
+  if (change < 0 && !now.count) return refuse_qmd(&l, "its dependence counter is already 0");
   now.count += (uint32_t)change;
   now.scheduled |= schedule;
   bool last = change < 0 && !qmd_get(l.q, l.v, QMD_REQUIRE_SCHEDULING_PCAS, 0);
   if (!now.count && (now.scheduled || last)) {
     if (p) *p = ch->pending[--ch->npending];
     if (ready->n == NV_PENDING_MAX)
-      return refuse(&l, "not supported: more than %d dependent QMDs at a time", NV_PENDING_MAX);
+      return refuse_qmd(&l, "not supported: more than %d dependent QMDs at a time", NV_PENDING_MAX);
     ready->va[(ready->first + ready->n++) % NV_PENDING_MAX] = va;
     return NV_DONE;
   }
   if (!p) {
-    if (ch->npending == NV_PENDING_MAX) return refuse(&l, "not supported: more than %d QMDs that wait", NV_PENDING_MAX);
+    if (ch->npending == NV_PENDING_MAX)
+      return refuse_qmd(&l, "not supported: more than %d QMDs that wait", NV_PENDING_MAX);
     p = &ch->pending[ch->npending++];
   }
   *p = now;
   return NV_DONE;
 }
 
-static enum nv_status dependents(struct launch *l, struct ready *ready) {
+static enum nv_status schedule_dependents(struct launch *l, struct ready *ready) {
   for (unsigned i = 0; i < 2; i++) {
     if (!qmd_get(l->q, l->v, (enum qmd_field)(QMD_DEPENDENT_QMD0_ENABLE + i), 0)) continue;
     enum qmd_field pointer = (enum qmd_field)(QMD_DEPENDENT_QMD0_POINTER + i);
     unsigned action = (unsigned)qmd_get(l->q, l->v, (enum qmd_field)(QMD_DEPENDENT_QMD0_ACTION + i), 0);
     uint64_t va = qmd_get(l->q, l->v, pointer, 0);
-    if (!qmd_has(l->v, pointer)) return refuse(l, "not supported: dependent QMD %u", i);
+    if (!qmd_has(l->v, pointer)) return refuse_qmd(l, "not supported: dependent QMD %u", i);
     enum nv_status status = NV_DONE;
     switch (action) {
     case QMD_DEPENDENT_SCHEDULE:
-    case QMD_DEPENDENT_INVALIDATE_COPY_SCHEDULE: status = touch(l->ch, l->o, ready, va, 0, true); break;
-    case QMD_DEPENDENT_DECREMENT_DEPENDENCE: status = touch(l->ch, l->o, ready, va, -1, false); break;
-    case QMD_DEPENDENT_INCREMENT_PUT: return refuse(l, "not supported: queues");
-    default: return refuse(l, "dependent QMD %u: action %u", i, action);
+    case QMD_DEPENDENT_INVALIDATE_COPY_SCHEDULE: status = change_dependence(l->ch, l->o, ready, va, 0, true); break;
+    case QMD_DEPENDENT_DECREMENT_DEPENDENCE: status = change_dependence(l->ch, l->o, ready, va, -1, false); break;
+    case QMD_DEPENDENT_INCREMENT_PUT: return refuse_qmd(l, "not supported: queues");
+    default: return refuse_qmd(l, "dependent QMD %u: action %u", i, action);
     }
     if (status != NV_DONE) return status;
   }
@@ -366,24 +371,24 @@ static enum nv_status run_all(struct nv_channel *ch, struct nv_object *o, struct
     struct launch l = {.ch = ch, .o = o, .v = nv_qmd_version(o), .va = ready->va[ready->first]};
     ready->first = (ready->first + 1) % NV_PENDING_MAX;
     ready->n--;
-    if (load(&l) != NV_DONE || check_kind(&l) != NV_DONE) return NV_DEAD;
+    if (load_qmd(&l) != NV_DONE || check_kind(&l) != NV_DONE) return NV_DEAD;
     if (n) nv_idle(ch); /* a dependent QMD starts after the QMD that names it has finished */
-    if (n == CHAIN_MAX) return refuse(&l, "the dependent QMDs form a loop");
+    if (n == CHAIN_MAX) return refuse_qmd(&l, "the dependent QMDs form a loop");
     if (qmd_get(l.q, l.v, QMD_QMD_TYPE, 0) != QMD_TYPE_GRID_NULL && run_grid(&l) != NV_DONE) return NV_DEAD;
-    if (release(&l) != NV_DONE || dependents(&l, ready) != NV_DONE) return NV_DEAD;
+    if (release_semaphores(&l) != NV_DONE || schedule_dependents(&l, ready) != NV_DONE) return NV_DEAD;
   }
   return NV_DONE;
 }
 
 enum nv_status nv_qmd_schedule(struct nv_channel *ch, struct nv_object *o, uint64_t va) {
   struct ready ready = {.n = 0};
-  enum nv_status status = touch(ch, o, &ready, va, 0, true);
+  enum nv_status status = change_dependence(ch, o, &ready, va, 0, true);
   return status == NV_DONE ? run_all(ch, o, &ready) : status;
 }
 
 enum nv_status nv_qmd_action(struct nv_channel *ch, struct nv_object *o, uint64_t va, unsigned action) {
   struct ready ready = {.n = 0};
-  struct nv_pending *p = pending_of(ch, va);
+  struct nv_pending *p = find_pending(ch, va);
   enum nv_status status;
   switch (action) {
   case NV_PCAS_NOP:
@@ -397,13 +402,13 @@ enum nv_status nv_qmd_action(struct nv_channel *ch, struct nv_object *o, uint64_
   case NV_PCAS_INVALIDATE_PREFETCH_COPY_SCHEDULE:
   case NV_PCAS_INVALIDATE_PREFETCH_COPY_FORCE_REQUIRE_SCHEDULING: return nv_qmd_schedule(ch, o, va);
   case NV_PCAS_DECREMENT_DEPENDENCE:
-    status = touch(ch, o, &ready, va, -1, false);
+    status = change_dependence(ch, o, &ready, va, -1, false);
     return status == NV_DONE ? run_all(ch, o, &ready) : status;
   case NV_PCAS_INCREMENT_DEPENDENCE:
-    if (o->group) return touch(ch, o, &ready, va, 1, false);
-    return nv_bad(ch, "PCAS action %u", action);
+    if (o->group) return change_dependence(ch, o, &ready, va, 1, false);
+    return nv_method_error(ch, "PCAS action %u", action);
   case NV_PCAS_INCREMENT_CWD_REF_COUNTER:
-  case NV_PCAS_INCREMENT_PUT: return nv_bad(ch, "not supported: PCAS action %u", action);
-  default: return nv_bad(ch, "PCAS action %u", action);
+  case NV_PCAS_INCREMENT_PUT: return nv_method_error(ch, "not supported: PCAS action %u", action);
+  default: return nv_method_error(ch, "PCAS action %u", action);
   }
 }

@@ -40,7 +40,7 @@ enum nv_status nv_semaphore_release(struct nv_channel *ch, const struct nv_semap
   if (!at) return NV_DEAD;
   char text[400];
   if (!race_release(ch->race, at, s->reduction ? 0 : s->payload, s->early, text, sizeof text))
-    return nv_bad(ch, "%s", text);
+    return nv_method_error(ch, "%s", text);
   os_tsan_release(s->va);
   if (s->timestamp) __atomic_store_n(at + 1, nv_engines_time(ch->e), __ATOMIC_RELAXED);
   if (s->reduction)
@@ -51,6 +51,6 @@ enum nv_status nv_semaphore_release(struct nv_channel *ch, const struct nv_semap
     __atomic_store_n(at, s->payload & 0xffffffff, __ATOMIC_RELEASE);
   else
     __atomic_store_n((uint32_t *)(void *)at, (uint32_t)s->payload, __ATOMIC_RELEASE);
-  nv_released();
+  nv_semaphore_released();
   return NV_DONE;
 }

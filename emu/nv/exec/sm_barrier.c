@@ -8,7 +8,7 @@ enum mode { BAR_SYNC, BAR_ARV, BAR_RED, BAR_SCAN };
 enum reduction { RED_POPC, RED_AND, RED_OR };
 
 /* Wakes the groups of a warp that wait in this state at this barrier. */
-static bool wake(struct sm_warp *w, enum sm_state state, unsigned which) {
+static bool wake_groups(struct sm_warp *w, enum sm_state state, unsigned which) {
   bool woken = false;
   for (uint32_t i = 0; i < w->groups; i++) {
     struct sm_group *g = &w->group[i];
@@ -17,16 +17,16 @@ static bool wake(struct sm_warp *w, enum sm_state state, unsigned which) {
   return woken;
 }
 
-static bool all_there(const struct sm_warp *w, uint32_t arrived) { return !(sm_live(w) & ~arrived); }
+static bool all_arrived(const struct sm_warp *w, uint32_t arrived) { return !(sm_live(w) & ~arrived); }
 
 /* If the barrier is complete, resets it and wakes all waiting groups. */
-static bool complete(struct sm_cta *cta, unsigned id) {
+static bool complete_barrier(struct sm_cta *cta, unsigned id) {
   struct sm_barrier *b = &cta->barrier[id];
   uint32_t expected = b->expected ? b->expected : cta->live * SM_LANES;
   if (!b->arrived || b->arrived < expected) return false;
   for (uint32_t i = 0; i < cta->warps; i++) {
     struct sm_warp *w = &cta->warp[i];
-    if (!w->groups || !(wake(w, SM_AT_BARRIER, id) || w->joining == id + 1)) continue;
+    if (!w->groups || !(wake_groups(w, SM_AT_BARRIER, id) || w->joining == id + 1)) continue;
     w->joining = 0;
     w->reduced_popc = b->popc, w->reduced = b->op == RED_AND ? b->all : b->any;
   }
@@ -36,11 +36,11 @@ static bool complete(struct sm_cta *cta, unsigned id) {
 }
 
 static bool count_warp(struct sm_warp *w, unsigned id) {
-  if (!w->arrived[id] || !all_there(w, w->arrived[id])) return false;
+  if (!w->arrived[id] || !all_arrived(w, w->arrived[id])) return false;
   w->arrived[id] = 0;
   w->cta->filling |= 1u << id;
   w->cta->barrier[id].arrived += SM_LANES;
-  return complete(w->cta, id);
+  return complete_barrier(w->cta, id);
 }
 
 static const struct sm_uop *bar(struct sm_warp *w, const struct sm_uop *u) {
@@ -125,11 +125,11 @@ static bool complete_cluster(struct sm_core *core) {
   if (!core->cluster_arrived || core->cluster_arrived < live) return false;
   core->cluster_arrived = 0, core->cluster_phase++;
   for (uint32_t i = 0; i < core->ctas; i++)
-    for (uint32_t k = 0; k < core->cta[i].warps; k++) wake(&core->cta[i].warp[k], SM_AT_CLUSTER, 0);
+    for (uint32_t k = 0; k < core->cta[i].warps; k++) wake_groups(&core->cta[i].warp[k], SM_AT_CLUSTER, 0);
   return true;
 }
 static void count_cluster(struct sm_warp *w) {
-  if (!w->cluster_arrived || !all_there(w, w->cluster_arrived)) return;
+  if (!w->cluster_arrived || !all_arrived(w, w->cluster_arrived)) return;
   w->cluster_arrived = 0;
   w->core->cluster_arrived++;
   complete_cluster(w->core);
@@ -156,7 +156,8 @@ static bool build_cluster(struct sm_builder *b, const struct sass_inst *in, cons
 
 void sm_lanes_left(struct sm_warp *w) {
   for (uint32_t m = w->arriving; m; m &= m - 1) count_warp(w, (unsigned)__builtin_ctz(m));
-  for (uint32_t m = w->groups ? 0 : w->cta->filling; m; m &= m - 1) complete(w->cta, (unsigned)__builtin_ctz(m));
+  for (uint32_t m = w->groups ? 0 : w->cta->filling; m; m &= m - 1)
+    complete_barrier(w->cta, (unsigned)__builtin_ctz(m));
   if (w->cluster_arrived) count_cluster(w);
   if (!w->groups && w->core->cluster_arrived) complete_cluster(w->core);
 }

@@ -25,14 +25,14 @@ struct sm_builder {
 
 static sm_build_fn *build_of[SASS_ID_COUNT];
 
-static void enlist(const struct sm_family *f) {
+static void add_family(const struct sm_family *f) {
   for (; f && f->id != SASS_ID_COUNT; f++) build_of[f->id] = f->build;
 }
 static void init(void) {
   static const struct sm_family *const families[] = {
       sm_alu_family,  sm_float_family,   sm_convert_family, sm_mma_family,   sm_memory_family,        sm_control_family,
       sm_warp_family, sm_barrier_family, sm_atomic_family,  sm_async_family, sm_matrix_memory_family, sm_tensor_family};
-  for (unsigned i = 0; i < sizeof families / sizeof *families; i++) enlist(families[i]);
+  for (unsigned i = 0; i < sizeof families / sizeof *families; i++) add_family(families[i]);
 }
 
 static pthread_once_t once = PTHREAD_ONCE_INIT;
@@ -45,7 +45,7 @@ bool sm_executes(enum sass_id id) {
 unsigned sm_version(const struct sm_builder *b) { return b->t->version; }
 
 /* Makes room for at least one more element of `size` bytes. */
-static bool grow(struct sm_builder *b, void *array, uint32_t n, uint32_t *cap, size_t size) {
+static bool grow_array(struct sm_builder *b, void *array, uint32_t n, uint32_t *cap, size_t size) {
   if (n + 2 <= *cap) return true;
   uint32_t bigger = *cap ? *cap * 2 : 256;
   void *old, *p;
@@ -61,7 +61,7 @@ static bool grow(struct sm_builder *b, void *array, uint32_t n, uint32_t *cap, s
 }
 
 struct sm_uop *sm_emit(struct sm_builder *b, const struct sass_inst *inst) {
-  if (!grow(b, &b->uop, b->uops, &b->uops_cap, sizeof *b->uop)) return NULL;
+  if (!grow_array(b, &b->uop, b->uops, &b->uops_cap, sizeof *b->uop)) return NULL;
   struct sm_uop *u = &b->uop[b->uops++];
   *u = (struct sm_uop){
       .inst = inst,
@@ -74,24 +74,24 @@ struct sm_uop *sm_emit(struct sm_builder *b, const struct sass_inst *inst) {
 }
 
 /* Returns the index of the first of n rows with these values; adds the rows if there are none. */
-static uint32_t constant(struct sm_builder *b, const uint32_t *value, uint32_t n) {
+static uint32_t constant_row(struct sm_builder *b, const uint32_t *value, uint32_t n) {
   for (uint32_t i = b->rows > 256 ? b->rows - 256 : 0; i + n <= b->rows; i++)
     if (!memcmp(&b->row[i], value, n * 4)) return i;
-  if (!grow(b, &b->row, b->rows, &b->rows_cap, sizeof *b->row)) return 0;
+  if (!grow_array(b, &b->row, b->rows, &b->rows_cap, sizeof *b->row)) return 0;
   memcpy(&b->row[b->rows], value, n * 4);
   b->rows += n;
   return b->rows - n;
 }
 void sm_constant32(struct sm_builder *b, struct sm_uop *u, unsigned i, uint32_t value) {
-  u->src[i] = (int32_t)constant(b, &value, 1), u->constant |= (uint8_t)(1 << i);
+  u->src[i] = (int32_t)constant_row(b, &value, 1), u->constant |= (uint8_t)(1 << i);
 }
 void sm_constant64(struct sm_builder *b, struct sm_uop *u, unsigned i, uint64_t value) {
   uint32_t halves[2] = {(uint32_t)value, (uint32_t)(value >> 32)};
-  u->src[i] = (int32_t)constant(b, halves, 2), u->constant |= (uint8_t)(1 << i);
+  u->src[i] = (int32_t)constant_row(b, halves, 2), u->constant |= (uint8_t)(1 << i);
 }
 
 void sm_target(struct sm_builder *b, struct sm_uop *u, uint64_t pc) {
-  if (!grow(b, &b->target, b->targets, &b->targets_cap, sizeof *b->target)) return;
+  if (!grow_array(b, &b->target, b->targets, &b->targets_cap, sizeof *b->target)) return;
   b->target[b->targets++] = (struct target){(uint32_t)(u - b->uop), pc};
 }
 
@@ -122,7 +122,7 @@ const struct sm_uop *sm_exec_no_register(struct sm_warp *w, const struct sm_uop 
 /* Returns true if a micro-operation uses a register that the launch does not have. Registers are allocated in units of
  * eight, so those up to the next multiple exist; of wide operands only the first register is checked. Code that
  * requests more registers at run time may use all. */
-static bool beyond(const struct sm_builder *b, const struct sm_uop *u) {
+static bool uses_missing_register(const struct sm_builder *b, const struct sm_uop *u) {
   int32_t end = (int32_t)(SM_ROW_R + ((b->t->registers + 7) & ~7u)) * SM_LANES * 4, last = sm_r(SASS_RZ - 1);
   if (!b->t->registers || b->takes_registers) return false;
   if (u->dst >= end && u->dst <= last) return true;
@@ -135,7 +135,7 @@ static void build_inst(struct sm_builder *b, const struct sass_inst *in) {
   uint32_t first = b->uops, targets = b->targets;
   const char *why = NULL;
   bool built = in->op && build_of[in->id] && build_of[in->id](b, in, &why), outside = false;
-  for (uint32_t i = first; built && i < b->uops; i++) outside |= beyond(b, &b->uop[i]);
+  for (uint32_t i = first; built && i < b->uops; i++) outside |= uses_missing_register(b, &b->uop[i]);
   if (built && !outside) return;
   b->uops = first, b->targets = targets;
   struct sm_uop *u = sm_emit(b, in);

@@ -24,18 +24,19 @@ uint64_t sm_branch_target(const struct sass_inst *in, unsigned version) {
   return in->pc + SASS_BYTES + (uint64_t)offset;
 }
 
-static bool always(const struct sass_inst *in) { return in->guard == SASS_PT && !in->guard_not; }
+static bool is_unconditional(const struct sass_inst *in) { return in->guard == SASS_PT && !in->guard_not; }
 
 /* Returns true if execution never continues after the instruction. */
-static bool ends(const struct sass_inst *in) {
+static bool ends_trace(const struct sass_inst *in) {
   if (!in->op) return true;
   switch (in->id) {
-  case SASS_EXIT: return always(in) && sass_bits(in, 87, 4) == SASS_PT;
-  case SASS_BRA: return always(in) && sass_bits(in, 87, 4) == SASS_PT && in->opcode == 0x947 && !sass_bits(in, 32, 2);
+  case SASS_EXIT: return is_unconditional(in) && sass_bits(in, 87, 4) == SASS_PT;
+  case SASS_BRA:
+    return is_unconditional(in) && sass_bits(in, 87, 4) == SASS_PT && in->opcode == 0x947 && !sass_bits(in, 32, 2);
   case SASS_RET:
   case SASS_BRX:
   case SASS_JMP:
-  case SASS_JMX: return always(in);
+  case SASS_JMX: return is_unconditional(in);
   default: return false;
   }
 }
@@ -46,7 +47,7 @@ static bool has_target(const struct sass_inst *in) {
 }
 
 /* Decodes a trace from pc on. Words that cannot be read end the trace; executing them is a fault. */
-static struct code_trace *decode(struct vm *vm, uint64_t pc, uint64_t key, const char **why) {
+static struct code_trace *decode_trace(struct vm *vm, uint64_t pc, uint64_t key, const char **why) {
   struct sm_trace *t = calloc(1, sizeof *t);
   struct vm_range cache = {0};
   uint64_t at = pc, farthest = pc, *words = NULL;
@@ -75,7 +76,7 @@ static struct code_trace *decode(struct vm *vm, uint64_t pc, uint64_t key, const
       uint64_t to = sm_branch_target(in, t->version);
       if (to - at < (uint64_t)MAX_INSTS * SASS_BYTES && to > farthest) farthest = to;
     }
-    if (ends(in) && at > farthest) break;
+    if (ends_trace(in) && at > farthest) break;
   }
   t->code.end = at;
   if (!t->insts) {
@@ -91,7 +92,7 @@ fail:
   return NULL;
 }
 
-const struct code_kind sm_code_kind = {SASS_BYTES, VM_READ, decode, trace_release};
+const struct code_kind sm_code_kind = {SASS_BYTES, VM_READ, decode_trace, trace_release};
 
 const struct sm_uop *sm_lookup(struct sm_warp *w, const struct sm_uop *u, uint64_t pc, uint32_t *uniform_rows) {
   struct sm_core *core = w->core;

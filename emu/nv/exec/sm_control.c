@@ -344,7 +344,7 @@ static bool build_rpcmov(struct sm_builder *b, const struct sass_inst *in, const
 /* Returns true if the code before u reads the workspace of a cooperative launch: two words of bank 0, which are 0 in
  * other launches. grid.sync() of CUDA's cooperative groups traps if they are 0. Positions: ptxas output for %envreg1
  * and %envreg2. */
-static bool wants_workspace(const struct sm_warp *w, const struct sm_uop *u) {
+static bool reads_workspace(const struct sm_warp *w, const struct sm_uop *u) {
   enum { MOST = 4096 };
   uint32_t at = w->grid->version >= 0x90 ? 0x44 : 0x8c, seen = 0;
   for (uint64_t pc = w->grid->pgm, n = 0, fault; pc < u->inst->pc && n < MOST; pc += SASS_BYTES, n++) {
@@ -363,7 +363,7 @@ static const struct sm_uop *trap(struct sm_warp *w, const struct sm_uop *u) {
   if (!lanes) return u + 1;
   return sm_fault(w, u, FAULT_TRAP, 0, __builtin_ctz(lanes), 0, 0, "trap 0x%llx%s",
                   (unsigned long long)sass_bits(u->inst, 34, 4),
-                  wants_workspace(w, u) ? " (grid.sync() needs a cooperative launch, which is not supported)" : "");
+                  reads_workspace(w, u) ? " (grid.sync() needs a cooperative launch, which is not supported)" : "");
 }
 static bool build_bpt(struct sm_builder *b, const struct sass_inst *in, const char **why) {
   enum { BPT_DRAIN, BPT_CAL, BPT_PAUSE, BPT_TRAP, BPT_INT };
@@ -392,7 +392,7 @@ static void leave_barriers(struct sm_warp *w) {
 
 enum { PATIENCE = 64 }; /* number of slices that lanes spin before leave_barriers */
 /* Yields to other lanes and warps before the time slice is used up. */
-static const struct sm_uop *pause(struct sm_warp *w, const struct sm_uop *u) {
+static const struct sm_uop *yield_slice(struct sm_warp *w, const struct sm_uop *u) {
   if (!sm_lanes(w, u)) return u + 1;
   w->budget -= u->arg;
   if (w->groups > 1 && u->inst->id == SASS_YIELD && w->group[w->current].turns > PATIENCE) {
@@ -404,7 +404,7 @@ static const struct sm_uop *pause(struct sm_warp *w, const struct sm_uop *u) {
 }
 static bool build_pause(struct sm_builder *b, const struct sass_inst *in, const char **why) {
   struct sm_uop *u = sm_emit(b, in);
-  if (u) u->fn = pause, u->arg = in->id == SASS_YIELD ? 256 : 1 << 20;
+  if (u) u->fn = yield_slice, u->arg = in->id == SASS_YIELD ? 256 : 1 << 20;
   return true;
 }
 

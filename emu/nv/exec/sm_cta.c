@@ -15,7 +15,7 @@ void sm_core_free(struct sm_core *core) {
 
 struct sm_core *sm_core_new(void) { return calloc(1, sizeof(struct sm_core)); }
 
-static int refuse(struct fault *fault, const uint32_t first[3], const char *text) {
+static int refuse_launch(struct fault *fault, const uint32_t first[3], const char *text) {
   memset(fault, 0, sizeof *fault);
   fault->kind = FAULT_PACKET, fault->lane = -1;
   memcpy(fault->workgroup, first, sizeof fault->workgroup);
@@ -24,7 +24,7 @@ static int refuse(struct fault *fault, const uint32_t first[3], const char *text
 }
 
 /* Replaces memory that is too small by a larger zeroed allocation; the old contents are lost. */
-static bool ensure(void *piece, size_t *cap, size_t count, size_t size) {
+static bool ensure_capacity(void *piece, size_t *cap, size_t count, size_t size) {
   void *p;
   if (count <= *cap) return true;
   memcpy(&p, piece, sizeof p);
@@ -36,20 +36,20 @@ static bool ensure(void *piece, size_t *cap, size_t count, size_t size) {
   return p;
 }
 
-static bool make_room(struct sm_core *core, const struct sm_grid *g, uint32_t ctas, uint32_t warps) {
+static bool reserve_warps(struct sm_core *core, const struct sm_grid *g, uint32_t ctas, uint32_t warps) {
   size_t all = (size_t)ctas * warps;
   if (all > core->warps_cap) {
     size_t cap = core->warps_cap;
-    if (!ensure(&core->files, &core->warps_cap, all, FILE_WORDS * 4)) return false;
+    if (!ensure_capacity(&core->files, &core->warps_cap, all, FILE_WORDS * 4)) return false;
     memset(core->files, 0, all * FILE_WORDS * 4);
-    if (!ensure(&core->warp, &cap, all, sizeof *core->warp)) {
+    if (!ensure_capacity(&core->warp, &cap, all, sizeof *core->warp)) {
       core->warps_cap = 0;
       return false;
     }
     memset(core->warp, 0, all * sizeof *core->warp);
   }
   size_t shared = (g->shared_size + 127) & ~(size_t)127;
-  if (!ensure(&core->shared, &core->shared_cap, ctas * shared, 1)) return false;
+  if (!ensure_capacity(&core->shared, &core->shared_cap, ctas * shared, 1)) return false;
   if (all * g->local_size * SM_LANES > core->local_cap) {
     /* Use calloc: most of a large allocation is never touched. */
     free(core->local);
@@ -71,7 +71,7 @@ static bool bind_banks(struct sm_core *core, const struct sm_grid *g, const uint
     uint64_t mapped = 0, at = 0;
     unsigned ranges = 0;
     *bank = (struct sm_bank){.va = from->va, .size = from->size};
-    if (from->size > MOST) return !refuse(fault, first, "a constant bank has at most 64 KiB");
+    if (from->size > MOST) return !refuse_launch(fault, first, "a constant bank has at most 64 KiB");
     while (mapped < from->size && vm_find(g->vm, from->va + mapped, &range) && range.access & VM_READ) {
       bank->host = (const uint8_t *)(from->va + range.delta);
       mapped = range.end - from->va;
@@ -81,7 +81,7 @@ static bool bind_banks(struct sm_core *core, const struct sm_grid *g, const uint
     if (ranges < 2) continue;
     if (!core->bank_copy[i]) core->bank_copy[i] = malloc(MOST);
     bank->host = core->bank_copy[i];
-    if (!bank->host) return !refuse(fault, first, "no memory for a constant bank");
+    if (!bank->host) return !refuse_launch(fault, first, "no memory for a constant bank");
     if (!vm_read(g->vm, from->va, core->bank_copy[i], bank->mapped, &at)) bank->mapped = (uint32_t)(at - from->va);
   }
   return true;
@@ -109,21 +109,23 @@ static void launch_warp(struct sm_core *core, struct sm_cta *cta, uint32_t index
 }
 
 /* Launches the warps of all CTAs, which are in one array. */
-static int launch(struct sm_core *core, struct code_cache *code, const struct sm_grid *g, const uint32_t first[3],
-                  struct sm_stats *stats, struct fault *fault) {
+static int launch_ctas(struct sm_core *core, struct code_cache *code, const struct sm_grid *g, const uint32_t first[3],
+                       struct sm_stats *stats, struct fault *fault) {
   uint64_t threads = 1, ctas = 1;
   for (unsigned i = 0; i < 3; i++) {
-    if (g->block[i] > SM_MAX_THREADS) return refuse(fault, first, "a CTA has at most 1024 threads");
-    if (g->cluster[i] > SM_MAX_CLUSTER) return refuse(fault, first, "a cluster has at most 16 CTAs");
+    if (g->block[i] > SM_MAX_THREADS) return refuse_launch(fault, first, "a CTA has at most 1024 threads");
+    if (g->cluster[i] > SM_MAX_CLUSTER) return refuse_launch(fault, first, "a cluster has at most 16 CTAs");
     threads *= g->block[i], ctas *= g->cluster[i] ? g->cluster[i] : 1;
   }
-  if (threads > SM_MAX_THREADS) return refuse(fault, first, "a CTA has at most 1024 threads");
-  if (!threads) return refuse(fault, first, "a CTA has no threads");
-  if (ctas > SM_MAX_CLUSTER) return refuse(fault, first, "a cluster has at most 16 CTAs");
-  if (g->shared_size > SM_SHARED_BYTES) return refuse(fault, first, "a CTA has at most 228 KiB of shared memory");
-  if (g->local_size > 1 << 24) return refuse(fault, first, "a thread has at most 16 MiB of local memory");
+  if (threads > SM_MAX_THREADS) return refuse_launch(fault, first, "a CTA has at most 1024 threads");
+  if (!threads) return refuse_launch(fault, first, "a CTA has no threads");
+  if (ctas > SM_MAX_CLUSTER) return refuse_launch(fault, first, "a cluster has at most 16 CTAs");
+  if (g->shared_size > SM_SHARED_BYTES)
+    return refuse_launch(fault, first, "a CTA has at most 228 KiB of shared memory");
+  if (g->local_size > 1 << 24) return refuse_launch(fault, first, "a thread has at most 16 MiB of local memory");
   uint32_t warps = (uint32_t)(threads + SM_LANES - 1) / SM_LANES, uniform_rows = SM_ROW_ZERO;
-  if (!make_room(core, g, (uint32_t)ctas, warps)) return refuse(fault, first, "no memory for the CTAs' registers");
+  if (!reserve_warps(core, g, (uint32_t)ctas, warps))
+    return refuse_launch(fault, first, "no memory for the CTAs' registers");
   core->grid = g, core->code = code, core->ctas = (uint32_t)ctas;
   core->cluster_arrived = core->cluster_phase = 0;
   if (!bind_banks(core, g, first, fault)) return -EFAULT;
@@ -151,7 +153,7 @@ static int launch(struct sm_core *core, struct code_cache *code, const struct sm
   return 0;
 }
 
-static const char *waits_at(const struct sm_group *g) {
+static const char *state_text(const struct sm_group *g) {
   static const char *const names[] = {
       [SM_RUNNING] = "runs",
       [SM_AT_BSYNC] = "waits at convergence barrier",
@@ -176,13 +178,13 @@ static int deadlock(struct sm_core *core) {
     w->run = NULL;
     sm_fault(w, g->next, FAULT_TRAP, 0, __builtin_ctz(g->mask), 0, 0,
              "deadlock: every warp waits; lanes 0x%08x %s %u (%u threads arrived, %u expected), and go on", g->mask,
-             waits_at(g), detail, b->arrived, b->expected ? b->expected : w->cta->live * SM_LANES);
+             state_text(g), detail, b->arrived, b->expected ? b->expected : w->cta->live * SM_LANES);
     break;
   }
   return -EFAULT;
 }
 
-static int run(struct sm_core *core) {
+static int run_warps(struct sm_core *core) {
   uint32_t all = core->ctas * core->cta[0].warps;
   const atomic_bool *stop = core->grid->stop;
   for (;;) {
@@ -212,9 +214,9 @@ int sm_run_cluster(struct sm_core *core, struct code_cache *code, const struct s
                    struct sm_stats *stats, struct fault *fault) {
   code_cache_enter(code);
   core->ctas = 0, core->current = NULL;
-  int r = launch(core, code, g, first, stats, fault);
+  int r = launch_ctas(core, code, g, first, stats, fault);
   if (!r) {
-    r = run(core);
+    r = run_warps(core);
     uint32_t warps = core->cta[0].warps;
     for (uint32_t i = 0; i < core->ctas * warps; i++) stats->instructions += core->warp[i].executed;
     stats->warps += (uint64_t)core->ctas * warps, stats->ctas += core->ctas;
@@ -236,7 +238,7 @@ void sm_interrupted(struct sm_core *core, struct code_cache *code, uint64_t addr
              "page fault: %s 0x%llx, host memory that is no longer there, at or after pc 0x%llx", verb,
              (unsigned long long)address, (unsigned long long)pc);
   } else {
-    refuse(fault, nowhere, "");
+    refuse_launch(fault, nowhere, "");
     fault->kind = FAULT_PAGE, fault->address = address, fault->access = access;
     snprintf(fault->text, sizeof fault->text, "page fault: %s 0x%llx, host memory that is no longer there", verb,
              (unsigned long long)address);

@@ -51,7 +51,7 @@ struct sm_group {
   uint8_t state, which; /* enum sm_state */
   bool exclusive;       /* at WARPSYNC: its sets of lanes continue one after the other */
   bool collective;      /* in addition: the code after it executes for the whole set at once */
-  uint8_t aside;  /* while other groups run: 1 + the lane whose rows hold this group's uniform registers; 0: they are in
+  uint8_t saved;  /* while other groups run: 1 + the lane whose rows hold this group's uniform registers; 0: they are in
                      the register file */
   uint32_t turns; /* number of time slices it used up while others wanted to run */
   const struct sm_uop *next;
@@ -95,7 +95,7 @@ struct sm_warp {
  * are stored per lane because diverged groups use the same barrier register at different times. */
 enum { SM_ROW_ASIDE = SM_ROWS + 4 + SM_B_ROWS, SM_FILE_ROWS = SM_ROW_ASIDE + 2 * SM_LANES };
 /* Uniform registers of a group that does not run: 63 words, and one word of uniform predicates. */
-static inline uint32_t *sm_aside(const struct sm_warp *w, unsigned lane) {
+static inline uint32_t *sm_saved_uniforms(const struct sm_warp *w, unsigned lane) {
   return w->r + (SM_ROW_ASIDE + 2 * lane) * SM_LANES;
 }
 static inline uint32_t *sm_b(const struct sm_warp *w, unsigned n) { return w->r + (SM_ROWS + 4 + n) * SM_LANES; }

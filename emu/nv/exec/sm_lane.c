@@ -9,7 +9,7 @@ static uint8_t predicate_dst(const struct sass_inst *in, unsigned at, bool unifo
   unsigned n = (unsigned)sass_bits(in, at, 3);
   return n == SASS_PT ? SM_PSINK : (uint8_t)((uniform ? SM_UP : SM_P) + n);
 }
-static void fill(uint32_t *row, uint32_t value) {
+static void fill_row(uint32_t *row, uint32_t value) {
   for (unsigned l = 0; l < SM_LANES; l++) row[l] = value;
 }
 
@@ -92,7 +92,7 @@ FN(vote_lanes) {
 FN(vote_uniform) {
   uint32_t lanes = sm_lanes(w, u), p = sm_psrc(w, u, 0) & lanes;
   if (!lanes) return u + 1;
-  fill(sm_dst(w, u), p);
+  fill_row(sm_dst(w, u), p);
   w->p[u->pdst[0]] = vote(lanes, p, u->flag);
   return u + 1;
 }
@@ -160,7 +160,7 @@ FN(redux) {
     default: r = (x ^ flip) > (r ^ flip) ? x : r;
     }
   }
-  fill(sm_dst(w, u), r);
+  fill_row(sm_dst(w, u), r);
   return u + 1;
 }
 static bool build_redux(struct sm_builder *b, const struct sass_inst *in, const char **why) {
@@ -183,7 +183,7 @@ FN(r2ur) {
     if (u->flag) differ |= w->p[u->pdst[0]];
     sm_pdst(w, u, 0, lanes, differ);
   }
-  fill(sm_dst(w, u), value);
+  fill_row(sm_dst(w, u), value);
   return u + 1;
 }
 static bool build_r2ur(struct sm_builder *b, const struct sass_inst *in, const char **why) {
@@ -199,7 +199,7 @@ FN(elect) {
   uint32_t lanes = sm_lanes(w, u), among = lanes & sm_psrc(w, u, 0);
   if (!lanes) return u + 1;
   sm_pdst(w, u, 0, lanes, among & -among);
-  if (among) fill(sm_dst(w, u), (uint32_t)__builtin_ctz(among));
+  if (among) fill_row(sm_dst(w, u), (uint32_t)__builtin_ctz(among));
   return u + 1;
 }
 static bool build_elect(struct sm_builder *b, const struct sass_inst *in, const char **why) {
@@ -354,7 +354,7 @@ FN(s2ur_lanes) {
   as.dst = sm_r_dst(SASS_RZ), as.all = ~0u, as.guard = SM_PT, as.guard_not = 0;
   s2r_lanes(w, &as);
   for (unsigned l = 0; l < SM_LANES; l++) row[l] = ((const uint32_t *)sm_dst(w, &as))[l];
-  if (sm_lanes(w, u)) fill(sm_dst(w, u), row[__builtin_ctz(w->active)]);
+  if (sm_lanes(w, u)) fill_row(sm_dst(w, u), row[__builtin_ctz(w->active)]);
   return u + 1;
 }
 

@@ -26,7 +26,7 @@ static void remove_group(struct sm_warp *w, uint32_t i) {
 }
 
 /* Moves the lanes `free` of waiting group i to a running group. */
-static void release(struct sm_warp *w, uint32_t i, uint32_t free) {
+static void release_lanes(struct sm_warp *w, uint32_t i, uint32_t free) {
   struct sm_group *g = &w->group[i];
   w->alone = g->exclusive ? w->alone | free : w->alone & ~free;
   if (free == g->mask) {
@@ -61,7 +61,7 @@ static void release_set(struct sm_warp *w, const struct sm_group *g, uint32_t la
     const struct sm_uop *next = o->next;
     bool rest = o->mask & ~lanes;
     if (like.collective && o->collective) o->next = like.next;
-    release(w, i, o->mask & lanes);
+    release_lanes(w, i, o->mask & lanes);
     if (rest) w->group[i].next = next;
   }
 }
@@ -100,28 +100,28 @@ static uint64_t pc_of(const struct sm_group *g) { return g->next->inst->pc; }
  * A warp has one set of uniform registers. ptxas also keeps values in them on paths that only some lanes take. So an
  * interrupted group saves its values and restores them when it continues. */
 
-static void put_aside(struct sm_warp *w, struct sm_group *g) {
-  if (g->aside || g->state != SM_RUNNING) return;
+static void save_uniforms(struct sm_warp *w, struct sm_group *g) {
+  if (g->saved || g->state != SM_RUNNING) return;
   unsigned lane = (unsigned)__builtin_ctz(g->mask);
-  uint32_t *to = sm_aside(w, lane), predicates = 0;
+  uint32_t *to = sm_saved_uniforms(w, lane), predicates = 0;
   for (unsigned i = 0; i < SM_ROW_ZERO; i++) to[i] = w->r[(SM_ROW_UR + i) * SM_LANES];
   for (unsigned i = SM_UP; i < SM_UPT; i++) predicates |= (w->p[i] & 1) << (i - SM_UP);
   to[SM_ROW_ZERO] = predicates;
-  g->aside = (uint8_t)(1 + lane);
+  g->saved = (uint8_t)(1 + lane);
 }
 
 /* Restores the uniform registers of group g. Groups that share the current values save a copy first. */
-static void take_back(struct sm_warp *w, struct sm_group *g) {
-  const uint32_t *from = sm_aside(w, g->aside - 1u);
-  for (uint32_t i = 0; i < w->groups; i++) put_aside(w, &w->group[i]);
+static void restore_uniforms(struct sm_warp *w, struct sm_group *g) {
+  const uint32_t *from = sm_saved_uniforms(w, g->saved - 1u);
+  for (uint32_t i = 0; i < w->groups; i++) save_uniforms(w, &w->group[i]);
   for (unsigned i = 0; i < SM_ROW_ZERO; i++)
     for (unsigned lane = 0; lane < SM_LANES; lane++) w->r[(SM_ROW_UR + i) * SM_LANES + lane] = from[i];
   for (unsigned i = SM_UP; i < SM_UPT; i++) w->p[i] = from[SM_ROW_ZERO] >> (i - SM_UP) & 1 ? ~0u : 0;
-  g->aside = 0;
+  g->saved = 0;
 }
 
 /* Merges running groups that are at the same place. */
-static void merge(struct sm_warp *w) {
+static void merge_groups(struct sm_warp *w) {
   for (uint32_t i = 0; i < w->groups; i++) {
     struct sm_group *g = &w->group[i];
     if (g->state != SM_RUNNING) continue;
@@ -129,7 +129,7 @@ static void merge(struct sm_warp *w) {
       struct sm_group *o = &w->group[k];
       if (o->state != SM_RUNNING || o->next != g->next) continue;
       g->mask |= o->mask;
-      if (!o->aside) g->aside = 0;
+      if (!o->saved) g->saved = 0;
       if (o->turns < g->turns) g->turns = o->turns;
       remove_group(w, k);
     }
@@ -137,11 +137,11 @@ static void merge(struct sm_warp *w) {
 }
 
 /* Chooses the group to run next: the fewest time slices used up, then the lowest address. Returns false if all wait. */
-static bool choose(struct sm_warp *w) {
+static bool choose_group(struct sm_warp *w) {
   const struct sm_group *best = NULL;
   release_waiting(w, false);
   release_waiting(w, true);
-  merge(w);
+  merge_groups(w);
   for (uint32_t i = 0; i < w->groups; i++) {
     const struct sm_group *g = &w->group[i];
     if (g->state != SM_RUNNING) continue;
@@ -153,7 +153,7 @@ static bool choose(struct sm_warp *w) {
 }
 
 /* Returns the place where the chosen group would next meet another running group. */
-static const struct sm_uop *meeting(const struct sm_warp *w) {
+static const struct sm_uop *meeting_point(const struct sm_warp *w) {
   const struct sm_uop *at = NULL, *me = w->group[w->current].next;
   for (uint32_t i = 0; i < w->groups; i++) {
     const struct sm_group *g = &w->group[i];
@@ -170,16 +170,16 @@ void sm_run_warp(struct sm_warp *w) {
     if (alone) {
       w->current = 0;
     } else {
-      if (!choose(w)) {
+      if (!choose_group(w)) {
         w->runnable = false;
         return;
       }
-      limit = meeting(w);
+      limit = meeting_point(w);
     }
     struct sm_group *g = &w->group[w->current];
     const struct sm_uop *u = g->next;
     int64_t slice = w->groups > 1 && left > GROUP_SLICE ? GROUP_SLICE : left;
-    if (g->aside) take_back(w, g);
+    if (g->saved) restore_uniforms(w, g);
     w->active = g->mask;
     w->run = u, w->budget = slice;
     /* The subtraction makes NULL larger than every limit. */
@@ -194,7 +194,7 @@ void sm_run_warp(struct sm_warp *w) {
     left -= slice - w->budget;
     if (w->budget <= 0 && w->groups > 1) {
       w->group[w->current].turns++;
-      if (w->current < w->groups) put_aside(w, &w->group[w->current]);
+      if (w->current < w->groups) save_uniforms(w, &w->group[w->current]);
     }
     if (w->groups == 1) w->group[0].turns = 0;
   }

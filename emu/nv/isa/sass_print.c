@@ -44,7 +44,7 @@ static unsigned number(const char **p) {
 }
 /* Parses a bit position such as "72", "72.3", "75+85+86" and returns the field's value. *width is its width (on entry:
  * the default width of a single position). */
-static uint64_t field(const struct sass_inst *in, const char **p, unsigned *width) {
+static uint64_t parse_field(const struct sass_inst *in, const char **p, unsigned *width) {
   uint64_t v = 0;
   unsigned n = 0, lone = *width;
   for (;;) {
@@ -67,12 +67,12 @@ static const char *skip_word(const char *p) {
   while (*p && *p != ' ') p++;
   return p;
 }
-static size_t before_conditions(const char *p, const char *end) {
+static size_t length_before_conditions(const char *p, const char *end) {
   const char *c = memchr(p, ':', (size_t)(end - p));
   return (size_t)((c ? c : end) - p);
 }
 /* Evaluates the conditions at the end of a word, such as ":74,!80". */
-static bool holds(const struct sass_inst *in, const char *p, const char *end) {
+static bool conditions_hold(const struct sass_inst *in, const char *p, const char *end) {
   const char *c = memchr(p, ':', (size_t)(end - p));
   while (c && c < end) {
     c++;
@@ -88,7 +88,7 @@ const char *sass_name_of(struct text *t, const char *name, size_t len, const cha
     const struct value_names *e = &value_names[i];
     if (strlen(e->name) != len || memcmp(e->name, name, len) != 0) continue;
     unsigned width = e->bits;
-    uint64_t v = field(t->in, bits, &width);
+    uint64_t v = parse_field(t->in, bits, &width);
     const char *s = width == e->bits ? e->text[v] : NULL;
     if (!s) t->bad = true;
     return s ? s : "";
@@ -160,7 +160,7 @@ void sass_put_predicate(struct text *t, unsigned n, bool not, bool uniform) {
 
 /* Returns true if the operand cache keeps the source for the next instruction. Operations of variable latency have no
  * such hint. */
-static bool reused(const struct sass_inst *in, char letter) {
+static bool is_reused(const struct sass_inst *in, char letter) {
   if (in->op->base >= 0x100 && in->id != SASS_RPCMOV) return false;
   unsigned slot = letter == 'A' ? 0 : letter == 'B' ? 1 : 2;
   return sass_bit(in, 109) && sass_bit(in, 122 + slot);
@@ -253,7 +253,7 @@ void sass_put_source(struct text *t, char letter, const char *flags, size_t n, c
   /* the absolute value applies to the selected part of a register */
   if (inside || bars) sass_put(t, "%s", part);
   if (bars) sass_put(t, "|");
-  if (!inside && reused(in, letter)) sass_put(t, ".reuse");
+  if (!inside && is_reused(in, letter)) sass_put(t, ".reuse");
   if (half && !inside) put_selection(t, select);
   if (!inside && !bars) sass_put(t, "%s", part);
   if (memchr(flags, 'S', n)) sass_put(t, ".SIGN");
@@ -311,9 +311,9 @@ void sass_put_address(struct text *t, const char *p, const char *end) {
 
 /* ---- a row ---- */
 
-static void modifier(struct text *t, const char *p, const char *end) {
-  if (!holds(t->in, p, end)) return;
-  size_t n = before_conditions(p, end);
+static void put_modifier(struct text *t, const char *p, const char *end) {
+  if (!conditions_hold(t->in, p, end)) return;
+  size_t n = length_before_conditions(p, end);
   if (*p == '*') {
     sass_special(t, p + 1, n - 1);
     return;
@@ -327,7 +327,7 @@ static void modifier(struct text *t, const char *p, const char *end) {
   if (at) {
     const char *bits = at + 1;
     unsigned width = 1;
-    bool set = field(t->in, &bits, &width);
+    bool set = parse_field(t->in, &bits, &width);
     if (p[1] == '!') set = !set;
     if (!set) return;
     n = (size_t)(at - p);
@@ -336,10 +336,10 @@ static void modifier(struct text *t, const char *p, const char *end) {
   sass_put(t, ".%.*s", (int)(n - skip), p + skip);
 }
 
-static void operand(struct text *t, const char *p, const char *end) {
+static void put_operand(struct text *t, const char *p, const char *end) {
   const struct sass_inst *in = t->in;
-  if (!holds(in, p, end)) return;
-  size_t n = before_conditions(p, end);
+  if (!conditions_hold(in, p, end)) return;
+  size_t n = length_before_conditions(p, end);
   const char *hide = memchr(p, '?', n), *q = p + 1;
   switch (*p) {
   case 'R':
@@ -365,7 +365,7 @@ static void operand(struct text *t, const char *p, const char *end) {
   }
   case 'I': {
     unsigned width = 1;
-    uint64_t v = field(in, &q, &width);
+    uint64_t v = parse_field(in, &q, &width);
     if (hide && v == strtoul(hide + 1, NULL, 0)) return;
     sass_next_operand(t);
     sass_put_hex(t, v);
@@ -398,22 +398,22 @@ static void operand(struct text *t, const char *p, const char *end) {
   }
 }
 
-static void walk(struct text *t) {
+static void put_instruction(struct text *t) {
   const struct sass_op *op = t->in->op;
   sass_put(t, "%s", sass_name(t->in->id));
-  for (const char *p = op->modifiers, *end; *p; p = *end ? end + 1 : end) modifier(t, p, end = skip_word(p));
-  for (const char *p = op->operands, *end; *p; p = *end ? end + 1 : end) operand(t, p, end = skip_word(p));
+  for (const char *p = op->modifiers, *end; *p; p = *end ? end + 1 : end) put_modifier(t, p, end = skip_word(p));
+  for (const char *p = op->operands, *end; *p; p = *end ? end + 1 : end) put_operand(t, p, end = skip_word(p));
   unsigned monitor = (unsigned)sass_bits(t->in, 102, 2);
   if (monitor && t->in->version >= 0x86) sass_put(t, " ?PM%u", monitor);
 }
 bool sass_defined(const struct sass_inst *inst) {
   struct text t = {.in = inst};
-  walk(&t);
+  put_instruction(&t);
   return !t.bad;
 }
 bool sass_target(const struct sass_inst *inst, uint64_t *target) {
   struct text t = {.in = inst};
-  if (inst->op) walk(&t);
+  if (inst->op) put_instruction(&t);
   *target = t.target;
   return t.jumps;
 }
@@ -428,6 +428,6 @@ int sass_print(const struct sass_inst *inst, char *buf, size_t cap) {
                  inst->op->uniform_guard ? "U" : "", inst->guard);
   }
   struct text t = {.in = inst, .buf = buf, .cap = cap, .len = (size_t)n};
-  walk(&t);
+  put_instruction(&t);
   return (int)t.len;
 }

@@ -61,7 +61,7 @@ uint32_t nv_rm_ctxshare(struct rm_call *c, struct rm_object *o, void *params) {
 
 /* ---- channels ---- */
 
-static bool take_id(struct nv_gpu *gpu, unsigned runlist, uint32_t *id) {
+static bool allocate_id(struct nv_gpu *gpu, unsigned runlist, uint32_t *id) {
   uint64_t *ids = gpu->channel_ids[runlist];
   for (unsigned i = 0; i < NV_CHANNELS / 64; i++)
     if (~ids[i]) {
@@ -169,7 +169,7 @@ uint32_t nv_rm_channel(struct rm_call *c, struct rm_object *o, void *params) {
   }
   struct rm_group *g = ch->group;
   ch->group = NULL; /* until the channel is a member of the group */
-  if (!take_id(o->gpu, g->runlist, &id))
+  if (!allocate_id(o->gpu, g->runlist, &id))
     return RM_REFUSE(m, RM_INSUFFICIENT_RESOURCES, "RM_ALLOC of a channel: %d exist already", NV_CHANNELS);
   ch->group = g;
   ch->id = id;

@@ -6,7 +6,7 @@
 
 enum { PARAMS_ON_STACK = 1024, PARAMS_MAX = 16384 };
 
-static const struct rm_control_type *find(uint32_t cmd) {
+static const struct rm_control_type *find_control(uint32_t cmd) {
   const struct rm_control_type *const tables[] = {nv_rm_query_controls, nv_rm_channel_controls, nv_rm_debug_controls};
   for (size_t i = 0; i < sizeof tables / sizeof tables[0]; i++)
     for (const struct rm_control_type *t = tables[i]; t->handler; t++)
@@ -23,7 +23,7 @@ uint32_t nv_rm_control_call(struct rm_call *c, const struct rm_control *p) {
   struct rm_object *o = nv_rm_find(client, p->object);
   if (!o) return RM_REFUSE(m, RM_OBJECT_NOT_FOUND, "RM_CONTROL 0x%x: no object 0x%x", p->cmd, p->object);
   if (!p->cmd) return RM_OK; /* every class accepts the NULL command */
-  const struct rm_control_type *t = find(p->cmd);
+  const struct rm_control_type *t = find_control(p->cmd);
   if (!t) return RM_REFUSE(m, RM_NOT_SUPPORTED, "not supported: RM_CONTROL 0x%x", p->cmd);
   if (!(t->kinds & 1u << o->type->kind))
     return RM_REFUSE(m, RM_NOT_SUPPORTED, "RM_CONTROL 0x%x is not one of 0x%x (%s)", p->cmd, p->object, o->type->name);
@@ -147,18 +147,18 @@ static uint32_t clear_sm_errors(struct rm_call *c, struct rm_object *o, void *pa
 }
 
 /* Errors are always reported immediately and never deferred, so modes and masks have no effect. */
-static uint32_t accept(struct rm_call *c, struct rm_object *o, void *params, uint32_t size) { return RM_OK; }
+static uint32_t accept_any(struct rm_call *c, struct rm_object *o, void *params, uint32_t size) { return RM_OK; }
 
 #define DEBUGGER 1u << RM_KIND_DEBUGGER
 const struct rm_control_type nv_rm_debug_controls[] = {
     {0x906f0106, 1u << RM_KIND_CHANNEL, sizeof(struct rm_mmu_fault_info), 0, mmu_fault_info},
-    {0x83de0307, DEBUGGER, 4, 0, accept}, /* SET_MODE_MMU_DEBUG */
-    {0x83de0309, DEBUGGER, 4, 0, accept}, /* SET_EXCEPTION_MASK */
+    {0x83de0307, DEBUGGER, 4, 0, accept_any}, /* SET_MODE_MMU_DEBUG */
+    {0x83de0309, DEBUGGER, 4, 0, accept_any}, /* SET_EXCEPTION_MASK */
     {0x83de030b, DEBUGGER, sizeof(struct rm_sm_error_one), 0, sm_error_one},
     {0x83de030c, DEBUGGER, sizeof(struct rm_sm_error_states), 0, sm_error_states},
     {0x83de030f, DEBUGGER, 8, 0, clear_sm_errors}, /* CLEAR_SINGLE_SM_ERROR_STATE: only one SM has an error */
     {0x83de0310, DEBUGGER, 8, 0, clear_sm_errors}, /* CLEAR_ALL_SM_ERROR_STATES */
-    {0x83de031f, DEBUGGER, 4, 0, accept},          /* SET_MODE_ERRBAR_DEBUG */
+    {0x83de031f, DEBUGGER, 4, 0, accept_any},      /* SET_MODE_ERRBAR_DEBUG */
     {0x83de0328, DEBUGGER, sizeof(struct rm_debug_mmu_fault), 0, debug_mmu_fault},
     {0},
 };

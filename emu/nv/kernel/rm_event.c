@@ -92,7 +92,7 @@ void nv_rm_events_forget(struct nv_machine *m, const struct nv_file *file, const
   }
 }
 
-static bool due(struct nv_machine *m, const struct rm_object *o) {
+static bool is_due(struct nv_machine *m, const struct rm_object *o) {
   struct nv_channel_error e;
   pthread_mutex_lock(&m->event_lock);
   bool news = o->gpu->errors != o->event.seen;
@@ -105,7 +105,7 @@ static bool due(struct nv_machine *m, const struct rm_object *o) {
 static struct rm_object *next_due(const struct nv_file *file) {
   struct nv_machine *m = file->machine;
   for (size_t i = 0; i < m->nevents; i++)
-    if (m->events[i]->event.file == file && due(m, m->events[i])) return m->events[i];
+    if (m->events[i]->event.file == file && is_due(m, m->events[i])) return m->events[i];
   return NULL;
 }
 

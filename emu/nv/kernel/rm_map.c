@@ -127,7 +127,7 @@ struct rm_dma {
   bool span; /* owns its address range */
 };
 
-static void drop(struct rm_dma **link) {
+static void drop_mapping(struct rm_dma **link) {
   struct rm_dma *d = *link;
   struct rm_vas *vas = d->window->virtual.vas;
   vm_unmap(vas->vm, d->va, d->size);
@@ -140,14 +140,14 @@ static void drop(struct rm_dma **link) {
 void nv_rm_dma_forget(struct nv_machine *m, const struct rm_object *o) {
   for (struct rm_dma **link = &m->dma; *link;)
     if ((*link)->window == o || (*link)->object == o)
-      drop(link);
+      drop_mapping(link);
     else
       link = &(*link)->next;
 }
 
 /* Chooses the address of a mapping: in a reserved range, or in a window, where the client may request one. */
-static uint32_t place(struct nv_machine *m, const struct rm_object *window, const struct rm_map_memory_dma *p,
-                      uint64_t size, uint64_t *va, bool *span) {
+static uint32_t choose_address(struct nv_machine *m, const struct rm_object *window, const struct rm_map_memory_dma *p,
+                               uint64_t size, uint64_t *va, bool *span) {
   const struct rm_virtual *v = &window->virtual;
   bool fixed = p->flags & RM_DMA_OFFSET_FIXED;
   *span = !v->reserved;
@@ -191,7 +191,7 @@ uint32_t nv_rm_map_dma(struct rm_call *c, struct rm_map_memory_dma *p) {
   struct rm_dma *d = malloc(sizeof *d);
   if (!d) return RM_NO_MEMORY;
   *d = (struct rm_dma){.next = m->dma, .window = window, .object = o, .memory = mem, .size = size};
-  status = place(m, window, p, size, &d->va, &d->span);
+  status = choose_address(m, window, p, size, &d->va, &d->span);
   if (status) return free(d), status;
   bool read_only = mem->read_only || (p->flags & 3) == ACCESS_READ_ONLY;
   unsigned access = VM_READ | VM_EXEC | (read_only ? 0u : (unsigned)VM_WRITE);
@@ -224,6 +224,6 @@ uint32_t nv_rm_unmap_dma(struct rm_call *c, const struct rm_unmap_memory_dma *p)
                      p->dma_offset);
   if (p->size && p->size != (*link)->size)
     return RM_REFUSE(m, RM_NOT_SUPPORTED, "not supported: UNMAP_MEMORY_DMA of a part of a mapping");
-  drop(link);
+  drop_mapping(link);
   return RM_OK;
 }

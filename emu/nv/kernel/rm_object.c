@@ -157,7 +157,7 @@ static void unlink_object(struct nv_machine *m, struct rm_object *o) {
   table_remove(o->client, o);
 }
 
-static void fini(struct nv_machine *m, struct rm_object *o) {
+static void finish_object(struct nv_machine *m, struct rm_object *o) {
   switch (o->type->kind) {
   case RM_KIND_CLIENT: free(o->root.table); break;
   case RM_KIND_DEVICE: nv_rm_vas_put(o->device.vas); break;
@@ -191,7 +191,7 @@ void nv_rm_object_delete(struct nv_machine *m, struct rm_object *o) {
   // NOLINTEND(clang-analyzer-unix.Malloc)
   nv_rm_events_forget(m, NULL, o);
   unlink_object(m, o);
-  fini(m, o);
+  finish_object(m, o);
   free(o);
 }
 

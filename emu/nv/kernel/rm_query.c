@@ -273,20 +273,20 @@ static bool fb_value(const struct nv_gpu *gpu, uint32_t index, uint32_t *value) 
 }
 
 typedef bool lookup(const struct nv_gpu *gpu, uint32_t index, uint32_t *value);
-static uint32_t fill(call *c, object *o, struct rm_info *list, uint32_t n, lookup *value, const char *what) {
+static uint32_t fill_list(call *c, object *o, struct rm_info *list, uint32_t n, lookup *value, const char *what) {
   for (uint32_t i = 0; i < n; i++)
     if (!value(o->gpu, list[i].index, &list[i].data))
       return RM_REFUSE(c->m, RM_NOT_SUPPORTED, "not supported: %s 0x%x", what, list[i].index);
   return RM_OK;
 }
 
-static uint32_t fill_user(call *c, object *o, uint32_t n, uint64_t at, lookup *value, const char *what) {
+static uint32_t fill_user_list(call *c, object *o, uint32_t n, uint64_t at, lookup *value, const char *what) {
   enum { MOST = 256 };
   struct rm_info list[MOST];
   if (n > MOST) return RM_REFUSE(c->m, RM_INVALID_ARGUMENT, "%s: a list of %u", what, n);
   if (user_read(list, at, n * sizeof list[0]))
     return RM_REFUSE(c->m, RM_INVALID_ADDRESS, "%s: list at 0x%llx", what, (unsigned long long)at);
-  uint32_t status = fill(c, o, list, n, value, what);
+  uint32_t status = fill_list(c, o, list, n, value, what);
   if (!status && user_write(at, list, n * sizeof list[0]))
     status = RM_REFUSE(c->m, RM_INVALID_ADDRESS, "%s: list at 0x%llx", what, (unsigned long long)at);
   return status;
@@ -295,23 +295,23 @@ static uint32_t fill_user(call *c, object *o, uint32_t n, uint64_t at, lookup *v
 /* With one graphics engine and without MIG, routing has no effect. */
 static uint32_t gr_info(call *c, object *o, void *params, uint32_t size) {
   const struct rm_gr_info *p = params;
-  return fill_user(c, o, p->count, p->list, gr_value, "GR_GET_INFO");
+  return fill_user_list(c, o, p->count, p->list, gr_value, "GR_GET_INFO");
 }
 static uint32_t gr_info_v2(call *c, object *o, void *params, uint32_t size) {
   struct rm_gr_info_v2 *p = params;
   if (p->count > (size - 4 - sizeof(struct rm_gr_route)) / sizeof(struct rm_info))
     return RM_REFUSE(c->m, RM_INVALID_ARGUMENT, "GR_GET_INFO_V2: a list of %u", p->count);
-  return fill(c, o, p->list, p->count, gr_value, "GR_GET_INFO_V2");
+  return fill_list(c, o, p->list, p->count, gr_value, "GR_GET_INFO_V2");
 }
 static uint32_t fb_info(call *c, object *o, void *params, uint32_t size) {
   const struct rm_fb_info *p = params;
-  return fill_user(c, o, p->count, p->list, fb_value, "FB_GET_INFO");
+  return fill_user_list(c, o, p->count, p->list, fb_value, "FB_GET_INFO");
 }
 static uint32_t fb_info_v2(call *c, object *o, void *params, uint32_t size) {
   struct rm_fb_info_v2 *p = params;
   if (p->count > (size - 4) / sizeof(struct rm_info))
     return RM_REFUSE(c->m, RM_INVALID_ARGUMENT, "FB_GET_INFO_V2: a list of %u", p->count);
-  return fill(c, o, p->list, p->count, fb_value, "FB_GET_INFO_V2");
+  return fill_list(c, o, p->list, p->count, fb_value, "FB_GET_INFO_V2");
 }
 
 static uint32_t gpc_mask(call *c, object *o, void *params, uint32_t size) {

@@ -85,7 +85,7 @@ uint32_t nv_uvm_validate(struct uvm_space *s, uint64_t base, uint64_t size) {
 
 /* ---- mappings ---- */
 
-static int map_in(struct uvm_space *s, const struct uvm_map *map) {
+static int map_in_vas(struct uvm_space *s, const struct uvm_map *map) {
   return vm_map(s->vas[map->gpu->index]->vm, map->va, map->size, map->memory->host + map->offset, map->access,
                 map->handle);
 }
@@ -166,7 +166,7 @@ static uint32_t map_on(struct uvm_space *s, struct uvm_range *r, const struct uv
                           .offset = p->offset,
                           .access = VM_READ | VM_EXEC | (read_only ? 0u : (unsigned)VM_WRITE),
                           .handle = o->handle};
-  int rc = map_in(s, map);
+  int rc = map_in_vas(s, map);
   if (rc) {
     free(map);
     return RM_REFUSE(s->m, rc == -EEXIST ? RM_UVM_ADDRESS_IN_USE : RM_NO_MEMORY,

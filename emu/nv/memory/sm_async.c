@@ -102,11 +102,11 @@ struct mbarrier {
   bool phase;
 };
 static uint32_t count_at(uint64_t word, unsigned at) { return -(uint32_t)(word >> at) & ((1u << COUNT_BITS) - 1); }
-static struct mbarrier unpack(uint64_t word) {
+static struct mbarrier unpack_mbarrier(uint64_t word) {
   return (struct mbarrier){count_at(word, PENDING_AT), count_at(word, EXPECTED_AT),
                            (uint32_t)(word >> BYTES_AT) & ((1u << BYTES_BITS) - 1), word >> 63};
 }
-static uint64_t pack(struct mbarrier b) {
+static uint64_t pack_mbarrier(struct mbarrier b) {
   uint64_t mask = (1u << COUNT_BITS) - 1;
   return (uint64_t)b.phase << 63 | (-(uint64_t)b.pending & mask) << PENDING_AT |
          ((uint64_t)b.bytes & ((1u << BYTES_BITS) - 1)) << BYTES_AT | (-(uint64_t)b.expected & mask) << EXPECTED_AT;
@@ -121,11 +121,11 @@ struct event {
 static uint64_t *mbarrier_at(struct sm_warp *w, const struct sm_uop *u, unsigned lane, uint32_t at, unsigned access) {
   return (uint64_t *)(void *)mem_locate(w, u, MEM_SHARED, lane, at, 8, access).host;
 }
-static bool happen(struct sm_warp *w, const struct sm_uop *u, unsigned lane, uint32_t at, struct event e,
-                   uint64_t *before) {
+static bool apply_event(struct sm_warp *w, const struct sm_uop *u, unsigned lane, uint32_t at, struct event e,
+                        uint64_t *before) {
   uint64_t *word = mbarrier_at(w, u, lane, at, VM_READ | VM_WRITE);
   if (!word) return false;
-  struct mbarrier b = unpack(*word);
+  struct mbarrier b = unpack_mbarrier(*word);
   if (before) *before = *word;
   if (e.arrivals > b.pending) {
     sm_fault(w, u, FAULT_ILLEGAL, SM_ESR_ILLEGAL_PARAMETER, (int)lane, at, VM_READ | VM_WRITE,
@@ -135,12 +135,12 @@ static bool happen(struct sm_warp *w, const struct sm_uop *u, unsigned lane, uin
   b.pending -= e.arrivals, b.expected -= e.dropped, b.bytes += (uint32_t)e.bytes;
   b.bytes &= (1u << BYTES_BITS) - 1;
   if (!b.pending && !b.bytes && !e.incomplete) b.phase = !b.phase, b.pending = b.expected;
-  *word = pack(b);
+  *word = pack_mbarrier(b);
   return true;
 }
 
 bool mem_bytes_came(struct sm_warp *w, const struct sm_uop *u, unsigned lane, uint32_t mbarrier, uint32_t bytes) {
-  return happen(w, u, lane, mbarrier, (struct event){.bytes = -(int64_t)bytes}, NULL);
+  return apply_event(w, u, lane, mbarrier, (struct event){.bytes = -(int64_t)bytes}, NULL);
 }
 
 /* A lane's address is the sum of a register, a uniform register and an offset, as in every access to shared memory.
@@ -162,7 +162,7 @@ FN(mbarrier_arrive) {
     default: e.arrivals = operand[l];              /* ART0 */
     }
     if (sass_bit(in, 75)) e.dropped = e.arrivals;
-    if (!happen(w, u, l, (uint32_t)mem_address(w, u, MEM_SHARED, l), e, &before)) return NULL;
+    if (!apply_event(w, u, l, (uint32_t)mem_address(w, u, MEM_SHARED, l), e, &before)) return NULL;
     d[l] = (uint32_t)before, d[l + SM_LANES] = (uint32_t)(before >> 32);
   }
   return u + 1;
@@ -190,7 +190,7 @@ FN(mbarrier_copies_done) {
   struct event e = {.arrivals = arrive, .bytes = arrive ? 0 : -1};
   for (uint32_t m = sm_lanes(w, u); m; m &= m - 1) {
     unsigned l = (unsigned)__builtin_ctz(m);
-    if (!happen(w, u, l, (uint32_t)mem_address(w, u, MEM_SHARED, l), e, NULL)) return NULL;
+    if (!apply_event(w, u, l, (uint32_t)mem_address(w, u, MEM_SHARED, l), e, NULL)) return NULL;
   }
   return u + 1;
 }

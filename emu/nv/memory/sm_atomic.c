@@ -23,7 +23,7 @@ static uint32_t to_bf16(f32 x) {
   uint32_t v = as_u32(x);
   return (v & 0x7fffffff) > 0x7f800000 ? 0x7fff : (v + 0x7fff + (v >> 16 & 1)) >> 16;
 }
-static f32 flush(f32 x) { return (as_u32(x) & 0x7f800000) ? x : as_f32(as_u32(x) & 0x80000000); }
+static f32 flush_denormal(f32 x) { return (as_u32(x) & 0x7f800000) ? x : as_f32(as_u32(x) & 0x80000000); }
 static uint32_t half_bits(f32 x) { return x != x ? 0x7fff : float_to_half(x); }
 
 /* A number wins over a NaN, and -0 is less than +0. */
@@ -52,7 +52,7 @@ static uint64_t halves(unsigned op, unsigned type, uint32_t m, uint32_t a) {
 static uint32_t canonical(f32 x) { return x != x ? 0x7fffffff : as_u32(x); }
 
 /* Returns the new value for the old value m. */
-static uint64_t apply(unsigned op, unsigned type, uint64_t m, uint64_t a) {
+static uint64_t new_value(unsigned op, unsigned type, uint64_t m, uint64_t a) {
   bool wide = unit_bytes[type] == 8;
   switch (type) {
   case MEM_T_F16X2:
@@ -60,7 +60,9 @@ static uint64_t apply(unsigned op, unsigned type, uint64_t m, uint64_t a) {
   case MEM_T_F16: return halves(op, MEM_T_F16X2, (uint16_t)m, (uint16_t)a);
   case MEM_T_BF16: return halves(op, MEM_T_BF16X2, (uint16_t)m, (uint16_t)a);
   case MEM_T_F32: return canonical(float_op(op, as_f32((uint32_t)m), as_f32((uint32_t)a)));
-  case MEM_T_F32_FTZ: return canonical(flush(float_op(op, flush(as_f32((uint32_t)m)), flush(as_f32((uint32_t)a)))));
+  case MEM_T_F32_FTZ:
+    return canonical(
+        flush_denormal(float_op(op, flush_denormal(as_f32((uint32_t)m)), flush_denormal(as_f32((uint32_t)a)))));
   case MEM_T_F64: return as_u64(double_op(op, as_f64(m), as_f64(a)));
   }
   int64_t sm = wide ? (int64_t)m : (int32_t)m, sa = wide ? (int64_t)a : (int32_t)a;
@@ -81,38 +83,39 @@ static uint64_t apply(unsigned op, unsigned type, uint64_t m, uint64_t a) {
 }
 
 /* Applies the operation to one unit, with host atomics unless shared is set. Returns the old value. */
-static uint64_t change(unsigned op, unsigned type, void *p, uint64_t a, bool shared) {
+static uint64_t update_unit(unsigned op, unsigned type, void *p, uint64_t a, bool shared) {
   if (unit_bytes[type] == 8) {
     uint64_t *at = p, old;
     if (shared) {
-      old = *at, *at = apply(op, type, old, a);
+      old = *at, *at = new_value(op, type, old, a);
       return old;
     }
     old = __atomic_load_n(at, __ATOMIC_RELAXED);
-    while (!__atomic_compare_exchange_n(at, &old, apply(op, type, old, a), true, __ATOMIC_SEQ_CST, __ATOMIC_RELAXED)) {}
+    while (!__atomic_compare_exchange_n(at, &old, new_value(op, type, old, a), true, __ATOMIC_SEQ_CST,
+                                        __ATOMIC_RELAXED)) {}
     return old;
   }
   if (unit_bytes[type] == 2) {
     uint16_t *at = p, old = __atomic_load_n(at, __ATOMIC_RELAXED);
-    while (!__atomic_compare_exchange_n(at, &old, (uint16_t)apply(op, type, old, a), true, __ATOMIC_SEQ_CST,
+    while (!__atomic_compare_exchange_n(at, &old, (uint16_t)new_value(op, type, old, a), true, __ATOMIC_SEQ_CST,
                                         __ATOMIC_RELAXED)) {}
     return old;
   }
   uint32_t *at = p, old;
   if (shared) {
-    old = *at, *at = (uint32_t)apply(op, type, old, a);
+    old = *at, *at = (uint32_t)new_value(op, type, old, a);
     return old;
   }
   if (op == ADD && type <= MEM_T_S32) return __atomic_fetch_add(at, (uint32_t)a, __ATOMIC_SEQ_CST);
   old = __atomic_load_n(at, __ATOMIC_RELAXED);
-  while (!__atomic_compare_exchange_n(at, &old, (uint32_t)apply(op, type, old, a), true, __ATOMIC_SEQ_CST,
+  while (!__atomic_compare_exchange_n(at, &old, (uint32_t)new_value(op, type, old, a), true, __ATOMIC_SEQ_CST,
                                       __ATOMIC_RELAXED)) {}
   return old;
 }
 
 unsigned mem_unit_bytes(unsigned type) { return unit_bytes[type]; }
 uint64_t mem_atomic_unit(unsigned op, unsigned type, void *p, uint64_t value, bool shared) {
-  return change(op, type, p, value, shared);
+  return update_unit(op, type, p, value, shared);
 }
 
 /* One lock for all 128-bit operations, which few programs use. The acquire test-and-set pairs with the release clear of
@@ -125,8 +128,8 @@ static void unlock_wide(void) { atomic_flag_clear_explicit(&wide_lock, memory_or
 
 /* Returns the host address of the lane's element, or NULL. Sets *refused if its memory does not support the operation;
  * the instruction then only reports that in its predicate. */
-static void *place(struct sm_warp *w, const struct sm_uop *u, unsigned lane, unsigned size, bool *shared,
-                   bool *refused) {
+static void *locate_element(struct sm_warp *w, const struct sm_uop *u, unsigned lane, unsigned size, bool *shared,
+                            bool *refused) {
   unsigned space = u->inst->id == SASS_ATOMS || u->inst->id == SASS_ATOMS_CAS ? MEM_SHARED
                    : u->inst->id == SASS_ATOM || u->inst->id == SASS_ATOM_F || u->inst->id == SASS_ATOM_CAS
                        ? MEM_GENERIC
@@ -159,7 +162,7 @@ static const struct sm_uop *atomic(struct sm_warp *w, const struct sm_uop *u) {
   for (uint32_t m = lanes; m; m &= m - 1) {
     unsigned l = (unsigned)__builtin_ctz(m);
     bool shared, refused;
-    uint8_t *p = place(w, u, l, unit * units, &shared, &refused);
+    uint8_t *p = locate_element(w, u, l, unit * units, &shared, &refused);
     if (!p && !refused) return NULL;
     if (!p) continue;
     done |= 1u << l;
@@ -174,7 +177,7 @@ static const struct sm_uop *atomic(struct sm_warp *w, const struct sm_uop *u) {
     }
     for (unsigned k = 0; k < units; k++) {
       unsigned row = k * words * SM_LANES;
-      uint64_t old = change(op, type, p + k * unit, pair_of(data + row, l, words == 2), shared);
+      uint64_t old = update_unit(op, type, p + k * unit, pair_of(data + row, l, words == 2), shared);
       olds[row + l] = (uint32_t)old;
       if (words == 2) olds[row + l + SM_LANES] = (uint32_t)(old >> 32);
     }
@@ -188,14 +191,14 @@ static const struct sm_uop *atomic(struct sm_warp *w, const struct sm_uop *u) {
 }
 
 /* Adds 1 for every lane: the encoding of atomicAdd(p, 1). */
-static const struct sm_uop *count(struct sm_warp *w, const struct sm_uop *u) {
+static const struct sm_uop *increment(struct sm_warp *w, const struct sm_uop *u) {
   uint32_t *d = u->dst == sm_r_dst(SASS_RZ) ? NULL : sm_dst(w, u);
   for (uint32_t m = sm_lanes(w, u); m; m &= m - 1) {
     unsigned l = (unsigned)__builtin_ctz(m);
     bool shared, refused;
-    void *p = place(w, u, l, 4, &shared, &refused);
+    void *p = locate_element(w, u, l, 4, &shared, &refused);
     if (!p) return NULL;
-    uint32_t old = (uint32_t)change(ADD, MEM_T_U32, p, 1, shared);
+    uint32_t old = (uint32_t)update_unit(ADD, MEM_T_U32, p, 1, shared);
     if (d) d[l] = old;
   }
   return u + 1;
@@ -209,7 +212,7 @@ static const struct sm_uop *compare_and_swap(struct sm_warp *w, const struct sm_
   for (uint32_t m = lanes; m; m &= m - 1) {
     unsigned l = (unsigned)__builtin_ctz(m);
     bool shared, refused, same = true;
-    void *p = place(w, u, l, size, &shared, &refused);
+    void *p = locate_element(w, u, l, size, &shared, &refused);
     if (!p && !refused) return NULL;
     if (!p) continue;
     done |= 1u << l;
@@ -287,7 +290,7 @@ static const struct row {
     {0x38d, false, false, true, true, 0, 0, 0},      {0xf8c, false, false, false, true, 64, 0, 0},
 };
 
-static void address(struct sm_uop *u, const struct sass_inst *in, const struct row *row) {
+static void set_address(struct sm_uop *u, const struct sass_inst *in, const struct row *row) {
   bool has_ur = row->ur && sass_bit(in, 91), extended = sass_bit(in, 72);
   int ur = has_ur ? (int)sass_bits(in, row->ur, 6) : -1;
   if (row->shared) {
@@ -314,9 +317,9 @@ static bool build_atomic(struct sm_builder *b, const struct sass_inst *in, const
     if (arrives && !mem_registers(why, to, 2)) return false;
     struct sm_uop *u = sm_emit(b, in);
     if (!u) return true;
-    address(u, in, row);
+    set_address(u, in, row);
     u->dst = sm_r_dst(to);
-    u->fn = arrives ? mem_arrive_8x : count;
+    u->fn = arrives ? mem_arrive_8x : increment;
     if (arrives) return true;
     u->flag = FLAG(u->flag, ADD, MEM_T_U32, 1);
     return true;
@@ -343,7 +346,7 @@ static bool build_atomic(struct sm_builder *b, const struct sass_inst *in, const
     return false;
   struct sm_uop *u = sm_emit(b, in);
   if (!u) return true;
-  address(u, in, row);
+  set_address(u, in, row);
   u->src[1] = sm_r(data);
   u->dst = sm_r_dst(row->reduces ? SASS_RZ : dst);
   u->fn = row->compares ? compare_and_swap : atomic;

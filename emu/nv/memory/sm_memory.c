@@ -34,7 +34,7 @@ uint64_t mem_address(const struct sm_warp *w, const struct sm_uop *u, enum mem_s
   }
 }
 
-static const char *verb(unsigned access) {
+static const char *access_verb(unsigned access) {
   return access == VM_READ ? "reads" : access == VM_WRITE ? "writes" : "reads and writes";
 }
 
@@ -42,18 +42,18 @@ static const struct sm_uop *page_fault(struct sm_warp *w, const struct sm_uop *u
                                        unsigned size, unsigned access) {
   char near[160];
   vm_describe(w->vm, va, near, sizeof near);
-  return sm_fault(w, u, FAULT_PAGE, 0, (int)lane, va, access, "page fault: %s %u bytes at 0x%llx, %s", verb(access),
-                  size, (unsigned long long)va, near);
+  return sm_fault(w, u, FAULT_PAGE, 0, (int)lane, va, access, "page fault: %s %u bytes at 0x%llx, %s",
+                  access_verb(access), size, (unsigned long long)va, near);
 }
 static const struct sm_uop *out_of_range(struct sm_warp *w, const struct sm_uop *u, unsigned lane, uint64_t at,
                                          unsigned size, unsigned access, const char *memory, uint32_t limit) {
   return sm_fault(w, u, FAULT_LDS, SM_ESR_OUT_OF_RANGE_ADDRESS, (int)lane, at, access,
-                  "%s %u bytes at 0x%llx of %s memory, which has %u bytes", verb(access), size, (unsigned long long)at,
-                  memory, limit);
+                  "%s %u bytes at 0x%llx of %s memory, which has %u bytes", access_verb(access), size,
+                  (unsigned long long)at, memory, limit);
 }
 
-static struct mem_place in_shared(struct sm_warp *w, const struct sm_uop *u, unsigned lane, uint32_t at, unsigned size,
-                                  unsigned access) {
+static struct mem_place locate_shared(struct sm_warp *w, const struct sm_uop *u, unsigned lane, uint32_t at,
+                                      unsigned size, unsigned access) {
   uint32_t rank = at >> 24, offset = at & 0xffffff, limit = w->cta->shared_size;
   bool inside = rank < w->core->ctas && offset < limit && size <= limit - offset;
   if (!inside && w->core->ctas == 1) rank = 0, offset = at;
@@ -61,8 +61,8 @@ static struct mem_place in_shared(struct sm_warp *w, const struct sm_uop *u, uns
     out_of_range(w, u, lane, at, size, access, rank < w->core->ctas ? "shared" : "a missing CTA's shared", limit);
   return (struct mem_place){inside ? w->core->cta[rank].shared + offset : NULL, MEM_SHARED, 4};
 }
-static struct mem_place in_local(struct sm_warp *w, const struct sm_uop *u, unsigned lane, uint32_t at, unsigned size,
-                                 unsigned access) {
+static struct mem_place locate_local(struct sm_warp *w, const struct sm_uop *u, unsigned lane, uint32_t at,
+                                     unsigned size, unsigned access) {
   uint32_t limit = w->grid->local_size;
   uint32_t offset = mem_local_offset(w->grid, at);
   bool inside = offset < limit && size <= limit - offset;
@@ -76,18 +76,19 @@ struct mem_place mem_locate(struct sm_warp *w, const struct sm_uop *u, enum mem_
   const struct sm_grid *g = w->grid;
   if (va & (size - 1)) {
     sm_fault(w, u, FAULT_MISALIGNED, SM_ESR_MISALIGNED_ADDRESS, (int)lane, va, access,
-             "%s %u bytes at 0x%llx, which is not a multiple of %u", verb(access), size, (unsigned long long)va, size);
+             "%s %u bytes at 0x%llx, which is not a multiple of %u", access_verb(access), size, (unsigned long long)va,
+             size);
     return (struct mem_place){0};
   }
-  if (space == MEM_SHARED) return in_shared(w, u, lane, (uint32_t)va, size, access);
-  if (space == MEM_LOCAL) return in_local(w, u, lane, (uint32_t)va, size, access);
+  if (space == MEM_SHARED) return locate_shared(w, u, lane, (uint32_t)va, size, access);
+  if (space == MEM_LOCAL) return locate_local(w, u, lane, (uint32_t)va, size, access);
   uint64_t in_window = va - g->shared_window, in_window_of_local = va - g->local_window;
   if (in_window < sm_window_size(g) || in_window_of_local < SM_LOCAL_WINDOW) {
     if (space == MEM_GENERIC && in_window < sm_window_size(g))
-      return in_shared(w, u, lane, (uint32_t)in_window, size, access);
-    if (space == MEM_GENERIC) return in_local(w, u, lane, (uint32_t)in_window_of_local, size, access);
+      return locate_shared(w, u, lane, (uint32_t)in_window, size, access);
+    if (space == MEM_GENERIC) return locate_local(w, u, lane, (uint32_t)in_window_of_local, size, access);
     sm_fault(w, u, FAULT_LDS, SM_ESR_INVALID_ADDRESS_SPACE, (int)lane, va, access,
-             "%s %u bytes at 0x%llx, which is in the %s window and not global memory", verb(access), size,
+             "%s %u bytes at 0x%llx, which is in the %s window and not global memory", access_verb(access), size,
              (unsigned long long)va, in_window < sm_window_size(g) ? "shared" : "local");
     return (struct mem_place){0};
   }
@@ -392,14 +393,12 @@ int32_t sm_load_constant(struct sm_builder *b, const struct sass_inst *inst, uns
 
 /* ---- no-ops, because accesses happen in order ---- */
 
-static bool build_nothing(struct sm_builder *b, const struct sass_inst *in, const char **why) { return true; }
+static bool build_no_op(struct sm_builder *b, const struct sass_inst *in, const char **why) { return true; }
 
 const struct sm_family sm_memory_family[] = {
-    {SASS_LDG, build_access},        {SASS_LD, build_access},      {SASS_STG, build_access},
-    {SASS_ST, build_access},         {SASS_LDS, build_access},     {SASS_STS, build_access},
-    {SASS_LDL, build_access},        {SASS_STL, build_access},     {SASS_LDC, build_ldc},
-    {SASS_ULDC, build_ldc},          {SASS_CCTL, build_nothing},   {SASS_CCTLL, build_nothing},
-    {SASS_CCTLT, build_nothing},     {SASS_MEMBAR, build_nothing}, {SASS_ERRBAR, build_nothing},
-    {SASS_CGAERRBAR, build_nothing}, {SASS_FENCE, build_nothing},  {SASS_DEPBAR, build_nothing},
-    {SASS_LDGDEPBAR, build_nothing}, {SASS_ID_COUNT, NULL},
+    {SASS_LDG, build_access},  {SASS_LD, build_access},    {SASS_STG, build_access},      {SASS_ST, build_access},
+    {SASS_LDS, build_access},  {SASS_STS, build_access},   {SASS_LDL, build_access},      {SASS_STL, build_access},
+    {SASS_LDC, build_ldc},     {SASS_ULDC, build_ldc},     {SASS_CCTL, build_no_op},      {SASS_CCTLL, build_no_op},
+    {SASS_CCTLT, build_no_op}, {SASS_MEMBAR, build_no_op}, {SASS_ERRBAR, build_no_op},    {SASS_CGAERRBAR, build_no_op},
+    {SASS_FENCE, build_no_op}, {SASS_DEPBAR, build_no_op}, {SASS_LDGDEPBAR, build_no_op}, {SASS_ID_COUNT, NULL},
 };

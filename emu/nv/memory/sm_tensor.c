@@ -84,7 +84,7 @@ static bool read_map(struct copy *c, const uint32_t *coordinates) {
 
 /* Computes the part of the row at index that is inside the tensor: bytes [*from, *to) of the box's row, at address
  * *at. */
-static void inside(const struct copy *c, const uint32_t *index, uint32_t *from, uint32_t *to, uint64_t *at) {
+static void inside_part(const struct copy *c, const uint32_t *index, uint32_t *from, uint32_t *to, uint64_t *at) {
   *from = *to = 0, *at = c->address;
   for (unsigned i = 1; i < TENSOR_DIMS; i++) {
     int64_t x = c->first[i] + (int64_t)index[i] * c->step[i];
@@ -99,7 +99,7 @@ static void inside(const struct copy *c, const uint32_t *index, uint32_t *from, 
 }
 
 /* Moves the bytes of a row between the buffer and memory. */
-static bool move(const struct copy *c, uint8_t *row, uint64_t at, uint32_t bytes) {
+static bool move_bytes(const struct copy *c, uint8_t *row, uint64_t at, uint32_t bytes) {
   enum way way = c->way;
   unsigned access = way == LOAD ? VM_READ : way == STORE ? VM_WRITE : VM_READ | VM_WRITE;
   for (uint32_t done = 0, n; done < bytes; done += n) {
@@ -134,11 +134,11 @@ static bool copy_box(const struct copy *c, uint32_t at) {
   uint8_t row[ROW_BYTES];
   for (uint32_t place = at;; place += bytes) {
     uint64_t where;
-    inside(c, index, &from, &to, &where);
+    inside_part(c, index, &from, &to, &where);
     if (c->way == LOAD) {
       if (c->nan && to - from < bytes) return REFUSE(c, "not supported: a tensor map that fills with NaN");
       memset(row, 0, bytes);
-      if (!move(c, row + from, where, to - from)) return false;
+      if (!move_bytes(c, row + from, where, to - from)) return false;
       if (c->type == TENSOR_F32_FTZ) flush_denormals(row, bytes);
     }
     for (uint32_t k = 0; k < bytes; k += CHUNK) {
@@ -151,7 +151,7 @@ static bool copy_box(const struct copy *c, uint32_t at) {
       else
         memcpy(row + k, p, CHUNK);
     }
-    if (c->way != LOAD && !move(c, row + from, where, to - from)) return false;
+    if (c->way != LOAD && !move_bytes(c, row + from, where, to - from)) return false;
     unsigned i = 1;
     while (i < TENSOR_DIMS && ++index[i] == c->count[i]) index[i++] = 0;
     if (i == TENSOR_DIMS) return true;
