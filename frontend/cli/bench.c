@@ -156,11 +156,11 @@ static const char *engineering_time(double s, char *buf, size_t cap) {
   return buf;
 }
 
-static const char *count(uint64_t n, char *buf, size_t cap) {
+static const char *count_text(uint64_t n, char *buf, size_t cap) {
   return snprintf(buf, cap, "%llu", (unsigned long long)n), buf;
 }
 
-static const char *rate(double per_second, char *buf, size_t cap) {
+static const char *rate_text(double per_second, char *buf, size_t cap) {
   double g = per_second * 1e-9;
   if (g <= 0) return "-";
   return snprintf(buf, cap, g < 0.01 ? "%.1e" : "%.2f", g), buf;
@@ -168,15 +168,15 @@ static const char *rate(double per_second, char *buf, size_t cap) {
 
 static void print_row(const struct bench_result *r) {
   char kernels[16], packets[24], doorbells[24], time[24], flops[24], bytes[24], instructions[24] = "-", error[24] = "-";
-  if (r->emulated) count(r->instructions, instructions, sizeof instructions);
+  if (r->emulated) count_text(r->instructions, instructions, sizeof instructions);
   if (isfinite(r->error) && r->tolerance > 0) snprintf(error, sizeof error, "%.1e", r->error);
   bool ran = r->seconds > 0;
-  printf(ROW, r->device, r->name, ran ? count(r->kernels, kernels, sizeof kernels) : "-",
-         ran ? count(r->packets, packets, sizeof packets) : "-",
-         ran ? count(r->doorbells, doorbells, sizeof doorbells) : "-",
+  printf(ROW, r->device, r->name, ran ? count_text(r->kernels, kernels, sizeof kernels) : "-",
+         ran ? count_text(r->packets, packets, sizeof packets) : "-",
+         ran ? count_text(r->doorbells, doorbells, sizeof doorbells) : "-",
          ran ? engineering_time(r->seconds, time, sizeof time) : "-",
-         ran ? rate(r->flops / r->seconds, flops, sizeof flops) : "-",
-         ran ? rate(r->bytes / r->seconds, bytes, sizeof bytes) : "-", instructions, error,
+         ran ? rate_text(r->flops / r->seconds, flops, sizeof flops) : "-",
+         ran ? rate_text(r->bytes / r->seconds, bytes, sizeof bytes) : "-", instructions, error,
          r->ok        ? "ok"
          : r->skipped ? "needs ptxas"
                       : "FAILED");
@@ -185,16 +185,16 @@ static void print_row(const struct bench_result *r) {
 }
 
 static void print_json(const struct bench_result *r, bool first) {
-  double rate = r->seconds > 0 ? 1e-9 / r->seconds : 0;
+  double rate_text = r->seconds > 0 ? 1e-9 / r->seconds : 0;
   json_line(stdout,
             json_pack("{s:o, s:o, s:o, s:i, s:I, s:I, s:o, s:o, s:o, s:o, s:o, s:o, s:b, s:b, s:o}", "device",
                       json_text(r->device), "case", json_text(r->name), "kernel_names", json_text(r->kernel_names),
                       "kernels", (int)r->kernels, "packets", (json_int_t)r->packets, "doorbells",
                       (json_int_t)r->doorbells, "seconds", json_finite(r->seconds), "gflops",
-                      json_finite(r->flops * rate), "gb_per_s", json_finite(r->bytes * rate), "emulated_instructions",
-                      r->emulated ? json_integer((json_int_t)r->instructions) : json_null(), "error",
-                      json_finite(r->error), "tolerance", json_finite(r->tolerance), "ok", r->ok, "skipped", r->skipped,
-                      "reason", json_text(r->reason)),
+                      json_finite(r->flops * rate_text), "gb_per_s", json_finite(r->bytes * rate_text),
+                      "emulated_instructions", r->emulated ? json_integer((json_int_t)r->instructions) : json_null(),
+                      "error", json_finite(r->error), "tolerance", json_finite(r->tolerance), "ok", r->ok, "skipped",
+                      r->skipped, "reason", json_text(r->reason)),
             first);
 }
 
@@ -211,7 +211,7 @@ static void default_devices(struct ctx *x) {
   x->device[x->ndevices++] = "EMU+NV:sm_90";
 }
 
-static bool wanted(const struct ctx *x, const struct bench_case *c, const db_device *dev) {
+static bool is_selected(const struct ctx *x, const struct bench_case *c, const db_device *dev) {
   if (c->code && strncmp(db_device_arch(dev), c->code, strlen(c->code)) != 0) return false;
   for (unsigned i = 0; i < x->nnames; i++)
     if (!strcmp(x->name[i], c->name)) return true;
@@ -222,7 +222,7 @@ struct totals {
   unsigned ran, failed, skipped;
 };
 
-static void show(const struct ctx *x, const struct bench_result *r, struct totals *t) {
+static void print_result(const struct ctx *x, const struct bench_result *r, struct totals *t) {
   if (x->json)
     print_json(r, !t->ran);
   else
@@ -245,17 +245,17 @@ static void bench_device(const struct ctx *x, const char *name, struct totals *t
   if (!dev) {
     struct bench_result r = {.device = name, .name = "open"};
     bench_fail(&r, db_error());
-    show(x, &r, t);
+    print_result(x, &r, t);
     return;
   }
   for (unsigned i = 0; i < bench_ncases; i++) {
-    if (!wanted(x, &bench_cases[i], dev)) continue;
+    if (!is_selected(x, &bench_cases[i], dev)) continue;
     struct bench_result r = {.device = name, .name = bench_cases[i].name};
     if (!bench_cases[i].code && !compiles(dev))
       r.skipped = !bench_fail(&r, "ptxas not found: set PTXAS, or install Debian's nvidia-cuda-toolkit from non-free");
     else
       bench_cases[i].run(dev, &r);
-    show(x, &r, t);
+    print_result(x, &r, t);
   }
   db_close(dev);
 }

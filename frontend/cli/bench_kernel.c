@@ -80,7 +80,7 @@ static bool one_run(db_device *dev, db_queue *q, db_program *prog, const struct 
 }
 
 /* Runs the kernel and copies its result to out, which has the size of l->out. */
-static bool measure(db_device *dev, const struct launch *l, struct bench_result *r, void *out) {
+static bool measure_kernel(db_device *dev, const struct launch *l, struct bench_result *r, void *out) {
   bool good = false;
   db_queue *q = db_queue_new(dev, DB_QUEUE_COMPUTE);
   db_signal *begin = db_signal_new(dev), *end = db_signal_new(dev);
@@ -109,7 +109,7 @@ out:
   return good;
 }
 
-static db_buffer *filled(db_device *dev, const void *data, size_t bytes) {
+static db_buffer *new_filled_buffer(db_device *dev, const void *data, size_t bytes) {
   db_buffer *b = db_alloc(dev, bytes, 0);
   if (b && db_buffer_write(b, 0, data, bytes)) {
     db_buffer_release(b);
@@ -141,13 +141,13 @@ void bench_code_saxpy(db_device *dev, struct bench_result *r) {
   bench_fill(x, N, 1);
   bench_fill(y, N, 2);
   for (int i = 0; i < N; i++) expected[i] = (double)a * (double)x[i] + (double)y[i];
-  bx = filled(dev, x, N * sizeof *x);
-  by = filled(dev, y, N * sizeof *y);
+  bx = new_filled_buffer(dev, x, N * sizeof *x);
+  by = new_filled_buffer(dev, y, N * sizeof *y);
   struct launch l = {
       "saxpy", {N / 256, 1, 1}, {256, 1, 1}, {{.buffer = by}, {.buffer = bx}, {.data = &a}, {.bits = N}}, 4, by, y};
   r->flops = 2.0 * N;
   r->bytes = 12.0 * N;
-  if (measure(dev, &l, r, out)) bench_compare(r, out, expected, N, 1, 1e-6);
+  if (measure_kernel(dev, &l, r, out)) bench_compare(r, out, expected, N, 1, 1e-6);
 out:
   db_buffer_release(bx);
   db_buffer_release(by);
@@ -171,9 +171,9 @@ void bench_code_sgemm(db_device *dev, struct bench_result *r) {
   for (int i = 0; i < N; i++)
     for (int k = 0; k < N; k++)
       for (int j = 0; j < N; j++) expected[i * N + j] += (double)a[i * N + k] * (double)b[k * N + j];
-  ba = filled(dev, a, ALL * sizeof *a);
-  bb = filled(dev, b, ALL * sizeof *b);
-  bc = filled(dev, c, ALL * sizeof *c);
+  ba = new_filled_buffer(dev, a, ALL * sizeof *a);
+  bb = new_filled_buffer(dev, b, ALL * sizeof *b);
+  bc = new_filled_buffer(dev, c, ALL * sizeof *c);
   struct launch l = {"sgemm",
                      {N / 16, N / 16, 1},
                      {16, 16, 1},
@@ -186,7 +186,7 @@ void bench_code_sgemm(db_device *dev, struct bench_result *r) {
   r->bytes = 12.0 * ALL;
   if (!out)
     bench_fail(r, "out of memory");
-  else if (measure(dev, &l, r, out))
+  else if (measure_kernel(dev, &l, r, out))
     bench_compare(r, out, expected, ALL, N / 3.0, 1e-6);
   free(out);
 out:
@@ -211,12 +211,12 @@ void bench_code_reduce(db_device *dev, struct bench_result *r) {
     x[i] = i * 2654435761u;
     expected[i / 256 % GROUPS] += x[i];
   }
-  bx = filled(dev, x, N * sizeof *x);
-  bo = filled(dev, zero, sizeof zero);
+  bx = new_filled_buffer(dev, x, N * sizeof *x);
+  bo = new_filled_buffer(dev, zero, sizeof zero);
   struct launch l = {"reduce", {GROUPS, 1, 1}, {256, 1, 1}, {{.buffer = bo}, {.buffer = bx}, {.bits = N}}, 3, bo, zero};
   r->flops = N;
   r->bytes = 4.0 * N;
-  if (measure(dev, &l, r, out)) compare_exactly(r, out, expected, GROUPS);
+  if (measure_kernel(dev, &l, r, out)) compare_exactly(r, out, expected, GROUPS);
   db_buffer_release(bx);
   db_buffer_release(bo);
   free(x);
@@ -235,12 +235,12 @@ void bench_code_histogram(db_device *dev, struct bench_result *r) {
     s = s * 1664525u + 1013904223u;
     expected[x[i] = (uint8_t)((s >> 24) & (s >> 16))]++;
   }
-  bx = filled(dev, x, N);
-  bo = filled(dev, zero, sizeof zero);
+  bx = new_filled_buffer(dev, x, N);
+  bo = new_filled_buffer(dev, zero, sizeof zero);
   struct launch l = {"histogram", {GROUPS, 1, 1}, {256, 1, 1}, {{.buffer = bo}, {.buffer = bx}, {.bits = N}}, 3, bo,
                      zero};
   r->bytes = N;
-  if (measure(dev, &l, r, out)) compare_exactly(r, out, expected, BINS);
+  if (measure_kernel(dev, &l, r, out)) compare_exactly(r, out, expected, BINS);
   db_buffer_release(bx);
   db_buffer_release(bo);
   free(x);

@@ -18,7 +18,7 @@ struct watched {
   bool names;
 };
 
-static void watch(void *ctx, const struct db_command *c) {
+static void add_command(void *ctx, const struct db_command *c) {
   struct watched *w = ctx;
   if (c->is_copy) return;
   w->ns += c->end_ns - c->begin_ns;
@@ -32,7 +32,7 @@ static void watch(void *ctx, const struct db_command *c) {
 static bool timed_run(const struct program *p, struct bench_result *r, bool first, float *out, size_t bytes) {
   struct watched w = {.r = r, .names = first};
   bool good = true;
-  db_watch(watch, &w);
+  db_watch(add_command, &w);
   {
     DB_SCOPED;
     db_tensor *y = p->build(p->in);
@@ -181,7 +181,7 @@ static void host_matmul(double *c, const double *a, const double *b, int m, int 
       for (int j = 0; j < n; j++) c[i * n + j] += a[i * k + t] * b[t * n + j];
 }
 
-static double *widened(const float *x, int64_t n) {
+static double *to_double(const float *x, int64_t n) {
   double *d = x ? malloc((size_t)n * sizeof *d) : NULL;
   for (int64_t i = 0; d && i < n; i++) d[i] = (double)x[i];
   return d;
@@ -195,7 +195,7 @@ void bench_matmul(db_device *dev, struct bench_result *r) {
   {
     DB_SCOPED;
     struct program p = {{input(dev, &a, 5, N, N), input(dev, &b, 6, N, N)}, build_matmul, 1, NULL};
-    double *x = widened(a, N * N), *y = widened(b, N * N);
+    double *x = to_double(a, N * N), *y = to_double(b, N * N);
     if (x && y && c) {
       host_matmul(c, x, y, N, N, N);
       measure(dev, &p, r, c, (int64_t)N * N, N / 3.0, 1e-6); /* N / 3 is 4/3 of the mean of sum |x y| */
@@ -225,7 +225,7 @@ void bench_perceptron(db_device *dev, struct bench_result *r) {
     bool good = hidden && out;
     for (int i = 0; i < 5; i++) {
       p.in[i] = input(dev, &host[i], 7 + (uint32_t)i, shape[i][0], shape[i][1]);
-      d[i] = widened(host[i], shape[i][0] * (shape[i][1] ? shape[i][1] : 1));
+      d[i] = to_double(host[i], shape[i][0] * (shape[i][1] ? shape[i][1] : 1));
       good &= d[i] != NULL;
     }
     if (good) {

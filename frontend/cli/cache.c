@@ -34,7 +34,7 @@ static error_t parse(int key, char *value, struct argp_state *state) {
   }
 }
 
-static void visit(void *ctx, const struct cached_kernel *k) {
+static void visit_kernel(void *ctx, const struct cached_kernel *k) {
   struct ctx *x = ctx;
   if (x->clear && remove(k->path) && errno != ENOENT)
     x->status = fail_work(x->self, "%s: %s", k->path, strerror(errno));
@@ -54,7 +54,7 @@ static int cache_main(const struct command *self, int argc, char **argv) {
   command_parse(self, argc, argv, 0, &x);
   if (!cache_directory(folder, sizeof folder)) return fail_work(self, "%s", runtime_no_disk());
   if (x.list && x.json) fputs("[", stdout);
-  int err = compiler_cached(folder, visit, &x);
+  int err = compiler_cached(folder, visit_kernel, &x);
   if (err) return fail_work(self, "%s: %s", folder, strerror(-err));
   if (x.list && x.json)
     fputs("\n]\n", stdout);

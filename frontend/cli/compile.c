@@ -91,7 +91,7 @@ static char *find_tool(const struct language *l) {
 
 /* A word of the table, in which the first of the names that it contains, such as ARCH, is replaced by its value. The
  * caller frees the result. */
-static char *fill(const char *word, const char *const names[][2], size_t n) {
+static char *fill_placeholders(const char *word, const char *const names[][2], size_t n) {
   char *text = NULL;
   for (size_t i = 0; i < n; i++) {
     const char *at = strstr(word, names[i][0]);
@@ -165,7 +165,7 @@ static int compile(const struct language *l, const char *tool, const char *file,
   size_t n = 1;
   bool ok = argv[0];
   for (const char *const *word = l->words; ok && word < l->words + WORDS && *word; word++)
-    ok = (argv[n++] = fill(*word, names, sizeof names / sizeof names[0]));
+    ok = (argv[n++] = fill_placeholders(*word, names, sizeof names / sizeof names[0]));
   int status = -1;
   if (ok && fd >= 0)
     status = run_tool(argv, said, cap);

@@ -75,7 +75,7 @@ static void put_name(const struct section *s, uint64_t address, char *buf, size_
 
 /* ---- relocations and branch targets of an instruction ---- */
 
-static bool contents(const struct elf *e, const Elf64_Shdr *sh, const uint8_t **data, size_t *size) {
+static bool section_contents(const struct elf *e, const Elf64_Shdr *sh, const uint8_t **data, size_t *size) {
   if (sh->sh_offset > e->size || sh->sh_size > e->size - sh->sh_offset) return false;
   *data = e->data + sh->sh_offset;
   *size = sh->sh_size;
@@ -90,7 +90,7 @@ static bool relocation_at(const struct section *s, uint64_t at, Elf64_Rela *out)
     size_t size, entry = sh->sh_type == SHT_RELA ? sizeof(Elf64_Rela) : sizeof(Elf64_Rel);
     const uint8_t *data;
     if (sh->sh_type != SHT_RELA && sh->sh_type != SHT_REL) continue;
-    if (sh->sh_info != s->index || !contents(s->elf, sh, &data, &size)) continue;
+    if (sh->sh_info != s->index || !section_contents(s->elf, sh, &data, &size)) continue;
     for (size_t k = 0; k + entry <= size; k += entry) {
       *out = (Elf64_Rela){0};
       memcpy(out, data + k, entry);
@@ -105,7 +105,7 @@ static unsigned branch_targets(const struct section *s, uint64_t at, const uint8
     const Elf64_Shdr *sh = &s->elf->sections[i];
     const uint8_t *p;
     size_t size;
-    if (sh->sh_type != SHT_NV_INFO || sh->sh_info != s->index || !contents(s->elf, sh, &p, &size)) continue;
+    if (sh->sh_type != SHT_NV_INFO || sh->sh_info != s->index || !section_contents(s->elf, sh, &p, &size)) continue;
     while (size >= 4) {
       size_t payload = p[0] == ATTRIBUTE_WITH_SIZE ? p[2] | (size_t)p[3] << 8 : 0;
       if (payload > size - 4) break;
@@ -168,7 +168,7 @@ static bool section_open(struct section *s, const struct elf *e, unsigned index,
   const Elf64_Shdr *sh = &e->sections[index];
   size_t size;
   *s = (struct section){.elf = e, .name = elf_section_name(e, index), .index = index, .version = version};
-  if (!contents(e, sh, &s->code, &size)) size = 0;
+  if (!section_contents(e, sh, &s->code, &size)) size = 0;
   s->size = size;
   size_t n = size / SASS_BYTES + 1;
   s->labels = malloc(n * sizeof *s->labels);

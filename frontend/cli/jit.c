@@ -93,7 +93,7 @@ static int load_inputs(const struct ctx *x, unsigned n, db_device *dev, db_tenso
   return EXIT_DONE;
 }
 
-static int call(const struct ctx *x, db_jit *j, db_device *dev) {
+static int call_program(const struct ctx *x, db_jit *j, db_device *dev) {
   unsigned nin, nout;
   int status;
   db_tensor *in[MOST_TENSORS] = {0}, *out[MOST_TENSORS] = {0};
@@ -126,7 +126,7 @@ static int run(const struct ctx *x, const struct jit_file *f) {
   }
   db_jit *j = status ? NULL : db_jit_load(x->file, x->ndevices ? dev : NULL, x->ndevices);
   db_scope_begin();
-  if (!status) status = j ? call(x, j, dev[0]) : fail_work(x->self, "%s", db_error());
+  if (!status) status = j ? call_program(x, j, dev[0]) : fail_work(x->self, "%s", db_error());
   db_scope_end();
   db_jit_free(j);
   for (unsigned i = 0; i < n; i++) db_close(dev[i]);

@@ -5,7 +5,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-static void say(const struct command *c, const char *fmt, va_list ap) {
+static void print_message(const struct command *c, const char *fmt, va_list ap) {
   fflush(stdout);
   fprintf(stderr, "doorbell%s%s: ", *c->name ? " " : "", c->name);
   vfprintf(stderr, fmt, ap);
@@ -15,7 +15,7 @@ static void say(const struct command *c, const char *fmt, va_list ap) {
 int fail_usage(const struct command *c, const char *fmt, ...) {
   va_list ap;
   va_start(ap, fmt);
-  say(c, fmt, ap);
+  print_message(c, fmt, ap);
   va_end(ap);
   fprintf(stderr, "Try 'doorbell%s%s --help' for more information.\n", *c->name ? " " : "", c->name);
   return EXIT_USAGE;
@@ -24,7 +24,7 @@ int fail_usage(const struct command *c, const char *fmt, ...) {
 int fail_work(const struct command *c, const char *fmt, ...) {
   va_list ap;
   va_start(ap, fmt);
-  say(c, fmt, ap);
+  print_message(c, fmt, ap);
   va_end(ap);
   return EXIT_FAILED;
 }

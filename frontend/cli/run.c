@@ -247,7 +247,7 @@ static int prepare(struct job *j) {
 
 /* Collects the emulator's messages about a kernel: where an abandoned kernel was, or errors that a GPU would not
  * report, such as an access outside of local memory. Faults are in the error message, too. */
-static void note(void *ctx, const char *line) {
+static void append_note(void *ctx, const char *line) {
   struct job *j = ctx;
   pthread_mutex_lock(&j->lock);
   size_t used = strlen(j->notes);
@@ -279,7 +279,7 @@ static int launch_all(struct job *j) {
       args[i].data = a->data;
   }
   j->emulated = !emu_stats(db_device_os(j->dev), db_device_index(j->dev), &before);
-  emu_log(db_device_os(j->dev), note, j);
+  emu_log(db_device_os(j->dev), append_note, j);
   for (int64_t i = 0; i < j->repeat && !status; i++) {
     uint64_t when;
     db_queue_timestamp(q, begin);
@@ -311,7 +311,7 @@ static int launch_all(struct job *j) {
   return status;
 }
 
-static int collect(struct job *j) {
+static int read_results(struct job *j) {
   char err[512];
   for (unsigned i = 0; i < j->nargs; i++)
     if (j->buffer[i] && db_buffer_read(j->buffer[i], 0, j->arg[i].data, j->arg[i].bytes))
@@ -408,7 +408,7 @@ static int execute(struct job *j) {
   status = check_arguments(j);
   if (!status) status = prepare(j);
   if (!status) status = launch_all(j);
-  if (!status) status = collect(j);
+  if (!status) status = read_results(j);
   if (status) return status;
   qsort(j->device_ns, (size_t)j->repeat, sizeof *j->device_ns, by_time);
   size_t half = (size_t)j->repeat / 2;

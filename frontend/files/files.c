@@ -59,8 +59,8 @@ void db_named_free(struct db_named *named, unsigned n) {
 }
 
 /* Adds a tensor with these elements to the list. */
-static int add(struct list *l, const char *name, size_t length, const void *data, db_dtype t, db_device *dev,
-               db_list shape, bool reversed) {
+static int add_tensor(struct list *l, const char *name, size_t length, const void *data, db_dtype t, db_device *dev,
+                      db_list shape, bool reversed) {
   struct db_named *more = realloc(l->named, (l->n + 1) * sizeof *more);
   char *copy = strndup(name, length);
   if (more) l->named = more;
@@ -96,7 +96,7 @@ static int load_npy_bytes(const void *bytes, size_t size, const char *name, size
   char why[256];
   int err = npy_parse(bytes, size, &a, why, sizeof why);
   if (err) return db_fail(err, "%.*s: %s", (int)length, name, why);
-  return add(l, name, length, a.data, a.dtype, dev, (db_list){a.rank, a.dim}, a.fortran);
+  return add_tensor(l, name, length, a.data, a.dtype, dev, (db_list){a.rank, a.dim}, a.fortran);
 }
 
 static int load_npy(const char *path, db_device *dev, struct list *l) {
@@ -105,7 +105,7 @@ static int load_npy(const char *path, db_device *dev, struct list *l) {
   struct npy a;
   int err = map_file(path, &m);
   if (!err && (err = npy_parse(m.bytes, m.size, &a, why, sizeof why))) db_fail(err, "%s: %s", path, why);
-  if (!err) err = add(l, "", 0, a.data, a.dtype, dev, (db_list){a.rank, a.dim}, a.fortran);
+  if (!err) err = add_tensor(l, "", 0, a.data, a.dtype, dev, (db_list){a.rank, a.dim}, a.fortran);
   unmap_file(&m);
   return err;
 }
@@ -118,7 +118,7 @@ static int load_safetensors(const char *path, db_device *dev, struct list *l) {
   if (!err && (err = safetensors_parse(m.bytes, m.size, &s, why, sizeof why))) db_fail(err, "%s: %s", path, why);
   for (size_t i = 0; i < s.n && !err; i++) {
     const struct safetensor *t = &s.tensor[i];
-    err = add(l, t->name, strlen(t->name), t->data, t->dtype, dev, (db_list){t->rank, t->dim}, false);
+    err = add_tensor(l, t->name, strlen(t->name), t->data, t->dtype, dev, (db_list){t->rank, t->dim}, false);
   }
   safetensors_free(&s);
   unmap_file(&m);

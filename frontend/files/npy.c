@@ -23,14 +23,14 @@ struct text {
 static void skip_space(struct text *t) {
   while (t->at < t->end && (*t->at == ' ' || *t->at == '\t' || *t->at == '\n')) t->at++;
 }
-static bool take(struct text *t, const char *word) {
+static bool accept(struct text *t, const char *word) {
   skip_space(t);
   size_t n = strlen(word);
   if ((size_t)(t->end - t->at) < n || memcmp(t->at, word, n) != 0) return false;
   t->at += n;
   return true;
 }
-static bool take_string(struct text *t, char *out, size_t cap) {
+static bool read_string(struct text *t, char *out, size_t cap) {
   skip_space(t);
   if (t->at == t->end || (*t->at != '\'' && *t->at != '"')) return false;
   char quote = *t->at++;
@@ -41,7 +41,7 @@ static bool take_string(struct text *t, char *out, size_t cap) {
   t->at++;
   return true;
 }
-static bool take_size(struct text *t, int64_t *out) {
+static bool read_size(struct text *t, int64_t *out) {
   skip_space(t);
   int64_t v = 0;
   const char *start = t->at;
@@ -50,11 +50,11 @@ static bool take_size(struct text *t, int64_t *out) {
   *out = v;
   return t->at > start;
 }
-static bool take_shape(struct text *t, struct npy *a) {
-  if (!take(t, "(")) return false;
-  for (a->rank = 0; !take(t, ")"); a->rank++) {
-    if (a->rank == sizeof a->dim / sizeof *a->dim || !take_size(t, &a->dim[a->rank])) return false;
-    if (!take(t, ",")) return a->rank++, take(t, ")");
+static bool read_shape(struct text *t, struct npy *a) {
+  if (!accept(t, "(")) return false;
+  for (a->rank = 0; !accept(t, ")"); a->rank++) {
+    if (a->rank == sizeof a->dim / sizeof *a->dim || !read_size(t, &a->dim[a->rank])) return false;
+    if (!accept(t, ",")) return a->rank++, accept(t, ")");
   }
   return true;
 }
@@ -62,25 +62,25 @@ static bool take_shape(struct text *t, struct npy *a) {
 static int parse_header(struct text t, struct npy *a, bool *fortran, char *descr, size_t cap, char *err,
                         size_t errcap) {
   unsigned seen = 0;
-  if (!take(&t, "{")) return refuse_input(err, errcap, "the header is no dictionary");
-  while (!take(&t, "}")) {
+  if (!accept(&t, "{")) return refuse_input(err, errcap, "the header is no dictionary");
+  while (!accept(&t, "}")) {
     char key[32];
-    bool good = take_string(&t, key, sizeof key) && take(&t, ":");
+    bool good = read_string(&t, key, sizeof key) && accept(&t, ":");
     if (good && !strcmp(key, "descr")) {
-      good = take_string(&t, descr, cap);
+      good = read_string(&t, descr, cap);
       seen |= 1;
     } else if (good && !strcmp(key, "fortran_order")) {
-      *fortran = take(&t, "True");
-      good = *fortran || take(&t, "False");
+      *fortran = accept(&t, "True");
+      good = *fortran || accept(&t, "False");
       seen |= 2;
     } else if (good && !strcmp(key, "shape")) {
-      good = take_shape(&t, a);
+      good = read_shape(&t, a);
       seen |= 4;
     } else {
       good = false;
     }
     if (!good) return refuse_input(err, errcap, "the header cannot be read (a structured array, perhaps)");
-    if (!take(&t, ",") && !(take(&t, "}") && (t.at--, true)))
+    if (!accept(&t, ",") && !(accept(&t, "}") && (t.at--, true)))
       return refuse_input(err, errcap, "the header cannot be read");
   }
   return seen == 7 ? 0 : refuse_input(err, errcap, "the header lacks descr, fortran_order or shape");

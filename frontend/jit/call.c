@@ -26,10 +26,10 @@ static int check_input(const db_jit *j, unsigned i, const db_tensor *t) {
 /* Checks that a realized input is split as the captured one was. */
 static int check_split(const db_jit *j, unsigned i) {
   const struct captured_input *c = &j->in[i];
-  const struct value *v = j->given[i];
+  const struct value *v = j->input_values[i];
   int64_t bound[DB_GROUP_MAX + 1];
   int axis;
-  int err = v->part ? value_sharding(j->given[i], &axis, bound) : 0;
+  int err = v->part ? value_sharding(j->input_values[i], &axis, bound) : 0;
   if (err || !v->part) return err;
   if (axis == c->axis && (axis < 0 || !memcmp(bound, c->bound, (value_count(v) + 1) * sizeof *bound))) return 0;
   return db_fail(-EINVAL,
@@ -53,7 +53,7 @@ static int align_input(struct value *v) {
 bool jit_inputs_computed(db_jit *j) {
   unsigned n = 0;
   for (unsigned i = 0; i < j->nin; i++) {
-    struct value *v = j->given[i];
+    struct value *v = j->input_values[i];
     unsigned count = v->part ? value_count(v) : 1;
     if (!v->part && !v->storage) return false;
     for (unsigned k = 0; k < count; k++, n++) {
@@ -68,7 +68,7 @@ bool jit_inputs_computed(db_jit *j) {
 /* Makes room for the parts of all inputs. */
 static int reserve_inputs(db_jit *j) {
   unsigned n = 0;
-  for (unsigned i = 0; i < j->nin; i++) n += value_count(j->given[i]);
+  for (unsigned i = 0; i < j->nin; i++) n += value_count(j->input_values[i]);
   if (n <= j->inputs_capacity) return 0;
   struct value **inputs = realloc(j->inputs, n * sizeof *inputs);
   if (inputs) j->inputs = inputs;
@@ -79,19 +79,19 @@ static int reserve_inputs(db_jit *j) {
   return 0;
 }
 
-static int take_inputs(db_jit *j, db_tensor *const *in) {
+static int note_inputs(db_jit *j, db_tensor *const *in) {
   for (unsigned i = 0; i < j->nin; i++) {
     if (!in[i] || !in[i]->value)
       return db_fail(-EINVAL, "jit: input %u: %s", i, db_poison(in[i]) ? db_poison(in[i]) : "it has no value");
-    j->given[i] = in[i]->value;
+    j->input_values[i] = in[i]->value;
   }
   int err = 0;
   for (unsigned i = 0; i < j->nin && !err; i++)
     if (j->calls > 1) err = check_input(j, i, in[i]);
   if (!err) err = reserve_inputs(j);
   if (!err && !jit_inputs_computed(j)) {
-    err = realize_values(j->given, j->nin, true);
-    for (unsigned i = 0; i < j->nin && !err; i++) err = align_input(j->given[i]);
+    err = realize_values(j->input_values, j->nin, true);
+    for (unsigned i = 0; i < j->nin && !err; i++) err = align_input(j->input_values[i]);
     if (!err && !jit_inputs_computed(j)) err = db_fail(-EPROTO, "jit: the inputs are not in memory");
   }
   for (unsigned i = 0; i < j->nin && !err; i++)
@@ -184,18 +184,18 @@ void jit_leave_scope(db_jit *j, db_tensor *const *out) {
   db_scope_end();
 }
 
-unsigned jit_forget(db_jit *j, db_tensor *dropped[NUMBERS]) {
+unsigned jit_forget(db_jit *j, db_tensor *dropped[SLOT_NUMBERS]) {
   unsigned n = 0;
   for (unsigned i = 0; i < j->program.nmemories; i++) {
     struct captured_memory *m = &j->memories[i];
     if (m->kind == OWNED) storage_release(m->storage);
-    storage_release(m->former);
+    storage_release(m->previous_storage);
     if (m->kind == OUTER) value_release(m->value);
   }
   for (unsigned i = 0; i < j->program.nvars; i++) free(j->var_names[i]);
-  for (unsigned i = 0; i < NUMBERS; i++) {
-    if (j->count[i]) dropped[n++] = j->count[i];
-    j->count[i] = NULL;
+  for (unsigned i = 0; i < SLOT_NUMBERS; i++) {
+    if (j->random_count[i]) dropped[n++] = j->random_count[i];
+    j->random_count[i] = NULL;
     j->random_calls[i] = 0;
   }
   program_free(&j->program);
@@ -228,8 +228,8 @@ db_jit *jit_new(unsigned nin, unsigned nout) {
   j->nout = nout;
   j->in = calloc(nin + 1, sizeof *j->in);
   j->out = calloc(nout + 1, sizeof *j->out);
-  j->given = calloc(nin + 1, sizeof(struct value *));
-  if (j->in && j->out && j->given) return j;
+  j->input_values = calloc(nin + 1, sizeof(struct value *));
+  if (j->in && j->out && j->input_values) return j;
   db_jit_free(j);
   return db_fail_null(-ENOMEM, "jit: out of memory");
 }
@@ -248,7 +248,7 @@ int db_jit_reset(db_jit *j) {
   if (!j) return db_fail(-EINVAL, "jit: there is none to capture again");
   if (!j->fn) return db_fail(-EINVAL, "jit: what was loaded from a file has no function that could be captured again");
   if (capturing) return db_fail(-EINVAL, "jit: a captured function cannot begin captures anew");
-  db_tensor *dropped[NUMBERS];
+  db_tensor *dropped[SLOT_NUMBERS];
   pthread_mutex_lock(&rt.lock);
   unsigned n = jit_forget(j, dropped);
   j->calls = 0;
@@ -264,7 +264,7 @@ void db_jit_counts(const db_jit *j, unsigned *nin, unsigned *nout) {
 
 void db_jit_free(db_jit *j) {
   if (!j) return;
-  db_tensor *dropped[NUMBERS];
+  db_tensor *dropped[SLOT_NUMBERS];
   pthread_mutex_lock(&rt.lock);
   unsigned n = jit_forget(j, dropped);
   for (unsigned i = 0; j->in && i < j->nin; i++) jit_input_clear(&j->in[i]);
@@ -274,7 +274,7 @@ void db_jit_free(db_jit *j) {
   jit_loaded_free(j->loaded);
   free(j->in);
   free(j->out);
-  free(j->given);
+  free(j->input_values);
   free(j->inputs);
   free(j->firsts);
   free(j);
@@ -287,7 +287,7 @@ int db_jit_call(db_jit *j, db_tensor *const *in, db_tensor **out) {
   const struct env *env;
   int err = runtime_init();
   if (!err) err = env_get(&env);
-  if (!err) err = take_inputs(j, in);
+  if (!err) err = note_inputs(j, in);
   if (!err && j->calls == 1) err = describe_inputs(j, in);
   bool replays = !err && j->calls > 1 && !(j->fn && !env->jit);
   if (replays) {

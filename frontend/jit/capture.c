@@ -26,7 +26,7 @@ static void refuse(db_jit *j, int err, const char *fmt, ...) {
 
 /* Makes room for n more elements and returns the array. If memory runs out, refuses the capture and returns the old
  * array. */
-static void *room(db_jit *j, void *array, size_t size, size_t count, size_t n, size_t *capacity) {
+static void *grow_array(db_jit *j, void *array, size_t size, size_t count, size_t n, size_t *capacity) {
   if (array && count + n <= *capacity) return array;
   size_t more = *capacity ? 2 * *capacity : 64;
   while (more < count + n) more *= 2;
@@ -39,7 +39,7 @@ static void *room(db_jit *j, void *array, size_t size, size_t count, size_t n, s
   return p;
 }
 
-static struct value *value_in(const struct storage *s) {
+static struct value *find_value(const struct storage *s) {
   for (struct value *v = rt.values; v; v = v->next)
     if (v->storage == s) return v;
   return NULL;
@@ -51,14 +51,14 @@ static uint32_t memory_of(db_jit *j, struct storage *s) {
   for (unsigned i = 0; i < p->nmemories; i++)
     if (j->memories[i].storage == s) return i;
   size_t capacity = j->memories_capacity;
-  j->memories = room(j, j->memories, sizeof *j->memories, p->nmemories, 1, &capacity);
-  p->memories = room(j, p->memories, sizeof *p->memories, p->nmemories, 1, &j->memories_capacity);
+  j->memories = grow_array(j, j->memories, sizeof *j->memories, p->nmemories, 1, &capacity);
+  p->memories = grow_array(j, p->memories, sizeof *p->memories, p->nmemories, 1, &j->memories_capacity);
   if (j->error) return 0;
   struct captured_memory *m = &j->memories[p->nmemories];
   *m = (struct captured_memory){.kind = OWNED, .storage = s};
   for (unsigned i = 0; i < j->ninputs; i++)
     if (j->inputs[i]->storage == s) m->kind = INPUT, m->input = i;
-  if (m->kind == OWNED && (m->value = value_in(s))) {
+  if (m->kind == OWNED && (m->value = find_value(s))) {
     m->kind = OUTER;
     value_retain(m->value);
   }
@@ -69,7 +69,7 @@ static uint32_t memory_of(db_jit *j, struct storage *s) {
 
 static void add_access(db_jit *j, struct captured_place place, uint64_t bytes, bool written) {
   struct program *p = &j->program;
-  p->accesses = room(j, p->accesses, sizeof *p->accesses, p->naccesses, 1, &j->accesses_capacity);
+  p->accesses = grow_array(j, p->accesses, sizeof *p->accesses, p->naccesses, 1, &j->accesses_capacity);
   uint32_t memory = memory_of(j, place.storage);
   if (j->error) return;
   j->memories[memory].written |= written;
@@ -78,7 +78,7 @@ static void add_access(db_jit *j, struct captured_place place, uint64_t bytes, b
 
 static struct program_command *add_command(db_jit *j, const struct program_command *like) {
   struct program *p = &j->program;
-  p->commands = room(j, p->commands, sizeof *p->commands, p->ncommands, 1, &j->commands_capacity);
+  p->commands = grow_array(j, p->commands, sizeof *p->commands, p->ncommands, 1, &j->commands_capacity);
   if (j->error) return NULL;
   struct program_command *c = &p->commands[p->ncommands++];
   *c = *like;
@@ -92,8 +92,8 @@ static uint32_t var_of(db_jit *j, const char *name, int64_t value) {
   for (unsigned i = 0; i < p->nvars; i++)
     if (!strcmp(j->var_names[i], name)) return i;
   size_t capacity = j->vars_capacity;
-  j->var_names = room(j, j->var_names, sizeof *j->var_names, p->nvars, 1, &capacity);
-  p->vars = room(j, p->vars, sizeof *p->vars, p->nvars, 1, &j->vars_capacity);
+  j->var_names = grow_array(j, j->var_names, sizeof *j->var_names, p->nvars, 1, &capacity);
+  p->vars = grow_array(j, p->vars, sizeof *p->vars, p->nvars, 1, &j->vars_capacity);
   char *copy = strdup(name);
   if (j->error || !copy) {
     free(copy);
@@ -198,7 +198,7 @@ static void on_run(struct capture *capture, const struct executable *e, const st
       at.offset += offset;
       add_access(j, at, e->buffers[args[k]].bytes - offset, k < x->noutputs);
     }
-    p->var_of = room(j, p->var_of, sizeof *p->var_of, p->nvar_of, x->nvars, &j->var_of_capacity);
+    p->var_of = grow_array(j, p->var_of, sizeof *p->var_of, p->nvar_of, x->nvars, &j->var_of_capacity);
     for (uint32_t k = 0; k < x->nvars && !j->error; k++) {
       const struct bound_var *v = &b->vars[args[x->nbuffers + k]];
       p->var_of[p->nvar_of++] = var_of(j, v->name, v->value);
@@ -246,20 +246,20 @@ static db_tensor *on_random(struct capture *c, db_device *dev, uint32_t *stream)
   pthread_mutex_lock(&rt.lock);
   int slot = slot_of(dev);
   pthread_mutex_unlock(&rt.lock);
-  if (slot >= 0 && !j->count[slot]) {
+  if (slot >= 0 && !j->random_count[slot]) {
     db_tensor *t = db_from_at(DB_HERE, (uint32_t[]){0}, DB_U32, dev, DB_LIST(1));
-    if (!db_poison(t)) j->count[slot] = db_retain(t);
+    if (!db_poison(t)) j->random_count[slot] = db_retain(t);
   }
   pthread_mutex_lock(&rt.lock);
   if (slot >= 0) slot_release((unsigned)slot);
   pthread_mutex_unlock(&rt.lock);
   capturing = c;
   *stream = j->stream;
-  if (slot < 0 || !j->count[slot]) {
+  if (slot < 0 || !j->random_count[slot]) {
     refuse(j, -ENOMEM, "jit: no state for random numbers: %s", db_error());
     return NULL;
   }
-  return db_add(j->count[slot], (int64_t)j->random_calls[slot]++);
+  return db_add(j->random_count[slot], (int64_t)j->random_calls[slot]++);
 }
 
 static const struct capture_ops capture_ops = {on_run, on_copy, on_refusal, on_use, on_random};
@@ -267,10 +267,10 @@ static const struct capture_ops capture_ops = {on_run, on_copy, on_refusal, on_u
 /* Makes each replay continue the sequence of random numbers. */
 static int advance_random(db_jit *j) {
   int err = 0;
-  for (unsigned i = 0; i < NUMBERS && !err; i++) {
-    if (!j->count[i]) continue;
-    db_assign(j->count[i], db_add(j->count[i], (int64_t)j->random_calls[i]));
-    err = db_realize(j->count[i]);
+  for (unsigned i = 0; i < SLOT_NUMBERS && !err; i++) {
+    if (!j->random_count[i]) continue;
+    db_assign(j->random_count[i], db_add(j->random_count[i], (int64_t)j->random_calls[i]));
+    err = db_realize(j->random_count[i]);
   }
   return err;
 }
@@ -278,13 +278,13 @@ static int advance_random(db_jit *j) {
 /* ---- after the function has returned ---- */
 
 /* The value that now refers to the memory of v, after assigns. */
-static struct value *newest(struct value *v) {
+static struct value *newest_value(struct value *v) {
   while (v->stale && v->newer) v = v->newer;
   return v;
 }
 
-static void follow(struct captured_memory *m) {
-  struct value *v = newest(m->value);
+static void follow_assigns(struct captured_memory *m) {
+  struct value *v = newest_value(m->value);
   if (v == m->value) return;
   value_retain(v);
   value_release(m->value);
@@ -292,7 +292,7 @@ static void follow(struct captured_memory *m) {
 }
 
 int jit_find_outer(struct captured_memory *m, struct storage **out) {
-  follow(m);
+  follow_assigns(m);
   *out = m->value->storage;
   if (*out && !m->value->stale) return 0;
   return db_fail(-EINVAL, "jit: a tensor that the captured function uses was overwritten at %s:%d; capture again",
@@ -365,7 +365,7 @@ static int settle_memories(db_jit *j) {
     if (m->kind == INPUT) m->storage = NULL;
     if (m->kind == INPUT && m->written) return input_is_assigned(m->input);
     if (m->kind != OUTER) continue;
-    follow(m);
+    follow_assigns(m);
     if (m->value->refs == 1 && m->value->serial <= j->capture.before)
       return db_fail(-ENOTSUP,
                      "jit: not supported: a tensor that was there before is released inside, or made to stand "
@@ -411,14 +411,14 @@ static int copy_inputs(db_jit *j, db_tensor *const *in, db_tensor **own) {
   int err = 0;
   pthread_mutex_lock(&rt.lock);
   for (unsigned i = 0; i < j->nin && !err; i++) {
-    struct value *v = copy_value(j->given[i]);
+    struct value *v = copy_value(j->input_values[i]);
     own[i] = v ? tensor_of_value(v, in[i]->dtype, in[i]->rank, in[i]->dim) : NULL;
     if (!own[i]) err = db_fail(-ENOMEM, "jit: input %u: %s", i, v ? "out of memory" : db_error());
   }
   pthread_mutex_unlock(&rt.lock);
   for (unsigned i = 0; i < j->nin && !err; i++) {
     if (in[i]->value->leaf == in[i]) db_requires_grad(own[i]);
-    j->given[i] = own[i]->value;
+    j->input_values[i] = own[i]->value;
   }
   if (!err && !jit_inputs_computed(j)) err = db_fail(-EPROTO, "jit: the inputs are not in memory");
   return err;
@@ -433,13 +433,13 @@ static int capture_calls(db_jit *j, db_tensor *const *in, db_tensor **own, db_te
   if (!err) err = advance_random(j);
   capturing = NULL;
   for (unsigned i = 0; i < j->nin && !err; i++)
-    if (own[i]->value != j->given[i]) err = input_is_assigned(i);
+    if (own[i]->value != j->input_values[i]) err = input_is_assigned(i);
   if (!err && j->error) err = db_fail(j->error, "%s", j->error_text);
   return err;
 }
 
 int jit_capture(db_jit *j, db_tensor *const *in, db_tensor **out) {
-  db_tensor **own = calloc(j->nin + 1, sizeof(db_tensor *)), *dropped[NUMBERS];
+  db_tensor **own = calloc(j->nin + 1, sizeof(db_tensor *)), *dropped[SLOT_NUMBERS];
   if (!own) return db_fail(-ENOMEM, "jit: out of memory");
   j->error = 0;
   memset(j->stages, 0, sizeof j->stages);

@@ -16,9 +16,10 @@ struct captured_memory {
   enum memory_kind kind;
   struct storage *storage; /* OWNED: a reference. INPUT: the copy that replaces it in this call, or NULL. While
                               capturing: identifies the memory */
-  struct storage *former;  /* OWNED: the storage of the call before, whose output may still be in use; a reference */
-  struct value *value;     /* OUTER: a reference */
-  unsigned input;          /* INPUT: its index in inputs */
+  /* OWNED: the storage of the call before, whose output may still be in use; a reference */
+  struct storage *previous_storage;
+  struct value *value; /* OUTER: a reference */
+  unsigned input;      /* INPUT: its index in inputs */
   bool written, output;
 };
 
@@ -64,14 +65,15 @@ struct db_jit {
   uint32_t *written; /* indices of the memories that the program writes and others may see */
   unsigned nwritten;
   bool writes_input;
-  uint32_t stream;                /* separates the random numbers of captures */
-  db_tensor *count[NUMBERS];      /* number of random calls so far, by device slot or group; NULL if there are none */
-  uint32_t random_calls[NUMBERS]; /* in one call of the function */
-  int failed;                     /* errno of a failed build, or 0 */
-  bool built;                     /* the program is recorded: by the first replay */
-  struct jit_loaded *loaded;      /* file.c: additional state of a loaded program; NULL if captured in this process */
+  uint32_t stream; /* separates the random numbers of captures */
+  /* Number of random calls so far, by device slot or group; NULL if there are none */
+  db_tensor *random_count[SLOT_NUMBERS];
+  uint32_t random_calls[SLOT_NUMBERS]; /* in one call of the function */
+  int failed;                          /* errno of a failed build, or 0 */
+  bool built;                          /* the program is recorded: by the first replay */
+  struct jit_loaded *loaded; /* file.c: additional state of a loaded program; NULL if captured in this process */
   /* ---- of one call ---- */
-  struct value **given;
+  struct value **input_values;
   struct value **inputs; /* the same on single devices, with parts in order */
   int64_t *firsts;       /* the element of its memory at which each input starts */
   unsigned ninputs, inputs_capacity;
@@ -95,7 +97,7 @@ int jit_run_function(db_jit *j, db_tensor *const *in, db_tensor **out);
 void jit_leave_scope(db_jit *j, db_tensor *const *out);
 /* Drops the recording. Called with rt.lock held. Returns the number of tensors in dropped that the caller must release
  * without the lock. */
-unsigned jit_forget(db_jit *j, db_tensor *dropped[NUMBERS]);
+unsigned jit_forget(db_jit *j, db_tensor *dropped[SLOT_NUMBERS]);
 /* Release what they refer to; called with rt.lock held. */
 void jit_input_clear(struct captured_input *c);
 void jit_output_clear(struct captured_output *o);

@@ -114,7 +114,7 @@ static int save_shapes(struct saving *s) {
     if (f->vars[i].max < 0)
       err = db_fail(-EINVAL, "%s: %s, which kernels take, is in the shape of no input", s->path, f->vars[i].name);
   for (unsigned i = 0; i < j->nout && !err; i++) err = describe_output(s, i);
-  for (size_t i = 0; i < f->nin && !err; i++) jit_parts_most(f, &f->in[i]);
+  for (size_t i = 0; i < f->nin && !err; i++) jit_max_parts(f, &f->in[i]);
   return err;
 }
 
@@ -168,7 +168,7 @@ static int save_param(struct saving *s, const db_tensor *t, struct jit_tensor *p
   if (v->part) p->axis = (int)v->real->arg.i;
   for (unsigned i = 0; v->part && p->axis >= 0 && i < p->nparts; i++)
     p->part[i].size = v->part[i]->real->shape->dim[p->axis]->arg.i;
-  jit_parts_most(&s->f, p);
+  jit_max_parts(&s->f, p);
   for (unsigned i = 0; i < p->nparts && !err; i++)
     err = save_param_part(s, p->name, v->part ? v->part[i] : v, &p->part[i]);
   return err;
@@ -235,7 +235,7 @@ static int save_commands(struct saving *s) {
   return err;
 }
 
-static bool make_room(struct saving *s, unsigned nparams) {
+static bool file_alloc(struct saving *s, unsigned nparams) {
   struct jit_file *f = &s->f;
   const struct program *p = &s->j->program;
   f->devices = calloc(SLOTS, sizeof *f->devices);
@@ -267,7 +267,7 @@ int db_jit_save(db_jit *j, const char *path, const struct db_named *params, unsi
   for (unsigned i = 0; i < n && !err; i++) err = params[i].tensor ? db_realize(params[i].tensor) : 0;
   if (err) return err;
   pthread_mutex_lock(&rt.lock);
-  err = make_room(&s, n) ? 0 : no_memory(path);
+  err = file_alloc(&s, n) ? 0 : no_memory(path);
   if (!err) err = save_shapes(&s);
   if (!err) err = save_memories(&s);
   if (!err) err = save_params(&s, params, n);
@@ -307,7 +307,7 @@ void jit_loaded_free(struct jit_loaded *l) {
 }
 
 /* Returns a word of the list that is missing in the other list, or NULL. */
-static const char *lacking(const char *list, const char *other, char *word, size_t cap) {
+static const char *missing_word(const char *list, const char *other, char *word, size_t cap) {
   while (*list) {
     size_t n = strcspn(list, " ");
     bool found = false;
@@ -323,7 +323,7 @@ static const char *lacking(const char *list, const char *other, char *word, size
 }
 
 /* Takes the given devices, or opens those that the file names, and checks their ISA. Called with rt.lock held. */
-static int take_devices(struct jit_loaded *l, const char *path, db_device *const *devices, unsigned n) {
+static int load_devices(struct jit_loaded *l, const char *path, db_device *const *devices, unsigned n) {
   const struct jit_file *f = &l->file;
   char word[64];
   if (n && n != f->ndevices) return db_fail(-EINVAL, "%s: it is for %zu devices, %u are given", path, f->ndevices, n);
@@ -340,7 +340,7 @@ static int take_devices(struct jit_loaded *l, const char *path, db_device *const
     if (strcmp(db_device_arch(slot_device((unsigned)slot)), d->isa) != 0)
       return db_fail(-ENOEXEC, "%s: device %zu, %s, was of %s when this was saved, %s is of %s", path, i, d->name,
                      d->isa, db_device_name(slot_device((unsigned)slot)), db_device_arch(slot_device((unsigned)slot)));
-    if (lacking(d->features, target_features(slot_target((unsigned)slot)), word, sizeof word))
+    if (missing_word(d->features, target_features(slot_target((unsigned)slot)), word, sizeof word))
       return db_fail(-ENOEXEC, "%s: its kernels were compiled for a processor with %s, which this one lacks", path,
                      word);
   }
@@ -348,7 +348,7 @@ static int take_devices(struct jit_loaded *l, const char *path, db_device *const
 }
 
 /* Copies the kernels, because they outlive the file. */
-static int take_kernels(struct jit_loaded *l, const char *path) {
+static int load_kernels(struct jit_loaded *l, const char *path) {
   struct jit_file *f = &l->file;
   bool good = true;
   for (size_t i = 0; i < f->nkernels; i++) {
@@ -385,7 +385,7 @@ static int slot_of_tensor(const struct jit_loaded *l, const struct jit_tensor *t
   return slot < 0 ? db_fail(slot, "%s: a tensor on several devices: %s", path, db_error()) : slot;
 }
 
-static int take_input(struct captured_input *to, const struct jit_tensor *t, int slot, const int64_t *dim) {
+static int load_input(struct captured_input *to, const struct jit_tensor *t, int slot, const int64_t *dim) {
   *to = (struct captured_input){.dtype = t->dtype, .slot = (uint8_t)slot, .rank = t->rank, .axis = t->axis};
   memcpy(to->dim, dim, sizeof to->dim);
   if (!t->group) return 0;
@@ -394,7 +394,7 @@ static int take_input(struct captured_input *to, const struct jit_tensor *t, int
   return 0;
 }
 
-static int take_output(struct captured_output *to, const struct jit_loaded *l, const struct jit_tensor *t, int slot,
+static int load_output(struct captured_output *to, const struct jit_loaded *l, const struct jit_tensor *t, int slot,
                        const int64_t *dim) {
   *to = (struct captured_output){t->part->memory, t->part->first, t->dtype, (uint8_t)slot, t->rank, {0}};
   to->axis = t->axis;
@@ -413,7 +413,7 @@ static int take_output(struct captured_output *to, const struct jit_loaded *l, c
   return 0;
 }
 
-static int take_shapes(db_jit *j, const char *path) {
+static int load_shapes(db_jit *j, const char *path) {
   const struct jit_file *f = &j->loaded->file;
   for (unsigned i = 0; i < j->nin + j->nout; i++) {
     bool is_in = i < j->nin;
@@ -425,7 +425,7 @@ static int take_shapes(db_jit *j, const char *path) {
     }
     int slot = slot_of_tensor(j->loaded, s, path);
     if (slot < 0) return slot;
-    if (is_in ? take_input(&j->in[i], s, slot, dim) : take_output(&j->out[i - j->nin], j->loaded, s, slot, dim)) {
+    if (is_in ? load_input(&j->in[i], s, slot, dim) : load_output(&j->out[i - j->nin], j->loaded, s, slot, dim)) {
       if (s->group) slot_release((unsigned)slot);
       return no_memory(path);
     }
@@ -433,7 +433,7 @@ static int take_shapes(db_jit *j, const char *path) {
   return 0;
 }
 
-static int take_program(db_jit *j, const char *path) {
+static int load_program(db_jit *j, const char *path) {
   struct jit_loaded *l = j->loaded;
   struct jit_file *f = &l->file;
   struct program *p = &j->program;
@@ -472,7 +472,7 @@ static int take_program(db_jit *j, const char *path) {
   return 0;
 }
 
-static int take_memories(db_jit *j) {
+static int load_memories(db_jit *j) {
   const struct jit_file *f = &j->loaded->file;
   for (unsigned i = 0; i < j->program.nmemories; i++) {
     const struct jit_file_memory *from = &f->memories[i];
@@ -526,7 +526,7 @@ static struct value *values_of_parts(db_jit *j, const struct jit_tensor *t, unsi
 }
 
 /* Makes the named tensors, and values for the other OUTER memories. */
-static int take_params(db_jit *j, const char *path) {
+static int load_params(db_jit *j, const char *path) {
   struct jit_loaded *l = j->loaded;
   const struct jit_file *f = &l->file;
   int err = 0;
@@ -589,7 +589,7 @@ db_jit *db_jit_load(const char *path, db_device *const *devices, unsigned n) {
     free(l);
     goto out;
   }
-  if (take_kernels(l, path) || !(j = jit_new((unsigned)l->file.nin, (unsigned)l->file.nout))) {
+  if (load_kernels(l, path) || !(j = jit_new((unsigned)l->file.nin, (unsigned)l->file.nout))) {
     jit_loaded_free(l);
     goto out;
   }
@@ -598,12 +598,12 @@ db_jit *db_jit_load(const char *path, db_device *const *devices, unsigned n) {
   jit_stream_taken(j->stream);
   pthread_mutex_lock(&rt.lock);
   err = runtime_init();
-  if (!err) err = take_devices(l, path, n ? devices : NULL, n);
-  if (!err) err = take_shapes(j, path);
-  if (!err) err = take_program(j, path);
-  if (!err) err = take_memories(j);
+  if (!err) err = load_devices(l, path, n ? devices : NULL, n);
+  if (!err) err = load_shapes(j, path);
+  if (!err) err = load_program(j, path);
+  if (!err) err = load_memories(j);
   pthread_mutex_unlock(&rt.lock);
-  if (!err) err = take_params(j, path);
+  if (!err) err = load_params(j, path);
   drop_outer_storages(j);
   safetensors_free(&l->file.tensors);
   j->calls = 2;

@@ -72,7 +72,7 @@ void jit_file_print(const struct jit_file *f, FILE *to); /* print.c */
 /* write.c. Returns 0, or a negative errno with a message. */
 int jit_file_write(const struct jit_file *f, const char *path);
 /* Computes the upper bound of each part's bytes. Returns false if a size may be negative or a part too large. */
-bool jit_parts_most(const struct jit_file *f, struct jit_tensor *t);
+bool jit_max_parts(const struct jit_file *f, struct jit_tensor *t);
 /* Stores the value of a size without variables; false if it has some. */
 bool jit_size_is_number(const struct jit_size *s, int64_t *n);
 #endif

@@ -38,7 +38,7 @@ void jit_file_free(struct jit_file *f) {
 
 /* ---- sizes ---- */
 
-static bool product_most(const struct jit_file *f, const struct jit_term *t, int64_t *least, int64_t *most) {
+static bool max_product(const struct jit_file *f, const struct jit_term *t, int64_t *least, int64_t *most) {
   int64_t a = t->factor, b = t->factor;
   for (unsigned i = 0; i < t->nvars; i++) {
     const struct jit_file_var *v = &f->vars[t->var[i]];
@@ -54,20 +54,20 @@ static bool add_axis(uint64_t *bytes, uint64_t size) {
 }
 
 /* The upper bound of the tensor's bytes; `size` replaces the size along the axis that it is split along, if any. */
-static bool bytes_most(const struct jit_file *f, const struct jit_tensor *t, int64_t size, uint64_t *bytes) {
+static bool max_bytes(const struct jit_file *f, const struct jit_tensor *t, int64_t size, uint64_t *bytes) {
   *bytes = dtype_info[t->dtype].size;
   for (unsigned i = 0; i < t->rank; i++) {
     int64_t least = 0, most = 0;
     for (unsigned k = 0; k < t->dim[i].nterms; k++)
-      if (!product_most(f, &t->dim[i].term[k], &least, &most)) return false;
+      if (!max_product(f, &t->dim[i].term[k], &least, &most)) return false;
     if (least < 0 || !add_axis(bytes, (int)i == t->axis ? (uint64_t)size : (uint64_t)most)) return false;
   }
   return true;
 }
 
-bool jit_parts_most(const struct jit_file *f, struct jit_tensor *t) {
+bool jit_max_parts(const struct jit_file *f, struct jit_tensor *t) {
   for (unsigned i = 0; i < t->nparts; i++)
-    if (!bytes_most(f, t, t->part[i].size, &t->part[i].most)) return false;
+    if (!max_bytes(f, t, t->part[i].size, &t->part[i].most)) return false;
   return true;
 }
 
@@ -97,8 +97,8 @@ static void note_refusal(struct reader *r, const char *fmt, ...) {
 #define refuse(r, ...) (note_refusal(r, __VA_ARGS__), false)
 
 /* Sets the location for the next error message. */
-static void at(struct reader *r, const char *fmt, ...) __attribute__((format(printf, 2, 3)));
-static void at(struct reader *r, const char *fmt, ...) {
+static void set_place(struct reader *r, const char *fmt, ...) __attribute__((format(printf, 2, 3)));
+static void set_place(struct reader *r, const char *fmt, ...) {
   va_list ap;
   va_start(ap, fmt);
   vsnprintf(r->place, sizeof r->place, fmt, ap);
@@ -197,7 +197,7 @@ static bool read_devices(struct reader *r, const json_t *in) {
   for (size_t i = 0; list && i < f->ndevices; i++) {
     const json_t *v = json_array_get(list, i);
     struct jit_file_device *d = &f->devices[i];
-    at(r, "devices[%zu]", i);
+    set_place(r, "devices[%zu]", i);
     if (!get_text(r, v, "name", MOST_NAME, &d->name) || !get_text(r, v, "isa", MOST_NAME, &d->isa) ||
         !get_text(r, v, "features", 1024, &d->features))
       return false;
@@ -211,7 +211,7 @@ static bool read_vars(struct reader *r, const json_t *in) {
   uint64_t min, max, taken;
   for (size_t i = 0; list && i < f->nvars; i++) {
     const json_t *v = json_array_get(list, i);
-    at(r, "variables[%zu]", i);
+    set_place(r, "variables[%zu]", i);
     if (!get_text(r, v, "name", 65, &f->vars[i].name) || !get_number(r, v, "max", INT32_MAX, &max) ||
         !get_number(r, v, "min", max, &min))
       return false;
@@ -220,7 +220,7 @@ static bool read_vars(struct reader *r, const json_t *in) {
     for (size_t k = 0; k < i; k++)
       if (!strcmp(f->vars[k].name, f->vars[i].name)) return refuse(r, "%s is there twice", f->vars[i].name);
   }
-  at(r, "program");
+  set_place(r, "program");
   if (!list || !get_number(r, in, "taken", f->nvars, &taken)) return false;
   f->program.nvars = (unsigned)taken;
   return true;
@@ -297,7 +297,7 @@ static bool read_layout(struct reader *r, const json_t *v, struct jit_tensor *t)
   if (!(t->part = calloc(n, sizeof *t->part))) return refuse(r, "out of memory for parts");
   t->nparts = (unsigned)n;
   if (t->group ? !read_parts(r, parts, t) : !read_part(r, v, t, t->part)) return false;
-  if (!jit_parts_most(r->f, t)) return refuse(r, "a size may be negative, or there are too many elements");
+  if (!jit_max_parts(r->f, t)) return refuse(r, "a size may be negative, or there are too many elements");
   return true;
 }
 
@@ -323,7 +323,7 @@ static bool read_placed(struct reader *r, const json_t *v, struct jit_tensor *t)
   if (!read_tensor(r, v, t)) return false;
   memcpy(where, r->place, sizeof where);
   for (unsigned i = 0; i < t->nparts; i++) {
-    if (t->group) at(r, "%.60s.parts[%u]", where, i);
+    if (t->group) set_place(r, "%.60s.parts[%u]", where, i);
     if (!read_part_memory(r, t->group ? json_array_get(json_object_get(v, "parts"), i) : v, t, &t->part[i]))
       return false;
   }
@@ -335,7 +335,7 @@ static bool read_inputs(struct reader *r, const json_t *in) {
   struct jit_file *f = r->f;
   const json_t *list = get_list(r, in, "inputs", UINT16_MAX, sizeof *f->in, &f->in, &f->nin);
   for (size_t i = 0; list && i < f->nin; i++) {
-    at(r, "inputs[%zu]", i);
+    set_place(r, "inputs[%zu]", i);
     if (!read_tensor(r, json_array_get(list, i), &f->in[i])) return false;
   }
   return list != NULL;
@@ -360,7 +360,7 @@ static bool read_outputs(struct reader *r, const json_t *in) {
   struct jit_file *f = r->f;
   const json_t *list = get_list(r, in, "outputs", UINT16_MAX, sizeof *f->out, &f->out, &f->nout);
   for (size_t i = 0; list && i < f->nout; i++) {
-    at(r, "outputs[%zu]", i);
+    set_place(r, "outputs[%zu]", i);
     if (!read_placed(r, json_array_get(list, i), &f->out[i]) || !check_output_sizes(r, &f->out[i])) return false;
   }
   return list != NULL;
@@ -372,7 +372,7 @@ static bool read_params(struct reader *r, const json_t *in) {
   for (size_t i = 0; list && i < f->nparams; i++) {
     struct jit_tensor *p = &f->params[i];
     int64_t size;
-    at(r, "parameters[%zu]", i);
+    set_place(r, "parameters[%zu]", i);
     if (!get_text(r, json_array_get(list, i), "name", MOST_NAME, &p->name) ||
         !read_placed(r, json_array_get(list, i), p))
       return false;
@@ -426,7 +426,7 @@ static bool read_memories(struct reader *r, const json_t *in) {
   if (!f->program.memories) return refuse(r, "out of memory for memories");
   f->program.nmemories = (unsigned)n;
   for (size_t i = 0; i < n; i++) {
-    at(r, "memories[%zu]", i);
+    set_place(r, "memories[%zu]", i);
     if (!read_memory(r, json_array_get(list, i), &f->memories[i], &f->program.memories[i])) return false;
   }
   return true;
@@ -510,7 +510,7 @@ static bool read_kernels(struct reader *r, const json_t *in) {
   struct jit_file *f = r->f;
   const json_t *list = get_list(r, in, "kernels", MOST_ITEMS, sizeof *f->kernels, &f->kernels, &f->nkernels);
   for (size_t i = 0; list && i < f->nkernels; i++) {
-    at(r, "kernels[%zu]", i);
+    set_place(r, "kernels[%zu]", i);
     if (!read_kernel(r, json_array_get(list, i), &f->kernels[i])) return false;
   }
   return list != NULL;
@@ -597,7 +597,7 @@ static bool read_commands(struct reader *r, const json_t *in) {
   p->var_of = calloc(vars + 1, sizeof *p->var_of);
   if (!p->accesses || !p->var_of) return refuse(r, "out of memory for arguments");
   for (size_t i = 0; i < p->ncommands; i++) {
-    at(r, "commands[%zu]", i);
+    set_place(r, "commands[%zu]", i);
     if (!read_command(r, json_array_get(list, i), &p->commands[i])) return false;
   }
   return true;
@@ -617,7 +617,7 @@ static bool read_program(struct reader *r, const json_t *in) {
   static bool (*const parts[])(struct reader *, const json_t *) = {
       read_devices, read_vars, read_inputs, read_memories, read_outputs, read_params, read_kernels, read_commands};
   for (unsigned i = 0; i < sizeof parts / sizeof *parts; i++) {
-    at(r, "program");
+    set_place(r, "program");
     if (!parts[i](r, in)) return false;
   }
   return true;
@@ -642,7 +642,7 @@ int jit_file_parse(const void *bytes, size_t size, struct jit_file *out, char *e
   int status = safetensors_parse(bytes, size, &out->tensors, err, errcap);
   if (status) return status;
   if (!check_sum(&r, bytes, size)) goto bad;
-  at(&r, "program");
+  set_place(&r, "program");
   const struct safetensor *t = tensor_of(out, ".program");
   if (!t) {
     note_refusal(&r, "there is none");

@@ -30,7 +30,7 @@ void program_unbuild(struct program *p) {
     struct program_queue *q = &p->queues[i];
     for (int k = 0; k < TURNS; k++) db_recording_release(q->recording[k]);
     db_signal_release(q->signal);
-    free(q->behind);
+    free(q->ends_after);
     free(q->uses);
     free(q->uses_var);
     slot_release(q->slot);
@@ -133,7 +133,7 @@ static int record_queue(struct program *p, unsigned queue, int turn) {
     }
   if (!err) err = record_waits(p, to, q->first_wait, q->nwaits);
   for (unsigned i = 0; i < p->nqueues && !err; i++)
-    if (q->behind[i] && p->queues[i].slot != q->slot) err = db_queue_follow(to, slot_device(p->queues[i].slot));
+    if (q->ends_after[i] && p->queues[i].slot != q->slot) err = db_queue_follow(to, slot_device(p->queues[i].slot));
   q->recording[turn] = db_queue_bind(to); /* empties the recorder after an error, too */
   return q->recording[turn] ? 0 : err ? err : -EINVAL;
 }
@@ -168,7 +168,7 @@ static int list_varying(struct program *p) {
   p->varying = malloc((p->nmemories + 1) * sizeof *p->varying);
   if (!p->varying) return db_fail(-ENOMEM, "jit: out of memory");
   for (uint32_t i = 0; i < p->nmemories; i++) {
-    memset(p->memories[i].told, 0, sizeof p->memories[i].told);
+    memset(p->memories[i].recorded, 0, sizeof p->memories[i].recorded);
     if (p->memories[i].varies) p->varying[p->nvarying++] = i;
   }
   return 0;
@@ -212,16 +212,16 @@ static int place_memories(struct program *p, int turn) {
   for (unsigned k = 0; k < p->nvarying; k++) {
     uint32_t i = p->varying[k];
     struct program_memory *m = &p->memories[i];
-    if (m->told[turn].buffer == m->buffer && m->told[turn].offset == m->offset) continue;
-    m->told[turn].buffer = NULL; /* in case it fails half-way */
+    if (m->recorded[turn].buffer == m->buffer && m->recorded[turn].offset == m->offset) continue;
+    m->recorded[turn].buffer = NULL; /* in case it fails half-way */
     for (unsigned n = 0; n < p->nqueues; n++) {
       int err = 0;
       if (p->queues[n].uses[i] && p->queues[n].recording[turn])
         err = db_recording_set_buffer(p->queues[n].recording[turn], SLOT_FIRST + i, m->buffer, m->offset);
       if (err) return err;
     }
-    m->told[turn].buffer = m->buffer;
-    m->told[turn].offset = m->offset;
+    m->recorded[turn].buffer = m->buffer;
+    m->recorded[turn].offset = m->offset;
   }
   return 0;
 }

@@ -17,7 +17,7 @@ struct program_memory {
   struct {        /* contained in the recordings of each turn, which hold references */
     db_buffer *buffer;
     uint64_t offset;
-  } told[PROGRAM_TURNS];
+  } recorded[PROGRAM_TURNS];
 };
 /* A memory access of a command, one per argument: bytes at an offset of a memory. */
 struct program_access {
@@ -51,8 +51,8 @@ struct program_queue {
   uint32_t first_wait, nwaits; /* waits at the end of a main queue */
   db_signal *signal;           /* NULL if there is only one queue */
   db_recording *recording[PROGRAM_TURNS];
-  bool *behind; /* by queue: its end is ordered after commands of that queue */
-  bool *uses;   /* by memory: its commands use it, and it varies */
+  bool *ends_after; /* by queue: its end is ordered after commands of that queue */
+  bool *uses;       /* by memory: its commands use it, and it varies */
   bool *uses_var;
   uint64_t when[PROGRAM_TURNS]; /* the timeline value of each recording's last run */
   db_buffer *stamps;            /* if commands are timed: two stamps per command and turn */

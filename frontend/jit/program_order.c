@@ -39,7 +39,7 @@ struct dependencies {
   size_t n, capacity;
 };
 
-static bool depend(struct dependencies *d, uint32_t command, uint32_t on) {
+static bool add_dependency(struct dependencies *d, uint32_t command, uint32_t on) {
   if (d->by[on] == command + 1) return true;
   d->by[on] = command + 1;
   if (d->n == d->capacity) {
@@ -53,15 +53,16 @@ static bool depend(struct dependencies *d, uint32_t command, uint32_t on) {
   return true;
 }
 
-static bool conflicts(struct dependencies *d, const struct toucher *t, const struct program_access *a,
-                      uint32_t command) {
+static bool depend_on_conflicts(struct dependencies *d, const struct toucher *t, const struct program_access *a,
+                                uint32_t command) {
   uint64_t begin = a->offset, end = a->offset + a->bytes;
   for (; t; t = t->next)
-    if (t->begin < end && t->end > begin && (t->written || a->written) && !depend(d, command, t->command)) return false;
+    if (t->begin < end && t->end > begin && (t->written || a->written) && !add_dependency(d, command, t->command))
+      return false;
   return true;
 }
 
-static bool touch(struct toucher **of, const struct program_access *a, uint32_t command) {
+static bool add_toucher(struct toucher **of, const struct program_access *a, uint32_t command) {
   uint64_t begin = a->offset, end = a->offset + a->bytes;
   for (struct toucher **t = of; a->written && *t;) {
     struct toucher *old = *t;
@@ -88,8 +89,8 @@ static bool find_dependencies(const struct program *p, struct dependencies *d) {
     const struct program_command *c = &p->commands[i];
     const struct program_access *a = &p->accesses[c->first];
     d->first[i] = (uint32_t)d->n;
-    for (uint32_t k = 0; k < c->naccesses && ok; k++) ok = conflicts(d, of[a[k].memory], &a[k], i);
-    for (uint32_t k = 0; k < c->naccesses && ok; k++) ok = touch(&of[a[k].memory], &a[k], i);
+    for (uint32_t k = 0; k < c->naccesses && ok; k++) ok = depend_on_conflicts(d, of[a[k].memory], &a[k], i);
+    for (uint32_t k = 0; k < c->naccesses && ok; k++) ok = add_toucher(&of[a[k].memory], &a[k], i);
     d->first[i + 1] = (uint32_t)d->n;
   }
   for (unsigned i = 0; of && i < p->nmemories; i++)
@@ -135,7 +136,7 @@ struct placing {
 };
 
 /* Chooses a queue for command i among n. */
-static unsigned choose(const struct placing *o, uint32_t i, unsigned n) {
+static unsigned choose_queue(const struct placing *o, uint32_t i, unsigned n) {
   const struct program_command *c = &o->p->commands[i];
   const typeof(o->queue[0][0][0]) *queue = o->queue[c->slot][kind_of(c)];
   uint32_t latest = 0; /* 1 + the predecessor that ends last, or 0 */
@@ -153,13 +154,13 @@ static unsigned choose(const struct placing *o, uint32_t i, unsigned n) {
 
 /* Places the commands on at most `most` queues of each kind. Returns the estimated time at which the last command
  * ends. */
-static double place_on(struct placing *o, unsigned most) {
+static double place_on_queues(struct placing *o, unsigned most) {
   double end = 0;
   memset(o->queue, 0, sizeof o->queue);
   for (uint32_t i = 0; i < o->p->ncommands; i++) {
     const struct program_command *c = &o->p->commands[i];
     uint8_t kind = kind_of(c);
-    unsigned n = c->exchange ? 1 : slot_queues(c->slot, kind), q = choose(o, i, n < most ? n : most);
+    unsigned n = c->exchange ? 1 : slot_queues(c->slot, kind), q = choose_queue(o, i, n < most ? n : most);
     double start = o->queue[c->slot][kind][q].free;
     if (q && start < HOP) start = HOP; /* it starts after the first queue has started */
     for (uint32_t k = o->d->first[i]; k < o->d->first[i + 1]; k++) {
@@ -191,7 +192,7 @@ static int queue_of(struct program *p, uint8_t slot, uint8_t kind, uint8_t index
 }
 
 /* Sets every command's queue and position. Adds the main queue of every device whose memory a command touches. */
-static bool take_places(struct program *p, const uint8_t *index) {
+static bool assign_positions(struct program *p, const uint8_t *index) {
   for (size_t i = 0; i < p->ncommands; i++) {
     struct program_command *c = &p->commands[i];
     const struct program_access *a = &p->accesses[c->first];
@@ -207,16 +208,16 @@ static bool take_places(struct program *p, const uint8_t *index) {
   return true;
 }
 
-static bool place(struct program *p, const struct dependencies *d) {
+static bool place_commands(struct program *p, const struct dependencies *d) {
   struct placing *o = calloc(1, sizeof *o);
   double *ends = calloc(p->ncommands + 1, sizeof *ends);
   uint8_t *index = calloc(p->ncommands + 1, 1);
   bool ok = o && ends && index;
   if (ok) {
     *o = (struct placing){.p = p, .d = d, .index = index, .ends = ends};
-    double one = place_on(o, 1);
-    if (place_on(o, SLOT_QUEUES) * 3 > one * 2) memset(index, 0, p->ncommands); /* saves less than a third */
-    ok = take_places(p, index);
+    double one = place_on_queues(o, 1);
+    if (place_on_queues(o, SLOT_QUEUES) * 3 > one * 2) memset(index, 0, p->ncommands); /* saves less than a third */
+    ok = assign_positions(p, index);
   }
   free(o);
   free(ends);
@@ -245,7 +246,7 @@ static bool add_wait(struct program *p, uint32_t queue, uint32_t position) {
   return true;
 }
 
-static void need(struct ordering *o, uint32_t command) {
+static void note_need(struct ordering *o, uint32_t command) {
   uint32_t *last = &o->need[o->p->commands[command].queue];
   if (command >= *last) *last = command + 1;
 }
@@ -299,7 +300,7 @@ static bool order_command(struct ordering *o, const struct dependencies *d, uint
     if (on->queue == c->queue)
       c->barrier |= on->position > o->barrier[c->queue];
     else
-      need(o, d->on[k]);
+      note_need(o, d->on[k]);
   }
   if (c->barrier) o->barrier[c->queue] = c->position - 1;
   c->first_wait = (uint32_t)p->nwaits;
@@ -317,7 +318,7 @@ static bool order_end(struct ordering *o, uint32_t queue) {
   for (uint32_t i = 0; i < p->ncommands; i++) {
     const struct program_command *c = &p->commands[i];
     for (uint32_t k = 0; k < c->naccesses && c->queue != queue; k++)
-      if (p->memories[p->accesses[c->first + k].memory].slot == main->slot) need(o, i);
+      if (p->memories[p->accesses[c->first + k].memory].slot == main->slot) note_need(o, i);
   }
   main->first_wait = (uint32_t)p->nwaits;
   if (!wait_for_needs(o, queue)) return false;
@@ -342,9 +343,9 @@ static bool order(struct program *p, const struct dependencies *d, uint32_t **af
   for (size_t i = 0; i < p->ncommands && ok; i++) ok = order_command(&o, d, (uint32_t)i);
   for (uint32_t q = 0; q < n && ok; q++) {
     if (program_queue_is_main(&p->queues[q])) ok = order_end(&o, q);
-    free(p->queues[q].behind);
-    ok &= (p->queues[q].behind = calloc(n, sizeof(bool))) != NULL;
-    for (uint32_t k = 0; k < n && ok; k++) p->queues[q].behind[k] = o.clock[q * n + k];
+    free(p->queues[q].ends_after);
+    ok &= (p->queues[q].ends_after = calloc(n, sizeof(bool))) != NULL;
+    for (uint32_t k = 0; k < n && ok; k++) p->queues[q].ends_after[k] = o.clock[q * n + k];
   }
   free(o.clock);
   *after = o.after;
@@ -352,7 +353,7 @@ static bool order(struct program *p, const struct dependencies *d, uint32_t **af
   return ok;
 }
 
-static void drop(struct dependencies *d) {
+static void dependencies_free(struct dependencies *d) {
   free(d->on);
   free(d->first);
   free(d->by);
@@ -363,18 +364,18 @@ int program_order(struct program *p) {
   struct dependencies d = {0};
   uint32_t *after = NULL;
   unsigned memories = p->nmemories;
-  bool ok = find_dependencies(p, &d) && place(p, &d) && order(p, &d, &after);
+  bool ok = find_dependencies(p, &d) && place_commands(p, &d) && order(p, &d, &after);
   int err = ok ? program_plan(p, after) : no_memory();
   if (!err &&
       p->nmemories > memories) { /* commands use shared memory now, and depend on the commands that used it before */
     p->nwaits = 0;
     for (size_t i = 0; i < p->ncommands; i++) p->commands[i].barrier = p->commands[i].signals = false;
-    drop(&d);
+    dependencies_free(&d);
     free(after);
     after = NULL;
     if (!find_dependencies(p, &d) || !order(p, &d, &after)) err = no_memory();
   }
-  drop(&d);
+  dependencies_free(&d);
   free(after);
   return err;
 }

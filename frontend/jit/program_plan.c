@@ -94,7 +94,7 @@ static uint64_t find_gap(struct planning *o, uint32_t y, unsigned n) {
 }
 
 /* Replaces the sharing memories of a slot by one memory, if that saves bytes. */
-static int join(struct planning *o, unsigned n, unsigned slot) {
+static int join_memories(struct planning *o, unsigned n, unsigned slot) {
   struct program *p = o->p;
   uint64_t bytes = 0, without = 0;
   for (unsigned i = 0; i < n; i++) {
@@ -137,7 +137,7 @@ int program_plan(struct program *p, const uint32_t *after) {
   sorting = &o;
   qsort(o.order, n, sizeof *o.order, by_size);
   for (unsigned i = 0; i < n; i++) o.at[o.order[i]] = find_gap(&o, o.order[i], i);
-  for (unsigned slot = 0; slot < SLOTS && !err; slot++) err = join(&o, n, slot);
+  for (unsigned slot = 0; slot < SLOTS && !err; slot++) err = join_memories(&o, n, slot);
   for (size_t i = 0; i < p->naccesses; i++) {
     struct program_access *a = &p->accesses[i];
     if (!p->memories[a->memory].in) continue;

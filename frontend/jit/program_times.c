@@ -79,7 +79,7 @@ static void add_item(const struct program *p, struct report *r, const struct pro
 }
 
 /* commands has room for the item number of every queue's command at each position. */
-static int report(const struct program *p, int turn, size_t *commands) {
+static int report_run(const struct program *p, int turn, size_t *commands) {
   struct report r = {0};
   size_t first[p->nqueues + 1]; /* index of a queue's first command in commands */
   for (unsigned i = first[0] = 0; i < p->nqueues; i++) first[i + 1] = first[i] + p->queues[i].last;
@@ -105,7 +105,7 @@ int program_times_settle(struct program *p, int turn) {
     if (err) return err;
   }
   size_t *commands = calloc(p->ncommands + 1, sizeof *commands);
-  int err = commands ? report(p, turn, commands) : 0;
+  int err = commands ? report_run(p, turn, commands) : 0;
   free(commands);
   return err;
 }

@@ -35,7 +35,7 @@ static void mark_shared(db_jit *j) {
 }
 
 /* Allocates the memories from `first` on, which the plan added, and frees those placed in them. */
-static int take_shared(db_jit *j, unsigned first) {
+static int allocate_planned(db_jit *j, unsigned first) {
   struct program *p = &j->program;
   if (p->nmemories == first) return 0;
   struct captured_memory *more = realloc(j->memories, p->nmemories * sizeof *more);
@@ -71,13 +71,13 @@ static void order_varying(db_jit *j) {
   }
 }
 
-static int build(db_jit *j) {
+static int build_program(db_jit *j) {
   const struct env *env;
   unsigned before = j->program.nmemories;
   int err = env_get(&env);
   mark_shared(j);
   if (!err) err = program_order(&j->program);
-  if (!err) err = take_shared(j, before);
+  if (!err) err = allocate_planned(j, before);
   if (!err) err = program_record(&j->program);
   if (!err) order_varying(j);
   if (err) program_unbuild(&j->program);
@@ -113,14 +113,14 @@ static int place_outer(struct captured_memory *m, const struct program_memory *a
 
 /* Alternates between two storages, because a caller may still hold the output of the last run. */
 static int place_output(struct captured_memory *m) {
-  struct storage *s = m->former;
+  struct storage *s = m->previous_storage;
   if (m->storage->refs == 1) return 0;
   if (!s || s->refs > 1) {
     s = storage_new(m->storage->slot, rt.next_buffer++, m->storage->size);
     if (!s) return -ENOMEM;
-    storage_release(m->former);
+    storage_release(m->previous_storage);
   }
-  m->former = m->storage;
+  m->previous_storage = m->storage;
   m->storage = s;
   return 0;
 }
@@ -258,7 +258,7 @@ static int make_outputs(db_jit *j, db_tensor **out) {
 }
 
 /* A run that failed may have started on some queues. */
-static int run(db_jit *j) {
+static int run_program(db_jit *j) {
   int err = program_run(&j->program);
   for (unsigned i = 0; i < j->nwritten; i++)
     if (j->memories[j->written[i]].storage) storage_written(j->memories[j->written[i]].storage);
@@ -272,8 +272,8 @@ int jit_replay(db_jit *j, db_tensor *const *in, db_tensor **out) {
   int err = j->built ? 0 : list_written(j);
   if (!err) err = place_memories(j);
   if (!err) err = bind_vars(j, in);
-  if (!err && !j->built) err = build(j);
-  if (!err) err = run(j);
+  if (!err && !j->built) err = build_program(j);
+  if (!err) err = run_program(j);
   drop_copies(j);
   return err ? err : make_outputs(j, out);
 }

@@ -46,7 +46,7 @@ static json_t *tensor_json(const struct jit_tensor *t) {
 }
 
 /* The parameter that covers a whole memory, or NULL. Of a replicated parameter only the first part counts. */
-static const struct jit_tensor *whole(const struct jit_file *f, size_t memory) {
+static const struct jit_tensor *param_of_memory(const struct jit_file *f, size_t memory) {
   for (size_t i = 0; i < f->nparams; i++) {
     const struct jit_tensor *t = &f->params[i];
     if (t->axis < 0 && t->part->memory == memory && t->part->most == f->memories[memory].bytes) return t;
@@ -54,7 +54,7 @@ static const struct jit_tensor *whole(const struct jit_file *f, size_t memory) {
   return NULL;
 }
 static const char *contents_name(const struct jit_file *f, size_t memory, char *own, size_t cap) {
-  const struct jit_tensor *p = whole(f, memory);
+  const struct jit_tensor *p = param_of_memory(f, memory);
   snprintf(own, cap, ".memory.%zu", memory);
   return p ? p->name : own;
 }
@@ -171,7 +171,7 @@ int jit_file_write(const struct jit_file *f, const char *path) {
   bool good = s.tensor && text;
   for (size_t i = 0; i < f->program.nmemories && good; i++)
     if (f->memories[i].kind == OUTER)
-      good = add_tensor(&s, contents_name(f, i, name, sizeof name), whole(f, i), f->memories[i].contents,
+      good = add_tensor(&s, contents_name(f, i, name, sizeof name), param_of_memory(f, i), f->memories[i].contents,
                         f->memories[i].bytes);
   if (good) qsort(s.tensor, s.n, sizeof *s.tensor, by_alignment);
   for (size_t i = 0; i < f->nkernels && good; i++) {

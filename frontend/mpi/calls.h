@@ -26,10 +26,10 @@ struct mpi_calls {
   int (*exchange)(unsigned place, const struct exchange *x, void *host, char *err, size_t cap);
   /* Compares a value among all processes. When the operation is done, same() returns whether they are equal. */
   int (*compare)(unsigned place, uint64_t value, char *err, size_t cap);
-  bool (*same)(void);
+  bool (*is_same)(void);
   /* Gathers the texts of all processes, MPI_TEXT bytes each, in all. */
-  int (*texts)(unsigned place, const char *mine, char *all, char *err, size_t cap);
-  int (*test)(unsigned place, char *err, size_t cap);
+  int (*gather_texts)(unsigned place, const char *mine, char *all, char *err, size_t cap);
+  int (*poll)(unsigned place, char *err, size_t cap);
   void (*end)(void);
 };
 /* The library's only symbol. */

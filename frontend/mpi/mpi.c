@@ -19,7 +19,7 @@ static struct {
   bool ours; /* begin() initialized MPI */
 } mpi;
 
-static int failed(int code, const char *what, char *err, size_t cap) {
+static int check_code(int code, const char *what, char *err, size_t cap) {
   char text[MPI_MAX_ERROR_STRING + 1] = "";
   int n = 0;
   if (code == MPI_SUCCESS) return 0;
@@ -54,7 +54,7 @@ static int begin(unsigned *rank, unsigned *size, char *err, size_t cap) {
     MPI_Query_thread(&level);
   else
     status = MPI_Init_thread(NULL, NULL, MPI_THREAD_FUNNELED, &level);
-  if (status) return failed(status, "MPI_Init_thread", err, cap);
+  if (status) return check_code(status, "MPI_Init_thread", err, cap);
   if (level < (started ? MPI_THREAD_MULTIPLE : MPI_THREAD_FUNNELED)) {
     snprintf(err, cap, "not supported: MPI was started with thread level %d; exchanges have a thread of their own",
              level);
@@ -62,7 +62,7 @@ static int begin(unsigned *rank, unsigned *size, char *err, size_t cap) {
   }
   mpi.ours = !started;
   MPI_Comm_set_errhandler(MPI_COMM_WORLD, MPI_ERRORS_RETURN);
-  if ((status = MPI_Comm_dup(MPI_COMM_WORLD, &mpi.comm))) return failed(status, "MPI_Comm_dup", err, cap);
+  if ((status = MPI_Comm_dup(MPI_COMM_WORLD, &mpi.comm))) return check_code(status, "MPI_Comm_dup", err, cap);
   MPI_Comm_set_errhandler(mpi.comm, MPI_ERRORS_RETURN);
   MPI_Comm_rank(mpi.comm, &mpi.rank);
   MPI_Comm_size(mpi.comm, &n);
@@ -120,27 +120,27 @@ static int exchange(unsigned place, const struct exchange *x, void *host, char *
     }
 
 #define X(name, back, text) text,
-  static const char *const texts[] = {EXCHANGES(X) "exchange"};
+  static const char *const gather_texts[] = {EXCHANGES(X) "exchange"};
 #undef X
-  return failed(code, texts[x->op], err, cap);
+  return check_code(code, gather_texts[x->op], err, cap);
 }
 
 static int compare(unsigned place, uint64_t value, char *err, size_t cap) {
   mpi.compared[0] = value;
   mpi.compared[1] = ~value;
   int code = MPI_Iallreduce(MPI_IN_PLACE, mpi.compared, 2, MPI_UINT64_T, MPI_MIN, mpi.comm, &mpi.request[place]);
-  return failed(code, "comparing what processes exchange", err, cap);
+  return check_code(code, "comparing what processes exchange", err, cap);
 }
-static bool same(void) { return mpi.compared[0] == ~mpi.compared[1]; } /* min(value) == max(value) */
+static bool is_same(void) { return mpi.compared[0] == ~mpi.compared[1]; } /* min(value) == max(value) */
 
-static int texts(unsigned place, const char *mine, char *all, char *err, size_t cap) {
+static int gather_texts(unsigned place, const char *mine, char *all, char *err, size_t cap) {
   int code = MPI_Iallgather(mine, MPI_TEXT, MPI_CHAR, all, MPI_TEXT, MPI_CHAR, mpi.comm, &mpi.request[place]);
-  return failed(code, "telling each other what is exchanged", err, cap);
+  return check_code(code, "telling each other what is exchanged", err, cap);
 }
 
-static int test(unsigned place, char *err, size_t cap) {
+static int poll_request(unsigned place, char *err, size_t cap) {
   int done = 0, code = MPI_Test(&mpi.request[place], &done, MPI_STATUS_IGNORE);
-  return code ? failed(code, "MPI_Test", err, cap) : done;
+  return code ? check_code(code, "MPI_Test", err, cap) : done;
 }
 
 static void end(void) {
@@ -150,5 +150,5 @@ static void end(void) {
   if (mpi.ours) MPI_Finalize();
 }
 
-__attribute__((visibility("default")))
-const struct mpi_calls MPI_CALLS = {sizeof(struct exchange), begin, exchange, compare, same, texts, test, end};
+__attribute__((visibility("default"))) const struct mpi_calls MPI_CALLS = {
+    sizeof(struct exchange), begin, exchange, compare, is_same, gather_texts, poll_request, end};

@@ -40,7 +40,7 @@ db_tensor *db_linear_apply(DB_AT, const db_linear *l, db_tensor *x) {
 /* ---- convolutions ---- */
 
 /* Copies a list to numbers, so that it outlives the caller's. */
-static db_list kept(db_list from, int64_t *numbers) {
+static db_list copy_list(db_list from, int64_t *numbers) {
   unsigned n = !from.v ? 0 : from.n < 6 ? from.n : 6;
   for (unsigned i = 0; i < n; i++) numbers[i] = from.v[i];
   return (db_list){n, numbers};
@@ -58,8 +58,8 @@ db_convolution db_convolution_new(db_params *p, const char *name, unsigned axes,
   for (unsigned i = 0; good && i < axes; i++) inputs = size_times(inputs, dim[2 + i] = kernel.v[kernel.n == 1 ? 0 : i]);
   l.weight = db_param_uniform(at, "weight", fan_bound(inputs), (db_list){good ? 2 + axes : 2, dim});
   l.bias = bias ? db_param_uniform(at, "bias", fan_bound(inputs), DB_LIST(out)) : NULL;
-  kept(o.stride, l.numbers[0]), kept(o.padding, l.numbers[1]);
-  kept(o.dilation, l.numbers[2]), kept(o.output_padding, l.numbers[3]);
+  copy_list(o.stride, l.numbers[0]), copy_list(o.padding, l.numbers[1]);
+  copy_list(o.dilation, l.numbers[2]), copy_list(o.output_padding, l.numbers[3]);
   return l;
 }
 
@@ -104,7 +104,7 @@ db_norm db_rms_norm_new(db_params *p, const char *name, int64_t width) {
 
 /* Moves a running statistic toward the batch's by the factor momentum. unbias converts the variance to the divisor n -
  * 1. */
-static void follow(const db_norm *l, db_parameter *statistic, db_tensor *batch, double unbias) {
+static void update_statistic(const db_norm *l, db_parameter *statistic, db_tensor *batch, double unbias) {
   db_tensor *old = db_mul(db_detach(statistic->tensor), 1 - l->momentum);
   db_param_set(statistic, db_add(old, db_mul(db_detach(batch), l->momentum * unbias)));
 }
@@ -118,8 +118,8 @@ static db_tensor *batch_norm(DB_AT, const db_norm *l, db_tensor *x) {
   double n = (double)db_numel(x) / (double)(db_dim(x, 1) ? db_dim(x, 1) : 1);
   {
     DB_SCOPED;
-    follow(l, l->mean, norm_batch_statistic(file, line, x, false), 1);
-    follow(l, l->var, norm_batch_statistic(file, line, x, true), n > 1 ? n / (n - 1) : 1);
+    update_statistic(l, l->mean, norm_batch_statistic(file, line, x, false), 1);
+    update_statistic(l, l->var, norm_batch_statistic(file, line, x, true), n > 1 ? n / (n - 1) : 1);
   }
   return y;
 }
@@ -182,7 +182,7 @@ db_multihead db_multihead_new(db_params *p, const char *name, int64_t width, int
 
 /* Part 0, 1 or 2 (queries, keys, values) of the projection of x [batch, length, width], as [batch, heads, length, width
  * / heads]. */
-static db_tensor *project(DB_AT, const db_multihead *m, db_tensor *x, int64_t part) {
+static db_tensor *project_part(DB_AT, const db_multihead *m, db_tensor *x, int64_t part) {
   db_tensor *weight = param_tensor(m->weight), *bias = param_tensor(m->bias);
   int64_t width = db_dim(weight, 1);
   weight = db_shrink_at(file, line, weight, DB_LIST(part * width, (part + 1) * width, 0, width));
@@ -193,7 +193,7 @@ static db_tensor *project(DB_AT, const db_multihead *m, db_tensor *x, int64_t pa
 }
 
 /* Whether x fits the width of m. */
-static bool takes(const db_multihead *m, db_tensor *x) {
+static bool fits_width(const db_multihead *m, db_tensor *x) {
   return db_rank(x) == 3 && db_dim(x, 2) == db_dim(param_tensor(m->weight), 1) && m->heads > 0;
 }
 /* A poisoned tensor with the reason why x does not fit. */
@@ -213,8 +213,8 @@ db_tensor *db_multihead_attend_at(DB_AT, const db_multihead *m, db_tensor *q, db
     DB_SCOPED;
     db_tensor *heads[3] = {0};
     for (int i = 0; i < 3 && !y; i++)
-      if (takes(m, in[i]))
-        heads[i] = project(file, line, m, in[i], i);
+      if (fits_width(m, in[i]))
+        heads[i] = project_part(file, line, m, in[i], i);
       else
         y = refuse(file, line, m, in[i]);
     if (!y) {

@@ -76,7 +76,7 @@ static void adamw(const struct db_optim *o, const struct scalars *s, db_tensor *
 }
 
 /* a / b where both are positive, else 1. */
-static db_tensor *ratio(db_tensor *a, db_tensor *b) {
+static db_tensor *positive_ratio(db_tensor *a, db_tensor *b) {
   db_tensor *both = db_and(db_gt(a, 0.0), db_gt(b, 0.0));
   return db_where(both, db_div(a, db_where(both, b, 1.0)), 1.0);
 }
@@ -85,7 +85,7 @@ static void lamb(const struct db_optim *o, const struct scalars *s, db_tensor *p
                  struct update *u) {
   db_tensor *d = adam_direction(o, s, g, state, u);
   if (o->opt.weight_decay != 0) d = db_add(d, db_mul(p, o->opt.weight_decay));
-  u->next = db_sub(p, db_mul(d, db_mul(ratio(norm(p), norm(d)), s->lr)));
+  u->next = db_sub(p, db_mul(d, db_mul(positive_ratio(norm(p), norm(d)), s->lr)));
 }
 
 static void lars(const struct db_optim *o, const struct scalars *s, db_tensor *p, db_tensor *g, db_tensor *const *state,
@@ -143,7 +143,7 @@ static const struct kind {
 
 static db_dtype arithmetic(db_dtype t) { return t == DB_F64 ? DB_F64 : DB_F32; }
 
-static db_tensor *numbers(const double *v, db_dtype t, db_device *dev, db_list shape) {
+static db_tensor *tensor_of_numbers(const double *v, db_dtype t, db_device *dev, db_list shape) {
   float f[2] = {(float)v[0], shape.n ? (float)v[1] : 0};
   return db_from_at(DB_HERE, t == DB_F64 ? (const void *)v : f, t, dev, shape);
 }
@@ -162,7 +162,7 @@ static db_tensor *zeros_like(db_tensor *x) {
 }
 
 /* Replaces the reference in *t by one on next. */
-static void replace(db_tensor **t, db_tensor *next) {
+static void replace_tensor(db_tensor **t, db_tensor *next) {
   db_retain(next);
   db_release(*t);
   *t = next;
@@ -177,9 +177,9 @@ static struct scalars *scalars_for(db_optim *o, db_tensor *p) {
   double rest[] = {1 - o->opt.beta1, 1 - o->opt.beta2}, none[] = {0, 0};
   *s = (struct scalars){.dev = dev, .dtype = t};
   o->nscalars++;
-  replace(&s->lr, numbers(&o->opt.lr, t, dev, (db_list){0}));
-  replace(&s->warm, numbers(none, t, dev, DB_LIST(2)));
-  replace(&s->rest, numbers(rest, t, dev, DB_LIST(2)));
+  replace_tensor(&s->lr, tensor_of_numbers(&o->opt.lr, t, dev, (db_list){0}));
+  replace_tensor(&s->warm, tensor_of_numbers(none, t, dev, DB_LIST(2)));
+  replace_tensor(&s->rest, tensor_of_numbers(rest, t, dev, DB_LIST(2)));
   return s;
 }
 
@@ -246,7 +246,7 @@ db_optim *db_optim_new(enum db_optim_kind kind, db_tensor *const *params, unsign
     p->scalars = scalars_for(o, p->tensor);
     for (unsigned s = 0; s < k->states;
          s++) { /* one at a time, because equal values that are realized together share memory */
-      replace(&p->state[s], zeros_like(p->tensor));
+      replace_tensor(&p->state[s], zeros_like(p->tensor));
       if (db_realize(p->state[s])) goto fail;
     }
   }
@@ -266,7 +266,7 @@ struct step { /* the assignments of a step */
   unsigned n, assigned;
 };
 
-static void change(struct step *s, db_tensor *target, db_tensor *next) {
+static void plan_change(struct step *s, db_tensor *target, db_tensor *next) {
   s->target[s->n] = target;
   s->next[s->n++] = db_cast(next, db_dtype_of(target));
 }
@@ -281,7 +281,7 @@ static int plan_step(const struct db_optim *o, struct step *s) {
     now[i] = o->scalars[i];
     if (!k->warms) continue;
     now[i].warm = db_add(now[i].warm, db_mul(db_sub(1.0, now[i].warm), now[i].rest));
-    change(s, o->scalars[i].warm, now[i].warm);
+    plan_change(s, o->scalars[i].warm, now[i].warm);
   }
   for (unsigned i = 0; i < o->n; i++) {
     const struct parameter *p = &o->params[i];
@@ -290,9 +290,9 @@ static int plan_step(const struct db_optim *o, struct step *s) {
     db_dtype t = p->scalars->dtype;
     k->update(o, &now[p->scalars - o->scalars], db_cast(db_detach(p->tensor), t), db_cast(db_grad_of(p->tensor), t),
               p->state, &u);
-    change(s, p->tensor, u.next);
+    plan_change(s, p->tensor, u.next);
     for (unsigned j = 0; j < MAX_STATE; j++)
-      if (u.state[j]) change(s, p->state[j], u.state[j]);
+      if (u.state[j]) plan_change(s, p->state[j], u.state[j]);
     any = true;
   }
   free(now);
@@ -366,7 +366,7 @@ int db_optim_set_lr(db_optim *o, double lr) {
   o->opt.lr = lr;
   db_scope_begin();
   for (unsigned i = 0; i < o->nscalars && !err; i++) {
-    db_tensor *t = numbers(&lr, o->scalars[i].dtype, o->scalars[i].dev, (db_list){0});
+    db_tensor *t = tensor_of_numbers(&lr, o->scalars[i].dtype, o->scalars[i].dev, (db_list){0});
     db_assign(o->scalars[i].lr, t);
     err = db_realize(o->scalars[i].lr);
   }

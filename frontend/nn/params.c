@@ -27,7 +27,7 @@ struct tree {
 };
 
 /* Makes room for one more element in *array, which has n. Returns false if memory runs out. */
-static bool grow(void *array, size_t n) {
+static bool grow_array(void *array, size_t n) {
   void **p = array;
   if (n & (n - 1)) return true;
   void *more = realloc(*p, (n ? 2 * n : 1) * sizeof(void *));
@@ -79,7 +79,7 @@ db_params *db_params_at(db_params *p, const char *fmt, ...) {
   if (n < 0 || asprintf(&prefix, "%s%s.", p->prefix, name) < 0) prefix = NULL;
   if (n >= 0) free(name);
   struct db_params *view = calloc(1, sizeof *view);
-  if (!view || !prefix || !grow(&p->tree->views, p->tree->nviews)) {
+  if (!view || !prefix || !grow_array(&p->tree->views, p->tree->nviews)) {
     db_fail(-ENOMEM, "params: out of memory");
     free(view);
     free(prefix);
@@ -138,7 +138,7 @@ int db_param_set(db_parameter *param, db_tensor *t) {
 /* ---- creation ---- */
 
 /* A poisoned tensor with the reason why a parameter cannot be made. */
-static db_tensor *refused(const char *prefix, const char *name, const char *why) {
+static db_tensor *poisoned_parameter(const char *prefix, const char *name, const char *why) {
   struct call c;
   if (!call_begin(&c, "parameter", NULL, 0, 0, NULL)) return c.result;
   return call_fail(&c, "%s%s: %s", prefix, name, why);
@@ -150,18 +150,18 @@ db_parameter *db_param_new(db_params *p, const char *name, db_tensor *init, bool
   db_parameter *param = calloc(1, sizeof *param);
   char *path = NULL;
   if (asprintf(&path, "%s%s", p->prefix, name) < 0) path = NULL;
-  if (!param || !path || !grow(&t->params, t->nparams) || !grow(&t->trained, t->ntrained)) {
+  if (!param || !path || !grow_array(&t->params, t->nparams) || !grow_array(&t->trained, t->ntrained)) {
     db_fail(-ENOMEM, "param: out of memory");
     free(param);
     free(path);
     return NULL;
   }
   db_scope_begin();
-  if (db_params_find(p, path)) init = refused("", path, "there is a parameter of this name already");
+  if (db_params_find(p, path)) init = poisoned_parameter("", path, "there is a parameter of this name already");
   /* a separate handle, which the caller's other uses of init do not share */
   db_tensor *own = init && !db_poison(init) ? db_detach(init)
                    : init                   ? init
-                                            : refused("", path, "the first value is NULL");
+                                            : poisoned_parameter("", path, "the first value is NULL");
   *param = (db_parameter){path, db_retain(own), trained};
   db_scope_end();
   t->params[t->nparams++] = param;
@@ -169,23 +169,24 @@ db_parameter *db_param_new(db_params *p, const char *name, db_tensor *init, bool
   return param;
 }
 
-static uint64_t mixed(
+static uint64_t mix_bits(
     uint64_t x) { /* the finalizer of splitmix64 (Steele, Lea, Flood: Fast splittable pseudorandom number generators) */
   x = (x ^ (x >> 30)) * 0xbf58476d1ce4e5b9u;
   x = (x ^ (x >> 27)) * 0x94d049bb133111ebu;
   return x ^ (x >> 31);
 }
-static double fraction(uint64_t key, uint64_t i) { /* greater than 0, less than 1 */
-  return ((double)(mixed(key + i * 0x9e3779b97f4a7c15u) >> 11) + 0.5) * 0x1p-53;
+static double random_fraction(uint64_t key, uint64_t i) { /* greater than 0, less than 1 */
+  return ((double)(mix_bits(key + i * 0x9e3779b97f4a7c15u) >> 11) + 0.5) * 0x1p-53;
 }
 
 enum init { UNIFORM, NORMAL, CONSTANT };
 
-static void fill(float *to, int64_t n, enum init init, double v, uint64_t key) {
+static void fill_random(float *to, int64_t n, enum init init, double v, uint64_t key) {
   for (int64_t i = 0; i < n; i++) {
-    double a = init == CONSTANT ? 0 : fraction(key, 2 * (uint64_t)i), r = 1;
+    double a = init == CONSTANT ? 0 : random_fraction(key, 2 * (uint64_t)i), r = 1;
     if (init == UNIFORM) r = 2 * a - 1;
-    if (init == NORMAL) r = sqrt(-2 * log(a)) * cos(2 * M_PI * fraction(key, 2 * (uint64_t)i + 1)); /* Box-Muller */
+    if (init == NORMAL)
+      r = sqrt(-2 * log(a)) * cos(2 * M_PI * random_fraction(key, 2 * (uint64_t)i + 1)); /* Box-Muller */
     to[i] = (float)(r * v);
   }
 }
@@ -209,7 +210,8 @@ static const char *why_impossible(db_list shape, char *text, size_t cap) {
   return text;
 }
 
-static db_parameter *make(db_params *p, const char *name, enum init init, double v, db_list shape, bool trained) {
+static db_parameter *make_parameter(db_params *p, const char *name, enum init init, double v, db_list shape,
+                                    bool trained) {
   if (!p || !name) return db_fail(-EINVAL, "param: %s is NULL", p ? "the name" : "the tree"), NULL;
   struct tree *t = p->tree;
   bool possible = shape.n <= MAX_RANK && (shape.v || !shape.n) && !dims_symbolic(shape.n, shape.v) &&
@@ -217,22 +219,22 @@ static db_parameter *make(db_params *p, const char *name, enum init init, double
   bool good = possible && isfinite(v);
   int64_t n = good ? dims_numel(shape.n, shape.v) : 0;
   uint64_t key = t->seed;
-  for (const char *s = p->prefix; *s; s++) key = mixed(key ^ (uint8_t)*s);
-  for (const char *s = name; *s; s++) key = mixed(key ^ (uint8_t)*s);
+  for (const char *s = p->prefix; *s; s++) key = mix_bits(key ^ (uint8_t)*s);
+  for (const char *s = name; *s; s++) key = mix_bits(key ^ (uint8_t)*s);
   db_parameter *param = NULL;
   float *data = good ? malloc((size_t)n * sizeof *data + 1) : NULL;
   db_scope_begin();
   db_tensor *value;
   char why[400];
   if (!possible)
-    value = refused(p->prefix, name, why_impossible(shape, why, sizeof why));
+    value = poisoned_parameter(p->prefix, name, why_impossible(shape, why, sizeof why));
   else if (!good)
-    value = refused(p->prefix, name, "its first values are not finite");
+    value = poisoned_parameter(p->prefix, name, "its first values are not finite");
   else if (data)
-    fill(data, n, init, v, key), value = db_from_at(NULL, 0, data, DB_F32, t->dev, shape);
+    fill_random(data, n, init, v, key), value = db_from_at(NULL, 0, data, DB_F32, t->dev, shape);
   else
-    value = refused(p->prefix, name, "out of memory");
-  if (data && db_poison(value)) value = refused(p->prefix, name, db_poison(value));
+    value = poisoned_parameter(p->prefix, name, "out of memory");
+  if (data && db_poison(value)) value = poisoned_parameter(p->prefix, name, db_poison(value));
   param = db_param_new(p, name, value, trained);
   db_scope_end();
   free(data);
@@ -240,16 +242,16 @@ static db_parameter *make(db_params *p, const char *name, enum init init, double
 }
 
 db_parameter *db_param_uniform(db_params *p, const char *name, double bound, db_list shape) {
-  return make(p, name, UNIFORM, bound, shape, true);
+  return make_parameter(p, name, UNIFORM, bound, shape, true);
 }
 db_parameter *db_param_normal(db_params *p, const char *name, double deviation, db_list shape) {
-  return make(p, name, NORMAL, deviation, shape, true);
+  return make_parameter(p, name, NORMAL, deviation, shape, true);
 }
 db_parameter *db_param_full(db_params *p, const char *name, double value, db_list shape) {
-  return make(p, name, CONSTANT, value, shape, true);
+  return make_parameter(p, name, CONSTANT, value, shape, true);
 }
 db_parameter *params_statistic(db_params *p, const char *name, double value, db_list shape) {
-  return make(p, name, CONSTANT, value, shape, false);
+  return make_parameter(p, name, CONSTANT, value, shape, false);
 }
 
 /* ---- training ---- */

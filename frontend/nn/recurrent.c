@@ -32,7 +32,7 @@ db_recurrent db_gru_new(db_params *p, const char *name, int64_t in, int64_t hidd
 }
 
 /* x weight^T + bias */
-static db_tensor *product(DB_AT, db_tensor *x, const db_parameter *weight, const db_parameter *bias) {
+static db_tensor *affine_product(DB_AT, db_tensor *x, const db_parameter *weight, const db_parameter *bias) {
   db_tensor *y = db_matmul_at(file, line, x, db_transpose_at(file, line, param_tensor(weight), 0, 1));
   return db_binary_at(file, line, DB_BINARY_ADD, db_operand_tensor(y), db_operand_tensor(param_tensor(bias)));
 }
@@ -64,7 +64,7 @@ static bool state_fits(const db_recurrent *r, db_tensor *x, db_tensor *s) {
 }
 
 /* Returns a poisoned tensor if r does not fit x and its states; else NULL. */
-static db_tensor *refuse(DB_AT, const db_recurrent *r, db_tensor *x, db_tensor *h, db_tensor *c, bool room) {
+static db_tensor *check_arguments(DB_AT, const db_recurrent *r, db_tensor *x, db_tensor *h, db_tensor *c, bool room) {
   struct call call;
   if (!r)
     return call_begin(&call, "recurrent", file, line, 0, NULL) ? call_fail(&call, "the layer is NULL") : call.result;
@@ -80,19 +80,20 @@ static db_tensor *refuse(DB_AT, const db_recurrent *r, db_tensor *x, db_tensor *
 static db_tensor *run_layer(DB_AT, const db_recurrent *r, unsigned i, db_tensor *x, db_tensor **h, db_tensor **c,
                             db_tensor **steps) {
   int64_t length = db_dim(x, 0), n = r->hidden;
-  db_tensor *in = product(file, line, x, r->layer[i].weight_in, r->layer[i].bias_in);
+  db_tensor *in = affine_product(file, line, x, r->layer[i].weight_in, r->layer[i].bias_in);
   for (int64_t t = 0; t < length; t++) {
-    db_tensor *state = product(file, line, *h, r->layer[i].weight_hidden, r->layer[i].bias_hidden);
+    db_tensor *state = affine_product(file, line, *h, r->layer[i].weight_hidden, r->layer[i].bias_hidden);
     *h = r->gates == LSTM ? lstm_step(step_of(in, t), state, n, c) : gru_step(step_of(in, t), state, n, *h);
     *h = steps[t] = db_contiguous(*h); /* compute each step once */
   }
   return db_stack_n(steps, (unsigned)length, 0);
 }
 
-static db_tensor *run(DB_AT, const db_recurrent *r, db_tensor *x, db_tensor **h, db_tensor **c, db_tensor **steps) {
+static db_tensor *run_layers(DB_AT, const db_recurrent *r, db_tensor *x, db_tensor **h, db_tensor **c,
+                             db_tensor **steps) {
   DB_SCOPED;
   db_tensor *y = x, *last_h[DB_RECURRENT_LAYERS], *last_c[DB_RECURRENT_LAYERS];
-  db_tensor *bad = refuse(file, line, r, x, h ? *h : NULL, c ? *c : NULL, steps != NULL);
+  db_tensor *bad = check_arguments(file, line, r, x, h ? *h : NULL, c ? *c : NULL, steps != NULL);
   if (bad || !steps) return db_keep(bad);
   db_tensor *zero = db_zeros(DB_F32, db_device_of(x), db_dim(x, 1), r->hidden);
   for (unsigned i = 0; i < r->layers; i++) {
@@ -106,7 +107,7 @@ static db_tensor *run(DB_AT, const db_recurrent *r, db_tensor *x, db_tensor **h,
 
 db_tensor *db_recurrent_run_at(DB_AT, const db_recurrent *r, db_tensor *x, db_tensor **h, db_tensor **c) {
   db_tensor **steps = malloc(((size_t)db_dim(x, 0) + 1) * sizeof(db_tensor *));
-  db_tensor *y = run(file, line, r, x, h, c, steps);
+  db_tensor *y = run_layers(file, line, r, x, h, c, steps);
   free(steps);
   return y;
 }

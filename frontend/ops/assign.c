@@ -6,7 +6,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-void tensor_stands_for(db_tensor *x, struct value *v) {
+void tensor_set_value(db_tensor *x, struct value *v) {
   if (x->value->leaf == x) {
     x->value->leaf = NULL;
     v->leaf = x;
@@ -31,7 +31,7 @@ db_tensor *assign_failed(db_tensor *x, db_tensor *poisoned) {
 }
 
 /* Makes sure that a realized value covers all of its memory, in order, and does not share it in a capture. */
-static int takes_own_memory(struct value *v) {
+static int ensure_own_memory(struct value *v) {
   int64_t offset;
   int err = capture_unshare(v);
   if (err || value_is_whole_memory(v)) return err;
@@ -42,8 +42,8 @@ static int takes_own_memory(struct value *v) {
 
 static int own_memory(struct value *v) {
   int err = realize_values(&v, 1, true);
-  if (err || !v->part) return err ? err : takes_own_memory(v);
-  for (unsigned i = 0; i < value_count(v) && !err; i++) err = takes_own_memory(v->part[i]);
+  if (err || !v->part) return err ? err : ensure_own_memory(v);
+  for (unsigned i = 0; i < value_count(v) && !err; i++) err = ensure_own_memory(v->part[i]);
   if (err) return err;
   return value_becomes_parts(v, (int)v->real->arg.i, v->part) ? 0 : db_fail(-ENOMEM, "out of memory");
 }
@@ -51,7 +51,7 @@ static int own_memory(struct value *v) {
 static bool is_pending_assign(const struct value *v) { return v->assigns && !v->real && !v->stale; }
 
 /* Whether any tensor after the first depends on v. */
-static bool others_need(const struct call *c, struct value *v) {
+static bool others_depend_on(const struct call *c, struct value *v) {
   struct value **others = malloc(c->nin * sizeof(struct value *));
   struct reach reach = {0};
   bool need = !others;
@@ -87,7 +87,7 @@ db_tensor *call_assign(struct call *c, struct expr view, struct expr value) {
   if (!call_possible(c, x->rank, x->dim)) return assign_failed(x, c->result);
   if (graph_error(rt.graph)) return assign_failed(x, call_fail(c, "%s", graph_error(rt.graph)));
   if (view.u == before) { /* the whole tensor is assigned: drop earlier assigns that nothing else needs */
-    if (is_pending_assign(target) && !others_need(c, target))
+    if (is_pending_assign(target) && !others_depend_on(c, target))
       while (is_pending_assign(target)) target = target->src[0];
     bool in_place = is_pending_assign(target) || value_is_whole_memory(target);
     v = in_place ? assign_new(c, target, value_node(target), value.u)
@@ -105,7 +105,7 @@ db_tensor *call_assign(struct call *c, struct expr view, struct expr value) {
     v = assign_new(c, old, view.u, value.u);
   }
   if (!v) return assign_failed(x, call_fail(c, "out of memory"));
-  tensor_stands_for(x, v);
+  tensor_set_value(x, v);
   return call_same(c, x);
 }
 

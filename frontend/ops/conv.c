@@ -51,7 +51,7 @@ static bool channels(struct call *c, struct conv *v, const db_tensor *x, const d
 
 /* Multiplies windows [batch, channels, outputs, kernel] with weight [groups, out, in, kernel] and sums over in and
  * kernel. */
-static struct expr contract(const struct conv *v, struct expr windows, struct expr weight) {
+static struct expr sum_of_products(const struct conv *v, struct expr windows, struct expr weight) {
   unsigned n = v->w.n, rank = 4 + 2 * n, mask = 1u << 3;
   int64_t x[MAX_RANK] = {v->batch, v->groups, 1, v->in}, y[MAX_RANK] = {1, v->groups, v->out, v->in}, both[MAX_RANK];
   for (unsigned i = 0; i < n; i++) {
@@ -67,7 +67,7 @@ static struct expr contract(const struct conv *v, struct expr windows, struct ex
 }
 
 /* Reshapes the sum [batch, groups, out, 1, outputs, 1...] to the result and adds the bias. */
-static struct expr finish(const struct conv *v, struct expr r, const db_tensor *x, const db_tensor *bias) {
+static struct expr add_bias(const struct conv *v, struct expr r, const db_tensor *x, const db_tensor *bias) {
   unsigned n = v->w.n, rank = x->rank, at = 0;
   int64_t dim[MAX_RANK], along[MAX_RANK];
   if (rank == n + 2) along[at] = 1, dim[at++] = v->batch;
@@ -91,11 +91,11 @@ static db_tensor *convolve(struct call *c, db_tensor *x, db_tensor *weight, db_t
   if (o->same) pad_same(w);
   if (!window_output(c, w, false)) return c->result;
   struct expr windows = window_slide(w, window_pad(w, expr_cast(expr_of(x), v.sum)));
-  return call_end(c, finish(&v, contract(&v, windows, expr_cast(expr_of(weight), v.sum)), x, bias));
+  return call_end(c, add_bias(&v, sum_of_products(&v, windows, expr_cast(expr_of(weight), v.sum)), x, bias));
 }
 
 /* Inserts stride - 1 zeros after every element of the last axes of x. */
-static struct expr spread(const struct window *w, struct expr x) {
+static struct expr insert_zeros(const struct window *w, struct expr x) {
   int64_t dim[MAX_RANK], pairs[2 * MAX_RANK] = {0};
   unsigned n = w->n, first = x.rank - n;
   memcpy(dim, x.dim, first * sizeof *dim);
@@ -112,7 +112,7 @@ static struct expr spread(const struct window *w, struct expr x) {
 static struct expr window_scatter(const struct window *w, struct expr x) {
   int64_t dim[MAX_RANK], pairs[2 * MAX_RANK] = {0};
   unsigned n = w->n, first = x.rank - n;
-  x = spread(w, x);
+  x = insert_zeros(w, x);
   memcpy(dim, x.dim, x.rank * sizeof *dim);
   for (unsigned i = 0; i < n; i++) dim[x.rank + i] = 1;
   x = expr_reshape(x, x.rank + n, dim);
@@ -152,7 +152,7 @@ static db_tensor *convolve_transposed(struct call *c, db_tensor *x, db_tensor *w
   unsigned order[MAX_RANK] = {0, 2, 1, 3, 4, 5};
   y = expr_permute(expr_reshape(y, 3 + n, dim), order);
   struct expr windows = window_scatter(w, expr_cast(expr_of(x), v.sum));
-  return call_end(c, finish(&v, contract(&v, windows, y), x, bias));
+  return call_end(c, add_bias(&v, sum_of_products(&v, windows, y), x, bias));
 }
 
 db_tensor *db_conv_at(DB_AT, unsigned axes, bool transposed, db_tensor *x, db_tensor *weight, db_tensor *bias,

@@ -84,7 +84,7 @@ static struct expr affine(struct expr i, double step, double start) {
 
 /* start + i * step. If both numbers are integers, this is computed in the narrowest integers that represent all
  * results; otherwise in f64, rounded once. */
-static struct expr spaced(enum dtype t, int64_t n, double start, double step) {
+static struct expr evenly_spaced(enum dtype t, int64_t n, double start, double step) {
   double last = start + (double)(n ? n - 1 : 0) * step, far = fmax(fabs(start), fabs(last));
   bool whole = start == trunc(start) && step == trunc(step) && fabs(step) < 0x1p62;
   enum dtype in = !whole ? DT_F64 : far < 0x1p31 ? DT_I32 : far < 0x1p62 ? DT_I64 : DT_F64;
@@ -104,7 +104,7 @@ db_tensor *db_arange_at(DB_AT, double start, double stop, double step, db_dtype 
   if (n && (!in_range(t, start) || !in_range(t, last)))
     return call_fail(&c, "%g does not fit %s", in_range(t, start) ? last : start, db_dtype_name(dtype));
   if (!call_device(&c, dev)) return c.result;
-  return call_end(&c, spaced(t, n, start, step));
+  return call_end(&c, evenly_spaced(t, n, start, step));
 }
 
 /* Computed from both ends, so that the last number is exactly stop. */
@@ -127,7 +127,7 @@ db_tensor *db_linspace_at(DB_AT, double start, double stop, int64_t n, db_dtype 
 }
 
 /* Over the last two axes: true where column - row < k. */
-static struct expr below(unsigned rank, const int64_t *dim, int64_t k) {
+static struct expr below_diagonal(unsigned rank, const int64_t *dim, int64_t k) {
   int64_t rows = dim[rank - 2], cols = dim[rank - 1], most = INT32_MAX / 4;
   enum dtype t = rows > most || cols > most || k > most || k < -most ? DT_I64 : DT_I32;
   struct expr row = expr_count_along(t, rank - 2, rank, dim), col = expr_count_along(t, rank - 1, rank, dim);
@@ -147,7 +147,7 @@ db_tensor *db_eye_at(DB_AT, int64_t rows, int64_t cols, db_dtype dtype, db_devic
   if (!call_begin(&c, "eye", file, line, 0, NULL)) return c.result;
   if (!dtype_public(dtype)) return call_fail(&c, "%d is no element type", (int)dtype);
   if (!call_shape(&c, DB_LIST(rows, cols), dim) || !call_device(&c, dev)) return c.result;
-  struct expr on = expr_binary(OP_AND, below(2, dim, 1), expr_not(below(2, dim, 0)));
+  struct expr on = expr_binary(OP_AND, below_diagonal(2, dim, 1), expr_not(below_diagonal(2, dim, 0)));
   return call_end(&c, expr_cast(on, (enum dtype)dtype));
 }
 
@@ -157,7 +157,7 @@ db_tensor *db_tri_at(DB_AT, int64_t rows, int64_t cols, int64_t diagonal, db_dty
   if (!call_begin(&c, "tri", file, line, 0, NULL)) return c.result;
   if (!dtype_public(dtype)) return call_fail(&c, "%d is no element type", (int)dtype);
   if (!call_shape(&c, DB_LIST(rows, cols), dim) || !call_device(&c, dev)) return c.result;
-  return call_end(&c, expr_cast(below(2, dim, diagonal_within(diagonal, dim) + 1), (enum dtype)dtype));
+  return call_end(&c, expr_cast(below_diagonal(2, dim, diagonal_within(diagonal, dim) + 1), (enum dtype)dtype));
 }
 
 db_tensor *db_triangle_at(DB_AT, db_tensor *x, int64_t diagonal, bool upper) {
@@ -165,7 +165,8 @@ db_tensor *db_triangle_at(DB_AT, db_tensor *x, int64_t diagonal, bool upper) {
   if (!call_begin_sized(&c, upper ? "triu" : "tril", file, line, 1, &x)) return c.result;
   if (x->rank < 2) return call_fail(&c, "of %s; two axes are needed", SHAPE(*x));
   if (dim_is_symbolic(diagonal)) return call_fail(&c, "not supported: a symbolic diagonal of %s", SHAPE(*x));
-  struct expr e = expr_of(x), lower = below(x->rank, x->dim, diagonal_within(diagonal, x->dim + x->rank - 2) + !upper);
+  struct expr e = expr_of(x),
+              lower = below_diagonal(x->rank, x->dim, diagonal_within(diagonal, x->dim + x->rank - 2) + !upper);
   struct expr zero = expr_num(e, 0);
   return call_end(&c, upper ? expr_where(lower, zero, e) : expr_where(lower, e, zero));
 }
@@ -181,7 +182,7 @@ db_tensor *db_full_like_at(DB_AT, db_tensor *x, db_operand value) {
 db_tensor *db_size_tensor_at(DB_AT, int64_t size, db_device *dev) {
   struct call c;
   if (!call_begin(&c, "size_tensor", file, line, 0, NULL)) return c.result;
-  if (dim_least(size) < 0) return call_fail(&c, "%lld is no size", (long long)size);
+  if (dim_min(size) < 0) return call_fail(&c, "%lld is no size", (long long)size);
   if (!call_device(&c, dev)) return c.result;
   return call_end(&c, (struct expr){.u = uop_cast(rt.graph, dim_uop(size), DT_I64), .dtype = DT_I64});
 }

@@ -124,7 +124,7 @@ static bool take_diagonals(struct call *c, struct term *t) {
 }
 
 /* Sums over the axes of t that neither the result nor an operand from `next` on nor the term `other` has. */
-static void sum_alone(const struct sum *s, struct term *t, const struct term *other, unsigned next) {
+static void sum_unshared_axes(const struct sum *s, struct term *t, const struct term *other, unsigned next) {
   unsigned mask = 0, n = 0;
   for (unsigned i = 0; i < t->e.rank; i++)
     if (!s->in_out[t->name[i]] && s->last[t->name[i]] <= next && (!other || place_of(other, t->name[i]) < 0))
@@ -135,7 +135,7 @@ static void sum_alone(const struct sum *s, struct term *t, const struct term *ot
 }
 
 /* Permutes t to the named axes; axes that it lacks get size 1. */
-static struct expr aligned(const struct term *t, const uint8_t *name, unsigned n) {
+static struct expr align_axes(const struct term *t, const uint8_t *name, unsigned n) {
   unsigned order[MAX_RANK], k = 0;
   int64_t dim[MAX_RANK];
   for (unsigned i = 0; i < n; i++) {
@@ -162,7 +162,7 @@ static bool multiply(struct call *c, const struct sum *s, struct term *a, struct
     if (pass == 0) kept = n;
   }
   if (n > MAX_RANK) return call_fail(c, "a product of %u axes, more than %d", n, MAX_RANK), false;
-  struct expr x = aligned(a, name, n), y = aligned(b, name, n);
+  struct expr x = align_axes(a, name, n), y = align_axes(b, name, n);
   int64_t dim[MAX_RANK];
   for (unsigned i = 0; i < n; i++) dim[i] = x.dim[i] == 1 ? y.dim[i] : x.dim[i];
   for (unsigned i = kept; i < n; i++) mask |= 1u << i;
@@ -200,12 +200,12 @@ db_tensor *db_einsum_at(DB_AT, const char *spec, db_tensor *const *x, unsigned n
   }
   product = t[0];
   for (unsigned k = 1; k < n; k++) {
-    sum_alone(&s, &product, &t[k], k);
-    sum_alone(&s, &t[k], &product, k + 1);
+    sum_unshared_axes(&s, &product, &t[k], k);
+    sum_unshared_axes(&s, &t[k], &product, k + 1);
     if (!multiply(&c, &s, &product, &t[k], k + 1)) goto out;
   }
-  sum_alone(&s, &product, NULL, n);
-  call_end(&c, expr_cast(aligned(&product, s.out, s.nout), type));
+  sum_unshared_axes(&s, &product, NULL, n);
+  call_end(&c, expr_cast(align_axes(&product, s.out, s.nout), type));
 out:
   free(t);
   return c.result;

@@ -8,7 +8,8 @@
 
 /* MATH: floats; integers are converted to f32, narrow floats are computed in f32. */
 enum takes { ANY, MATH, NO_BOOL, NO_FLOAT, INTEGER };
-static const char *const taken[] = {[NO_BOOL] = "numbers", [NO_FLOAT] = "integers and bool", [INTEGER] = "integers"};
+static const char *const type_names[] = {
+    [NO_BOOL] = "numbers", [NO_FLOAT] = "integers and bool", [INTEGER] = "integers"};
 static bool takes_type(unsigned takes, enum dtype t) {
   return takes == NO_BOOL ? t != DT_BOOL : takes == NO_FLOAT ? !dtype_is_float(t) : takes != INTEGER || dtype_is_int(t);
 }
@@ -18,9 +19,8 @@ static bool takes_type(unsigned takes, enum dtype t) {
 static struct expr unary_relu(struct expr x) { return binary_num(OP_MAX, x, 0); }
 static struct expr unary_relu6(struct expr x) { return math_min(unary_relu(x), expr_num(x, 6)); }
 static struct expr unary_logical_not(struct expr x) { return is_zero(x); }
-static struct expr times(struct expr a, struct expr b) { return expr_binary(OP_MUL, a, b); }
-static struct expr unary_silu(struct expr x) { return times(x, math_sigmoid(x)); }
-static struct expr unary_quick_gelu(struct expr x) { return times(x, math_sigmoid(binary_num(OP_MUL, x, 1.702))); }
+static struct expr unary_silu(struct expr x) { return mul(x, math_sigmoid(x)); }
+static struct expr unary_quick_gelu(struct expr x) { return mul(x, math_sigmoid(binary_num(OP_MUL, x, 1.702))); }
 static struct expr unary_gelu(struct expr x) {
   struct expr half = binary_num(OP_MUL, x, 0.5);
   return expr_mulacc(half, math_erf(binary_num(OP_MUL, x, M_SQRT1_2)), half);
@@ -29,19 +29,19 @@ static struct expr unary_gelu(struct expr x) {
 static struct expr unary_gelu_tanh(struct expr x) {
   const double slope = 2 * M_2_SQRTPI * M_SQRT1_2;
   struct expr rise = expr_mulacc(math_square(x), expr_num(x, slope * 0.044715), expr_num(x, slope));
-  return times(x, math_sigmoid(times(x, rise)));
+  return mul(x, math_sigmoid(mul(x, rise)));
 }
 static struct expr unary_logsigmoid(struct expr x) { return math_neg(math_softplus(math_neg(x))); }
 /* With n = exp(x), tanh(log(1 + n)) is w / (w + 2) where w = n (n + 2). From x = 20 on it is 1. */
 static struct expr unary_mish(struct expr x) {
   struct expr n = math_exp(math_min(x, expr_num(x, 20))), w = expr_mulacc(n, n, binary_num(OP_MUL, n, 2));
-  return times(x, expr_binary(OP_FDIV, w, binary_num(OP_ADD, w, 2)));
+  return mul(x, expr_binary(OP_FDIV, w, binary_num(OP_ADD, w, 2)));
 }
 static struct expr unary_softsign(struct expr x) { return expr_binary(OP_FDIV, x, binary_num(OP_ADD, math_abs(x), 1)); }
 static struct expr unary_hardsigmoid(struct expr x) {
   return binary_num(OP_MUL, unary_relu6(binary_num(OP_ADD, x, 3)), 1.0 / 6);
 }
-static struct expr unary_hardswish(struct expr x) { return times(x, unary_hardsigmoid(x)); }
+static struct expr unary_hardswish(struct expr x) { return mul(x, unary_hardsigmoid(x)); }
 static struct expr unary_selu(struct expr x) {
   struct expr low = binary_num(OP_MUL, math_expm1(math_min(x, expr_num(x, 0))), 1.6732632423543772);
   return binary_num(OP_MUL, expr_where(less(expr_num(x, 0), x), x, low), 1.0507009873554805);
@@ -113,7 +113,7 @@ db_tensor *db_unary_at(DB_AT, enum db_unary_op op, db_tensor *x) {
   const struct unary_row *row = &unary_rows[op];
   if (!takes_type(row->takes, x->dtype))
     return call_fail(&c, "a tensor of %s; %s is defined for %s", dtype_info[x->dtype].name, row->name,
-                     taken[row->takes]);
+                     type_names[row->takes]);
   struct expr e = expr_of(x);
   if (row->takes != MATH) return call_end(&c, row->build(e));
   struct expr r = row->build(expr_cast(e, math_type(x->dtype)));
@@ -251,7 +251,8 @@ bool broadcast_shape(const db_tensor *x, unsigned *rank, int64_t *dim) {
 }
 
 /* Converts the operands to expressions of one shape; numbers keep rank 0. Returns false if the call has failed. */
-static bool meet(struct call *c, const db_operand *o, unsigned n, const enum dtype *types, struct expr *out) {
+static bool broadcast_operands(struct call *c, const db_operand *o, unsigned n, const enum dtype *types,
+                               struct expr *out) {
   unsigned rank = 0;
   int64_t dim[MAX_RANK];
   for (unsigned i = 0; i < c->nin; i++)
@@ -304,11 +305,11 @@ db_tensor *db_binary_at(DB_AT, enum db_binary_op op, db_operand a, db_operand b)
   struct expr power;
   if (op == DB_BINARY_POW && a.kind == DB_OPERAND_TENSOR && known_power(&b, a.t, &power)) return call_end(&c, power);
   if (!takes_type(row->takes, t))
-    return call_fail(&c, "operands of %s; %s is defined for %s", dtype_info[t].name, row->name, taken[row->takes]);
+    return call_fail(&c, "operands of %s; %s is defined for %s", dtype_info[t].name, row->name, type_names[row->takes]);
   bool narrow = row->wide && dtype_is_narrow_float(t);
   enum dtype in_type = narrow || (row->takes == MATH && !dtype_is_float(t)) ? DT_F32 : t;
   struct expr e[2];
-  if (!meet(&c, o, 2, (enum dtype[]){in_type, in_type}, e)) return c.result;
+  if (!broadcast_operands(&c, o, 2, (enum dtype[]){in_type, in_type}, e)) return c.result;
   struct expr r = row->build(e[0], e[1]);
   return call_end(&c, narrow ? expr_cast(r, t) : r);
 }
@@ -324,7 +325,7 @@ db_tensor *db_where_at(DB_AT, db_tensor *cond, db_operand a, db_operand b) {
   if (a.kind != DB_OPERAND_TENSOR && b.kind != DB_OPERAND_TENSOR)
     t = a.kind == DB_OPERAND_FLOAT || b.kind == DB_OPERAND_FLOAT ? DT_F32 : DT_I32;
   struct expr e[3];
-  if (!meet(&c, o, 3, (enum dtype[]){DT_BOOL, t, t}, e)) return c.result;
+  if (!broadcast_operands(&c, o, 3, (enum dtype[]){DT_BOOL, t, t}, e)) return c.result;
   return call_end(&c, expr_where(e[0], e[1], e[2]));
 }
 
@@ -335,7 +336,7 @@ db_tensor *db_masked_fill_at(DB_AT, db_tensor *x, db_tensor *mask, db_operand va
   if (!call_begin_sized(&c, "masked_fill", file, line, operand_tensors(o, 3, in), in)) return c.result;
   if (mask->dtype != DT_BOOL) return call_fail(&c, "the mask is of %s, not bool", dtype_info[mask->dtype].name);
   struct expr e[3];
-  if (!meet(&c, o, 3, (enum dtype[]){DT_BOOL, x->dtype, x->dtype}, e)) return c.result;
+  if (!broadcast_operands(&c, o, 3, (enum dtype[]){DT_BOOL, x->dtype, x->dtype}, e)) return c.result;
   return call_end(&c, expr_where(e[0], e[1], e[2]));
 }
 
@@ -361,25 +362,25 @@ db_tensor *db_bitcast_at(DB_AT, db_tensor *x, db_dtype dtype) {
 
 /* ---- three operands ---- */
 
-static struct expr clamped(const struct expr *e) { return math_min(math_max(e[0], e[1]), e[2]); }
+static struct expr clamp_between(const struct expr *e) { return math_min(math_max(e[0], e[1]), e[2]); }
 /* Interpolates from the nearer end, so that weights 0 and 1 give exactly the ends. */
-static struct expr interpolated(const struct expr *e) {
+static struct expr interpolate(const struct expr *e) {
   struct expr d = expr_binary(OP_SUB, e[1], e[0]), rest = expr_binary(OP_SUB, expr_num(d, 1), e[2]);
-  struct expr low = expr_binary(OP_ADD, e[0], times(e[2], d)), high = expr_binary(OP_SUB, e[1], times(rest, d));
+  struct expr low = expr_binary(OP_ADD, e[0], mul(e[2], d)), high = expr_binary(OP_SUB, e[1], mul(rest, d));
   return expr_where(less_num(e[2], 0.5), low, high);
 }
 static struct expr above_threshold(const struct expr *e) { return expr_where(binary_le(e[0], e[1]), e[2], e[0]); }
-static struct expr multiplied_added(const struct expr *e) { return expr_binary(OP_ADD, e[0], times(e[1], e[2])); }
+static struct expr multiply_add(const struct expr *e) { return expr_binary(OP_ADD, e[0], mul(e[1], e[2])); }
 
 static const struct ternary_row {
   const char *name;
   struct expr (*build)(const struct expr *e);
   uint8_t takes;
 } ternary_rows[] = {
-    [DB_TERNARY_CLAMP] = {"clamp", clamped, ANY},
-    [DB_TERNARY_LERP] = {"lerp", interpolated, MATH},
+    [DB_TERNARY_CLAMP] = {"clamp", clamp_between, ANY},
+    [DB_TERNARY_LERP] = {"lerp", interpolate, MATH},
     [DB_TERNARY_THRESHOLD] = {"threshold", above_threshold, ANY},
-    [DB_TERNARY_ADDCMUL] = {"addcmul", multiplied_added, NO_BOOL},
+    [DB_TERNARY_ADDCMUL] = {"addcmul", multiply_add, NO_BOOL},
 };
 
 db_tensor *db_ternary_at(DB_AT, enum db_ternary_op op, db_operand a, db_operand b, db_operand d) {
@@ -394,9 +395,9 @@ db_tensor *db_ternary_at(DB_AT, enum db_ternary_op op, db_operand a, db_operand 
   const struct ternary_row *row = &ternary_rows[op];
   enum dtype t = operands_type(o, 3), in_type = row->takes == MATH && !dtype_is_float(t) ? DT_F32 : t;
   if (!takes_type(row->takes, t))
-    return call_fail(&c, "operands of %s; %s is defined for %s", dtype_info[t].name, row->name, taken[row->takes]);
+    return call_fail(&c, "operands of %s; %s is defined for %s", dtype_info[t].name, row->name, type_names[row->takes]);
   struct expr e[3];
-  if (!meet(&c, o, 3, (enum dtype[]){in_type, in_type, in_type}, e)) return c.result;
+  if (!broadcast_operands(&c, o, 3, (enum dtype[]){in_type, in_type, in_type}, e)) return c.result;
   return call_end(&c, row->build(e));
 }
 
@@ -408,7 +409,7 @@ db_tensor *db_isclose_at(DB_AT, db_tensor *a, db_tensor *b, double rtol, double 
   enum dtype t = operands_type(o, 2), in_type = dtype_is_float(t) ? math_type(t) : t;
   if (!dtype_is_float(t) && (rtol || atol)) in_type = DT_F64;
   struct expr e[2];
-  if (!meet(&c, o, 2, (enum dtype[]){in_type, in_type}, e)) return c.result;
+  if (!broadcast_operands(&c, o, 2, (enum dtype[]){in_type, in_type}, e)) return c.result;
   struct expr close = binary_eq(e[0], e[1]);
   if (dtype_is_float(in_type)) {
     struct expr size = math_abs(e[1]), apart = math_abs(expr_binary(OP_SUB, e[0], e[1]));
@@ -443,7 +444,7 @@ static struct expr hardshrink(struct expr x, double lambda, double unused) {
   return expr_where(binary_le(math_abs(x), expr_num(x, lambda)), expr_num(x, 0), x);
 }
 static struct expr softshrink(struct expr x, double lambda, double unused) {
-  struct expr r = expr_where(less_num(x, -lambda), binary_num(OP_ADD, x, lambda), times(x, expr_num(x, 0)));
+  struct expr r = expr_where(less_num(x, -lambda), binary_num(OP_ADD, x, lambda), mul(x, expr_num(x, 0)));
   return expr_where(less(expr_num(x, lambda), x), binary_num(OP_SUB, x, lambda), r);
 }
 
@@ -487,5 +488,5 @@ db_tensor *db_prelu_at(DB_AT, db_tensor *x, db_tensor *slope) {
   struct expr e = expr_cast(expr_of(x), t), w = expr_cast(expr_of(slope), t);
   for (unsigned i = 0; i < x->rank; i++) dim[i] = i == 1 ? n : 1;
   w = expr_expand(expr_reshape(w, x->rank, dim), x->dim);
-  return call_end(&c, expr_where(less_num(e, 0), times(e, w), e));
+  return call_end(&c, expr_where(less_num(e, 0), mul(e, w), e));
 }

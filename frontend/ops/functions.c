@@ -4,14 +4,9 @@
 #include "functions.h"
 #include <math.h>
 
-static struct expr add(struct expr a, struct expr b) { return expr_binary(OP_ADD, a, b); }
-static struct expr sub(struct expr a, struct expr b) { return expr_binary(OP_SUB, a, b); }
-static struct expr mul(struct expr a, struct expr b) { return expr_binary(OP_MUL, a, b); }
 static struct expr divide(struct expr a, struct expr b) { return expr_binary(OP_FDIV, a, b); }
 static struct expr both(struct expr a, struct expr b) { return expr_binary(OP_AND, a, b); }
 static struct expr either(struct expr a, struct expr b) { return expr_binary(OP_OR, a, b); }
-static struct expr plus(struct expr x, double v) { return binary_num(OP_ADD, x, v); }
-static struct expr times(struct expr x, double v) { return binary_num(OP_MUL, x, v); }
 static struct expr equal(struct expr x, double v) { return binary_num(OP_CMPEQ, x, v); }
 static struct expr one_minus(struct expr x) { return sub(expr_num(x, 1), x); }
 static struct expr negative(struct expr x) { return less_num(x, 0); }
@@ -25,7 +20,7 @@ static unsigned terms(struct expr x, unsigned single, unsigned twice) { return x
 
 /* x where the series is used, else 0. Without this, the derivative of the branch not taken could be infinity * 0, which
  * is NaN. */
-static struct expr only(struct expr where, struct expr x) { return expr_where(where, x, expr_num(x, 0)); }
+static struct expr zero_unless(struct expr where, struct expr x) { return expr_where(where, x, expr_num(x, 0)); }
 
 /* c[0] + c[1] z + ... with n coefficients. */
 static struct expr polynomial(struct expr z, const double *c, unsigned n) {
@@ -39,7 +34,7 @@ static struct expr polynomial(struct expr z, const double *c, unsigned n) {
 struct expr math_neg(struct expr x) { return expr_unary(OP_NEG, x); }
 /* For floats the maximum of x and -x, plus 0 to turn -0 into 0. */
 struct expr math_abs(struct expr x) {
-  if (is_float(x)) return plus(expr_binary(OP_MAX, x, math_neg(x)), 0);
+  if (is_float(x)) return add_num(expr_binary(OP_MAX, x, math_neg(x)), 0);
   return is_signed(x) ? expr_where(negative(x), math_neg(x), x) : x;
 }
 struct expr math_sign(struct expr x) {
@@ -55,11 +50,11 @@ struct expr math_floor(struct expr x) {
 struct expr math_ceil(struct expr x) {
   if (!is_float(x)) return x;
   struct expr t = math_trunc(x);
-  return expr_where(less(t, x), plus(t, 1), t);
+  return expr_where(less(t, x), add_num(t, 1), t);
 }
 struct expr math_round(struct expr x) {
   if (!is_float(x)) return x;
-  struct expr t = math_trunc(x), rest = math_abs(sub(x, t)), half = times(t, 0.5);
+  struct expr t = math_trunc(x), rest = math_abs(sub(x, t)), half = mul_num(t, 0.5);
   struct expr odd = expr_binary(OP_CMPNE, half, math_trunc(half));
   struct expr away = either(less(expr_num(x, 0.5), rest), both(equal(rest, 0.5), odd));
   return expr_where(away, add(t, expr_where(negative(x), expr_num(x, -1), expr_num(x, 1))), t);
@@ -106,7 +101,7 @@ static struct expr float_fmod(struct expr a, struct expr b) {
   r = expr_where(over, add(r, step), r);
   r = expr_where(less(math_abs(r), size), r, sub(r, step));
   r = expr_where(equal(size, INFINITY), expr_where(math_isinf(a), expr_num(a, NAN), a), r);
-  return expr_where(is_zero(r), times(a, 0), r); /* a 0 has the sign of a, too */
+  return expr_where(is_zero(r), mul_num(a, 0), r); /* a 0 has the sign of a, too */
 }
 struct expr math_fmod(struct expr a, struct expr b) {
   if (is_float(a)) return float_fmod(a, b);
@@ -124,7 +119,7 @@ struct expr math_idiv_trunc(struct expr a, struct expr b) {
 }
 struct expr math_idiv(struct expr a, struct expr b) {
   if (is_float(a)) { /* subtract the remainder first, because a / b may have been rounded up to an integer */
-    struct expr r = math_mod(a, b), whole = math_floor(plus(divide(sub(a, r), b), 0.5));
+    struct expr r = math_mod(a, b), whole = math_floor(add_num(divide(sub(a, r), b), 0.5));
     struct expr far =
         expr_where(both(expr_binary(OP_CMPNE, a, expr_num(a, 0)), expr_binary(OP_XOR, negative(a), negative(b))),
                    expr_num(a, -1), expr_num(a, 0));
@@ -182,10 +177,10 @@ struct expr math_pow(struct expr a, struct expr b) {
   struct expr power = expr_unary(OP_EXP2, mul(expr_unary(OP_LOG2, expr_where(none, one, size)), b));
   power = expr_where(both(equal(size, 1), math_isnan(power)), one, power);
   struct expr of_zero = expr_where(negative(b), expr_num(b, INFINITY), expr_where(math_isnan(b), b, expr_num(b, 0)));
-  of_zero = expr_where(equal(b, 1), plus(size, 0),
+  of_zero = expr_where(equal(b, 1), add_num(size, 0),
                        of_zero); /* b = 1 is the only power with a derivative at 0 that is neither 0 nor infinite */
   power = expr_where(none, of_zero, power);
-  struct expr whole = expr_binary(OP_CMPEQ, b, math_trunc(b)), half = times(b, 0.5);
+  struct expr whole = expr_binary(OP_CMPEQ, b, math_trunc(b)), half = mul_num(b, 0.5);
   struct expr odd = both(whole, expr_binary(OP_CMPNE, half, math_trunc(half)));
   whole = either(whole, either(none, equal(size, INFINITY)));
   struct expr of_negative = expr_where(whole, expr_where(odd, math_neg(power), power), expr_num(a, NAN));
@@ -201,11 +196,11 @@ struct expr math_rsqrt(struct expr x) { return expr_unary(OP_RECIP, expr_unary(O
 /* ---- exponentials and logarithms ---- */
 
 struct expr math_exp2(struct expr x) { return expr_unary(OP_EXP2, x); }
-struct expr math_exp(struct expr x) { return expr_unary(OP_EXP2, times(x, M_LOG2E)); }
-struct expr math_exp10(struct expr x) { return expr_unary(OP_EXP2, times(x, 0x1.a934f0979a371p+1)); }
+struct expr math_exp(struct expr x) { return expr_unary(OP_EXP2, mul_num(x, M_LOG2E)); }
+struct expr math_exp10(struct expr x) { return expr_unary(OP_EXP2, mul_num(x, 0x1.a934f0979a371p+1)); }
 struct expr math_log2(struct expr x) { return expr_unary(OP_LOG2, x); }
-struct expr math_log(struct expr x) { return times(expr_unary(OP_LOG2, x), M_LN2); }
-struct expr math_log10(struct expr x) { return times(expr_unary(OP_LOG2, x), 0x1.34413509f79ffp-2); }
+struct expr math_log(struct expr x) { return mul_num(expr_unary(OP_LOG2, x), M_LN2); }
+struct expr math_log10(struct expr x) { return mul_num(expr_unary(OP_LOG2, x), 0x1.34413509f79ffp-2); }
 
 /* Below 1/2 the series x + x^2/2! + x^3/3! + ... */
 struct expr math_expm1(struct expr x) {
@@ -214,15 +209,15 @@ struct expr math_expm1(struct expr x) {
   c[0] = 1;
   for (unsigned i = 1; i < n; i++) c[i] = c[i - 1] / (i + 1);
   struct expr near = less_num(math_abs(x), 0.5), r = mul(x, polynomial(x, c, n));
-  return expr_function(FUNCTION_EXPM1, expr_where(near, r, plus(math_exp(x), -1)), x);
+  return expr_function(FUNCTION_EXPM1, expr_where(near, r, add_num(math_exp(x), -1)), x);
 }
 /* Near 0 the series of 2 artanh(x / (2 + x)). */
 struct expr math_log1p(struct expr x) {
   double c[11];
   unsigned n = terms(x, 5, 11);
   for (unsigned i = 0; i < n; i++) c[i] = 2.0 / (2 * i + 1);
-  struct expr near = less_num(math_abs(x), 0.3), s = divide(x, plus(x, 2));
-  struct expr r = expr_where(near, mul(s, polynomial(math_square(s), c, n)), math_log(plus(x, 1)));
+  struct expr near = less_num(math_abs(x), 0.3), s = divide(x, add_num(x, 2));
+  struct expr r = expr_where(near, mul(s, polynomial(math_square(s), c, n)), math_log(add_num(x, 1)));
   return expr_function(FUNCTION_LOG1P, r, x);
 }
 /* log(1 + x) for x in [0, 1]. In f32 a polynomial from tests/compiler/minimax.py with an error of 2^-27.5. */
@@ -254,7 +249,9 @@ struct expr math_softplus(struct expr x) {
 }
 
 /* graph_gradient recognizes this pattern and uses the sigmoid's own derivative, so exp(-x) may overflow. */
-struct expr math_sigmoid(struct expr x) { return math_reciprocal(plus(expr_unary(OP_EXP2, times(x, -M_LOG2E)), 1)); }
+struct expr math_sigmoid(struct expr x) {
+  return math_reciprocal(add_num(expr_unary(OP_EXP2, mul_num(x, -M_LOG2E)), 1));
+}
 
 /* ---- hyperbolic functions ---- */
 
@@ -285,8 +282,8 @@ struct expr math_tanh(struct expr x) {
                                   -443861162.0 / 1856156927625,
                                   18888466084.0 / 194896477400625};
   if (x.dtype != DT_F64) return expr_function(FUNCTION_TANH, odd_rational(x, &f, 5, 5), x);
-  struct expr a = math_abs(x), e = math_exp(times(a, -2)), s = math_square(x);
-  struct expr far = divide(one_minus(e), plus(e, 1));
+  struct expr a = math_abs(x), e = math_exp(mul_num(a, -2)), s = math_square(x);
+  struct expr far = divide(one_minus(e), add_num(e, 1));
   struct expr near = mul(x, expr_mulacc(s, polynomial(s, series, 10), expr_num(x, 1)));
   far = expr_where(negative(x), math_neg(far), far);
   return expr_function(FUNCTION_TANH, expr_where(less_num(a, 0.25), near, far), x);
@@ -297,33 +294,33 @@ struct expr math_sinh(struct expr x) {
   unsigned n = terms(x, 6, 10);
   c[0] = 1;
   for (unsigned i = 1; i < n; i++) c[i] = c[i - 1] / ((2 * i) * (2 * i + 1));
-  struct expr a = math_abs(x), h = math_exp(times(a, 0.5)), half = times(h, 0.5);
+  struct expr a = math_abs(x), h = math_exp(mul_num(a, 0.5)), half = mul_num(h, 0.5);
   struct expr far = sub(mul(half, h), divide(expr_num(x, 0.5), math_square(h)));
   far = expr_where(negative(x), math_neg(far), far);
-  struct expr near = less_num(a, 1), y = only(near, x);
+  struct expr near = less_num(a, 1), y = zero_unless(near, x);
   return expr_where(near, mul(y, polynomial(math_square(y), c, n)), far);
 }
 struct expr math_cosh(struct expr x) {
-  struct expr h = math_exp(times(math_abs(x), 0.5)), half = times(h, 0.5);
+  struct expr h = math_exp(mul_num(math_abs(x), 0.5)), half = mul_num(h, 0.5);
   return add(mul(half, h), divide(expr_num(x, 0.5), math_square(h)));
 }
 /* log(2|x|), used where the square of x would overflow. */
-static struct expr log_twice(struct expr x) { return plus(math_log(x), M_LN2); }
+static struct expr log_twice(struct expr x) { return add_num(math_log(x), M_LN2); }
 struct expr math_asinh(struct expr x) {
   struct expr a = math_abs(x), far = less(expr_num(x, 1e9), a), b = expr_where(far, expr_num(x, 1), a),
               s = math_square(b);
-  struct expr near = math_log1p(add(b, divide(s, plus(math_sqrt(plus(s, 1)), 1))));
+  struct expr near = math_log1p(add(b, divide(s, add_num(math_sqrt(add_num(s, 1)), 1))));
   struct expr r = expr_where(far, log_twice(a), near);
   r = expr_where(math_isnan(x), x, r);
   return expr_where(negative(x), math_neg(r), expr_where(is_zero(x), x, r));
 }
 struct expr math_acosh(struct expr x) {
-  struct expr far = less(expr_num(x, 1e9), x), t = plus(expr_where(far, expr_num(x, 2), x), -1);
-  struct expr near = math_log1p(add(t, math_sqrt(mul(t, plus(t, 2)))));
+  struct expr far = less(expr_num(x, 1e9), x), t = add_num(expr_where(far, expr_num(x, 2), x), -1);
+  struct expr near = math_log1p(add(t, math_sqrt(mul(t, add_num(t, 2)))));
   return expr_where(less_num(x, 1), expr_num(x, NAN), expr_where(far, log_twice(x), near));
 }
 struct expr math_atanh(struct expr x) {
-  struct expr a = math_abs(x), r = times(math_log1p(divide(times(a, 2), one_minus(a))), 0.5);
+  struct expr a = math_abs(x), r = mul_num(math_log1p(divide(mul_num(a, 2), one_minus(a))), 0.5);
   return expr_where(negative(x), math_neg(r), expr_where(is_zero(x), x, r));
 }
 
@@ -331,7 +328,7 @@ struct expr math_atanh(struct expr x) {
 
 struct expr math_sin(struct expr x) { return expr_unary(OP_SIN, x); }
 /* 1 - 2 sin^2(x/2); x + pi/2 would lose digits of a large x. */
-struct expr math_cos(struct expr x) { return one_minus(times(math_square(expr_unary(OP_SIN, times(x, 0.5))), 2)); }
+struct expr math_cos(struct expr x) { return one_minus(mul_num(math_square(expr_unary(OP_SIN, mul_num(x, 0.5))), 2)); }
 /* Computed in f64, because near the poles the cosine must have a small relative error. */
 struct expr math_tan(struct expr x) {
   struct expr wide = expr_cast(x, DT_F64);
@@ -346,17 +343,17 @@ struct expr math_atan(struct expr x) {
   for (unsigned i = 0; i < n; i++) c[i] = (i % 2 ? -1.0 : 1.0) / (2 * i + 1);
   struct expr a = math_abs(x), one = expr_num(x, 1);
   struct expr middle = less(expr_num(x, 0x1.a827999fcef32p-2), a), high = less(expr_num(x, 0x1.3504f333f9de6p+1), a);
-  struct expr over = expr_where(high, expr_num(x, -1), expr_where(middle, plus(a, -1), a));
-  struct expr under = expr_where(high, a, expr_where(middle, plus(a, 1), one));
+  struct expr over = expr_where(high, expr_num(x, -1), expr_where(middle, add_num(a, -1), a));
+  struct expr under = expr_where(high, a, expr_where(middle, add_num(a, 1), one));
   struct expr from = expr_where(high, expr_num(x, M_PI_2), expr_where(middle, expr_num(x, M_PI_4), expr_num(x, 0)));
   struct expr s = divide(over, under), r = add(from, mul(s, polynomial(math_square(s), c, n)));
   return expr_where(negative(x), math_neg(r), expr_where(is_zero(x), x, r));
 }
 struct expr math_asin(struct expr x) {
-  struct expr root = math_sqrt(mul(one_minus(x), plus(x, 1)));
-  return times(math_atan(divide(x, plus(root, 1))), 2);
+  struct expr root = math_sqrt(mul(one_minus(x), add_num(x, 1)));
+  return mul_num(math_atan(divide(x, add_num(root, 1))), 2);
 }
-struct expr math_acos(struct expr x) { return times(math_atan(math_sqrt(divide(one_minus(x), plus(x, 1)))), 2); }
+struct expr math_acos(struct expr x) { return mul_num(math_atan(math_sqrt(divide(one_minus(x), add_num(x, 1)))), 2); }
 
 struct expr math_copysign(struct expr a, struct expr b) {
   return expr_where(expr_binary(OP_XOR, sign_bit(a), sign_bit(b)), math_neg(a), a);
@@ -391,7 +388,7 @@ struct expr math_erf(struct expr x) {
   double c[TERMS], term = M_2_SQRTPI;
   for (unsigned i = 0; i < TERMS; term = -term / ++i) c[i] = term / (2 * i + 1);
   struct expr a = math_abs(x), near = mul(x, polynomial(math_square(x), c, TERMS));
-  struct expr b = math_min(a, expr_num(a, 6)), t = divide(plus(b, -2.4), plus(b, 2.4));
+  struct expr b = math_min(a, expr_num(a, 6)), t = divide(add_num(b, -2.4), add_num(b, 2.4));
   struct expr far = one_minus(mul(math_exp(math_neg(math_square(b))), polynomial(t, fit, sizeof fit / sizeof *fit)));
   far = expr_where(negative(x), math_neg(far), far);
   return expr_function(FUNCTION_ERF, expr_where(less_num(a, 0.9), near, far), x);

@@ -5,6 +5,11 @@
 #include "../tensor/expr.h"
 
 static inline struct expr binary_num(enum op op, struct expr x, double v) { return expr_binary(op, x, expr_num(x, v)); }
+static inline struct expr add(struct expr a, struct expr b) { return expr_binary(OP_ADD, a, b); }
+static inline struct expr sub(struct expr a, struct expr b) { return expr_binary(OP_SUB, a, b); }
+static inline struct expr mul(struct expr a, struct expr b) { return expr_binary(OP_MUL, a, b); }
+static inline struct expr add_num(struct expr x, double v) { return binary_num(OP_ADD, x, v); }
+static inline struct expr mul_num(struct expr x, double v) { return binary_num(OP_MUL, x, v); }
 static inline struct expr less(struct expr a, struct expr b) { return expr_binary(OP_CMPLT, a, b); }
 static inline struct expr less_num(struct expr a, double v) { return binary_num(OP_CMPLT, a, v); }
 static inline struct expr is_zero(struct expr x) { return binary_num(OP_CMPEQ, x, 0); }

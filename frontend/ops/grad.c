@@ -16,7 +16,8 @@ struct history {
   unsigned n, nlinks;
   struct value *keeper; /* built on all of them */
   struct gradient_link *links;
-  struct uop **now; /* by node id: the node with memory substituted for realized values; NULL if none is realized */
+  /* By node id: the node with memory substituted for realized values; NULL if none is realized */
+  struct uop **current;
   size_t nids;
 };
 
@@ -24,7 +25,7 @@ static void history_free(struct history *h) {
   value_release(h->keeper);
   free(h->values);
   free(h->links);
-  free(h->now);
+  free(h->current);
 }
 
 /* Lists the values that v was built on, in postorder. */
@@ -69,10 +70,10 @@ out:
 
 static bool was_replaced(const struct value *v) { return v->real && v->real != v->expr; }
 /* The memory of a value whose expression is known. */
-static struct uop *memory_of(const struct value *v) { return v->real ? v->real : v->was; }
+static struct uop *memory_of(const struct value *v) { return v->real ? v->real : v->overwritten_real; }
 
-/* Fills now and links in one walk over all expressions. */
-static int put_memory_in(struct history *h) {
+/* Fills current and links in one walk over all expressions. */
+static int substitute_memory(struct history *h) {
   struct uop **roots = malloc(h->n * sizeof *roots), **order = NULL, **rebuilt = NULL;
   size_t count = 0;
   int err = -ENOMEM;
@@ -82,23 +83,23 @@ static int put_memory_in(struct history *h) {
   if (!order) goto out;
   for (size_t i = 0; i < count; i++)
     if (order[i]->id >= h->nids) h->nids = (size_t)order[i]->id + 1;
-  h->now = calloc(h->nids + 1, sizeof(struct uop *));
+  h->current = calloc(h->nids + 1, sizeof(struct uop *));
   rebuilt = calloc(h->nids + 1, sizeof *rebuilt);
   h->links = calloc(h->n, sizeof *h->links);
-  if (!h->now || !rebuilt || !h->links) goto out;
+  if (!h->current || !rebuilt || !h->links) goto out;
   for (unsigned i = 0; i < h->n; i++)
-    if (was_replaced(h->values[i])) h->now[h->values[i]->expr->id] = h->values[i]->real;
+    if (was_replaced(h->values[i])) h->current[h->values[i]->expr->id] = h->values[i]->real;
   for (size_t i = 0; i < count; i++) {
     struct uop *u = order[i], *few[8], **src = u->nsrc <= 8 ? few : malloc(u->nsrc * sizeof *src);
     bool same = true;
     if (!src) goto out;
     for (unsigned k = 0; k < u->nsrc; k++) {
-      src[k] = h->now[u->src[k]->id];
+      src[k] = h->current[u->src[k]->id];
       same &= src[k] == u->src[k];
     }
     rebuilt[u->id] = same ? u : uop_with_src(rt.graph, u, src);
     if (src != few) free(src);
-    if (!h->now[u->id]) h->now[u->id] = rebuilt[u->id];
+    if (!h->current[u->id]) h->current[u->id] = rebuilt[u->id];
   }
   for (unsigned i = 0; i < h->n; i++) {
     const struct value *v = h->values[i];
@@ -121,12 +122,12 @@ static int history_of(struct value *v, struct history *h) {
   if (!h->keeper) return -ENOMEM;
   bool any = false;
   for (unsigned i = 0; i < h->n; i++) any |= memory_of(h->values[i]) && memory_of(h->values[i]) != h->values[i]->expr;
-  return any ? put_memory_in(h) : 0;
+  return any ? substitute_memory(h) : 0;
 }
 
-static struct uop *now(const struct history *h, struct value *v) {
+static struct uop *current_node(const struct history *h, struct value *v) {
   if (v->real) return v->real;
-  return h->now && v->expr->id < h->nids && h->now[v->expr->id] ? h->now[v->expr->id] : v->expr;
+  return h->current && v->expr->id < h->nids && h->current[v->expr->id] ? h->current[v->expr->id] : v->expr;
 }
 
 /* Stores in out[i] the derivative of y with respect to x[i], weighted by dy (NULL: 1), or NULL if y does not depend on
@@ -152,9 +153,9 @@ static int gradients(const db_tensor *y, const db_tensor *dy, struct value *cons
   nodes = calloc(2 * (size_t)n + 1, sizeof *nodes);
   if (!nodes) goto out;
   targets = nodes + n;
-  for (unsigned i = 0; i < n; i++) targets[i] = now(&h, x[i]);
+  for (unsigned i = 0; i < n; i++) targets[i] = current_node(&h, x[i]);
   seed = dy ? expr_cast(expr_of(dy), y->dtype).u : NULL;
-  err = graph_gradient(rt.graph, now(&h, y->value), seed, targets, n, h.links, h.nlinks, nodes, why, cap);
+  err = graph_gradient(rt.graph, current_node(&h, y->value), seed, targets, n, h.links, h.nlinks, nodes, why, cap);
   for (unsigned i = 0; i < n && !err; i++) {
     struct value *src[] = {h.keeper, dy ? dy->value : NULL};
     if (!nodes[i]) continue;
@@ -258,7 +259,7 @@ db_tensor *db_requires_grad_at(DB_AT, db_tensor *t) {
 
 /* Adds two gradients and takes over both references. Returns NULL if memory runs out; then the caller still owns
  * so_far. */
-static struct value *collected(struct value *so_far, struct value *more) {
+static struct value *add_gradients(struct value *so_far, struct value *more) {
   if (!so_far) return more;
   struct value *both[] = {so_far, more};
   struct uop *sum = uop_binary(rt.graph, OP_ADD, value_node(so_far), value_node(more));
@@ -295,7 +296,7 @@ int db_backward_from(db_tensor *y, db_tensor *dy) {
     if (!made[i]) continue;
     reached++;
     made[i]->tracked = false; /* a collected gradient has no history once it is realized */
-    struct value *sum = collected(leaves[i]->leaf->grad, made[i]);
+    struct value *sum = add_gradients(leaves[i]->leaf->grad, made[i]);
     made[i] = NULL;
     if (!sum) {
       err = -ENOMEM;

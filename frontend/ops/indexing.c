@@ -97,7 +97,7 @@ static bool make_plan(struct call *c, const db_tensor *x, const db_subscript *s,
   return true;
 }
 
-static struct expr basic(const struct plan *p, struct expr x) {
+static struct expr take_slices(const struct plan *p, struct expr x) {
   int64_t dim[MAX_RANK];
   for (unsigned i = 0; i < x.rank; i++) {
     int64_t step = p->axis[i].step, begin = p->axis[i].begin, count = p->axis[i].count;
@@ -113,7 +113,7 @@ static struct expr basic(const struct plan *p, struct expr x) {
 
 /* The inverse of basic: moves the elements of v, which has the shape that basic returns, to their positions in x's
  * shape; 0 elsewhere. */
-static struct expr spread_back(const struct plan *p, struct expr v, const db_tensor *x) {
+static struct expr scatter_slices(const struct plan *p, struct expr v, const db_tensor *x) {
   int64_t dim[MAX_RANK], pairs[2 * MAX_RANK] = {0};
   for (unsigned i = 0; i < x->rank; i++) dim[i] = p->axis[i].count;
   v = expr_reshape(v, x->rank, dim);
@@ -144,12 +144,12 @@ static struct expr spread_back(const struct plan *p, struct expr v, const db_ten
 /* ---- tensors as subscripts ---- */
 
 /* The shape that the tensors of a plan broadcast to. */
-struct together {
+struct broadcast_shape_of {
   unsigned rank;
   int64_t dim[MAX_RANK], count;
 };
-static bool meet_tensors(struct call *c, const struct plan *p, struct together *t) {
-  *t = (struct together){.count = 1};
+static bool broadcast_subscripts(struct call *c, const struct plan *p, struct broadcast_shape_of *t) {
+  *t = (struct broadcast_shape_of){.count = 1};
   for (unsigned k = 0; k < p->ntensors; k++) {
     const db_tensor *x = p->tensor[k];
     if (!broadcast_shape(x, &t->rank, t->dim)) {
@@ -164,7 +164,7 @@ static bool meet_tensors(struct call *c, const struct plan *p, struct together *
 }
 
 /* One position along the merged axis for each element of the tensors; -1 if one of them is out of range. */
-static struct expr joined_index(const struct plan *p, const struct together *t, const int64_t *sizes) {
+static struct expr joined_index(const struct plan *p, const struct broadcast_shape_of *t, const int64_t *sizes) {
   int64_t total = 1, flat = t->count;
   for (unsigned k = 0; k < p->ntensors; k++) total *= sizes[k];
   struct expr sum = {0}, good = {0};
@@ -215,7 +215,7 @@ static void result_order(const struct plan *p, unsigned ntensor_axes, bool back,
 }
 
 /* Collects the tensors of a call: x, the subscripts, the value. Returns their number. */
-static unsigned arguments(db_tensor *x, const db_subscript *s, unsigned n, db_tensor *const *value, db_tensor **in) {
+static unsigned list_tensors(db_tensor *x, const db_subscript *s, unsigned n, db_tensor *const *value, db_tensor **in) {
   unsigned k = 0;
   in[k++] = x;
   for (unsigned i = 0; s && i < n && k < MAX_RANK + 1; i++)
@@ -227,13 +227,13 @@ static unsigned arguments(db_tensor *x, const db_subscript *s, unsigned n, db_te
 db_tensor *db_index_at(DB_AT, db_tensor *x, const db_subscript *s, unsigned n) {
   struct call c;
   struct plan p;
-  struct together t;
+  struct broadcast_shape_of t;
   db_tensor *in[MAX_RANK + 2];
-  if (!call_begin(&c, "index", file, line, arguments(x, s, n, NULL, in), in)) return c.result;
+  if (!call_begin(&c, "index", file, line, list_tensors(x, s, n, NULL, in), in)) return c.result;
   if (!make_plan(&c, x, s, n, &p)) return c.result;
-  struct expr e = basic(&p, expr_of(x));
+  struct expr e = take_slices(&p, expr_of(x));
   if (!p.ntensors) return call_end(&c, e);
-  if (!meet_tensors(&c, &p, &t)) return c.result;
+  if (!broadcast_subscripts(&c, &p, &t)) return c.result;
   unsigned order[MAX_RANK] = {0};
   int64_t sizes[MAX_RANK] = {0}, dim[MAX_RANK];
   e = join_indexed(&p, e, order, sizes);
@@ -246,17 +246,19 @@ db_tensor *db_index_at(DB_AT, db_tensor *x, const db_subscript *s, unsigned n) {
 }
 
 /* x with the subscripted elements replaced. With in_place it assigns to x and writes its memory. */
-static db_tensor *set(DB_AT, db_tensor *x, db_operand value, const db_subscript *s, unsigned n, bool in_place) {
+static db_tensor *set_elements(DB_AT, db_tensor *x, db_operand value, const db_subscript *s, unsigned n,
+                               bool in_place) {
   struct call c;
   struct plan p;
-  struct together t = {0};
+  struct broadcast_shape_of t = {0};
   db_tensor *in[MAX_RANK + 2];
   bool tensor = value.kind == DB_OPERAND_TENSOR;
-  if (!call_begin(&c, in_place ? "set" : "setitem", file, line, arguments(x, s, n, tensor ? &value.t : NULL, in), in))
+  if (!call_begin(&c, in_place ? "set" : "setitem", file, line, list_tensors(x, s, n, tensor ? &value.t : NULL, in),
+                  in))
     return c.result;
-  if (!make_plan(&c, x, s, n, &p) || !meet_tensors(&c, &p, &t)) return c.result;
+  if (!make_plan(&c, x, s, n, &p) || !broadcast_subscripts(&c, &p, &t)) return c.result;
   if (!call_number(&c, &value, x->dtype)) return c.result;
-  struct expr e = expr_of(x), region = basic(&p, e), rows = region, put = operand_expr(&value, x->dtype);
+  struct expr e = expr_of(x), region = take_slices(&p, e), rows = region, put = operand_expr(&value, x->dtype);
   unsigned order[MAX_RANK] = {0}, back[MAX_RANK] = {0}, rank = region.rank;
   int64_t sizes[MAX_RANK] = {0}, dim[MAX_RANK], permuted[MAX_RANK];
   /* the indexed elements have the shape [tensors..., rest...] with the tensors' axes moved to p.place */
@@ -292,16 +294,16 @@ static db_tensor *set(DB_AT, db_tensor *x, db_operand value, const db_subscript 
     for (unsigned i = 0; i < region.rank; i++) permuted[i] = region.dim[order[i]], back[order[i]] = i;
     put = expr_permute(expr_reshape(rows, region.rank, permuted), back);
   }
-  struct expr inside = spread_back(&p, expr_full(expr_const(DT_BOOL, 0, 1), put.rank, put.dim), x);
-  struct expr r = expr_where(inside, spread_back(&p, put, x), e);
+  struct expr inside = scatter_slices(&p, expr_full(expr_const(DT_BOOL, 0, 1), put.rank, put.dim), x);
+  struct expr r = expr_where(inside, scatter_slices(&p, put, x), e);
   return in_place ? call_assign(&c, e, r) : call_end(&c, r);
 }
 
 db_tensor *db_setitem_at(DB_AT, db_tensor *x, db_operand value, const db_subscript *s, unsigned n) {
-  return set(file, line, x, value, s, n, false);
+  return set_elements(file, line, x, value, s, n, false);
 }
 db_tensor *db_set_at(DB_AT, db_tensor *x, db_operand value, const db_subscript *s, unsigned n) {
-  return assign_failed(x, set(file, line, x, value, s, n, true));
+  return assign_failed(x, set_elements(file, line, x, value, s, n, true));
 }
 
 /* ---- one axis, or all axes as one row ---- */

@@ -40,7 +40,7 @@ db_tensor *db_cat_at(DB_AT, db_tensor *const *x, unsigned n, int axis, bool stac
 /* ---- splitting ---- */
 
 /* Makes piece k. Each piece is a separate operation, so each one is poisoned if the sizes are wrong. */
-static db_tensor *piece(DB_AT, db_tensor *x, int axis, db_list sizes, unsigned k) {
+static db_tensor *split_piece(DB_AT, db_tensor *x, int axis, db_list sizes, unsigned k) {
   struct call c;
   int64_t total = 0, begin = 0;
   if (!call_begin(&c, "split", file, line, 1, &x) || !list_ok(&c, sizes)) return c.result;
@@ -58,7 +58,7 @@ static db_tensor *piece(DB_AT, db_tensor *x, int axis, db_list sizes, unsigned k
 
 void db_split_at(DB_AT, db_tensor *x, int axis, db_tensor **out, db_list sizes) {
   if (!results_ok("split", out, sizes.n)) return;
-  for (unsigned k = 0; k < sizes.n; k++) out[k] = piece(file, line, x, axis, sizes, k);
+  for (unsigned k = 0; k < sizes.n; k++) out[k] = split_piece(file, line, x, axis, sizes, k);
 }
 
 void db_chunk_at(DB_AT, db_tensor *x, int axis, unsigned n, db_tensor **out) {
@@ -66,14 +66,15 @@ void db_chunk_at(DB_AT, db_tensor *x, int axis, unsigned n, db_tensor **out) {
   int64_t left = db_dim(x, axis), most = n ? (left + n - 1) / n : 0, *sizes = malloc(n * sizeof *sizes + 1);
   for (unsigned k = 0; sizes && k < n; k++) left -= sizes[k] = left < most ? left : most;
   for (unsigned k = 0; k < n; k++)
-    out[k] = sizes ? piece(file, line, x, axis, (db_list){n, sizes}, k) : db_cat_at(file, line, NULL, 0, 0, false);
+    out[k] =
+        sizes ? split_piece(file, line, x, axis, (db_list){n, sizes}, k) : db_cat_at(file, line, NULL, 0, 0, false);
   free(sizes);
 }
 
 /* ---- repeating, rolling ---- */
 
 /* Repeats through a new axis, [.., n, d, ..] or with `each` [.., d, n, ..], which is merged with the old one. */
-static struct expr repeated(struct expr x, unsigned axis, int64_t n, bool each) {
+static struct expr repeat_axis(struct expr x, unsigned axis, int64_t n, bool each) {
   int64_t dim[MAX_RANK + 1];
   if (n == 1) return x;
   if (x.dim[axis] == 1) {
@@ -90,7 +91,7 @@ static struct expr repeated(struct expr x, unsigned axis, int64_t n, bool each) 
   dim[axis] *= n;
   return expr_reshape(e, x.rank, dim);
 }
-struct expr expr_repeat(struct expr x, unsigned axis, int64_t n) { return repeated(x, axis, n, false); }
+struct expr expr_repeat(struct expr x, unsigned axis, int64_t n) { return repeat_axis(x, axis, n, false); }
 
 static bool room_to_repeat(struct call *c, struct expr x, unsigned axis, int64_t n, int64_t *dim) {
   dim[axis] = dim_product(dim[axis], n);
@@ -125,10 +126,10 @@ db_tensor *db_repeat_interleave_at(DB_AT, db_tensor *x, int64_t n, int axis) {
   memcpy(dim, x->dim, sizeof dim);
   if (!room_to_repeat(&c, expr_of(x), (unsigned)a, n, dim)) return c.result;
   if (!call_shape(&c, (db_list){x->rank, dim}, checked)) return c.result;
-  return call_end(&c, repeated(expr_of(x), (unsigned)a, n, true));
+  return call_end(&c, repeat_axis(expr_of(x), (unsigned)a, n, true));
 }
 
-static struct expr rolled(struct expr x, unsigned axis, int64_t by) {
+static struct expr roll_axis(struct expr x, unsigned axis, int64_t by) {
   int64_t n = x.dim[axis], k = n ? (by % n + n) % n : 0;
   if (!k) return x;
   return expr_cat((struct expr[]){expr_slice(x, axis, n - k, n), expr_slice(x, axis, 0, n - k)}, 2, axis);
@@ -140,21 +141,21 @@ db_tensor *db_roll_at(DB_AT, db_tensor *x, db_list shifts, db_list axes) {
   if (dims_symbolic(shifts.n, shifts.v)) return call_fail(&c, "not supported: of %s by a symbolic number", SHAPE(*x));
   struct expr e = expr_of(x);
   if (!axes.n && shifts.n == 1) {
-    e = rolled(expr_reshape(e, 1, (int64_t[]){dims_numel(x->rank, x->dim)}), 0, shifts.v[0]);
+    e = roll_axis(expr_reshape(e, 1, (int64_t[]){dims_numel(x->rank, x->dim)}), 0, shifts.v[0]);
     return call_end(&c, expr_reshape(e, x->rank, x->dim));
   }
   if (axes.n != shifts.n) return call_fail(&c, "%u shifts for %u axes of %s", shifts.n, axes.n, SHAPE(*x));
   for (unsigned i = 0; i < axes.n; i++) {
     int a = axis_of(axes.v[i], x->rank);
     if (a < 0) return call_fail(&c, "there is no axis %lld in %s", (long long)axes.v[i], SHAPE(*x));
-    e = rolled(e, (unsigned)a, shifts.v[i]);
+    e = roll_axis(e, (unsigned)a, shifts.v[i]);
   }
   return call_end(&c, e);
 }
 
 /* ---- grids ---- */
 
-static db_tensor *grid(DB_AT, db_tensor *const *x, unsigned n, bool columns_first, unsigned k) {
+static db_tensor *grid_output(DB_AT, db_tensor *const *x, unsigned n, bool columns_first, unsigned k) {
   struct call c;
   int64_t dim[MAX_RANK], ones[MAX_RANK];
   if (!call_begin(&c, "meshgrid", file, line, n, x)) return c.result;
@@ -171,5 +172,5 @@ static db_tensor *grid(DB_AT, db_tensor *const *x, unsigned n, bool columns_firs
 
 void db_meshgrid_at(DB_AT, db_tensor *const *x, unsigned n, bool columns_first, db_tensor **out) {
   if (!results_ok("meshgrid", out, n)) return;
-  for (unsigned k = 0; k < n; k++) out[k] = grid(file, line, x, n, columns_first, k);
+  for (unsigned k = 0; k < n; k++) out[k] = grid_output(file, line, x, n, columns_first, k);
 }

@@ -5,19 +5,14 @@
 #include <math.h>
 #include <string.h>
 
-static struct expr with(enum op op, struct expr x, double v) { return expr_binary(op, x, expr_num(x, v)); }
-static struct expr times(struct expr a, struct expr b) { return expr_binary(OP_MUL, a, b); }
-static struct expr plus(struct expr a, struct expr b) { return expr_binary(OP_ADD, a, b); }
-static struct expr minus(struct expr a, struct expr b) { return expr_binary(OP_SUB, a, b); }
 static struct expr negative(struct expr x) { return expr_unary(OP_NEG, x); }
-static struct expr below(struct expr a, struct expr b) { return expr_binary(OP_CMPLT, a, b); }
-static struct expr natural_log(struct expr x) { return with(OP_MUL, expr_unary(OP_LOG2, x), M_LN2); }
-static struct expr natural_exp(struct expr x) { return expr_unary(OP_EXP2, with(OP_MUL, x, M_LOG2E)); }
-static struct expr size_of(struct expr x) { return expr_where(below(x, expr_num(x, 0)), negative(x), x); }
+static struct expr natural_log(struct expr x) { return binary_num(OP_MUL, expr_unary(OP_LOG2, x), M_LN2); }
+static struct expr natural_exp(struct expr x) { return expr_unary(OP_EXP2, binary_num(OP_MUL, x, M_LOG2E)); }
+static struct expr size_of(struct expr x) { return expr_where(less(x, expr_num(x, 0)), negative(x), x); }
 static unsigned all_axes(struct expr x) { return (1u << x.rank) - 1; }
 
 /* The sum of all elements of x, as a scalar. */
-static struct expr total(struct expr x) {
+static struct expr sum_all(struct expr x) {
   unsigned mask = all_axes(x);
   return expr_drop_axes(expr_reduce(OP_ADD, x, mask), mask);
 }
@@ -30,39 +25,39 @@ struct pair {
 };
 
 static struct expr loss_mse(const struct pair *p) {
-  struct expr d = minus(p->x, p->y);
-  return times(d, d);
+  struct expr d = sub(p->x, p->y);
+  return mul(d, d);
 }
-static struct expr loss_l1(const struct pair *p) { return size_of(minus(p->x, p->y)); }
+static struct expr loss_l1(const struct pair *p) { return size_of(sub(p->x, p->y)); }
 /* d^2 / 2 if |d| < delta, otherwise delta * (|d| - delta / 2) */
 static struct expr loss_huber(const struct pair *p) {
   double delta = p->o->delta != 0 ? p->o->delta : 1;
-  struct expr d = minus(p->x, p->y), size = size_of(d);
-  struct expr far = with(OP_MUL, with(OP_SUB, size, delta / 2), delta);
-  return expr_where(below(size, expr_num(d, delta)), with(OP_MUL, times(d, d), 0.5), far);
+  struct expr d = sub(p->x, p->y), size = size_of(d);
+  struct expr far = binary_num(OP_MUL, binary_num(OP_SUB, size, delta / 2), delta);
+  return expr_where(less(size, expr_num(d, delta)), binary_num(OP_MUL, mul(d, d), 0.5), far);
 }
 static struct expr loss_smooth_l1(const struct pair *p) {
   double delta = p->o->delta != 0 ? p->o->delta : 1;
-  return with(OP_MUL, loss_huber(p), 1 / delta);
+  return binary_num(OP_MUL, loss_huber(p), 1 / delta);
 }
 /* Clamps logarithms to at least -100, so that a certain and wrong prediction has a finite loss and gradient. */
-static struct expr held_log(struct expr x) { return with(OP_MAX, natural_log(x), -100); }
+static struct expr clamped_log(struct expr x) { return binary_num(OP_MAX, natural_log(x), -100); }
 static struct expr loss_bce(const struct pair *p) {
   struct expr one = expr_num(p->x, 1);
-  struct expr yes = times(p->y, held_log(p->x)), no = times(minus(one, p->y), held_log(minus(one, p->x)));
-  return negative(plus(yes, no));
+  struct expr yes = mul(p->y, clamped_log(p->x)), no = mul(sub(one, p->y), clamped_log(sub(one, p->x)));
+  return negative(add(yes, no));
 }
 /* (1 - y) x + w log(1 + exp(-x)), with w = 1 + (positive - 1) y. */
 static struct expr loss_bce_logits(const struct pair *p) {
   struct expr one = expr_num(p->x, 1), tail = math_softplus(negative(p->x));
-  struct expr linear = times(minus(one, p->y), p->x);
-  if (p->positive.u) tail = times(tail, plus(times(with(OP_SUB, p->positive, 1), p->y), one));
-  return plus(linear, tail);
+  struct expr linear = mul(sub(one, p->y), p->x);
+  if (p->positive.u) tail = mul(tail, add(mul(binary_num(OP_SUB, p->positive, 1), p->y), one));
+  return add(linear, tail);
 }
 static struct expr loss_kl(const struct pair *p) {
-  if (p->o->log_target) return times(natural_exp(p->y), minus(p->y, p->x));
-  struct expr positive = below(expr_num(p->y, 0), p->y), safe = expr_where(positive, p->y, expr_num(p->y, 1));
-  return minus(times(p->y, natural_log(safe)), times(p->y, p->x));
+  if (p->o->log_target) return mul(natural_exp(p->y), sub(p->y, p->x));
+  struct expr positive = less(expr_num(p->y, 0), p->y), safe = expr_where(positive, p->y, expr_num(p->y, 1));
+  return sub(mul(p->y, natural_log(safe)), mul(p->y, p->x));
 }
 
 static const struct {
@@ -82,11 +77,11 @@ static bool reduction_known(struct call *c, enum db_reduction r) {
   return call_fail(c, "there is no reduction %d of a loss", (int)r), false;
 }
 
-static struct expr finish(struct expr loss, enum db_reduction r) {
+static struct expr reduce_loss(struct expr loss, enum db_reduction r) {
   double n = (double)dims_numel(loss.rank, loss.dim), batch = loss.rank ? (double)loss.dim[0] : 1;
   if (r == DB_REDUCTION_NONE) return loss;
-  struct expr sum = total(loss);
-  return r == DB_REDUCTION_SUM ? sum : with(OP_MUL, sum, 1 / (r == DB_REDUCTION_BATCH_MEAN ? batch : n));
+  struct expr sum = sum_all(loss);
+  return r == DB_REDUCTION_SUM ? sum : binary_num(OP_MUL, sum, 1 / (r == DB_REDUCTION_BATCH_MEAN ? batch : n));
 }
 
 static bool same_shape(const db_tensor *a, const db_tensor *b) {
@@ -114,8 +109,8 @@ db_tensor *db_loss_at(DB_AT, enum db_loss_kind kind, db_tensor *x, db_tensor *ta
   struct pair p = {.x = expr_cast(expr_of(x), t), .y = expr_cast(expr_of(target), t), .o = &o};
   if (o.positive) p.positive = expr_broadcast(expr_cast(expr_of(o.positive), t), x->rank, x->dim);
   struct expr loss = rows[kind].build(&p);
-  if (o.weight) loss = times(loss, expr_broadcast(expr_cast(expr_of(o.weight), t), x->rank, x->dim));
-  return call_end(&c, expr_cast(finish(loss, o.reduction), x->dtype));
+  if (o.weight) loss = mul(loss, expr_broadcast(expr_cast(expr_of(o.weight), t), x->rank, x->dim));
+  return call_end(&c, expr_cast(reduce_loss(loss, o.reduction), x->dtype));
 }
 
 /* ---- losses by class ---- */
@@ -129,8 +124,8 @@ struct classes {
 };
 
 static struct expr log_softmax(struct expr x, unsigned axis) {
-  struct expr d = minus(x, expr_expand(expr_reduce_bound(x, 1u << axis), x.dim));
-  return minus(d, expr_expand(natural_log(expr_reduce(OP_ADD, natural_exp(d), 1u << axis)), x.dim));
+  struct expr d = sub(x, expr_expand(expr_reduce_bound(x, 1u << axis), x.dim));
+  return sub(d, expr_expand(natural_log(expr_reduce(OP_ADD, natural_exp(d), 1u << axis)), x.dim));
 }
 static struct expr add_classes(const struct classes *k, struct expr x) {
   return expr_drop_axes(expr_reduce(OP_ADD, x, 1u << k->axis), 1u << k->axis);
@@ -145,31 +140,31 @@ static struct expr by_index(const struct classes *k, struct expr target, enum db
   if (dtype_info[target.dtype].size < 4)
     target = expr_cast(target, DT_I32); /* so that it can represent the number of classes */
   struct expr at = expr_reshape(target, k->logp.rank, dim), none = expr_num(k->logp, 0);
-  struct expr low = below(at, expr_const(at.dtype, 0, 0)), high = below(at, expr_const(at.dtype, 0, k->n));
+  struct expr low = less(at, expr_const(at.dtype, 0, 0)), high = less(at, expr_const(at.dtype, 0, k->n));
   struct expr good = expr_binary(OP_AND, expr_not(low), high);
   bool fits = number_fits(&(db_operand){.kind = DB_OPERAND_INT, .i = ignored}, target.dtype);
   struct expr counts = expr_full(expr_const(DT_BOOL, 0, 1), k->logp.rank, dim);
   if (fits) counts = expr_binary(OP_CMPNE, at, expr_const(at.dtype, 0, ignored));
   struct expr weight = expr_full(expr_num(k->logp, 1), k->logp.rank, dim);
   if (k->weight.u) weight = expr_gather(k->weight, k->axis, at);
-  struct expr loss = negative(times(expr_gather(k->logp, k->axis, at), weight));
+  struct expr loss = negative(mul(expr_gather(k->logp, k->axis, at), weight));
   if (k->o->label_smoothing > 0) {
-    struct expr smooth = k->weight.u ? times(k->logp, k->weight) : k->logp;
-    smooth = with(OP_MUL, expr_reduce(OP_ADD, smooth, 1u << k->axis), -k->o->label_smoothing / (double)k->n);
-    loss = plus(with(OP_MUL, loss, 1 - k->o->label_smoothing), smooth);
+    struct expr smooth = k->weight.u ? mul(k->logp, k->weight) : k->logp;
+    smooth = binary_num(OP_MUL, expr_reduce(OP_ADD, smooth, 1u << k->axis), -k->o->label_smoothing / (double)k->n);
+    loss = add(binary_num(OP_MUL, loss, 1 - k->o->label_smoothing), smooth);
   }
   loss = expr_where(counts, expr_where(good, loss, expr_num(loss, NAN)), none);
   weight = expr_where(counts, weight, none);
   loss = expr_drop_axes(loss, 1u << k->axis);
-  return !reduction || reduction == DB_REDUCTION_MEAN ? expr_binary(OP_FDIV, total(loss), total(weight))
-                                                      : finish(loss, reduction);
+  return !reduction || reduction == DB_REDUCTION_MEAN ? expr_binary(OP_FDIV, sum_all(loss), sum_all(weight))
+                                                      : reduce_loss(loss, reduction);
 }
 
 static struct expr by_probability(const struct classes *k, struct expr target, enum db_reduction reduction) {
   double smooth = k->o->label_smoothing;
-  if (smooth > 0) target = with(OP_ADD, with(OP_MUL, target, 1 - smooth), smooth / (double)k->n);
-  struct expr loss = times(k->logp, target);
-  return finish(negative(add_classes(k, k->weight.u ? times(loss, k->weight) : loss)), reduction);
+  if (smooth > 0) target = binary_num(OP_ADD, binary_num(OP_MUL, target, 1 - smooth), smooth / (double)k->n);
+  struct expr loss = mul(k->logp, target);
+  return reduce_loss(negative(add_classes(k, k->weight.u ? mul(loss, k->weight) : loss)), reduction);
 }
 
 static bool target_fits(struct call *c, const db_tensor *x, const db_tensor *target, unsigned axis) {

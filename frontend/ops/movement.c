@@ -16,7 +16,7 @@ db_tensor *db_reshape_at(DB_AT, db_tensor *x, db_list shape) {
     if (dim[i] == -1 && open < 0) {
       open = (int)i;
       dim[i] = 1;
-    } else if (dim_least(dim[i]) < 0 || (!symbolic && __builtin_mul_overflow(known, dim[i], &known))) {
+    } else if (dim_min(dim[i]) < 0 || (!symbolic && __builtin_mul_overflow(known, dim[i], &known))) {
       return call_fail(&c, "%s to %s: sizes are not negative, and one of them may be -1", SHAPE(*x),
                        shape_text(shape.n, shape.v).s);
     } else if (symbolic)

@@ -46,7 +46,7 @@ struct expr expr_cumsum(struct expr x, unsigned axis); /* has x's type */
 
 /* ---- assign.c ---- */
 /* Replaces the value of x by v and takes over the reference on v. If x is marked for gradients, it stays marked. */
-void tensor_stands_for(db_tensor *x, struct value *v);
+void tensor_set_value(db_tensor *x, struct value *v);
 /* Assigns value to the elements of the tensor c->in[0] that view selects. view is movement over the tensor's
  * expression; value has its shape and type. Ends the call and returns the tensor. Releases rt.lock. */
 db_tensor *call_assign(struct call *c, struct expr view, struct expr value);

@@ -11,7 +11,7 @@ static bool crop(struct call *c, struct expr *x, db_list pairs, int64_t *pad) {
   for (unsigned i = 0; i < x->rank; i++) {
     int64_t before = pairs.v[2 * i], after = pairs.v[2 * i + 1], n = x->dim[i];
     if (dims_symbolic(2, &pairs.v[2 * i]) || dim_is_symbolic(n)) {
-      if (dim_least(before) < 0 || dim_least(after) < 0)
+      if (dim_min(before) < 0 || dim_min(after) < 0)
         return call_fail(c,
                          "axis %u: %s before and %s after; nothing is taken off a symbolic size, db_shrink does that",
                          i, dim_text(before).s, dim_text(after).s),

@@ -4,30 +4,30 @@
 #include <string.h>
 
 static struct expr number_of(struct expr like, int64_t v) { return expr_const(like.dtype, (double)v, v); }
-static struct expr with(enum op op, struct expr x, int64_t v) { return expr_binary(op, x, number_of(x, v)); }
+static struct expr binary_int(enum op op, struct expr x, int64_t v) { return expr_binary(op, x, number_of(x, v)); }
 
 static enum dtype mean_type(enum dtype t) { return !dtype_is_float(t) || dtype_is_narrow_float(t) ? DT_F32 : t; }
 
 /* For each output, the number of elements that its window covers along an axis, in the shape of the result. Padding
  * counts if padding_counts is set. */
-static struct expr covered(const struct window *w, unsigned axis, bool padding_counts, unsigned rank,
-                           const int64_t *dim) {
+static struct expr covered_count(const struct window *w, unsigned axis, bool padding_counts, unsigned rank,
+                                 const int64_t *dim) {
   int64_t low = padding_counts ? -w->before[axis] : 0, high = w->in[axis] + (padding_counts ? w->after[axis] : 0);
   int64_t step = w->dilation[axis];
   struct expr first = expr_count_along(DT_I32, rank - w->n + axis, rank, dim);
-  first = with(OP_ADD, with(OP_MUL, first, w->stride[axis]), -w->before[axis]);
+  first = binary_int(OP_ADD, binary_int(OP_MUL, first, w->stride[axis]), -w->before[axis]);
   struct expr skipped = expr_binary(OP_SUB, number_of(first, low + step - 1), first);
   struct expr held =
       expr_binary(OP_SUB, number_of(first, high - 1 + step), first); /* the last element counted starts before high */
-  if (step > 1) skipped = with(OP_IDIV, skipped, step), held = with(OP_IDIV, held, step);
-  skipped = with(OP_MAX, skipped, 0);
-  struct expr past = with(OP_MAX, expr_binary(OP_SUB, number_of(held, w->kernel[axis]), held), 0);
+  if (step > 1) skipped = binary_int(OP_IDIV, skipped, step), held = binary_int(OP_IDIV, held, step);
+  skipped = binary_int(OP_MAX, skipped, 0);
+  struct expr past = binary_int(OP_MAX, expr_binary(OP_SUB, number_of(held, w->kernel[axis]), held), 0);
   held = expr_binary(OP_SUB, number_of(past, w->kernel[axis]), past);
-  return with(OP_MAX, expr_binary(OP_SUB, held, skipped), 1);
+  return binary_int(OP_MAX, expr_binary(OP_SUB, held, skipped), 1);
 }
 
 /* Divides a sum over windows by the number of elements. */
-static struct expr over_count(const struct window *w, struct expr sum, bool padding_counts) {
+static struct expr divide_by_count(const struct window *w, struct expr sum, bool padding_counts) {
   double all = 1;
   bool whole = true;
   for (unsigned i = 0; i < w->n; i++) {
@@ -38,14 +38,14 @@ static struct expr over_count(const struct window *w, struct expr sum, bool padd
   if (whole) return expr_binary(OP_MUL, sum, expr_const(sum.dtype, 1 / all, 0));
   struct expr count = {0};
   for (unsigned i = 0; i < w->n; i++) {
-    struct expr n = expr_cast(covered(w, i, padding_counts, sum.rank, sum.dim), sum.dtype);
+    struct expr n = expr_cast(covered_count(w, i, padding_counts, sum.rank, sum.dim), sum.dtype);
     count = i ? expr_binary(OP_MUL, count, n) : n;
   }
   return expr_binary(OP_FDIV, sum, count);
 }
 
 /* Adds elements after the padding, so that the last windows are full. */
-static struct window complete(struct window w) {
+static struct window fill_last_windows(struct window w) {
   for (unsigned i = 0; i < w.n; i++) {
     int64_t missing = window_reach(&w, i) - (w.in[i] + w.before[i] + w.after[i]);
     if (missing > 0) w.after[i] += missing;
@@ -54,7 +54,7 @@ static struct window complete(struct window w) {
 }
 
 static struct expr pool(const struct window *w, enum db_pool_op op, struct expr x, bool padding_counts) {
-  struct window all = complete(*w);
+  struct window all = fill_last_windows(*w);
   int64_t pairs[2 * MAX_RANK] = {0};
   unsigned n = w->n, first = x.rank - n;
   enum dtype t = x.dtype;
@@ -65,7 +65,7 @@ static struct expr pool(const struct window *w, enum db_pool_op op, struct expr 
   unsigned mask = ((1u << n) - 1) << x.rank;
   struct expr r = expr_drop_axes(expr_reduce(mean ? OP_ADD : OP_MAX, window_slide(&all, x), mask), mask);
   if (!mean) return r;
-  r = over_count(w, r, padding_counts);
+  r = divide_by_count(w, r, padding_counts);
   return dtype_is_narrow_float(t) ? expr_cast(r, t) : r;
 }
 
@@ -98,12 +98,12 @@ db_tensor *db_pool_at(DB_AT, unsigned axes, enum db_pool_op op, db_tensor *x, db
 /* ---- adaptive pools: output o combines the elements [o * in / out, ceil((o + 1) * in / out)) ---- */
 
 static struct expr window_begin(struct expr o, int64_t in, int64_t out) {
-  return with(OP_IDIV, with(OP_MUL, o, in), out);
+  return binary_int(OP_IDIV, binary_int(OP_MUL, o, in), out);
 }
 static struct expr window_end(struct expr o, int64_t in, int64_t out) {
-  return with(OP_IDIV, with(OP_ADD, with(OP_MUL, o, in), in + out - 1), out);
+  return binary_int(OP_IDIV, binary_int(OP_ADD, binary_int(OP_MUL, o, in), in + out - 1), out);
 }
-static int64_t widest(int64_t in, int64_t out) {
+static int64_t widest_window(int64_t in, int64_t out) {
   int64_t most = 0;
   for (int64_t o = 0; o < out && o < in; o++) { /* the pattern repeats after out / gcd outputs, which is at most in */
     int64_t n = ((o + 1) * in + out - 1) / out - o * in / out;
@@ -115,7 +115,7 @@ static int64_t widest(int64_t in, int64_t out) {
 /* Splits axis a of x into outputs and, on a new axis after it, the elements of each. Missing elements are filled with
  * the identity element. */
 static struct expr adaptive_windows(struct expr x, unsigned a, int64_t out, enum db_pool_op op) {
-  int64_t in = x.dim[a], most = widest(in, out), dim[MAX_RANK], grid[2] = {out, most};
+  int64_t in = x.dim[a], most = widest_window(in, out), dim[MAX_RANK], grid[2] = {out, most};
   struct expr o = expr_count_along(DT_I64, 0, 2, grid), k = expr_count_along(DT_I64, 1, 2, grid);
   struct expr at = expr_binary(OP_ADD, window_begin(o, in, out), k);
   struct expr inside = expr_binary(OP_CMPLT, at, window_end(o, in, out));
@@ -133,7 +133,7 @@ static struct expr adaptive_windows(struct expr x, unsigned a, int64_t out, enum
   return expr_where(expr_expand(expr_reshape(inside, x.rank, ones), dim), x, expr_least(x.dtype));
 }
 
-static struct expr adaptive(struct expr x, unsigned n, const int64_t *out, enum db_pool_op op) {
+static struct expr adaptive_pool(struct expr x, unsigned n, const int64_t *out, enum db_pool_op op) {
   enum dtype t = x.dtype;
   unsigned first = x.rank - n, mask = 0;
   int64_t in[WINDOW_AXES];
@@ -166,5 +166,5 @@ db_tensor *db_adaptive_pool_at(DB_AT, unsigned axes, enum db_pool_op op, db_tens
     w.kernel[i] = w.stride[i] = w.in[i] / w.out[i];
     w.dilation[i] = 1;
   }
-  return call_end(&c, equal ? pool(&w, op, expr_of(x), true) : adaptive(expr_of(x), axes, w.out, op));
+  return call_end(&c, equal ? pool(&w, op, expr_of(x), true) : adaptive_pool(expr_of(x), axes, w.out, op));
 }

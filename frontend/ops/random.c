@@ -36,8 +36,7 @@ static db_tensor *next_state(DB_AT, db_device *dev) {
   return db_from_at(file, line, words, DB_U32, dev, DB_LIST(3));
 }
 
-static struct expr add(struct expr a, struct expr b) { return expr_binary(OP_ADD, a, b); }
-static struct expr rotated(struct expr x, unsigned by) {
+static struct expr rotate_left(struct expr x, unsigned by) {
   return expr_binary(OP_OR, binary_num(OP_SHL, x, by), binary_num(OP_SHR, x, 32 - by));
 }
 
@@ -52,7 +51,7 @@ static struct words threefry(struct expr key0, struct expr key1, struct expr x, 
   y = add(y, key[1]);
   for (unsigned i = 0; i < 20; i++) {
     x = add(x, y);
-    y = expr_binary(OP_XOR, rotated(y, rotations[i % 8]), x);
+    y = expr_binary(OP_XOR, rotate_left(y, rotations[i % 8]), x);
     if (i % 4 != 3) continue;
     unsigned n = i / 4 + 1;
     x = add(x, key[n % 3]);
@@ -70,18 +69,16 @@ static struct words random_words(const db_tensor *state, int64_t n) {
 
 /* ---- distributions ---- */
 
-static struct expr times(struct expr x, double v) { return binary_num(OP_MUL, x, v); }
-
 /* [0, 1) in steps given by the precision of the type. */
-static struct expr unit(struct words w, enum dtype t) {
+static struct expr unit_interval(struct words w, enum dtype t) {
   static const uint8_t precision[DT_COUNT] = {
       [DT_F8E4M3] = 4, [DT_F8E5M2] = 3, [DT_F16] = 11, [DT_BF16] = 8, [DT_F32] = 24};
   if (t == DT_F64) {
     struct expr high = expr_cast(binary_num(OP_SHR, w.x, 5), t), low = expr_cast(binary_num(OP_SHR, w.y, 6), t);
-    return times(add(times(high, 0x1p26), low), 0x1p-53);
+    return mul_num(add(mul_num(high, 0x1p26), low), 0x1p-53);
   }
   unsigned bits = precision[t];
-  return times(expr_cast(binary_num(OP_SHR, w.x, 32 - bits), DT_F32), ldexp(1, -(int)bits));
+  return mul_num(expr_cast(binary_num(OP_SHR, w.x, 32 - bits), DT_F32), ldexp(1, -(int)bits));
 }
 
 /* log x for positive normal x, from operations that round identically on all devices: with x = 2^e m, e log 2 + 2
@@ -101,7 +98,7 @@ static struct expr portable_log(struct expr x) {
   unsigned n = twice ? 11 : 5;
   struct expr p = expr_num(x, 2.0 / (2 * n - 1));
   while (--n) p = binary_num(OP_ADD, expr_binary(OP_MUL, p, z), 2.0 / (2 * n - 1));
-  return add(times(expr_cast(e, x.dtype), M_LN2), expr_binary(OP_MUL, s, p));
+  return add(mul_num(expr_cast(e, x.dtype), M_LN2), expr_binary(OP_MUL, s, p));
 }
 
 /* The Box-Muller transform: the radius from one word, the angle from the other. */
@@ -110,9 +107,9 @@ static struct expr standard_normal(struct words w, enum dtype t) {
   double step = ldexp(1, (int)drop - 32);
   struct expr u = expr_cast(drop ? binary_num(OP_SHR, w.x, drop) : w.x, t),
               v = expr_cast(drop ? binary_num(OP_SHR, w.y, drop) : w.y, t);
-  u = times(binary_num(OP_ADD, u, 1), step); /* (0, 1] */
-  struct expr length = math_sqrt(times(portable_log(u), -2));
-  return expr_binary(OP_MUL, length, math_cos(times(v, 2 * M_PI * step)));
+  u = mul_num(binary_num(OP_ADD, u, 1), step); /* (0, 1] */
+  struct expr length = math_sqrt(mul_num(portable_log(u), -2));
+  return expr_binary(OP_MUL, length, math_cos(mul_num(v, 2 * M_PI * step)));
 }
 
 /* [low, low + range): the high word of a product, or a remainder if the range needs more than 32 bits. */
@@ -129,8 +126,8 @@ static struct expr whole_numbers(struct words w, int64_t low, uint64_t range) {
 static const char *const names[] = {[DB_RANDOM_UNIFORM] = "uniform", [DB_RANDOM_NORMAL] = "normal"};
 
 /* Checks a call that makes a new tensor and ends it. Returns false if the call has failed. */
-static bool checked(struct call *c, DB_AT, const char *op, enum dtype t, bool fits, db_device *dev, db_list shape,
-                    int64_t *dim) {
+static bool begin_random(struct call *c, DB_AT, const char *op, enum dtype t, bool fits, db_device *dev, db_list shape,
+                         int64_t *dim) {
   if (!call_begin(c, op, file, line, 0, NULL)) return false;
   // NOLINTNEXTLINE(clang-analyzer-optin.core.EnumCastOutOfRange): db_dtype_name accepts any number
   if (!fits) return call_fail(c, "of %s; that type is not for it", db_dtype_name((db_dtype)t)), false;
@@ -149,8 +146,8 @@ db_tensor *db_random_at(DB_AT, enum db_random kind, double a, double b, db_dtype
   int64_t dim[MAX_RANK];
   bool known = (unsigned)kind < sizeof names / sizeof *names;
   enum dtype t = (enum dtype)dtype;
-  if (!checked(&c, file, line, known ? names[kind] : "random", t, known && dtype_public(dtype) && dtype_is_float(t),
-               dev, shape, dim))
+  if (!begin_random(&c, file, line, known ? names[kind] : "random", t,
+                    known && dtype_public(dtype) && dtype_is_float(t), dev, shape, dim))
     return c.result;
   db_scope_begin();
   db_tensor *state = next_state(file, line, dev), *r;
@@ -161,9 +158,10 @@ db_tensor *db_random_at(DB_AT, enum db_random kind, double a, double b, db_dtype
   } else {
     struct words w = random_words(state, dims_numel(shape.n, dim));
     bool plain = kind == DB_RANDOM_UNIFORM && a == 0 && b == 1;
-    struct expr e = kind == DB_RANDOM_NORMAL ? standard_normal(w, math_type(t)) : unit(w, plain ? t : math_type(t));
+    struct expr e =
+        kind == DB_RANDOM_NORMAL ? standard_normal(w, math_type(t)) : unit_interval(w, plain ? t : math_type(t));
     double scale = kind == DB_RANDOM_NORMAL ? b : b - a;
-    if (scale != 1) e = times(e, scale);
+    if (scale != 1) e = mul_num(e, scale);
     if (a != 0) e = binary_num(OP_ADD, e, a);
     r = call_end(&c, expr_reshape(expr_cast(e, t), shape.n, dim));
   }
@@ -177,10 +175,10 @@ db_tensor *db_randint_at(DB_AT, int64_t low, int64_t high, db_dtype dtype, db_de
   int64_t dim[MAX_RANK];
   enum dtype t = (enum dtype)dtype;
   db_operand ends[2] = {db_operand_int(low), db_operand_int(high - (high > low))};
-  if (!checked(&c, file, line, "randint", t,
-               dtype_public(dtype) &&
-                   !(t == DT_BOOL || (dtype_is_int(t) && !(number_fits(&ends[0], t) && number_fits(&ends[1], t)))),
-               dev, shape, dim))
+  if (!begin_random(&c, file, line, "randint", t,
+                    dtype_public(dtype) &&
+                        !(t == DT_BOOL || (dtype_is_int(t) && !(number_fits(&ends[0], t) && number_fits(&ends[1], t)))),
+                    dev, shape, dim))
     return c.result;
   db_scope_begin();
   db_tensor *state = next_state(file, line, dev), *r;

@@ -29,9 +29,8 @@ static struct expr reduce_min(struct expr x, unsigned mask) {
   if (dtype_is_float(x.dtype)) return expr_unary(OP_NEG, expr_reduce(OP_MAX, expr_unary(OP_NEG, x), mask));
   return expr_not(expr_reduce(OP_MAX, expr_not(x), mask));
 }
-static struct expr scale(struct expr x, double v) { return expr_binary(OP_MUL, x, expr_num(x, v)); }
 static struct expr divide_by_size(struct expr x, int64_t n) {
-  if (!dim_is_symbolic(n)) return scale(x, n > 0 ? 1 / (double)n : NAN);
+  if (!dim_is_symbolic(n)) return mul_num(x, n > 0 ? 1 / (double)n : NAN);
   struct expr size = {.u = uop_cast(rt.graph, dim_uop(n), x.dtype), .dtype = x.dtype};
   size = expr_where(expr_binary(OP_CMPLT, expr_num(x, 0), size), size, expr_num(x, NAN));
   return expr_binary(OP_FDIV, x, size);
@@ -47,7 +46,7 @@ static struct expr variance(struct expr x, unsigned mask, double correction) {
   struct expr sum = expr_reduce(OP_ADD, expr_binary(OP_MUL, d, d), mask);
   if (dim_is_symbolic(count)) return divide_by_size(sum, dim_difference(count, (int64_t)correction));
   double n = (double)count - correction;
-  return n > 0 ? scale(sum, 1 / n) : expr_binary(OP_FDIV, sum, expr_num(sum, 0));
+  return n > 0 ? mul_num(sum, 1 / n) : expr_binary(OP_FDIV, sum, expr_num(sum, 0));
 }
 static struct expr reduce_var(struct expr x, unsigned mask) { return variance(x, mask, 1); }
 static struct expr reduce_std(struct expr x, unsigned mask) { return math_sqrt(variance(x, mask, 1)); }
@@ -170,9 +169,9 @@ db_tensor *db_softmax_at(DB_AT, db_tensor *x, int axis, bool logarithm) {
   struct expr e = expr_cast(expr_of(x), float_type(x->dtype));
   struct expr d =
       expr_binary(OP_SUB, e, expr_expand(expr_reduce_bound(e, 1u << a), e.dim)); /* so that exp2 cannot overflow */
-  struct expr power = expr_unary(OP_EXP2, scale(d, M_LOG2E)), sum = expr_reduce(OP_ADD, power, 1u << a), r;
+  struct expr power = expr_unary(OP_EXP2, mul_num(d, M_LOG2E)), sum = expr_reduce(OP_ADD, power, 1u << a), r;
   if (logarithm)
-    r = expr_binary(OP_SUB, d, expr_expand(scale(expr_unary(OP_LOG2, sum), M_LN2), e.dim));
+    r = expr_binary(OP_SUB, d, expr_expand(mul_num(expr_unary(OP_LOG2, sum), M_LN2), e.dim));
   else
     r = expr_binary(OP_MUL, power, expr_expand(expr_unary(OP_RECIP, sum), e.dim));
   return call_end(&c, dtype_is_narrow_float(x->dtype) ? expr_cast(r, x->dtype) : r);

@@ -1,9 +1,8 @@
 /* Interpolation: resizes the last axes of a tensor. Coordinates are computed in f32, for f64 in f64. */
+#include "functions.h"
 #include "window.h"
 #include <math.h>
 #include <string.h>
-
-static struct expr with(enum op op, struct expr x, double v) { return expr_binary(op, x, expr_num(x, v)); }
 
 struct resize {
   int64_t in, out;
@@ -26,15 +25,15 @@ static struct expr repeat_each(struct expr x, unsigned a, int64_t times) {
 }
 
 /* For each output along axis a: its coordinate in the input, with a fraction. Has the shape of the output. */
-static struct expr position(const struct resize *r, struct expr x, unsigned a, enum dtype t) {
+static struct expr input_coordinate(const struct resize *r, struct expr x, unsigned a, enum dtype t) {
   int64_t dim[MAX_RANK];
   memcpy(dim, x.dim, sizeof dim);
   dim[a] = r->out;
   struct expr o = expr_count_along(t, a, x.rank, dim);
-  if (r->mode == DB_INTERPOLATE_NEAREST) return with(OP_MUL, o, r->scale);
-  if (r->mode == DB_INTERPOLATE_NEAREST_EXACT) return with(OP_MUL, with(OP_ADD, o, 0.5), r->scale);
-  if (r->align_corners) return with(OP_MUL, o, r->out > 1 ? (double)(r->in - 1) / (double)(r->out - 1) : 0);
-  return with(OP_MAX, with(OP_SUB, with(OP_MUL, with(OP_ADD, o, 0.5), r->scale), 0.5), 0);
+  if (r->mode == DB_INTERPOLATE_NEAREST) return binary_num(OP_MUL, o, r->scale);
+  if (r->mode == DB_INTERPOLATE_NEAREST_EXACT) return binary_num(OP_MUL, binary_num(OP_ADD, o, 0.5), r->scale);
+  if (r->align_corners) return binary_num(OP_MUL, o, r->out > 1 ? (double)(r->in - 1) / (double)(r->out - 1) : 0);
+  return binary_num(OP_MAX, binary_num(OP_SUB, binary_num(OP_MUL, binary_num(OP_ADD, o, 0.5), r->scale), 0.5), 0);
 }
 
 /* min(at, last) for nonnegative indices */
@@ -49,9 +48,9 @@ static struct expr resize_axis(const struct resize *r, struct expr x, unsigned a
   if (r->in == r->out) return x;
   if (nearest && r->out % r->in == 0 && r->scale == (double)r->in / (double)r->out)
     return repeat_each(x, a, r->out / r->in);
-  struct expr at = position(r, x, a, t), low = clamp(expr_cast(at, DT_I32), r->in - 1);
+  struct expr at = input_coordinate(r, x, a, t), low = clamp(expr_cast(at, DT_I32), r->in - 1);
   if (nearest) return expr_gather(x, a, low);
-  struct expr high = clamp(with(OP_ADD, low, 1), r->in - 1);
+  struct expr high = clamp(binary_num(OP_ADD, low, 1), r->in - 1);
   struct expr weight = expr_cast(expr_binary(OP_SUB, at, expr_cast(low, t)), x.dtype);
   struct expr p = expr_gather(x, a, low), q = expr_gather(x, a, high);
   return expr_binary(OP_ADD, expr_binary(OP_MUL, p, expr_binary(OP_SUB, expr_num(weight, 1), weight)),

@@ -20,14 +20,14 @@ struct expr expr_wrapped_index(struct expr index, int64_t n) {
   return cls == 'u' ? i : expr_where(less_num(i, 0), expr_binary(OP_ADD, i, expr_const(i.dtype, 0, n)), i);
 }
 
-static struct expr least_of(enum dtype t) {
+static struct expr least_value(enum dtype t) {
   bool is_signed = dtype_info[t].cls == 'i';
   return expr_const(t, -INFINITY, is_signed ? INT64_MIN >> (64 - 8 * dtype_info[t].size) : 0);
 }
 
 /* Turns x [.., k, ..] into [.., n, .., k]: repeats it n times along the axis and moves its elements to a new last
  * axis. */
-static struct expr beside(struct expr x, unsigned axis, int64_t n) {
+static struct expr repeat_before_axis(struct expr x, unsigned axis, int64_t n) {
   int64_t dim[MAX_RANK];
   unsigned order[MAX_RANK];
   for (unsigned i = 0; i <= x.rank; i++) order[i] = i;
@@ -40,36 +40,36 @@ static struct expr beside(struct expr x, unsigned axis, int64_t n) {
   return expr_expand(x, dim);
 }
 
-static struct expr choose(struct expr hit, struct expr v, struct expr none, enum op op) {
+static struct expr reduce_hits(struct expr hit, struct expr v, struct expr none, enum op op) {
   return expr_drop_axes(expr_reduce(op, expr_where(hit, v, none), 1u << (hit.rank - 1)), 1u << (hit.rank - 1));
 }
 
 struct expr expr_scatter(struct expr x, unsigned axis, struct expr index, struct expr src, enum db_scatter mode,
                          bool with_x) {
   int64_t n = x.dim[axis], count = index.dim[axis];
-  struct expr wide = beside(index, axis, n);
+  struct expr wide = repeat_before_axis(index, axis, n);
   struct expr hit = expr_binary(OP_CMPEQ, wide, expr_count_along(wide.dtype, axis, wide.rank, wide.dim));
   if (mode == DB_SCATTER_REPLACE) { /* find the last hit: its position + 1, or 0 if there is none */
     struct expr at = expr_count_along(count < INT32_MAX ? DT_I32 : DT_I64, wide.rank - 1, wide.rank, wide.dim);
-    struct expr last = choose(hit, binary_num(OP_ADD, at, 1), expr_num(at, 0), OP_MAX);
+    struct expr last = reduce_hits(hit, binary_num(OP_ADD, at, 1), expr_num(at, 0), OP_MAX);
     return expr_where(less_num(last, 1), x, expr_gather(src, axis, binary_num(OP_SUB, last, 1)));
   }
-  struct expr v = beside(src, axis, n), any = choose(hit, hit, expr_const(DT_BOOL, 0, 0), OP_MAX), r;
+  struct expr v = repeat_before_axis(src, axis, n), any = reduce_hits(hit, hit, expr_const(DT_BOOL, 0, 0), OP_MAX), r;
   if (mode == DB_SCATTER_PROD) {
-    r = choose(hit, v, expr_num(v, 1), OP_MUL);
+    r = reduce_hits(hit, v, expr_num(v, 1), OP_MUL);
     r = with_x ? expr_binary(OP_MUL, r, x) : r;
   } else if (mode == DB_SCATTER_MAX || mode == DB_SCATTER_MIN) {
     bool least = mode == DB_SCATTER_MIN, is_float = dtype_is_float(x.dtype);
     if (least) v = is_float ? math_neg(v) : expr_not(v);
-    r = choose(hit, v, least_of(v.dtype), OP_MAX);
+    r = reduce_hits(hit, v, least_value(v.dtype), OP_MAX);
     if (least) r = is_float ? math_neg(r) : expr_not(r);
     if (with_x) r = least ? math_min(r, x) : math_max(r, x);
   } else {
-    r = choose(hit, v, expr_num(v, 0), OP_ADD);
+    r = reduce_hits(hit, v, expr_num(v, 0), OP_ADD);
     if (with_x) r = expr_binary(OP_ADD, r, x);
     if (mode == DB_SCATTER_MEAN) {
       enum dtype t = dtype_is_float(x.dtype) ? x.dtype : DT_I64;
-      struct expr one = expr_const(t, 1, 1), total = choose(hit, one, expr_num(one, 0), OP_ADD);
+      struct expr one = expr_const(t, 1, 1), total = reduce_hits(hit, one, expr_num(one, 0), OP_ADD);
       if (with_x) total = binary_num(OP_ADD, total, 1);
       total = math_max(total, one);
       r = t == x.dtype && dtype_is_float(t) ? expr_binary(OP_FDIV, r, total)
@@ -94,7 +94,7 @@ static bool index_fits(struct call *c, const db_tensor *x, int a, const db_tenso
 }
 
 /* The first dim[i] elements of x along every axis i except `skip`. */
-static struct expr corner(struct expr x, int skip, const int64_t *dim) {
+static struct expr crop(struct expr x, int skip, const int64_t *dim) {
   for (unsigned i = 0; i < x.rank; i++)
     if ((int)i != skip) x = expr_slice(x, i, 0, dim[i]);
   return x;
@@ -106,7 +106,7 @@ db_tensor *db_gather_at(DB_AT, db_tensor *x, int axis, db_tensor *index) {
   int a = axis_of(axis, x->rank);
   if (a < 0) return call_fail(&c, "there is no axis %d in %s", axis, SHAPE(*x));
   if (!index_fits(&c, x, a, index, NULL)) return c.result;
-  struct expr e = corner(expr_of(x), a, index->dim);
+  struct expr e = crop(expr_of(x), a, index->dim);
   return call_end(&c, expr_gather(e, (unsigned)a, expr_wrapped_index(expr_of(index), e.dim[a])));
 }
 
@@ -127,9 +127,9 @@ db_tensor *db_scatter_at(DB_AT, db_tensor *x, int axis, db_tensor *index, db_ope
   if (x->dtype == DT_BOOL && (mode == DB_SCATTER_SUM || mode == DB_SCATTER_PROD || mode == DB_SCATTER_MEAN))
     return call_fail(&c, "of bool; sums, products and means are of numbers");
   if (x->rank == MAX_RANK) return call_fail(&c, "not supported: of %s, which has %d axes", SHAPE(*x), MAX_RANK);
-  struct expr e = expr_of(x), i = expr_wrapped_index(expr_of(index), x->dim[a]), part = corner(e, a, index->dim);
+  struct expr e = expr_of(x), i = expr_wrapped_index(expr_of(index), x->dim[a]), part = crop(e, a, index->dim);
   struct expr src = operand_expr(&value, x->dtype);
-  src = has_source ? corner(src, -1, index->dim) : expr_full(src, index->rank, index->dim);
+  src = has_source ? crop(src, -1, index->dim) : expr_full(src, index->rank, index->dim);
   enum dtype t = dtype_is_narrow_float(x->dtype) && mode != DB_SCATTER_REPLACE ? DT_F32 : x->dtype;
   struct expr r = expr_scatter(expr_cast(part, t), (unsigned)a, i, expr_cast(src, t), mode, with_x);
   r = expr_cast(r, x->dtype);
@@ -160,7 +160,7 @@ db_tensor *db_one_hot_at(DB_AT, db_tensor *x, int64_t classes) {
 }
 
 /* For each number below n, how many elements of the vector `place` equal it. */
-static struct expr counted(struct expr place, int64_t n) {
+static struct expr count_equal(struct expr place, int64_t n) {
   int64_t dim[2] = {n, place.dim[0]};
   struct expr wide = expr_broadcast(place, 2, dim);
   struct expr hit = expr_binary(OP_CMPEQ, wide, expr_count_along(wide.dtype, 0, 2, dim));
@@ -174,7 +174,7 @@ db_tensor *db_bincount_at(DB_AT, db_tensor *x, int64_t n) {
   if (!dtype_is_int(x->dtype)) return call_fail(&c, "of %s; integers are needed", dtype_info[x->dtype].name);
   if (!call_shape(&c, (db_list){1, &n}, dim)) return c.result;
   count = dims_numel(x->rank, x->dim);
-  return call_end(&c, counted(expr_reshape(expr_cast(expr_of(x), DT_I64), 1, &count), n));
+  return call_end(&c, count_equal(expr_reshape(expr_cast(expr_of(x), DT_I64), 1, &count), n));
 }
 
 db_tensor *db_histogram_at(DB_AT, db_tensor *x, int64_t bins, double low, double high) {
@@ -190,5 +190,5 @@ db_tensor *db_histogram_at(DB_AT, db_tensor *x, int64_t bins, double low, double
   struct expr at = math_trunc(binary_num(OP_MUL, binary_num(OP_SUB, e, low), (double)bins / (high - low)));
   at = math_min(expr_where(expr_binary(OP_AND, in, expr_not(math_isnan(e))), at, expr_num(at, -1)),
                 expr_num(at, (double)(bins - 1)));
-  return call_end(&c, counted(expr_cast(at, DT_I64), bins));
+  return call_end(&c, count_equal(expr_cast(at, DT_I64), bins));
 }

@@ -13,12 +13,12 @@
 
 enum { WHOLE = 1024, BLOCK = 256, RADIX = 16 };
 
-static struct expr with_op(enum op op, enum dtype t, struct expr x) {
+static struct expr typed_unary(enum op op, enum dtype t, struct expr x) {
   x.dtype = t;
   x.u = uop_new(rt.graph, op, t, 1, (union uop_arg){0}, 0, &x.u, 1);
   return x;
 }
-static struct expr in_memory(struct expr x) { return with_op(OP_CONTIGUOUS, x.dtype, x); }
+static struct expr in_memory(struct expr x) { return typed_unary(OP_CONTIGUOUS, x.dtype, x); }
 
 /* Integers with the order of x. Floats: -0 counts as 0, NaN comes last; the bits of negative numbers except the sign
  * are inverted. */
@@ -26,7 +26,7 @@ static struct expr sort_key(struct expr x, bool descending) {
   if (dtype_is_float(x.dtype)) {
     x = expr_cast(x, math_type(x.dtype));
     x = expr_where(math_isnan(x), expr_num(x, NAN), binary_num(OP_ADD, x, 0));
-    x = with_op(OP_BITCAST, x.dtype == DT_F64 ? DT_I64 : DT_I32, x);
+    x = typed_unary(OP_BITCAST, x.dtype == DT_F64 ? DT_I64 : DT_I32, x);
     int64_t all = x.dtype == DT_I64 ? INT64_MAX : INT32_MAX;
     x = expr_where(less_num(x, 0), expr_binary(OP_XOR, x, expr_const(x.dtype, 0, all)), x);
   } else if (dtype_info[x.dtype].size < 4)
@@ -34,7 +34,7 @@ static struct expr sort_key(struct expr x, bool descending) {
   return descending ? expr_not(x) : x;
 }
 
-static struct expr greatest(enum dtype t) {
+static struct expr greatest_value(enum dtype t) {
   int64_t bits = 8 * dtype_info[t].size;
   return expr_const(t, 0,
                     dtype_info[t].cls == 'u' ? (bits == 64 ? -1 : (INT64_C(1) << bits) - 1)
@@ -52,7 +52,7 @@ static struct expr square(struct expr x, bool rows) {
   dim[last] = dim[last + 1] = x.dim[last];
   return expr_expand(e, dim);
 }
-static struct expr sum_last(struct expr x, enum op op) {
+static struct expr reduce_last(struct expr x, enum op op) {
   unsigned mask = 1u << (x.rank - 1);
   return expr_drop_axes(expr_reduce(op, x, mask), mask);
 }
@@ -64,13 +64,13 @@ static struct expr block_order(struct expr key) {
   struct expr i = expr_count_along(DT_I32, last - 1, mine.rank, mine.dim),
               j = expr_count_along(DT_I32, last, mine.rank, mine.dim);
   struct expr before = expr_where(less(j, i), expr_not(less(mine, other)), less(other, mine));
-  struct expr place = in_memory(sum_last(expr_cast(before, DT_I32), OP_ADD));
+  struct expr place = in_memory(reduce_last(expr_cast(before, DT_I32), OP_ADD));
   struct expr here = expr_binary(OP_CMPEQ, square(place, true), i);
-  return sum_last(expr_where(here, j, expr_num(j, 0)), OP_MAX);
+  return reduce_last(expr_where(here, j, expr_num(j, 0)), OP_MAX);
 }
 
 /* Reads x [.., n] at index [.., n, m]. */
-static struct expr read_at(struct expr x, struct expr index) {
+static struct expr gather_last(struct expr x, struct expr index) {
   int64_t dim[MAX_RANK];
   unsigned last = x.rank - 1;
   memcpy(dim, index.dim, sizeof dim);
@@ -96,11 +96,12 @@ static struct expr merge_order(struct expr key) {
     struct expr base = expr_expand(expr_reshape(from, key.rank + 1, one), wide);
     struct expr n = expr_binary(OP_ADD, base, binary_num(OP_MUL, binary_num(OP_ADD, r, 1), (double)step));
     struct expr rest = expr_binary(OP_SUB, t, n); /* number of elements from the second run if n come from the first */
-    struct expr a = read_at(key, binary_num(OP_SUB, n, 1)), b = read_at(key, binary_num(OP_ADD, rest, (double)m));
+    struct expr a = gather_last(key, binary_num(OP_SUB, n, 1)),
+                b = gather_last(key, binary_num(OP_ADD, rest, (double)m));
     struct expr out = expr_not(less_num(rest, (double)m)),
                 fits = expr_not(expr_binary(OP_OR, less_num(rest, 0), less(expr_num(n, (double)m), n)));
     struct expr holds = expr_binary(OP_AND, fits, expr_binary(OP_OR, out, expr_not(less(b, a))));
-    struct expr count = sum_last(expr_cast(holds, DT_I32), OP_ADD);
+    struct expr count = reduce_last(expr_cast(holds, DT_I32), OP_ADD);
     from = in_memory(expr_binary(OP_ADD, from, binary_num(OP_MUL, count, (double)step)));
   }
   struct expr second = expr_binary(OP_SUB, place, from), at = binary_num(OP_ADD, second, (double)m);
@@ -117,7 +118,7 @@ struct expr expr_argsort(struct expr x, bool descending) {
   if (n <= WHOLE) return block_order(key);
   while (size < n) size *= 2;
   pairs[2 * last + 1] = size - n;
-  key = expr_pad_value(key, pairs, greatest(key.dtype));
+  key = expr_pad_value(key, pairs, greatest_value(key.dtype));
   memcpy(dim, x.dim, sizeof dim);
   dim[last] = size / BLOCK;
   dim[last + 1] = BLOCK;
@@ -142,7 +143,7 @@ struct expr expr_argsort(struct expr x, bool descending) {
 
 enum what { VALUES, PLACES };
 
-static struct expr swapped(struct expr x, unsigned a) {
+static struct expr swap_with_last(struct expr x, unsigned a) {
   unsigned order[MAX_RANK];
   for (unsigned i = 0; i < x.rank; i++) order[i] = i;
   order[a] = x.rank - 1, order[x.rank - 1] = a;
@@ -150,7 +151,7 @@ static struct expr swapped(struct expr x, unsigned a) {
 }
 
 /* The first k elements of x sorted along an axis (k = -1: all), or their positions. */
-static db_tensor *sorted(DB_AT, const char *op, db_tensor *x, int axis, int64_t k, bool descending, enum what what) {
+static db_tensor *sort_axis(DB_AT, const char *op, db_tensor *x, int axis, int64_t k, bool descending, enum what what) {
   struct call c;
   if (!call_begin(&c, op, file, line, 1, &x)) return c.result;
   if (!x->rank) return call_end(&c, what == VALUES ? expr_of(x) : expr_const(DT_I64, 0, 0));
@@ -161,26 +162,26 @@ static db_tensor *sorted(DB_AT, const char *op, db_tensor *x, int axis, int64_t 
   if (n >= INT32_MAX / (2 * RADIX) || x->rank + 1 >= MAX_RANK)
     return call_fail(&c, "not supported: sorting %s, of more than %d elements or %d axes", SHAPE(*x),
                      INT32_MAX / (2 * RADIX), MAX_RANK - 2);
-  struct expr e = swapped(expr_of(x), (unsigned)a), at;
+  struct expr e = swap_with_last(expr_of(x), (unsigned)a), at;
   if (n == 0)
     at = expr_full(expr_const(DT_I32, 0, 0), e.rank, e.dim);
   else
     at = expr_argsort(e, descending);
   if (k >= 0) at = expr_slice(at, e.rank - 1, 0, k);
   struct expr r = what == VALUES ? expr_gather(e, e.rank - 1, at) : expr_cast(at, DT_I64);
-  return call_end(&c, swapped(r, (unsigned)a));
+  return call_end(&c, swap_with_last(r, (unsigned)a));
 }
 
 db_tensor *db_sort_at(DB_AT, db_tensor *x, int axis, bool descending) {
-  return sorted(file, line, "sort", x, axis, -1, descending, VALUES);
+  return sort_axis(file, line, "sort", x, axis, -1, descending, VALUES);
 }
 db_tensor *db_argsort_at(DB_AT, db_tensor *x, int axis, bool descending) {
-  return sorted(file, line, "argsort", x, axis, -1, descending, PLACES);
+  return sort_axis(file, line, "argsort", x, axis, -1, descending, PLACES);
 }
 db_tensor *db_topk_at(DB_AT, db_tensor *x, int64_t k, int axis, bool largest, db_tensor **places) {
   if (k < 0) k = INT64_MAX; /* sorted() refuses it */
-  if (places) *places = sorted(file, line, "topk", x, axis, k, largest, PLACES);
-  return sorted(file, line, "topk", x, axis, k, largest, VALUES);
+  if (places) *places = sort_axis(file, line, "topk", x, axis, k, largest, PLACES);
+  return sort_axis(file, line, "topk", x, axis, k, largest, VALUES);
 }
 
 /* The lower of the two middle elements; NaN, which sorts last, if there is one. */
@@ -194,11 +195,11 @@ db_tensor *db_median_at(DB_AT, db_tensor *x, int axis, bool keep) {
   if (n >= INT32_MAX / (2 * RADIX) || x->rank + 1 >= MAX_RANK)
     return call_fail(&c, "not supported: sorting %s, of more than %d elements or %d axes", SHAPE(*x),
                      INT32_MAX / (2 * RADIX), MAX_RANK - 2);
-  struct expr e = swapped(expr_of(x), (unsigned)a), at = expr_argsort(e, false);
+  struct expr e = swap_with_last(expr_of(x), (unsigned)a), at = expr_argsort(e, false);
   unsigned last = e.rank - 1;
   struct expr r = expr_gather(e, last, expr_slice(at, last, (n - 1) / 2, (n - 1) / 2 + 1));
   struct expr top = expr_gather(e, last, expr_slice(at, last, n - 1, n));
   if (dtype_is_float(e.dtype)) r = expr_where(math_isnan(top), top, r);
-  r = swapped(r, (unsigned)a);
+  r = swap_with_last(r, (unsigned)a);
   return call_end(&c, keep ? r : expr_drop_axes(r, 1u << a));
 }

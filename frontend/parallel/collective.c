@@ -54,7 +54,7 @@ static int check_alike(DB_AT, const char *op, db_tensor *const *in, unsigned n, 
   return 0;
 }
 
-static db_tensor *slice(DB_AT, db_tensor *x, int axis, int64_t first, int64_t end) {
+static db_tensor *slice_axis(DB_AT, db_tensor *x, int axis, int64_t first, int64_t end) {
   int64_t pairs[2 * MAX_RANK];
   unsigned rank = db_rank(x);
   for (unsigned k = 0; k < rank; k++) pairs[2 * k] = 0, pairs[2 * k + 1] = db_dim(x, (int)k);
@@ -83,7 +83,7 @@ void db_split_to_at(DB_AT, db_tensor *x, db_device *const *devices, unsigned n, 
   int64_t size = db_rank(x) ? db_dim(x, a) : 0;
   for (unsigned i = 0; i < n; i++) {
     db_tensor *part = x;
-    if (axis != DB_REPLICATE) part = slice(file, line, x, a, peer_share(size, i, n), peer_share(size, i + 1, n));
+    if (axis != DB_REPLICATE) part = slice_axis(file, line, x, a, peer_share(size, i, n), peer_share(size, i + 1, n));
     parts[i] = db_to_at(file, line, part, devices[i]);
   }
 }

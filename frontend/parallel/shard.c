@@ -26,7 +26,7 @@ int db_reshard(db_tensor *t, db_device *const *devices, unsigned n, int axis) {
     if (!(err = db_realize(now))) {
       pthread_mutex_lock(&rt.lock);
       value_retain(now->value);
-      tensor_stands_for(t, now->value);
+      tensor_set_value(t, now->value);
       value_release(t->grad); /* the gradient of its old value */
       t->grad = NULL;
       pthread_mutex_unlock(&rt.lock);

@@ -16,8 +16,8 @@ int db_world_size(void) {
 }
 
 /* Exchanges x, which has the shape that the op takes (graph/exchange.h). The result has the shape dim. */
-static struct expr exchanged(const struct call *c, enum exchange_op op, unsigned root, struct expr x, unsigned rank,
-                             const int64_t *dim) {
+static struct expr exchange_expr(const struct call *c, enum exchange_op op, unsigned root, struct expr x, unsigned rank,
+                                 const int64_t *dim) {
   const struct value *v = c->in[0]->value;
   struct shape shape = {.rank = rank};
   struct expr e = {NULL, x.dtype, rank, {0}};
@@ -30,7 +30,7 @@ static struct expr exchanged(const struct call *c, enum exchange_op op, unsigned
 
 /* Begins a call after MPI has started. Returns false if the call has failed. A process that is alone does not
  * exchange. */
-static bool begin(struct call *c, const char *op, DB_AT, db_tensor *const *t) {
+static bool begin_call(struct call *c, const char *op, DB_AT, db_tensor *const *t) {
   int err = world_begin();
   char text[512];
   if (err) snprintf(text, sizeof text, "%s", db_error());
@@ -61,7 +61,7 @@ static enum dtype wire_type(enum dtype t) {
 }
 
 /* Converts the result to t; a mean divides by the number of processes, and of integers is f32. */
-static struct expr finished(enum db_reduce_op op, struct expr x, enum dtype t) {
+static struct expr convert_result(enum db_reduce_op op, struct expr x, enum dtype t) {
   if (op != DB_REDUCE_MEAN) return expr_cast(x, t);
   if (!dtype_is_float(x.dtype)) x = expr_cast(x, t = DT_F32);
   return expr_cast(expr_binary(OP_FDIV, x, expr_num(x, world_size())), t);
@@ -70,27 +70,27 @@ static struct expr finished(enum db_reduce_op op, struct expr x, enum dtype t) {
 db_tensor *db_world_all_reduce_at(DB_AT, enum db_reduce_op op, db_tensor *t) {
   struct call c;
   if (op == DB_REDUCE_MEAN && db_dtype_of(t) == DB_BOOL) t = db_cast_at(file, line, t, DB_I32);
-  if (!begin(&c, "world_all_reduce", file, line, &t) || !can_combine(&c, op)) return c.result;
+  if (!begin_call(&c, "world_all_reduce", file, line, &t) || !can_combine(&c, op)) return c.result;
   struct expr x = expr_of(t);
   if (world_size() > 1) {
     enum exchange_op how = t->dtype == DT_BOOL ? combinations[reduce_row(op)].of_bool : combinations[reduce_row(op)].op;
-    x = exchanged(&c, how, 0, expr_cast(x, wire_type(t->dtype)), t->rank, t->dim);
+    x = exchange_expr(&c, how, 0, expr_cast(x, wire_type(t->dtype)), t->rank, t->dim);
   }
-  return call_end(&c, finished(op, x, t->dtype));
+  return call_end(&c, convert_result(op, x, t->dtype));
 }
 
 db_tensor *db_world_broadcast_at(DB_AT, db_tensor *t, int root) {
   struct call c;
-  if (!begin(&c, "world_broadcast", file, line, &t)) return c.result;
+  if (!begin_call(&c, "world_broadcast", file, line, &t)) return c.result;
   if (root < 0 || root >= (int)world_size())
     return call_fail(&c, "from process %d; there are %u, counted from 0", root, world_size());
   struct expr x = expr_of(t);
-  if (world_size() > 1) x = exchanged(&c, EXCHANGE_BROADCAST, (unsigned)root, x, t->rank, t->dim);
+  if (world_size() > 1) x = exchange_expr(&c, EXCHANGE_BROADCAST, (unsigned)root, x, t->rank, t->dim);
   return call_end(&c, x);
 }
 
 /* The index of axis, or -1 if the call has failed. */
-static int axis_in(struct call *c, const db_tensor *t, int axis) {
+static int find_axis(struct call *c, const db_tensor *t, int axis) {
   int a = axis_of(axis, t->rank);
   if (a < 0) call_fail(c, "there is no axis %d in %s", axis, SHAPE(*t));
   return a;
@@ -107,13 +107,13 @@ static struct expr move_axis(struct expr x, unsigned from, unsigned to) {
 
 db_tensor *db_world_all_gather_at(DB_AT, db_tensor *t, int axis) {
   struct call c;
-  if (!begin(&c, "world_all_gather", file, line, &t)) return c.result;
-  int a = axis_in(&c, t, axis);
+  if (!begin_call(&c, "world_all_gather", file, line, &t)) return c.result;
+  int a = find_axis(&c, t, axis);
   if (a < 0) return c.result;
   int64_t n = (int64_t)world_size(), numel = dims_numel(t->rank, t->dim), dim[MAX_RANK + 1];
   if (n == 1) return call_end(&c, expr_of(t));
   if (t->rank == MAX_RANK) return call_fail(&c, "of %s, which has the most axes there can be", SHAPE(*t));
-  struct expr x = exchanged(&c, EXCHANGE_GATHER, 0, expr_reshape(expr_of(t), 1, &numel), 2, (int64_t[]){n, numel});
+  struct expr x = exchange_expr(&c, EXCHANGE_GATHER, 0, expr_reshape(expr_of(t), 1, &numel), 2, (int64_t[]){n, numel});
   dim[0] = n;
   memcpy(dim + 1, t->dim, t->rank * sizeof *dim);
   x = move_axis(expr_reshape(x, t->rank + 1, dim), 0, (unsigned)a);
@@ -124,8 +124,8 @@ db_tensor *db_world_all_gather_at(DB_AT, db_tensor *t, int axis) {
 
 db_tensor *db_world_reduce_scatter_at(DB_AT, enum db_reduce_op op, db_tensor *t, int axis) {
   struct call c;
-  if (!begin(&c, "world_reduce_scatter", file, line, &t)) return c.result;
-  int a = axis_in(&c, t, axis);
+  if (!begin_call(&c, "world_reduce_scatter", file, line, &t)) return c.result;
+  int a = find_axis(&c, t, axis);
   if (a < 0) return c.result;
   int64_t n = (int64_t)world_size(), dim[MAX_RANK + 1];
   if (op != DB_REDUCE_SUM && op != DB_REDUCE_MEAN)
@@ -133,14 +133,14 @@ db_tensor *db_world_reduce_scatter_at(DB_AT, enum db_reduce_op op, db_tensor *t,
   if (t->dtype == DT_BOOL) return call_fail(&c, "not supported: of bool");
   if (t->dim[a] % n)
     return call_fail(&c, "axis %d of %s is not a multiple of the %lld processes", a, SHAPE(*t), (long long)n);
-  if (n == 1) return call_end(&c, finished(op, expr_of(t), t->dtype));
+  if (n == 1) return call_end(&c, convert_result(op, expr_of(t), t->dtype));
   if (t->rank == MAX_RANK) return call_fail(&c, "of %s, which has the most axes there can be", SHAPE(*t));
   for (unsigned i = 0; i < t->rank; i++) dim[i + (i > (unsigned)a)] = t->dim[i];
   dim[a] = n, dim[a + 1] = t->dim[a] / n;
   struct expr x = move_axis(expr_reshape(expr_cast(expr_of(t), wire_type(t->dtype)), t->rank + 1, dim), (unsigned)a, 0);
   int64_t part = dims_numel(t->rank, t->dim) / n;
-  x = exchanged(&c, EXCHANGE_SCATTER, 0, expr_reshape(x, 2, (int64_t[]){n, part}), 1, &part);
+  x = exchange_expr(&c, EXCHANGE_SCATTER, 0, expr_reshape(x, 2, (int64_t[]){n, part}), 1, &part);
   memcpy(dim, t->dim, t->rank * sizeof *dim);
   dim[a] /= n;
-  return call_end(&c, finished(op, expr_reshape(x, t->rank, dim), t->dtype));
+  return call_end(&c, convert_result(op, expr_reshape(x, t->rank, dim), t->dtype));
 }

@@ -24,7 +24,7 @@ void beam_shutdown(void) {
   cache = NULL, ptxas = NULL;
 }
 
-static double now(void) {
+static double now_s(void) {
   struct timespec t;
   clock_gettime(CLOCK_MONOTONIC, &t);
   return (double)t.tv_sec + 1e-9 * (double)t.tv_nsec;
@@ -57,7 +57,7 @@ struct search {
   bool terminal;
 };
 
-static void show(const struct search *s, const char *doing, unsigned done, unsigned of) {
+static void show_progress(const struct search *s, const char *doing, unsigned done, unsigned of) {
   double best = 0;
   if (!s->terminal) return;
   fprintf(stderr, "\rBEAM %s: round %u, %s %u of %u", s->record.shape, s->record.round, doing, done, of);
@@ -69,7 +69,7 @@ static void show(const struct search *s, const char *doing, unsigned done, unsig
 }
 
 /* Stores the best plan so far. */
-static void save(struct search *s) {
+static void save_best(struct search *s) {
   double best;
   const char *plan = beam_best(s->b, &best);
   if (!plan) return;
@@ -85,7 +85,7 @@ static void save(struct search *s) {
 static int measure_round(struct search *s, unsigned n, bool again) {
   enum { TURNS = 5 };
   double *seconds = malloc(n * sizeof *seconds), best = INFINITY, once;
-  show(s, "compiling", 0, n);
+  show_progress(s, "compiling", 0, n);
   const struct kernel *const *kernels = beam_compile(s->b);
   int err = seconds && kernels ? 0 : db_fail(-ENOMEM, "BEAM: out of memory");
   if (!again) beam_best(s->b, &best);
@@ -93,7 +93,7 @@ static int measure_round(struct search *s, unsigned n, bool again) {
   for (unsigned turn = 0; turn < (again && !beam_measure_is_model(s->m) ? TURNS : 1) && !err; turn++)
     for (unsigned i = 0; i < n && !err; i++) {
       if (!kernels[i]) continue;
-      show(s, "measuring", i + 1, n);
+      show_progress(s, "measuring", i + 1, n);
       if (s->env->spec && !again) err = beam_compare(s->m, kernels[i]);
       if (!err && (err = beam_measure(s->m, kernels[i], best, &once)))
         db_fail(err, "BEAM: %s by the plan '%s': %s", s->record.shape, kernels[i]->plan, db_error());
@@ -107,22 +107,22 @@ static int measure_round(struct search *s, unsigned n, bool again) {
   return err;
 }
 
-static int run(struct search *s) {
+static int run_rounds(struct search *s) {
   const char *const *plans;
   int err = 0;
   bool again;
   for (unsigned n; !err && (s->record.round++, n = beam_round(s->b, &plans, &again)) > 0;) {
     err = measure_round(s, n, again);
-    if (!err) save(s);
+    if (!err) save_best(s);
   }
   s->record.round = 0;
   if (s->terminal) fprintf(stderr, "\r\033[K");
   if (err) return err;
-  save(s);
+  save_best(s);
   if (s->env->debug >= 2)
     fprintf(stderr, "--- BEAM %s: %.1f us by default, %.1f us by '%s'%s; %u plans in %.2f s\n", s->record.shape,
             s->record.chosen_us, s->record.best_us, s->record.plan, beam_measure_is_model(s->m) ? " (model time)" : "",
-            s->tried, now() - s->start);
+            s->tried, now_s() - s->start);
   return 0;
 }
 
@@ -131,13 +131,13 @@ static int search(const struct env *env, const struct schedule_item *item, struc
   struct compiler_options o = {.spec = env->spec, .ptxas = ptxas};
   struct beam_options options = {.width = (unsigned)env->beam, .plan = begin_with};
   struct search s = {
-      .env = env, .record = record, .start = now(), .terminal = isatty(STDERR_FILENO) && getenv("TERM") != NULL};
+      .env = env, .record = record, .start = now_s(), .terminal = isatty(STDERR_FILENO) && getenv("TERM") != NULL};
   char err[1024];
   int failed = -EINVAL;
   s.b = beam_new(&o, slot_target(item->device), item->ast, &options, err, sizeof err);
   if (!s.b) return db_fail(-EINVAL, "BEAM: %s", err);
   snprintf(s.record.shape, sizeof s.record.shape, "%s", beam_shape(s.b));
-  if ((s.m = beam_measure_new(item))) failed = run(&s);
+  if ((s.m = beam_measure_new(item))) failed = run_rounds(&s);
   beam_measure_free(s.m);
   beam_free(s.b);
   return failed;

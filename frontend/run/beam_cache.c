@@ -61,20 +61,20 @@ bool beam_record_parse(const char *line, struct beam_record *out, char *why, siz
   return out->plan || fail(why, cap, "out of memory");
 }
 
-static void print(FILE *f, const struct beam_record *r) {
+static void print_record(FILE *f, const struct beam_record *r) {
   fprintf(f, "%016" PRIx64 " %s %s %u ", r->key, r->machine, r->shape, r->width);
   fprintf(f, r->round ? "round:%u" : "done", r->round);
   fprintf(f, " %.3f %.3f = %s\n", r->chosen_us, r->best_us, r->plan);
 }
 
-static bool same(const struct beam_record *a, const struct beam_record *b) {
+static bool is_same_kernel(const struct beam_record *a, const struct beam_record *b) {
   return a->key == b->key && !strcmp(a->machine, b->machine);
 }
 
 /* Adds or replaces a record. Takes over r->plan. If the file has several lines for a kernel, the last one counts. */
-static bool keep(struct beam_cache *c, const struct beam_record *r) {
+static bool keep_record(struct beam_cache *c, const struct beam_record *r) {
   for (size_t i = 0; i < c->n; i++)
-    if (same(&c->records[i], r)) {
+    if (is_same_kernel(&c->records[i], r)) {
       free(c->records[i].plan);
       c->records[i] = *r;
       return true;
@@ -102,7 +102,7 @@ struct beam_cache *beam_cache_open(const char *dir) {
   for (unsigned number = 1; f && getline(&line, &cap, f) > 0; number++) {
     struct beam_record r;
     if (beam_record_parse(line, &r, why, sizeof why))
-      keep(c, &r);
+      keep_record(c, &r);
     else if (*why)
       fprintf(stderr, "doorbell: %s:%u is ignored: %s\n", c->path, number, why);
   }
@@ -126,7 +126,7 @@ const struct beam_record *beam_cache_find(const struct beam_cache *c, uint64_t k
 }
 
 /* Copies the file, with the line of the record replaced in place or added at the end. */
-static bool rewrite(const struct beam_cache *c, const struct beam_record *r, FILE *out) {
+static bool rewrite_line(const struct beam_cache *c, const struct beam_record *r, FILE *out) {
   char *line = NULL, ignored[512];
   size_t cap = 0;
   bool written = false;
@@ -134,17 +134,18 @@ static bool rewrite(const struct beam_cache *c, const struct beam_record *r, FIL
   if (!in) fputs(head, out);
   for (ssize_t n; in && (n = getline(&line, &cap, in)) > 0;) {
     struct beam_record old;
-    bool is_record = beam_record_parse(line, &old, ignored, sizeof ignored), replaced = is_record && same(&old, r);
+    bool is_record = beam_record_parse(line, &old, ignored, sizeof ignored),
+         replaced = is_record && is_same_kernel(&old, r);
     if (is_record) free(old.plan);
     if (!replaced) {
       fputs(line, out);
       if (line[n - 1] != '\n') fputc('\n', out); /* a truncated last line */
     } else if (!written) {
-      print(out, r);
+      print_record(out, r);
       written = true;
     }
   }
-  if (!written) print(out, r);
+  if (!written) print_record(out, r);
   if (in) fclose(in);
   free(line);
   return !ferror(out);
@@ -160,7 +161,7 @@ static int write_file(const struct beam_cache *c, const struct beam_record *r) {
   FILE *f = err ? NULL : fopen(fresh, "we");
   if (!err && !f) err = -errno;
   if (f) {
-    bool ok = rewrite(c, r, f);
+    bool ok = rewrite_line(c, r, f);
     if (fclose(f) || !ok)
       err = -EIO;
     else if (rename(fresh, c->path))
@@ -175,6 +176,6 @@ static int write_file(const struct beam_cache *c, const struct beam_record *r) {
 int beam_cache_put(struct beam_cache *c, const struct beam_record *r) {
   struct beam_record own = *r;
   own.plan = strdup(r->plan);
-  if (!own.plan || !keep(c, &own)) return -ENOMEM;
+  if (!own.plan || !keep_record(c, &own)) return -ENOMEM;
   return c->path ? write_file(c, r) : 0;
 }

@@ -70,7 +70,7 @@ static uint64_t element_bits(const struct memory *x, uint64_t h) {
   }
 }
 
-static int fill(const struct memory *x) {
+static int fill_buffer(const struct memory *x) {
   enum { PIECE = 1 << 18 };
   size_t size = dtype_info[x->dtype].size;
   uint8_t *piece = malloc((size_t)PIECE * size);
@@ -92,7 +92,7 @@ static int fill(const struct memory *x) {
 static int fill_all(struct beam_measure *m) {
   int err = 0;
   for (unsigned i = 0; i < m->nmemories && !err; i++)
-    if (m->memory[i].buffer) err = fill(&m->memory[i]);
+    if (m->memory[i].buffer) err = fill_buffer(&m->memory[i]);
   return err;
 }
 

@@ -37,24 +37,25 @@ void capture_copy(struct captured_place dst, struct captured_place src, uint64_t
   if (capturing) capturing->ops->copy(capturing, dst, src, bytes);
 }
 
-static void refuse(int err, const char *why) {
+static void refuse_capture(int err, const char *why) {
   if (capturing) capturing->ops->refuse(capturing, err, why);
 }
 
 void capture_host_read(void) {
-  refuse(-EINVAL,
-         "jit: a value is read inside the captured function; replays do not run it, so return the tensor instead");
+  refuse_capture(
+      -EINVAL,
+      "jit: a value is read inside the captured function; replays do not run it, so return the tensor instead");
 }
 
 void capture_place_varies(void) {
-  refuse(-ENOTSUP, "jit: not supported: an assign to a copy of what lies where a variable says");
+  refuse_capture(-ENOTSUP, "jit: not supported: an assign to a copy of what lies where a variable says");
 }
 
 void capture_assign_moves(const struct value *from) {
   if (capturing && from->serial <= capturing->before)
-    refuse(-ENOTSUP,
-           "jit: not supported: a tensor that was there before is assigned while its old value is still needed, "
-           "by another tensor or a later step; compute what needs it before the assign");
+    refuse_capture(
+        -ENOTSUP, "jit: not supported: a tensor that was there before is assigned while its old value is still needed, "
+                  "by another tensor or a later step; compute what needs it before the assign");
 }
 
 int capture_unshare(struct value *v) { return capturing ? capturing->ops->unshare(capturing, v) : 0; }

@@ -51,18 +51,18 @@ static struct world {
   int status;           /* of starting: 1 not finished, 0, or a negative errno */
   unsigned rank, size;
   _Atomic uint64_t timeout_ns;
-  /* fail() stores failed after why and at_rest; thread_main stores begun after status, rank and size. rest() stores
-   * asleep before it loads queued, and hand_over() increments queued before wake() loads asleep, so one of them sees
-   * the other's store. */
+  /* fail() stores failed after why and is_idle; thread_main stores begun after status, rank and size. wait_idle()
+   * stores asleep before it loads queued, and queue_run() increments queued before wake_thread() loads asleep, so one
+   * of them sees the other's store. */
   _Atomic bool failed, stop, abandoned, asleep, begun;
   char why[1024];
   sem_t wake;
   struct run ring[RUNS];
-  _Atomic uint64_t queued, finished; /* numbers of runs; see hand_over and finish_job */
+  _Atomic uint64_t queued, finished; /* numbers of runs; see queue_run and finish_job */
   _Atomic uint64_t jobs_queued;
   struct cursor arrived, started, ended;
   bool comparing, compared; /* of the run at `started` */
-  bool at_rest;             /* at the time of the failure no operation was in flight, so MPI_Finalize will not hang */
+  bool is_idle;             /* at the time of the failure no operation was in flight, so MPI_Finalize will not hang */
   bool ended_early[MPI_PLACES];
   uint64_t waits_since, compare_since, since[MPI_PLACES];
   struct {
@@ -78,7 +78,7 @@ static uint64_t now_ns(void) {
   clock_gettime(CLOCK_MONOTONIC, &t);
   return (uint64_t)t.tv_sec * 1000000000u + (uint64_t)t.tv_nsec;
 }
-static void nap(void) { nanosleep(&(struct timespec){.tv_nsec = NAP_NS}, NULL); }
+static void sleep_briefly(void) { nanosleep(&(struct timespec){.tv_nsec = NAP_NS}, NULL); }
 
 /* ---- descriptions of exchanges ---- */
 
@@ -131,7 +131,7 @@ static void fail(const char *fmt, ...) {
   va_start(ap, fmt);
   vsnprintf(world.why, sizeof world.why, fmt, ap);
   va_end(ap);
-  world.at_rest = count_of(&world.started) == count_of(&world.ended) && !world.comparing;
+  world.is_idle = count_of(&world.started) == count_of(&world.ended) && !world.comparing;
   atomic_store(&world.failed, true);
 }
 
@@ -139,16 +139,16 @@ static struct run *run_at(uint64_t i) { return &world.ring[i % RUNS]; }
 static struct exchange_job *job_at(const struct cursor *c) { return &run_at(c->run)->jobs[c->job]; }
 static unsigned place_of(uint64_t count) { return 1 + (unsigned)(count % PLACES); }
 
-static void advance(struct cursor *c) {
+static void advance_cursor(struct cursor *c) {
   if (++c->job == run_at(c->run)->n) c->run++, c->job = 0;
   atomic_fetch_add_explicit(&c->count, 1, memory_order_release);
 }
 
-static bool late(uint64_t since) { return now_ns() - since > atomic_load(&world.timeout_ns); }
+static bool is_late(uint64_t since) { return now_ns() - since > atomic_load(&world.timeout_ns); }
 static double timeout_s(void) { return (double)atomic_load(&world.timeout_ns) * 1e-9; }
 
 /* Advances `arrived` if the next job's data has arrived from its device. */
-static bool arrive(void) {
+static bool poll_arrival(void) {
   struct cursor *c = &world.arrived;
   if (c->run == atomic_load_explicit(&world.queued, memory_order_acquire)) return false;
   const struct exchange_job *j = job_at(c);
@@ -156,7 +156,7 @@ static bool arrive(void) {
   if (!world.waits_since) world.waits_since = now_ns();
   for (unsigned i = 0; i < j->nwaits; i++) {
     if (db_signal_value(j->wait[i].signal) >= base + j->wait[i].value) continue;
-    if (late(world.waits_since)) {
+    if (is_late(world.waits_since)) {
       char text[96];
       job_text(&j->what, text, sizeof text);
       fail("process %u: %s, number %llu: %s has not brought what is to be sent within %.0f s", world.rank, text,
@@ -165,7 +165,7 @@ static bool arrive(void) {
     return false;
   }
   world.waits_since = 0;
-  advance(c);
+  advance_cursor(c);
   return true;
 }
 
@@ -174,8 +174,8 @@ static void explain_difference(void) {
   char err[256] = "", mine[MPI_TEXT] = "", *all = calloc(world.size, MPI_TEXT);
   uint64_t since = now_ns();
   run_text(run_at(world.started.run), mine, sizeof mine);
-  int done = all ? mpi->texts(PLACE_TEXTS, mine, all, err, sizeof err) : -ENOMEM;
-  while (!done && !(done = mpi->test(PLACE_TEXTS, err, sizeof err)) && !late(since)) nap();
+  int done = all ? mpi->gather_texts(PLACE_TEXTS, mine, all, err, sizeof err) : -ENOMEM;
+  while (!done && !(done = mpi->poll(PLACE_TEXTS, err, sizeof err)) && !is_late(since)) sleep_briefly();
   unsigned other = 1;
   while (done > 0 && other + 1 < world.size && !strncmp(all, all + (size_t)other * MPI_TEXT, MPI_TEXT)) other++;
   if (done > 0)
@@ -189,7 +189,7 @@ static void explain_difference(void) {
 }
 
 /* releases the run to next_run */
-static bool agree(void) {
+static bool compare_runs(void) {
   char err[256] = "";
   int status = 0;
   if (world.compared) return true;
@@ -198,23 +198,23 @@ static bool agree(void) {
     world.comparing = true;
     status = mpi->compare(PLACE_COMPARE, hash_jobs(run_at(world.started.run)), err, sizeof err);
   }
-  if (!status) status = mpi->test(PLACE_COMPARE, err, sizeof err);
+  if (!status) status = mpi->poll(PLACE_COMPARE, err, sizeof err);
   if (status < 0) fail("process %u: %s", world.rank, err);
-  if (status == 0 && late(world.compare_since)) {
+  if (status == 0 && is_late(world.compare_since)) {
     run_text(run_at(world.started.run), err, sizeof err);
     fail("process %u: others have not come to exchange %s within %.0f s", world.rank, err, timeout_s());
   }
   if (status <= 0) return false;
   world.comparing = false;
-  world.compared = mpi->same();
+  world.compared = mpi->is_same();
   if (!world.compared) explain_difference();
   return world.compared;
 }
 
-static bool begin(void) {
+static bool begin_exchange(void) {
   struct cursor *c = &world.started;
   char err[256] = "";
-  if (c->run == atomic_load_explicit(&world.queued, memory_order_acquire) || !agree()) return false;
+  if (c->run == atomic_load_explicit(&world.queued, memory_order_acquire) || !compare_runs()) return false;
   if (count_of(c) == count_of(&world.arrived) || count_of(c) - count_of(&world.ended) == PLACES) return false;
   struct exchange_job *j = job_at(c);
   unsigned place = place_of(count_of(c));
@@ -224,7 +224,7 @@ static bool begin(void) {
   }
   world.since[place] = j->begin_ns[run_at(c->run)->turn] = now_ns();
   uint64_t run = c->run;
-  advance(c);
+  advance_cursor(c);
   world.compared = c->run == run;
   return true;
 }
@@ -237,18 +237,18 @@ static void finish_job(void) {
   db_signal *signal = j->done.signal;
   uint64_t value = r->base + j->done.value;
   j->end_ns[r->turn] = now_ns();
-  advance(c);
+  advance_cursor(c);
   db_signal_set(signal, value);
   if (last) atomic_fetch_add_explicit(&world.finished, 1, memory_order_release); /* pairs with the load in next_run */
 }
 
-static bool end(void) {
+static bool end_exchanges(void) {
   bool moved = false;
   char err[256] = "";
   uint64_t first = count_of(&world.ended), behind = count_of(&world.started);
   for (uint64_t i = first; i < behind; i++) {
     unsigned place = place_of(i);
-    int done = world.ended_early[place] ? 1 : mpi->test(place, err, sizeof err);
+    int done = world.ended_early[place] ? 1 : mpi->poll(place, err, sizeof err);
     if (done < 0) fail("process %u: %s", world.rank, err);
     if (done < 0) return false;
     world.ended_early[place] = done;
@@ -262,7 +262,7 @@ static bool end(void) {
     moved = true;
   }
   unsigned oldest = place_of(count_of(&world.ended));
-  if (!moved && first < behind && late(world.since[oldest])) {
+  if (!moved && first < behind && is_late(world.since[oldest])) {
     char text[96];
     job_text(&job_at(&world.ended)->what, text, sizeof text);
     fail("process %u: %s, number %llu: not done within %.0f s", world.rank, text,
@@ -273,20 +273,20 @@ static bool end(void) {
 
 /* After a failure: completes everything that is queued, without results. MPI may still write to the buffers of
  * operations in flight, so those are never freed. */
-static bool give_up(void) {
+static bool abandon_queued(void) {
   if (world.ended.run == atomic_load_explicit(&world.queued, memory_order_acquire)) return false;
   if (count_of(&world.ended) < count_of(&world.started)) db_buffer_retain(job_at(&world.ended)->buffer);
   finish_job();
   return true;
 }
 
-static void rest(uint64_t idle_since) {
+static void wait_idle(uint64_t idle_since) {
   if (now_ns() - idle_since < SPIN_NS) {
     sched_yield();
     return;
   }
   if (world.ended.run != atomic_load(&world.queued)) {
-    nap();
+    sleep_briefly();
     return;
   }
   atomic_store(&world.asleep, true);
@@ -303,27 +303,28 @@ static void *thread_main(void *unused) {
   atomic_store(&world.begun, true);
   uint64_t idle_since = 0;
   while (!status) {
-    bool moved = atomic_load(&world.failed) ? give_up() : (int)arrive() | (int)begin() | (int)end();
+    bool moved = atomic_load(&world.failed) ? abandon_queued()
+                                            : (int)poll_arrival() | (int)begin_exchange() | (int)end_exchanges();
     if (moved)
       idle_since = now_ns();
     else if (atomic_load(&world.stop))
       break;
     else
-      rest(idle_since);
+      wait_idle(idle_since);
   }
-  bool at_rest = atomic_load(&world.failed) ? world.at_rest : world.ended.run == atomic_load(&world.queued);
+  bool at_rest = atomic_load(&world.failed) ? world.is_idle : world.ended.run == atomic_load(&world.queued);
   if (!status && at_rest && !atomic_load(&world.abandoned)) mpi->end();
   return NULL;
 }
 
 /* ---- starting and stopping ---- */
 
-static void wake(void) {
+static void wake_thread(void) {
   if (atomic_load(&world.asleep)) sem_post(&world.wake);
 }
 
 static bool is_ours(void) { return world.running && !world.forked; }
-static void in_fork(void) { world.forked = true; }
+static void mark_forked(void) { world.forked = true; }
 
 /* mpirun kills the other processes when one exits without MPI_Finalize. That is intended after a failure. */
 static void at_exit(int status, void *unused) {
@@ -331,7 +332,7 @@ static void at_exit(int status, void *unused) {
   if (!status) exchange_drain();
   atomic_store(&world.abandoned, status != 0);
   atomic_store(&world.stop, true);
-  wake();
+  wake_thread();
   pthread_join(world.thread, NULL);
 }
 
@@ -340,7 +341,7 @@ static int start_thread(void) {
     return db_fail(-EAGAIN, "the thread that exchanges with other processes could not be made");
   }
   world.running = true;
-  pthread_atfork(NULL, NULL, in_fork);
+  pthread_atfork(NULL, NULL, mark_forked);
   on_exit(at_exit, NULL);
   return 0;
 }
@@ -361,7 +362,7 @@ int world_begin(void) {
     if (now_ns() - since > BEGIN_NS)
       err = db_fail(-ETIMEDOUT, "MPI has not started within %.0f s", BEGIN_NS * 1e-9);
     else
-      nap();
+      sleep_briefly();
   if (!err && world.status) err = db_fail(world.status, "%s", world.why);
   pthread_mutex_unlock(&world.lock);
   return err;
@@ -380,22 +381,22 @@ static struct run *next_run(void) {
   if (!is_ours()) return db_fail_null(-ENOTSUP, "not supported: exchanging with other processes after fork");
   uint64_t i = atomic_load_explicit(&world.queued, memory_order_relaxed);
   while (i - atomic_load_explicit(&world.finished, memory_order_acquire) == RUNS)
-    nap(); /* terminates: all jobs finish or fail */
+    sleep_briefly(); /* terminates: all jobs finish or fail */
   return run_at(i);
 }
 
-static void hand_over(const struct run *r) {
+static void queue_run(const struct run *r) {
   atomic_fetch_add(&world.jobs_queued, r->n);
-  /* Publishes the run to the acquire loads of queued in arrive, begin and give_up. */
+  /* Publishes the run to the acquire loads of queued in poll_arrival, begin_exchange and abandon_queued. */
   atomic_fetch_add(&world.queued, 1);
-  wake();
+  wake_thread();
 }
 
 int exchange_run(struct exchange_job *jobs, unsigned n, uint64_t base, int turn) {
   struct run *r = next_run();
   if (!r) return -EIO;
   r->jobs = jobs, r->n = n, r->base = base, r->turn = turn;
-  hand_over(r);
+  queue_run(r);
   return 0;
 }
 
@@ -424,12 +425,13 @@ int exchange_once(unsigned slot, const struct exchange *what, db_buffer *buffer,
                                  .nwaits = 1,
                                  .done = {world.slot[slot].done, value}};
   r->jobs = &r->one, r->n = 1, r->base = 0, r->turn = 0;
-  hand_over(r);
+  queue_run(r);
   return 0;
 }
 
 void exchange_drain(void) {
-  while (is_ours() && atomic_load_explicit(&world.finished, memory_order_acquire) != atomic_load(&world.queued)) nap();
+  while (is_ours() && atomic_load_explicit(&world.finished, memory_order_acquire) != atomic_load(&world.queued))
+    sleep_briefly();
 }
 
 void exchange_slot_closed(unsigned slot) {

@@ -51,7 +51,7 @@ void executable_release(struct executable *e) {
   if (e && --e->refs == 0) executable_free(e);
 }
 
-static void drop(struct executable *e) {
+static void cache_remove(struct executable *e) {
   struct executable **at = &cache.bucket[e->hash % BUCKETS];
   while (*at != e) at = &(*at)->next;
   *at = e->next;
@@ -64,11 +64,11 @@ static void drop(struct executable *e) {
 void executables_drop(uint64_t slots) {
   for (struct executable *e = cache.newest, *older; e; e = older) {
     older = e->older;
-    if (e->slots & slots) drop(e);
+    if (e->slots & slots) cache_remove(e);
   }
 }
 
-static struct executable *find(const struct binding *b) {
+static struct executable *cache_find(const struct binding *b) {
   for (struct executable *e = cache.bucket[b->hash % BUCKETS]; e; e = e->next)
     if (e->hash == b->hash && e->nkey == b->nkey && e->noutputs == b->nroots &&
         !memcmp(e->key, b->key, b->nkey * sizeof *b->key))
@@ -76,9 +76,9 @@ static struct executable *find(const struct binding *b) {
   return NULL;
 }
 
-static void insert(struct executable *e) {
+static void cache_insert(struct executable *e) {
   while (cache.oldest && (cache.n >= MOST || cache.words + e->nkey > MOST_KEY_WORDS)) {
-    drop(cache.oldest); // NOLINT(clang-analyzer-unix.Malloc): drop removes it from the list
+    cache_remove(cache.oldest); // NOLINT(clang-analyzer-unix.Malloc): drop removes it from the list
     counters.evicted++;
   }
   e->next = cache.bucket[e->hash % BUCKETS];
@@ -341,7 +341,7 @@ out:
 }
 
 struct executable *executable_get(const struct env *env, const struct binding *b) {
-  struct executable *e = find(b);
+  struct executable *e = cache_find(b);
   if (e) {
     counters.found++;
     unlink_used(e);
@@ -361,6 +361,6 @@ struct executable *executable_get(const struct env *env, const struct binding *b
   }
   counters.made++;
   m.e->refs = 2; /* for the cache and for the caller */
-  insert(m.e);
+  cache_insert(m.e);
   return m.e;
 }

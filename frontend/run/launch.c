@@ -241,7 +241,7 @@ static int copy_staged(struct run *r, struct memory dst, struct memory src, size
   return err;
 }
 
-static int copy(struct run *r, struct memory dst, struct memory src, size_t bytes) {
+static int copy_memory(struct run *r, struct memory dst, struct memory src, size_t bytes) {
   unsigned a = dst.storage->slot, b = src.storage->slot;
   enum copy_way way = copy_way(a, b);
   return way == COPY_STAGED ? copy_staged(r, dst, src, bytes)
@@ -253,7 +253,7 @@ static int record_copy(struct run *r, const struct exec_command *c) {
   struct memory dst = r->mem[which[0]], src = r->mem[which[1]];
   int err = batch_submit(r, src.storage->slot);
   if (!err) err = batch_submit(r, dst.storage->slot);
-  return err ? err : copy(r, dst, src, r->e->buffers[which[0]].bytes);
+  return err ? err : copy_memory(r, dst, src, r->e->buffers[which[0]].bytes);
 }
 
 /* Records one end of an exchange: a copy to pinned memory and the signal that starts the exchange, or the wait for its
@@ -317,7 +317,7 @@ static int wait_all(struct run *r) {
   return 0;
 }
 
-static void captured(const struct run *r) {
+static void report_capture(const struct run *r) {
   struct captured_place *place = calloc(r->e->nbuffers + 1, sizeof *place);
   for (unsigned i = 0; place && i < r->e->nbuffers; i++)
     place[i] = (struct captured_place){r->mem[i].storage, r->mem[i].offset};
@@ -349,7 +349,7 @@ int executable_run(const struct executable *e, const struct binding *b, const st
   err = close_all(&r, err);
   note_written(&r);
   if (r.timed && !err) err = wait_all(&r);
-  if (!err) captured(&r);
+  if (!err) report_capture(&r);
   for (unsigned i = 0; i < e->noutputs && !err; i++) {
     outputs[i] = r.mem[e->outputs[i]].storage;
     outputs[i]->refs++;
@@ -368,7 +368,7 @@ int storage_copy(struct storage *dst, struct storage *src, uint64_t src_offset, 
   capture_copy((struct captured_place){dst, 0}, (struct captured_place){src, src_offset}, bytes);
   int err = storage_check(src);
   if (err) return err;
-  err = close_all(&r, copy(&r, (struct memory){dst, 0}, (struct memory){src, src_offset}, bytes));
+  err = close_all(&r, copy_memory(&r, (struct memory){dst, 0}, (struct memory){src, src_offset}, bytes));
   storage_written(dst);
   return err;
 }

@@ -93,7 +93,7 @@ static int add_root(struct realizing *r, struct value *v, struct uop *root) {
 }
 
 /* Makes v a view of memory if possible, else a root. */
-static int take(struct realizing *r, struct value *v, bool contiguous) {
+static int add_requested(struct realizing *r, struct value *v, bool contiguous) {
   int64_t offset;
   struct uop *u = v->real ? v->real : view_of(v->expr);
   if (u && !v->real) {
@@ -140,7 +140,7 @@ static bool is_last(const struct value *v) { return is_assign(v) && !v->supersed
 
 /* Performs all assigns in reach; the last one of each chain is a root. If another value must keep the memory, the
  * assign writes to a copy instead. */
-static int take_assigns(struct realizing *r) {
+static int add_assigns(struct realizing *r) {
   for (size_t i = 0; i < r->reach.n; i++) {
     struct value *v = r->reach.values[i];
     if (!is_last(v)) continue;
@@ -168,7 +168,7 @@ static int take_assigns(struct realizing *r) {
 }
 
 /* If two chains of assigns write the same memory, returns the end of one, which must be realized first; else NULL. */
-static struct value *rival(const struct reach *reach) {
+static struct value *competing_assign(const struct reach *reach) {
   struct value *found = NULL;
   for (size_t i = 0; i < reach->n && !found; i++) {
     struct value *v = reach->values[i];
@@ -185,13 +185,13 @@ static struct value *rival(const struct reach *reach) {
 
 /* Returns the memory that v, an assign, was computed in. Marks the values that were built on the old contents as
  * stale. */
-static struct storage *assigned(struct value *v) {
+static struct storage *take_assigned_memory(struct value *v) {
   struct value *base = overwritten(v);
   struct storage *s = v->copy;
   v->copy = NULL;
   if (s) return s;
   s = base->storage;
-  base->was = base->real;
+  base->overwritten_real = base->real;
   base->real = NULL;
   base->storage = NULL;
   if (base->newer) base->newer->older = NULL;
@@ -243,7 +243,7 @@ int value_takes_copy(struct value *v, int64_t offset) {
 
 static int realize(struct value *const *v, unsigned n, bool contiguous, bool keeps, bool on_devices);
 
-static int execute(struct realizing *r) {
+static int run_executable(struct realizing *r) {
   char text[512];
   struct binding b;
   struct executable *e = NULL;
@@ -261,7 +261,7 @@ static int execute(struct realizing *r) {
   for (unsigned i = 0; i < r->n && !err; i++) /* rename overwritten memory before any node names it */
     if (is_assign(r->values[i])) {
       storage_release(made[i]);
-      made[i] = assigned(r->values[i]);
+      made[i] = take_assigned_memory(r->values[i]);
     }
   for (unsigned i = 0; i < r->n && !err; i++) {
     uint32_t o = e->outputs[i];
@@ -277,7 +277,7 @@ static int execute(struct realizing *r) {
 /* Returns a requested value that shows memory, as it is or after some assigns, while other assigns in reach overwrite
  * this memory; such a value must be realized first. Of several, the one that depends on the fewest assigns. NULL if
  * there is none. */
-static struct value *earliest(struct value *const *v, unsigned n, const struct reach *all) {
+static struct value *first_overwritten_view(struct value *const *v, unsigned n, const struct reach *all) {
   struct value *best = NULL;
   size_t fewest = SIZE_MAX, assigns = 0;
   for (size_t i = 0; i < all->n; i++) assigns += is_assign(all->values[i]);
@@ -316,8 +316,8 @@ static int realize(struct value *const *v, unsigned n, bool contiguous, bool kee
       goto out;
     }
     mark_superseded(&r.reach);
-    first = rival(&r.reach);
-    if (!first) first = earliest(v, n, &r.reach);
+    first = competing_assign(&r.reach);
+    if (!first) first = first_overwritten_view(v, n, &r.reach);
     if (first && (err = realize(&first, 1, false, true, on_devices)))
       goto out; /* the other values may read what it would overwrite */
   } while (first);
@@ -327,9 +327,9 @@ static int realize(struct value *const *v, unsigned n, bool contiguous, bool kee
     err = db_fail(-ENOMEM, "realize: out of memory");
     goto out;
   }
-  for (unsigned i = 0; i < n && !err; i++) err = take(&r, v[i], contiguous);
-  if (!err && r.n) err = take_assigns(&r);
-  if (!err && r.n) err = execute(&r);
+  for (unsigned i = 0; i < n && !err; i++) err = add_requested(&r, v[i], contiguous);
+  if (!err && r.n) err = add_assigns(&r);
+  if (!err && r.n) err = run_executable(&r);
 out:
   for (unsigned i = 0; i < r.n; i++)
     if (r.values[i]->copy) { // NOLINT(clang-analyzer-core.NullDereference): add_root set the first n

@@ -190,7 +190,7 @@ static int group_of(db_device *group) {
     g.slots[held] = (uint8_t)slot;
   }
   int at = held == g.group.n ? NO_SLOT : -ENODEV;
-  for (int i = NUMBERS - SLOTS; i-- > 0 && held == g.group.n;) {
+  for (int i = SLOT_NUMBERS - SLOTS; i-- > 0 && held == g.group.n;) {
     const struct slot_group *p = rt.groups[i];
     if (!p)
       free_place = i;
@@ -200,7 +200,7 @@ static int group_of(db_device *group) {
   if (at == NO_SLOT) {
     struct slot_group *p = free_place < 0 ? NULL : malloc(sizeof *p);
     if (!p)
-      at = free_place < 0 ? db_fail(-EMFILE, "more than %d groups of devices in use by tensors", NUMBERS - SLOTS)
+      at = free_place < 0 ? db_fail(-EMFILE, "more than %d groups of devices in use by tensors", SLOT_NUMBERS - SLOTS)
                           : db_fail(-ENOMEM, "out of memory for a group of devices");
     else {
       *p = g;
@@ -217,7 +217,7 @@ static int group_of(db_device *group) {
 }
 
 const struct shard_group *slot_group(unsigned slot) {
-  return slot >= SLOTS && slot < NUMBERS && rt.groups[slot - SLOTS] ? &rt.groups[slot - SLOTS]->group : NULL;
+  return slot >= SLOTS && slot < SLOT_NUMBERS && rt.groups[slot - SLOTS] ? &rt.groups[slot - SLOTS]->group : NULL;
 }
 
 int slot_of_devices(db_device *const *devices, unsigned n) {
@@ -369,7 +369,7 @@ db_program *slot_program(unsigned slot, const struct kernel *k) {
 
 /* ---- memory ---- */
 
-static size_t rounded(size_t bytes) { /* rounds up to one of few sizes, so that freed memory can be reused */
+static size_t round_size(size_t bytes) { /* rounds up to one of few sizes, so that freed memory can be reused */
   size_t unit = 256;
   while (bytes / unit >= 16) unit *= 2;
   return (bytes + unit - 1) / unit * unit;
@@ -403,7 +403,7 @@ static void buffer_put(struct slot *s, db_buffer *buffer, size_t bytes, bool pin
   s->spare_bytes += bytes;
 }
 
-static struct storage **bucket(int64_t id) { return &rt.buckets[(size_t)id & (rt.nbuckets - 1)]; }
+static struct storage **bucket_of(int64_t id) { return &rt.buckets[(size_t)id & (rt.nbuckets - 1)]; }
 
 static bool buckets_grow(void) {
   size_t old = rt.nbuckets;
@@ -414,8 +414,8 @@ static bool buckets_grow(void) {
   for (size_t i = 0; i < old; i++)
     for (struct storage *s = from[i], *next; s; s = next) {
       next = s->next;
-      s->next = *bucket(s->id);
-      *bucket(s->id) = s;
+      s->next = *bucket_of(s->id);
+      *bucket_of(s->id) = s;
     }
   free(from);
   return true;
@@ -426,7 +426,7 @@ static struct storage *make_storage(unsigned slot, int64_t id, size_t bytes, boo
   struct storage *s = object_new(sizeof *s);
   if (!s) return db_fail_null(-ENOMEM, "out of memory");
   s->size = bytes;
-  s->bytes = rounded(bytes ? bytes : 1);
+  s->bytes = round_size(bytes ? bytes : 1);
   s->pinned = pinned;
   s->buffer = buffer_get(rt.slots[slot], s->bytes, pinned);
   if (!s->buffer) {
@@ -437,8 +437,8 @@ static struct storage *make_storage(unsigned slot, int64_t id, size_t bytes, boo
   s->refs = 1;
   s->slot = (uint8_t)slot;
   slot_retain(slot);
-  s->next = *bucket(id);
-  *bucket(id) = s;
+  s->next = *bucket_of(id);
+  *bucket_of(id) = s;
   rt.nstorages++;
   return s;
 }
@@ -450,22 +450,22 @@ struct storage *storage_new_pinned(unsigned slot, int64_t id, size_t bytes) {
 
 struct storage *storage_find(int64_t id) {
   if (!rt.nbuckets) return NULL;
-  struct storage *s = *bucket(id);
+  struct storage *s = *bucket_of(id);
   while (s && s->id != id) s = s->next;
   return s;
 }
 
-static void forget(struct storage *s) {
-  struct storage **at = bucket(s->id);
+static void unlink_storage(struct storage *s) {
+  struct storage **at = bucket_of(s->id);
   while (*at != s) at = &(*at)->next;
   *at = s->next;
 }
 
 void storage_rename(struct storage *s, int64_t id) {
-  forget(s);
+  unlink_storage(s);
   s->id = id;
-  s->next = *bucket(id);
-  *bucket(id) = s;
+  s->next = *bucket_of(id);
+  *bucket_of(id) = s;
 }
 
 void storage_written(struct storage *s) { s->written = rt.slots[s->slot]->submitted; }
@@ -477,7 +477,7 @@ int storage_check(const struct storage *s) {
 
 void storage_release(struct storage *s) {
   if (!s || --s->refs) return;
-  forget(s);
+  unlink_storage(s);
   rt.nstorages--;
   buffer_put(rt.slots[s->slot], s->buffer, s->bytes, s->pinned);
   slot_release(s->slot);

@@ -33,7 +33,7 @@ struct schedule_machine machine_of_target(const struct target *t);
 
 enum {
   SLOTS = 64,
-  NUMBERS = 250 /* numbers of slots, followed by those of groups of slots */,
+  SLOT_NUMBERS = 250 /* numbers of slots, followed by those of groups of slots */,
   NO_SLOT = -1,
   SLOT_QUEUES = 4 /* maximum number of queues used per kind */
 };
@@ -68,7 +68,7 @@ struct runtime {
   uint64_t serials;     /* number of values made so far */
   size_t nvalues, collect_at;
   struct slot *slots[SLOTS];
-  struct slot_group *groups[NUMBERS - SLOTS];
+  struct slot_group *groups[SLOT_NUMBERS - SLOTS];
   struct storage **buckets;
   size_t nbuckets, nstorages;
   void (*watch)(void *ctx, const struct db_command *command);

@@ -39,7 +39,7 @@ static int by_serial(const void *a, const void *b) {
 
 /* The values that replace v on single devices. Stores the array in *out and returns its length: 1 or the size of the
  * group. */
-static unsigned stand_ins(struct value *v, struct value ***out) {
+static unsigned replacements_of(struct value *v, struct value ***out) {
   static struct value *self; /* static: guarded by rt.lock */
   *out = v->lowered ? v->lowered : v->real && on_group(v) ? v->part : &self;
   if (*out == &self) self = v;
@@ -59,7 +59,7 @@ static struct value *lowered_value(struct value *v, unsigned i, struct uop *expr
   unsigned n = 0;
   if (!src) return NULL;
   for (unsigned k = 0; k < v->nsrc; k++) {
-    unsigned count = stand_ins(v->src[k], &of);
+    unsigned count = replacements_of(v->src[k], &of);
     if (!k && is_pending(v))
       src[n++] = of[count > 1 ? i : 0];
     else
@@ -74,7 +74,7 @@ static struct value *lowered_value(struct value *v, unsigned i, struct uop *expr
   return l;
 }
 
-static int lower(struct lowering *w, struct lowered *at, bool asked) {
+static int lower_value(struct lowering *w, struct lowered *at, bool asked) {
   struct value *v = at->v;
   bool group = on_group(v), wanted = asked || is_pending(v);
   unsigned n = wanted && group ? value_count(v) : 1;
@@ -103,13 +103,13 @@ static bool touches_group(const struct value *v) {
 /* ---- after realizing ---- */
 
 /* Marks the values that v, a completed assign, has overwritten as stale. */
-static void overwrite(struct value *v) {
+static void mark_overwritten(struct value *v) {
   struct value *base = v->src[0];
   bool any = false;
   while (is_pending(base)) base = base->src[0];
   for (unsigned i = 0; base->part && i < value_count(base); i++) any |= base->part[i]->stale;
   if (!any) return;
-  base->was = base->real;
+  base->overwritten_real = base->real;
   base->real = NULL;
   value_loses_parts(base);
   if (base->newer) base->newer->older = NULL;
@@ -121,10 +121,10 @@ static void overwrite(struct value *v) {
 }
 
 /* Makes v refer to the results of its replacements. */
-static int take_over(struct value *v, int axis) {
+static int take_results(struct value *v, int axis) {
   unsigned n = value_count(v);
   struct value *l = v->lowered[0];
-  if (is_pending(v)) overwrite(v);
+  if (is_pending(v)) mark_overwritten(v);
   if (on_group(v)) {
     struct value **part = object_new(n * sizeof *part);
     if (!part) return db_fail(-ENOMEM, "realize: out of memory");
@@ -140,7 +140,7 @@ static int take_over(struct value *v, int axis) {
   return 0;
 }
 
-static int finish(const struct lowered *at) {
+static int finish_value(const struct lowered *at) {
   struct value *v = at->v, **l = v->lowered;
   int err = 0;
   if (!l) return 0;
@@ -148,7 +148,7 @@ static int finish(const struct lowered *at) {
   bool done = l[0] != NULL;
   for (unsigned i = 0; done && i < (l[1] ? value_count(v) : 1); i++) done = l[i] && l[i]->real;
   if (done)
-    err = take_over(v, at->axis);
+    err = take_results(v, at->axis);
   else if (l[0] && l[0]->stale)
     v->stale = true, v->file = l[0]->file, v->line = l[0]->line;
   for (unsigned i = 0; l[i]; i++) value_release(l[i]);
@@ -186,20 +186,20 @@ int values_realize_shards(struct value *const *v, unsigned n, const struct reach
   }
   if (!err) qsort(w.values, w.n, sizeof *w.values, by_serial);
   for (size_t i = 0; i < w.n && !err; i++)
-    if (touches_group(w.values[i].v)) err = lower(&w, &w.values[i], w.values[i].v->mark == asked);
+    if (touches_group(w.values[i].v)) err = lower_value(&w, &w.values[i], w.values[i].v->mark == asked);
   for (unsigned i = 0; i < n && !err;
        i++) { /* a realized value may have to become contiguous; the others contain no group */
     struct value **of;
     if (v[i]->lowered || v[i]->mark != asked) continue;
     v[i]->mark = 0;
-    for (unsigned k = 0, count = stand_ins(v[i], &of); k < count; k++) w.roots[w.nroots++] = of[k];
+    for (unsigned k = 0, count = replacements_of(v[i], &of); k < count; k++) w.roots[w.nroots++] = of[k];
   }
   if (!err) err = realize(w.roots, w.nroots, contiguous, keeps);
   for (unsigned i = 0; i < n && !err; i++) /* rebuild the value from its parts, which may be in other memory now */
     if (parts_are_there(v[i]) && !value_becomes_parts(v[i], (int)v[i]->real->arg.i, v[i]->part))
       err = db_fail(-ENOMEM, "realize: out of memory");
   while (w.values && w.n) { /* in reverse, so that an assign comes after the assigns that target it */
-    int failed = finish(&w.values[--w.n]);
+    int failed = finish_value(&w.values[--w.n]);
     if (!err) err = failed;
   }
   sharder_free(w.sharder);

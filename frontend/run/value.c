@@ -150,7 +150,7 @@ uint32_t value_mark(void) {
   return ++mark;
 }
 
-static bool reached(struct reach *r, struct value *v, uint32_t mark) {
+static bool reach_add(struct reach *r, struct value *v, uint32_t mark) {
   if (v->mark == mark) return true;
   if (r->n == r->capacity) {
     size_t capacity = r->capacity ? 2 * r->capacity : 64;
@@ -169,10 +169,10 @@ bool values_reach(struct value *const *v, unsigned n, struct reach *out) {
   uint32_t mark = value_mark();
   bool ok = true;
   *out = (struct reach){0};
-  for (unsigned i = 0; i < n && ok; i++) ok = reached(out, v[i], mark);
+  for (unsigned i = 0; i < n && ok; i++) ok = reach_add(out, v[i], mark);
   for (size_t i = 0; i < out->n && ok; i++)
     for (unsigned k = 0; k < out->values[i]->nsrc && !out->values[i]->real && ok; k++)
-      ok = reached(out, out->values[i]->src[k], mark);
+      ok = reach_add(out, out->values[i]->src[k], mark);
   if (!ok) reach_free(out);
   return ok;
 }
@@ -212,7 +212,7 @@ void graph_collect(void) {
   struct uop **roots = malloc((2 * rt.nvalues + rt.nsizes + 1) * sizeof *roots), **copy = NULL;
   for (struct value *v = rt.values; v && roots; v = v->next) {
     roots[n++] = v->expr;
-    if (v->real || v->was) roots[n++] = v->real ? v->real : v->was;
+    if (v->real || v->overwritten_real) roots[n++] = v->real ? v->real : v->overwritten_real;
   }
   for (uint32_t i = 0; i < rt.nsizes && roots; i++) roots[n++] = rt.sizes[i];
   if (g && roots) copy = copy_nodes(g, roots, (unsigned)n);
@@ -224,7 +224,7 @@ void graph_collect(void) {
   for (struct value *v = rt.values; v; v = v->next) {
     v->expr = copy[v->expr->id];
     if (v->real) v->real = copy[v->real->id];
-    if (v->was) v->was = copy[v->was->id];
+    if (v->overwritten_real) v->overwritten_real = copy[v->overwritten_real->id];
   }
   for (uint32_t i = 0; i < rt.nsizes; i++) rt.sizes[i] = copy[rt.sizes[i]->id];
   free(copy);

@@ -23,16 +23,16 @@ struct value {
                                   value; both NULL unless both exist */
   int line;                    /* location of the assign call, for an assign and for the values it made stale */
   const char *file;
-  db_tensor *leaf;         /* the tensor for which gradients with respect to this value are collected */
-  struct uop *expr;        /* the expression that dependents are built on */
-  struct uop *real;        /* movement ops over a BUFFER when realized, else NULL */
-  struct uop *was;         /* of a stale value: real before it was overwritten */
-  struct storage *storage; /* the memory of real */
-  struct storage *copy;    /* of an assign being realized: the memory it writes if the old memory must stay */
-  struct value **part;     /* of a realized value on a group: one value per device, with a reference on each */
-  struct value *whole;     /* the value of which this is a part */
-  struct value **lowered;  /* while being realized: the values on single devices that replace it (shard_values.c) */
-  struct value *src[];     /* the values in expr, an assign's target first; empty once realized, unless tracked */
+  db_tensor *leaf;              /* the tensor for which gradients with respect to this value are collected */
+  struct uop *expr;             /* the expression that dependents are built on */
+  struct uop *real;             /* movement ops over a BUFFER when realized, else NULL */
+  struct uop *overwritten_real; /* of a stale value: real before it was overwritten */
+  struct storage *storage;      /* the memory of real */
+  struct storage *copy;         /* of an assign being realized: the memory it writes if the old memory must stay */
+  struct value **part;          /* of a realized value on a group: one value per device, with a reference on each */
+  struct value *whole;          /* the value of which this is a part */
+  struct value **lowered; /* while being realized: the values on single devices that replace it (shard_values.c) */
+  struct value *src[];    /* the values in expr, an assign's target first; empty once realized, unless tracked */
 };
 /* Makes a lazy value. Takes references on src. Returns NULL if memory runs out. */
 struct value *value_over(struct uop *expr, unsigned slot, struct value *const *src, unsigned nsrc);

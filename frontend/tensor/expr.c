@@ -26,7 +26,7 @@ struct expr expr_least(enum dtype t) {
 struct expr expr_num(struct expr like, double v) { return expr_const(like.dtype, v, expr_whole(v)); }
 
 /* Has the shape of x unless x is a scalar, else that of y. Scalars have rank 0 and combine with every shape. */
-static struct expr shaped(struct uop *u, enum dtype t, struct expr x, struct expr y) {
+static struct expr with_shape(struct uop *u, enum dtype t, struct expr x, struct expr y) {
   struct expr e = x.rank ? x : y;
   e.u = u;
   e.dtype = t;
@@ -36,31 +36,31 @@ static struct expr shaped(struct uop *u, enum dtype t, struct expr x, struct exp
 struct expr expr_cast(struct expr x, enum dtype t) {
   if (x.dtype == t) return x;
   if (t == DT_BOOL) return expr_binary(OP_CMPNE, x, expr_num(x, 0));
-  return shaped(uop_cast(rt.graph, x.u, t), t, x, x);
+  return with_shape(uop_cast(rt.graph, x.u, t), t, x, x);
 }
 
-struct expr expr_unary(enum op op, struct expr x) { return shaped(uop_unary(rt.graph, op, x.u), x.dtype, x, x); }
+struct expr expr_unary(enum op op, struct expr x) { return with_shape(uop_unary(rt.graph, op, x.u), x.dtype, x, x); }
 
 struct expr expr_binary(enum op op, struct expr a, struct expr b) {
   bool compares = op == OP_CMPLT || op == OP_CMPEQ || op == OP_CMPNE;
-  return shaped(uop_binary(rt.graph, op, a.u, b.u), compares ? DT_BOOL : a.dtype, a, b);
+  return with_shape(uop_binary(rt.graph, op, a.u, b.u), compares ? DT_BOOL : a.dtype, a, b);
 }
 
 struct expr expr_mulacc(struct expr a, struct expr b, struct expr c) {
   struct uop *src[3] = {a.u, b.u, c.u};
-  struct expr e = shaped(c.u, c.dtype, c, a.rank ? a : b);
+  struct expr e = with_shape(c.u, c.dtype, c, a.rank ? a : b);
   e.u = uop_new(rt.graph, OP_MULACC, c.dtype, 1, int_arg(0), 0, src, 3);
   return e;
 }
 
 struct expr expr_function(enum function f, struct expr value, struct expr x) {
   struct uop *src[2] = {value.u, x.u};
-  return shaped(uop_new(rt.graph, OP_FUNCTION, x.dtype, 1, int_arg(0), f, src, 2), x.dtype, x, x);
+  return with_shape(uop_new(rt.graph, OP_FUNCTION, x.dtype, 1, int_arg(0), f, src, 2), x.dtype, x, x);
 }
 
 struct expr expr_where(struct expr c, struct expr a, struct expr b) {
-  struct expr e = shaped(uop_where(rt.graph, c.u, a.u, b.u), a.dtype, a, b);
-  return c.rank ? shaped(e.u, a.dtype, c, c) : e;
+  struct expr e = with_shape(uop_where(rt.graph, c.u, a.u, b.u), a.dtype, a, b);
+  return c.rank ? with_shape(e.u, a.dtype, c, c) : e;
 }
 
 struct expr expr_not(struct expr x) {
@@ -68,7 +68,7 @@ struct expr expr_not(struct expr x) {
 }
 
 /* Records the first expression with too many elements. call_end fails the call with its shape. */
-static struct expr grown(struct expr e) {
+static struct expr check_size(struct expr e) {
   if (!rt.oversized && !dims_possible(e.rank, e.dim)) {
     rt.oversized = true;
     rt.oversized_shape = shape_text(e.rank, e.dim);
@@ -98,7 +98,7 @@ struct expr expr_expand(struct expr x, const int64_t *dim) {
   if (same_shape(x, x.rank, dim)) return x;
   x.u = with_dims(OP_EXPAND, x, dim, x.rank);
   memcpy(x.dim, dim, x.rank * sizeof *dim);
-  return grown(x);
+  return check_size(x);
 }
 
 struct expr expr_full(struct expr scalar, unsigned rank, const int64_t *dim) {
@@ -132,7 +132,7 @@ struct expr expr_bounds(enum op op, struct expr x, const int64_t *pairs) {
     e.dim[i] = op == OP_PAD ? dim_sum(dim_sum(x.dim[i], pairs[2 * i]), pairs[2 * i + 1])
                             : dim_difference(pairs[2 * i + 1], pairs[2 * i]);
   if (!same_shape(x, e.rank, e.dim)) e.u = with_dims(op, x, pairs, 2 * x.rank);
-  return grown(e);
+  return check_size(e);
 }
 
 struct expr expr_shear(struct expr x, unsigned a, unsigned b, int64_t by, int64_t size) {
@@ -140,7 +140,7 @@ struct expr expr_shear(struct expr x, unsigned a, unsigned b, int64_t by, int64_
   int64_t arg = (int64_t)((uint64_t)by << 8) | b << 4 | a;
   x.u = uop_new(rt.graph, OP_SHEAR, x.dtype, 1, int_arg(arg), 0, (struct uop *[]){x.u, dim_uop(size)}, 2);
   x.dim[b] = size;
-  return grown(x);
+  return check_size(x);
 }
 
 struct expr expr_flip(struct expr x, unsigned mask) {
@@ -153,7 +153,7 @@ struct expr expr_iota(enum dtype t, int64_t n) {
   struct uop *size = dim_uop(n);
   struct expr e = {.dtype = whole, .rank = 1, .dim = {n}};
   e.u = uop_new(rt.graph, OP_IOTA, whole, 1, int_arg(0), 0, &size, 1);
-  return expr_cast(grown(e), t);
+  return expr_cast(check_size(e), t);
 }
 
 struct expr expr_count_along(enum dtype t, unsigned axis, unsigned rank, const int64_t *dim) {

@@ -83,12 +83,12 @@ int64_t dim_value(int64_t dim) {
   if (dim_is_symbolic(dim) && !uop_bound_value(dim_uop(dim), &v)) return -1;
   return v;
 }
-int64_t dim_least(int64_t dim) { return dim_is_symbolic(dim) ? uop_min(dim_uop(dim)) : dim; }
-int64_t dim_most(int64_t dim) { return dim_is_symbolic(dim) ? uop_max(dim_uop(dim)) : dim; }
+int64_t dim_min(int64_t dim) { return dim_is_symbolic(dim) ? uop_min(dim_uop(dim)) : dim; }
+int64_t dim_max(int64_t dim) { return dim_is_symbolic(dim) ? uop_max(dim_uop(dim)) : dim; }
 
 bool dim_at_most(int64_t a, int64_t b) {
   if (!dim_is_symbolic(a) && !dim_is_symbolic(b)) return a <= b;
-  return dim_least(dim_difference(b, a)) >= 0;
+  return dim_min(dim_difference(b, a)) >= 0;
 }
 
 bool dims_symbolic(unsigned rank, const int64_t *dim) {
@@ -97,14 +97,16 @@ bool dims_symbolic(unsigned rank, const int64_t *dim) {
   return false;
 }
 
-static uint64_t unbound(const struct uop *u) {
+static uint64_t hash_without_values(const struct uop *u) {
   if (u->op == OP_BIND) return u->src[0]->hash;
   if (!u->nsrc) return u->hash;
   uint64_t h = u->op;
-  for (unsigned i = 0; i < u->nsrc; i++) h = (h ^ unbound(u->src[i])) * 0x9e3779b97f4a7c15ull;
+  for (unsigned i = 0; i < u->nsrc; i++) h = (h ^ hash_without_values(u->src[i])) * 0x9e3779b97f4a7c15ull;
   return h;
 }
-uint64_t dim_unbound(int64_t dim) { return dim_is_symbolic(dim) ? unbound(dim_uop(dim)) | 1ull << 63 : (uint64_t)dim; }
+uint64_t dim_unbound(int64_t dim) {
+  return dim_is_symbolic(dim) ? hash_without_values(dim_uop(dim)) | 1ull << 63 : (uint64_t)dim;
+}
 
 static bool var_value(const struct uop *u, const char *name, int64_t *value) {
   if (u->op == OP_BIND) return !strcmp(u->src[0]->arg.s, name) && (*value = u->src[1]->arg.i, true);
@@ -126,7 +128,7 @@ bool dim_each_var(int64_t dim, bool (*fn)(void *ctx, const char *name, int64_t v
   return !dim_is_symbolic(dim) || each_var(dim_uop(dim), fn, ctx);
 }
 
-static struct uop *rebound(struct uop *u, bool (*value)(void *ctx, const char *name, int64_t *value), void *ctx) {
+static struct uop *rebind_vars(struct uop *u, bool (*value)(void *ctx, const char *name, int64_t *value), void *ctx) {
   struct uop *src[4];
   int64_t v;
   if (!u->nsrc || u->nsrc > sizeof src / sizeof *src) return u;
@@ -135,11 +137,11 @@ static struct uop *rebound(struct uop *u, bool (*value)(void *ctx, const char *n
     if (!value(ctx, src[0]->arg.s, &v)) return u;
     src[1] = uop_index(rt.graph, v);
   } else
-    for (unsigned i = 0; i < u->nsrc; i++) src[i] = rebound(src[i], value, ctx);
+    for (unsigned i = 0; i < u->nsrc; i++) src[i] = rebind_vars(src[i], value, ctx);
   return uop_with_src(rt.graph, u, src);
 }
 int64_t dim_rebound(int64_t dim, bool (*value)(void *ctx, const char *name, int64_t *value), void *ctx) {
-  return dim_is_symbolic(dim) ? dim_of_uop(rebound(dim_uop(dim), value, ctx)) : dim;
+  return dim_is_symbolic(dim) ? dim_of_uop(rebind_vars(dim_uop(dim), value, ctx)) : dim;
 }
 
 /* ---- text ---- */
@@ -201,15 +203,15 @@ int64_t db_bind(const char *name, int64_t min, int64_t max, int64_t value) {
   return size;
 }
 
-static int64_t locked(int64_t (*fn)(int64_t, int64_t), int64_t a, int64_t b) {
+static int64_t call_locked(int64_t (*fn)(int64_t, int64_t), int64_t a, int64_t b) {
   pthread_mutex_lock(&rt.lock);
   int64_t r = fn(a, b);
   pthread_mutex_unlock(&rt.lock);
   return r;
 }
-int64_t db_size_add(int64_t a, int64_t b) { return locked(dim_sum, a, b); }
-int64_t db_size_sub(int64_t a, int64_t b) { return locked(dim_difference, a, b); }
-int64_t db_size_mul(int64_t a, int64_t b) { return locked(dim_product, a, b); }
+int64_t db_size_add(int64_t a, int64_t b) { return call_locked(dim_sum, a, b); }
+int64_t db_size_sub(int64_t a, int64_t b) { return call_locked(dim_difference, a, b); }
+int64_t db_size_mul(int64_t a, int64_t b) { return call_locked(dim_product, a, b); }
 
 int64_t db_size_value(int64_t size) {
   pthread_mutex_lock(&rt.lock);
@@ -234,7 +236,7 @@ int64_t dims_numel(unsigned rank, const int64_t *dim) {
 bool dims_possible(unsigned rank, const int64_t *dim) {
   int64_t n = 1;
   for (unsigned i = 0; i < rank; i++) {
-    int64_t most = dim_most(dim[i]);
+    int64_t most = dim_max(dim[i]);
     if (most < 0 || (most && (__builtin_mul_overflow(n, most, &n) || n > INT64_MAX / 16))) return false;
   }
   return true;

@@ -25,9 +25,9 @@ int64_t dim_difference(int64_t a, int64_t b);
 int64_t dim_product(int64_t a, int64_t b);
 bool dim_quotient(int64_t a, int64_t b, int64_t *out); /* false, with out unchanged, if b does not divide a */
 int64_t dim_value(int64_t dim);                        /* the bound value */
-int64_t dim_least(int64_t dim);                        /* smallest possible value */
+int64_t dim_min(int64_t dim);                          /* smallest possible value */
 /* largest possible value */
-int64_t dim_most(int64_t dim);
+int64_t dim_max(int64_t dim);
 bool dim_at_most(int64_t a, int64_t b); /* a <= b for all values of the variables */
 struct dim_text {
   char s[96];

@@ -64,7 +64,7 @@ static void tensor_release(db_tensor *t) {
 }
 
 /* Moves the caller's reference to the innermost scope. If memory runs out, nobody releases the tensor. */
-static db_tensor *publish(db_tensor *t) {
+static db_tensor *add_to_scope(db_tensor *t) {
   if (scopes.depth && t != &no_memory) scopes_push(&scopes, t);
   return t;
 }
@@ -102,7 +102,7 @@ db_tensor *db_keep(db_tensor *t) {
     t->refs++;
     pthread_mutex_unlock(&rt.lock);
   }
-  if (s->merged) return publish(t);
+  if (s->merged) return add_to_scope(t);
   if (s->depth == 1) return t;
   /* Insert it between the enclosing scope's tensors and the NULL that begins this scope. */
   if (!scopes_push(s, t)) return t;
@@ -130,7 +130,7 @@ void db_release(db_tensor *t) {
 
 /* ---- common steps of operations ---- */
 
-static db_tensor *poisoned(struct poison *p) {
+static db_tensor *new_poisoned(struct poison *p) {
   db_tensor *t = p ? object_new(sizeof *t) : NULL;
   if (!t) {
     if (p && !p->refs) free(p);
@@ -139,10 +139,12 @@ static db_tensor *poisoned(struct poison *p) {
   t->refs = 1;
   t->poison = p;
   p->refs++;
-  return publish(t);
+  return add_to_scope(t);
 }
 
-static db_tensor *spread(const db_tensor *from) { return from == &no_memory ? &no_memory : poisoned(from->poison); }
+static db_tensor *propagate_poison(const db_tensor *from) {
+  return from == &no_memory ? &no_memory : new_poisoned(from->poison);
+}
 
 void call_leave(struct call *c) {
   if (c->holds_slot) slot_release(c->slot);
@@ -163,7 +165,7 @@ db_tensor *call_fail(struct call *c, const char *fmt, ...) {
     p->refs = 0;
     strcpy(p->text, text);
   }
-  c->result = poisoned(p);
+  c->result = new_poisoned(p);
   call_leave(c);
   return c->result;
 }
@@ -189,7 +191,7 @@ bool call_begin_sized(struct call *c, const char *op, DB_AT, unsigned nin, db_te
                        i + 1),
              false;
     if (!in[i]->value) {
-      c->result = spread(in[i]);
+      c->result = propagate_poison(in[i]);
       pthread_mutex_unlock(&rt.lock);
       return false;
     }
@@ -226,7 +228,7 @@ static db_tensor *tensor_new(struct value *v, enum dtype t, unsigned rank, const
   x->dtype = t;
   x->rank = rank;
   memcpy(x->dim, dim, rank * sizeof *dim);
-  return publish(x);
+  return add_to_scope(x);
 }
 
 db_tensor *call_end_value(struct call *c, struct value *v, enum dtype t, unsigned rank, const int64_t *dim) {
@@ -323,7 +325,7 @@ bool call_sizes(struct call *c, db_list list, int64_t *dim) {
   if (list.n > MAX_RANK) return call_fail(c, "%u axes, more than %d", list.n, MAX_RANK), false;
   for (unsigned i = 0; i < list.n; i++) {
     dim[i] = list.v[i];
-    if (dim_least(dim[i]) < 0)
+    if (dim_min(dim[i]) < 0)
       return call_fail(c, "axis %u of %s has size %s; sizes are not negative%s", i, shape_text(list.n, list.v).s,
                        dim_text(dim[i]).s, bind_failure(dim[i]).s),
              false;

@@ -51,8 +51,8 @@ struct schedule_item {
   enum { SCHEDULE_KERNEL, SCHEDULE_COPY, SCHEDULE_SEND, SCHEDULE_RECEIVE } kind;
   struct uop *ast;      /* KERNEL: the SINK; otherwise NULL */
   struct uop *exchange; /* SEND, RECEIVE: the EXCHANGE */
-  struct uop *
-      *bufs; /* KERNEL: BUFFER nodes by PARAM slot; COPY: destination, source; SEND: source; RECEIVE: destination */
+  /* KERNEL: BUFFER nodes by PARAM slot; COPY: destination, source; SEND: source; RECEIVE: destination */
+  struct uop **bufs;
   int64_t *offset; /* KERNEL: start of each PARAM in its buffer, in elements; a multiple of 256 bytes */
   unsigned nbufs, noutputs;
   struct uop **vars; /* the VARs that the ast depends on, in the order of the kernel's arguments */
