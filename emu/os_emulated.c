@@ -199,7 +199,7 @@ int os_emulated(const char *vendor, const char *gpus, struct os **out, char *err
   size_t i = 0;
   while (i < MAKERS && strcmp(vendor, makers[i].vendor) != 0) i++;
   if (i == MAKERS) {
-    snprintf(err, errcap, "no emulated machine of vendor \"%s\"; there are AMD and NV", vendor);
+    snprintf(err, errcap, "no emulated machine of vendor \"%s\"; known are AMD and NV", vendor);
     return -EINVAL;
   }
   bool strict;

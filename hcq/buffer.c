@@ -148,7 +148,7 @@ int hcq_buffer_reach_other(db_device *dev, db_buffer *buf, uint64_t *address) {
     return 0;
   }
   if (!(buf->flags & DB_BUFFER_HOST) && !buf->dev->ops->is_host)
-    return db_fail(-EXDEV, "%s: not supported: reaching memory of %s that is not the host's", dev->name,
+    return db_fail(-EXDEV, "%s: not supported: access to memory of %s that is not host memory", dev->name,
                    buf->dev->name);
   pthread_mutex_lock(&hcq_imports_lock);
   struct hcq_import *i = import_of(dev, buf);

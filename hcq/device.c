@@ -490,7 +490,7 @@ static void mark_inherited(db_device *dev) {
     if (ring->base == HCQ_BASE_CHANGES) ring->base = ring->submitted;
   }
   snprintf(dev->lost_reason, sizeof dev->lost_reason,
-           "%s was opened before fork: it is the parent process's, open it again", dev->name);
+           "%s was opened before fork: it belongs to the parent process; open it again", dev->name);
   dev->lost = -ENODEV;
   dev->inherited = true;
 }

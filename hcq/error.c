@@ -31,7 +31,7 @@ int db_fail(int negative_errno, const char *fmt, ...) {
 void db_fail_differs(const char *what) { snprintf(difference, sizeof difference, "%s", what); }
 
 int db_fail_argument(const char *call, const char *what) {
-  static const char before[] = "; the failure before it: ";
+  static const char before[] = "; the earlier error: ";
   const char *cause = strstr(message, before);
   cause = cause ? cause + sizeof before - 1 : message;
   return db_fail(-EINVAL, "%s: the %s is NULL%s%s", call, what, *cause ? before : "", cause);

@@ -15,7 +15,7 @@ static void group_destroy(struct hcq_object *object) {
 
 db_device *db_group(db_device *const *devices, unsigned n) {
   if (!devices) return db_null_of("list of devices");
-  if (!n || n > DB_GROUP_MAX) return db_fail_null(-EINVAL, "group: %u devices; 1 to %d make one", n, DB_GROUP_MAX);
+  if (!n || n > DB_GROUP_MAX) return db_fail_null(-EINVAL, "group: %u devices; a group has 1 to %d", n, DB_GROUP_MAX);
   for (unsigned i = 0; i < n; i++)
     for (unsigned k = 0; k < i; k++)
       if (devices[i] == devices[k]) return db_fail_null(-EINVAL, "group: devices %u and %u are the same", k, i);
@@ -36,7 +36,7 @@ db_device *db_group(db_device *const *devices, unsigned n) {
   snprintf(group->arch, sizeof group->arch, "%s", devices[0]->arch);
   snprintf(group->description, sizeof group->description, "a group of %u devices", n);
   snprintf(group->lost_reason, sizeof group->lost_reason,
-           "%s are a group, which has no memory and no queues of its own; use one of them", group->name);
+           "%s are a group, which has neither memory nor queues; use one of its devices", group->name);
   group->lost = -ENOTSUP;
   return group;
 }

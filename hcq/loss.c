@@ -35,10 +35,11 @@ int db_halt(db_device *dev) {
   if (dev->inherited) return hcq_device_check(dev);
   hcq_retain(&dev->object); /* the objects released below may hold the last other reference */
   if (!dev->lost)
-    hcq_device_lost(dev, "%s: it was stopped by db_halt; kernel running or last run: %s", dev->name,
+    hcq_device_lost(dev, "%s: db_halt stopped it; kernel running or last run: %s", dev->name,
                     hcq_device_running(dev).s);
   if (!halt_and_release(dev))
-    err = db_fail(-EBUSY, "%s: what it runs cannot be stopped; its memory stays. Kernel running or last run: %s",
+    err = db_fail(-EBUSY,
+                  "%s: its running work cannot be stopped, so its memory is not freed. Kernel running or last run: %s",
                   dev->name, hcq_device_running(dev).s);
   hcq_release(&dev->object);
   return err;

@@ -195,7 +195,7 @@ static int check_signal(db_queue *q, db_signal *sig, uint64_t value, uint64_t *a
 static void patch_add(db_queue *q, unsigned slot, struct hcq_patch p) {
   if (!slot || q->error) return;
   if (slot > DB_SLOT_MAX) {
-    fail_sticky(q, db_fail(-EINVAL, "%s: slot %u; there are %u", q->dev->name, slot, DB_SLOT_MAX));
+    fail_sticky(q, db_fail(-EINVAL, "%s: slot %u; slots are 1 to %u", q->dev->name, slot, DB_SLOT_MAX));
     return;
   }
   if (q->npatches == q->patches_cap) {
@@ -308,7 +308,7 @@ static int fill_arguments(db_queue *q, db_program *prog, const struct db_arg *ar
     if (p->kind == DB_PARAM_LOCAL) {
       uint32_t offset = (*local_size + 15) & ~15u;
       if (a->bits > UINT32_MAX - offset)
-        return db_fail(-EINVAL, "%s: kernel %s: argument %u (%s) asks for %llu bytes of local memory", q->dev->name,
+        return db_fail(-EINVAL, "%s: kernel %s: argument %u (%s) requests %llu bytes of local memory", q->dev->name,
                        prog->name, i, p->name, (unsigned long long)a->bits);
       if (a->slot)
         return db_fail(-ENOTSUP, "%s: kernel %s: not supported: argument %u (%s), a size of local memory, in a slot",

@@ -178,7 +178,7 @@ int db_recording_set_value(db_recording *r, unsigned slot, uint64_t value) {
   struct hcq_slot *s = find_slot(r, slot, false);
   if (!s) return r->dev->lost ? r->dev->lost : -EINVAL;
   if (value > s->max_value)
-    return db_fail(-EINVAL, "%s: slot %u: %llu is more than the %llu that fits", r->dev->name, slot,
+    return db_fail(-EINVAL, "%s: slot %u: %llu exceeds %llu, the largest value that fits", r->dev->name, slot,
                    (unsigned long long)value, (unsigned long long)s->max_value);
   if (s->is_count && !value)
     return db_fail(-EINVAL, "%s: slot %u: a grid of 0, every component must be at least 1", r->dev->name, slot);

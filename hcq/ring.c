@@ -231,7 +231,7 @@ static int check_waits(const struct hcq_ring *ring, const struct hcq_waits *wait
     if (a->dev->lost) return hcq_device_check(a->dev);
     if (a->ring && hcq_ring_base(a->ring) != a->base)
       return db_fail(-ESTALE,
-                     "%s: a timeline of %s has begun to count anew since this was recorded to wait for it; record it "
+                     "%s: a timeline of %srestarted after this recording was made to wait for it; record it "
                      "again",
                      ring->dev->name, a->dev->name);
   }
@@ -261,11 +261,12 @@ int hcq_ring_wait_room(struct hcq_ring *ring, uint64_t *since) {
   if (!*since) *since = now;
   uint64_t timeout = dev->timeout_ns;
   if (now - *since > timeout)
-    return db_fail(-ETIMEDOUT,
-                   "%s: the %s queue had no room for %.3f s: it has done %llu of %llu submissions; kernel running or "
-                   "last run: %s",
-                   dev->name, hcq_ring_name(ring), (double)timeout * 1e-9, (unsigned long long)done,
-                   (unsigned long long)ring->submitted, hcq_device_running(dev).s);
+    return db_fail(
+        -ETIMEDOUT,
+        "%s: the %s queue had no room for %.3f s: it has finished %llu of %llu submissions; kernel running or "
+        "last run: %s",
+        dev->name, hcq_ring_name(ring), (double)timeout * 1e-9, (unsigned long long)done,
+        (unsigned long long)ring->submitted, hcq_device_running(dev).s);
   dev->ops->sleep(dev, ring->timeline, done + 1, ROOM_SLICE_NS);
   hcq_device_check_others(dev);
   return dev->lost ? hcq_device_check(dev) : 0;

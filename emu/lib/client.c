@@ -65,8 +65,8 @@ static void print_detail(const struct emu_detail *d) {
   if (d->executed[EMU_LDS_CLASS] || d->lds_conflicts)
     dprintf(STDERR_FILENO, "  LDS bank conflicts: %llu of %llu cycles\n", N(d->lds_conflicts), N(d->lds_cycles));
   if (d->lines)
-    dprintf(STDERR_FILENO, "  global: %llu lines of 128 bytes in all accesses, %llu bytes in different ones\n",
-            N(d->lines), N(d->memory_bytes));
+    dprintf(STDERR_FILENO, "  global: %llu accessed lines of 128 bytes, %llu bytes of distinct lines\n", N(d->lines),
+            N(d->memory_bytes));
   if (d->model_ps) dprintf(STDERR_FILENO, "  model time, not a measurement: %.3f us\n", (double)d->model_ps * 1e-6);
   dprintf(STDERR_FILENO, "  EXEC: partial in %llu of %llu vector instructions, %.1f lanes active on average\n",
           N(d->partial), N(d->vector), d->vector ? (double)d->lanes / (double)d->vector : 0);

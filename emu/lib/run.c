@@ -369,7 +369,7 @@ static void fill_fault(struct db_emu_launch *l, const struct run *r, int rc) {
 }
 
 EXPORT int db_emu_run(struct db_emu_launch *l) {
-  if (!l || l->size != sizeof *l) return fail(-EINVAL, "db_emu_launch.size is not that of this version");
+  if (!l || l->size != sizeof *l) return fail(-EINVAL, "db_emu_launch.size does not match this version");
   struct run r;
   memset(&r, 0, sizeof r);
   l->fault = DB_EMU_OK, l->fault_pc = l->fault_address = 0, l->fault_text[0] = 0, l->fault_wave = 0;
@@ -419,7 +419,7 @@ struct db_emu_group {
 };
 
 EXPORT struct db_emu_group *db_emu_open(const struct db_emu_launch *l, const uint32_t group[3]) {
-  if (!l || l->size != sizeof *l) return fail(0, "db_emu_launch.size is not that of this version"), NULL;
+  if (!l || l->size != sizeof *l) return fail(0, "db_emu_launch.size does not match this version"), NULL;
   struct db_emu_group *g = calloc(1, sizeof *g);
   if (!g || !(g->run.context = context_get())) return free(g), fail(0, "out of memory"), NULL;
   g->fault.lane = -1;

@@ -218,7 +218,7 @@ static int read_args(struct reader *r, const msgpack_object *args, struct code_o
     end = (uint64_t)a->offset + a->size;
     if (end > k->kernarg_size)
       return db_fail(-EINVAL,
-                     "code object: kernel '%s': argument %u (%s), %u bytes at offset %u, lies outside of the %u-byte "
+                     "code object: kernel '%s': argument %u (%s), %u bytes at offset %u, is outside of the %u-byte "
                      "argument segment",
                      r->kernel, i, a->name, a->size, a->offset, k->kernarg_size);
   }
@@ -279,7 +279,7 @@ static int read_descriptor(struct code_object *co, struct code_object_kernel *k,
                    (long long)d->kernel_code_entry_byte_offset);
   unsigned wave = BITS_GET(KERNEL_CODE_WAVEFRONT_SIZE32, d->kernel_code_properties) ? 32 : 64;
   if (wave != k->wavefront_size)
-    return db_fail(-EINVAL, "code object: kernel '%s': metadata says wave%u, its descriptor says wave%u", k->name,
+    return db_fail(-EINVAL, "code object: kernel '%s': the metadata has wave%u, the descriptor wave%u", k->name,
                    k->wavefront_size, wave);
   /* Hand-written files may leave a value at zero in the metadata or in the descriptor, so take the larger one. */
   if (d->group_segment_fixed_size > k->group_bytes) k->group_bytes = d->group_segment_fixed_size;
@@ -332,7 +332,7 @@ static int check_target(const struct code_object *co, const msgpack_object *root
       !memcmp(o->via.str.ptr + n, co->arch, arch) && (o->via.str.size == n + arch || o->via.str.ptr[n + arch] == ':'))
     return 0;
   int shown = o->type == MSGPACK_OBJECT_STR ? (int)(o->via.str.size < 64 ? o->via.str.size : 64) : 0;
-  return db_fail(-EINVAL, "code object: ELF flags say %s, metadata says target '%.*s'", co->arch, shown,
+  return db_fail(-EINVAL, "code object: the ELF flags have target %s, the metadata '%.*s'", co->arch, shown,
                  shown ? o->via.str.ptr : "");
 }
 

@@ -93,9 +93,9 @@ static int read_clock_rate(struct amd_device *dev) {
       .return_pointer = (uint64_t)(uintptr_t)&info, .return_size = sizeof info, .query = AMDGPU_INFO_DEV_INFO};
   struct os *os = dev->kfd->os;
   int err = os->ioctl(os, dev->node->drm_fd, DRM_IOCTL_AMDGPU_INFO, &ask);
-  if (err) return db_fail(err, "%s: asking the render node about the device: %s", dev->base.name, strerror(-err));
+  if (err) return db_fail(err, "%s: querying the render node: %s", dev->base.name, strerror(-err));
   dev->base.clock.khz = info.gpu_counter_freq;
-  return dev->base.clock.khz ? 0 : db_fail(-EPROTO, "%s: the device has no clock frequency", dev->base.name);
+  return dev->base.clock.khz ? 0 : db_fail(-EPROTO, "%s: the driver reports no clock frequency", dev->base.name);
 }
 
 static int amd_read_clock(db_device *base, uint64_t *ticks) {

@@ -201,7 +201,7 @@ static void wait_events(struct amd_device *dev, unsigned first, uint32_t ms) {
   int err = kfd_ioctl(dev->kfd, KFD_WAIT_EVENTS, &wait);
   if (err || wait.wait_result == KFD_WAIT_FAIL) {
     hcq_device_lost(&dev->base, "%s: waiting for events: %s", dev->base.name,
-                    err ? strerror(-err) : "the kernel gave up");
+                    err ? strerror(-err) : "the kernel aborted the wait");
     return;
   }
   /* The kernel fills in only exceptions; a non-zero gpu_id marks one as valid. */

@@ -58,7 +58,7 @@ int amd_memory_map(struct amd_device *dev, const struct amd_memory *m) {
    * kfd_mem_attach). */
   bool peer = m->handle >> 32 != gpu;
   return db_fail(peer && err == -EINVAL ? -EXDEV : err, "%s: mapping %llu bytes on the GPU: %s%s", dev->base.name,
-                 (unsigned long long)m->size, strerror(-err), peer ? "; they are another GPU's" : "");
+                 (unsigned long long)m->size, strerror(-err), peer ? "; they belong to another GPU" : "");
 }
 
 /* KFD returns ENOMEM if device memory or host memory runs out; an allocation on the device needs both. */
@@ -68,7 +68,7 @@ static int cannot_allocate(struct amd_device *dev, uint64_t size, enum amd_memor
   snprintf(why, sizeof why, "%s%s", strerror(-err),
            kind == AMD_MEMORY_DEVICE_MAPPED && err == -EINVAL ? " (the PCIe window may not cover it)" : "");
   if (err == -ENOMEM && kind >= AMD_MEMORY_HOST)
-    strcpy(why, "the host is out of memory, or of what the driver lets GPUs use of it");
+    strcpy(why, "the host is out of memory, or the driver's limit for GPUs is reached");
   else if (err == -ENOMEM && !kfd_ioctl(dev->kfd, KFD_AVAILABLE_MEMORY, &left))
     snprintf(why, sizeof why,
              left.available < size ? "out of memory, %llu bytes are left"
@@ -226,7 +226,7 @@ int amd_reach(db_device *dev, db_buffer *buf) {
   if (atomic_load_explicit(&buf->reached, memory_order_acquire) >> dev->index & 1) return 0;
   struct amd_memory m = {.handle = buf->handle, .size = buf->size};
   if (!(buf->flags & DB_BUFFER_HOST) && !amd_reaches(dev, buf->dev))
-    return db_fail(-EXDEV, "%s: not supported: reaching memory of %s, to which the topology has no link", dev->name,
+    return db_fail(-EXDEV, "%s: not supported: access to memory of %s: the topology has no link to it", dev->name,
                    buf->dev->name);
   pthread_mutex_lock(&dev->machine->lock);
   bool known = buf->reached >> dev->index & 1;

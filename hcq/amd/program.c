@@ -70,7 +70,7 @@ static int check_services(const struct amd_program *p, const struct code_object_
       if (k->args[i].kind == services[s].kind) named |= 1u << s;
   if ((named & UNKNOWN) == UNKNOWN) named &= CERTAIN; /* version 4 code objects do not name the heap */
   if (!named) return 0;
-  return db_fail(-ENOTSUP, "%s: kernel %s: not supported: it wants %s", p->base.dev->name, k->name,
+  return db_fail(-ENOTSUP, "%s: kernel %s: not supported: it needs %s", p->base.dev->name, k->name,
                  services[__builtin_ctz(named)].what);
 }
 
@@ -110,7 +110,7 @@ static int copy_kernel(struct amd_program *p, const struct code_object_kernel *k
   const struct kernel_descriptor *d = &k->descriptor;
   for (size_t i = 0; i < sizeof refused / sizeof *refused; i++)
     if (d->kernel_code_properties >> refused[i].bit & 1)
-      return db_fail(-ENOTSUP, "%s: kernel %s: not supported: it asks for %s", dev, k->name, refused[i].what);
+      return db_fail(-ENOTSUP, "%s: kernel %s: not supported: it needs %s", dev, k->name, refused[i].what);
   if (d->kernarg_preload) return db_fail(-ENOTSUP, "%s: kernel %s: not supported: preloaded arguments", dev, k->name);
   if (strlen(k->name) >= sizeof p->base.name)
     return db_fail(-ENAMETOOLONG, "%s: kernel %.32s...: the name has more than %zu characters", dev, k->name,
@@ -143,7 +143,7 @@ int amd_program_load(db_device *dev, const void *image, size_t size, const char 
   struct code_object co;
   for (unsigned i = 0; i < nparams; i++)
     if (params[i].kind != DB_PARAM_LOCAL || params[i].size)
-      return db_fail(-EINVAL, "%s: a code object describes its parameters itself, but for dynamic local memory",
+      return db_fail(-EINVAL, "%s: a code object describes its own parameters; only dynamic local memory may be added",
                      dev->name);
   int err = code_object_open(&co, image, size, dev->arch);
   if (err) return err;

@@ -131,7 +131,7 @@ static int create(struct amd_device *dev, struct amd_queue *aq) {
 int amd_queue_create(db_device *base, enum db_queue_kind kind, unsigned index) {
   struct amd_device *dev = amd_device(base);
   struct amd_queue *aq = &dev->queues[hcq_ring_index(kind, index)];
-  if (aq->stuck) return db_fail(-EIO, "%s: an earlier queue in its place could not be stopped", base->name);
+  if (aq->stuck) return db_fail(-EIO, "%s: the previous queue with this index could not be stopped", base->name);
   aq->base.dev = base;
   int err = hcq_ring_init(&aq->base, base, kind, index);
   if (!err) err = create(dev, aq);

@@ -190,7 +190,7 @@ static int check_launch(const db_queue *q, const struct amd_program *p, uint32_t
                    block[2], p->max_block);
   uint32_t most = amd_device(q->dev)->node->lds_kib << 10;
   if (local_size > most)
-    return db_fail(-EINVAL, "%s: kernel %s: %u bytes of local memory, there are %u", dev, name, local_size, most);
+    return db_fail(-EINVAL, "%s: kernel %s: %u bytes of local memory, the device has %u", dev, name, local_size, most);
   return 0;
 }
 

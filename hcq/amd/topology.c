@@ -143,7 +143,8 @@ static int read_gpu(struct kfd_process *p, struct amd_node *n, char *text) {
   }
   if (!n->xcc_count) n->xcc_count = 1;
   if (n->simd_count < n->simd_per_cu || n->array_count < n->arrays_per_engine)
-    return db_fail(-EPROTO, "%s: topology node %u: %u SIMDs at %u per CU, %u arrays at %u per engine make no GPU",
+    return db_fail(-EPROTO,
+                   "%s: topology node %u: %u SIMDs at %u per CU and %u arrays at %u per engine are not a valid GPU",
                    p->machine, n->number, n->simd_count, n->simd_per_cu, n->array_count, n->arrays_per_engine);
   /* The version is major * 10000 + minor * 100 + stepping; an ISA's name has the last two in hexadecimal. */
   snprintf(n->arch, sizeof n->arch, "gfx%u%x%x", n->gfx_version / 10000 % 100, n->gfx_version / 100 % 100 & 15,

@@ -89,7 +89,8 @@ static int open_symbols(struct elf *e) {
     return db_fail(-EINVAL, "ELF: symbol table section %u: 0x%llx bytes in entries of %llu", e->symtab,
                    (unsigned long long)s->sh_size, (unsigned long long)s->sh_entsize);
   if (s->sh_link >= e->nsections || e->sections[s->sh_link].sh_type != SHT_STRTAB)
-    return db_fail(-EINVAL, "ELF: symbol table section %u names section %u as its string table, which is none",
+    return db_fail(-EINVAL,
+                   "ELF: symbol table section %u names section %u as its string table, but that is not a string table",
                    e->symtab, s->sh_link);
   const Elf64_Shdr *names = &e->sections[s->sh_link];
   e->symbols = (struct elf_symbols){e->data + s->sh_offset, (unsigned)(s->sh_size / sizeof(Elf64_Sym)),
@@ -336,8 +337,7 @@ int elf_image_symbol(const struct elf_image *image, unsigned symbol, uint64_t *o
     if (sym.st_value > e->sections[sym.st_shndx].sh_size) *offset = UINT64_MAX;
   }
   if (!inside(*offset, sym.st_size, image->size))
-    return db_fail(-EINVAL, "ELF: symbol %s (value 0x%llx, 0x%llx bytes) lies outside of the image (0x%llx bytes)",
-                   name, (unsigned long long)sym.st_value, (unsigned long long)sym.st_size,
-                   (unsigned long long)image->size);
+    return db_fail(-EINVAL, "ELF: symbol %s (value 0x%llx, 0x%llx bytes) is outside of the image (0x%llx bytes)", name,
+                   (unsigned long long)sym.st_value, (unsigned long long)sym.st_size, (unsigned long long)image->size);
   return 0;
 }

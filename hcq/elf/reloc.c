@@ -174,8 +174,7 @@ static int visit_table(const struct elf *e, uint64_t file_offset, uint64_t size,
                      e->header.e_machine, (unsigned long long)r.file_offset);
     uint64_t within = r.rela.r_offset - origin;
     if (within >= limit && r.type->field != F_NONE)
-      return db_fail(-EINVAL,
-                     "ELF: relocation %s at file offset 0x%llx applies to 0x%llx, outside of what it may change",
+      return db_fail(-EINVAL, "ELF: relocation %s at file offset 0x%llx applies to 0x%llx, which it may not change",
                      r.type->name, (unsigned long long)r.file_offset, (unsigned long long)r.rela.r_offset);
     r.offset = start + within;
     r.room = limit - within;
@@ -312,7 +311,7 @@ static int symbol_address(const struct load *l, const struct elf_symbols *symbol
   } else if (sym.st_shndx == SHN_UNDEF) {
     *address = l->resolve ? l->resolve(l->ctx, name) : 0;
     if (!*address && ELF64_ST_BIND(sym.st_info) != STB_WEAK)
-      return db_fail(-ENOENT, "ELF: symbol %s is not defined here and nothing provides it", name);
+      return db_fail(-ENOENT, "ELF: symbol %s is defined neither in the file nor by the host", name);
   } else if (!image->placed) {
     *address = l->address + (sym.st_value - image->base);
   } else if (sym.st_shndx >= SHN_LORESERVE || sym.st_shndx >= e->nsections ||
@@ -461,7 +460,7 @@ int elf_image_load(const struct elf_image *image, void *dst, uint64_t offset, ui
     return db_fail(-EINVAL, "ELF: 0x%llx bytes from 0x%llx of an image of 0x%llx", (unsigned long long)n,
                    (unsigned long long)offset, (unsigned long long)image->size);
   if (address & (image->align - 1))
-    return db_fail(-EINVAL, "ELF: address 0x%llx is not aligned to 0x%llx as the image asks",
+    return db_fail(-EINVAL, "ELF: address 0x%llx is not aligned to 0x%llx, which the image requires",
                    (unsigned long long)address, (unsigned long long)image->align);
   struct load l = {image, dst, offset, n, address, resolve, ctx};
   memset(dst, 0, n);

@@ -27,7 +27,7 @@ int nv_find_engines(struct nv_device *dev) {
     if (!(present >> i & 1) || c & RM_CE_GRCE) continue; /* the graphics engine's copy engines share its runlist */
     dev->copy_engines[found++] = rm_engine_copy(i);
   }
-  if (!found) return db_fail(-ENODEV, "%s: the GPU has no copy engine of its own", dev->base.name);
+  if (!found) return db_fail(-ENODEV, "%s: the GPU has no copy engine beside the graphics engine's", dev->base.name);
   dev->base.nqueues[DB_QUEUE_COPY] = found;
   dev->base.nqueues[DB_QUEUE_COMPUTE] = HCQ_QUEUES;
   return 0;
@@ -65,11 +65,11 @@ static int new_group(struct nv_device *dev, struct nv_ring *r) {
   }
   struct rm_channel_group_alloc group = {.va_space = dev->vaspace, .engine_type = r->engine};
   int rc = rm_object_new(m, dev->device, RM_CLASS_CHANNEL_GROUP, &group, sizeof group, &r->group);
-  if (rc) return rm_error(dev->base.name, rc, "making the %s channel's group", name_of(r));
+  if (rc) return rm_error(dev->base.name, rc, "creating the %s channel's group", name_of(r));
   if (r->base.kind == DB_QUEUE_COPY) return 0;
   struct rm_ctxshare_alloc share = {.va_space = dev->vaspace, .flags = RM_CTXSHARE_ASYNC};
   rc = rm_object_new(m, r->group, RM_CLASS_CTXSHARE, &share, sizeof share, &r->ctxshare);
-  return rc ? rm_error(dev->base.name, rc, "making the %s channel's context", name_of(r)) : 0;
+  return rc ? rm_error(dev->base.name, rc, "creating the %s channel's context", name_of(r)) : 0;
 }
 
 static int new_channel(struct nv_device *dev, struct nv_ring *r) {
@@ -85,14 +85,14 @@ static int new_channel(struct nv_device *dev, struct nv_ring *r) {
       .engine_type = r->engine,
   };
   int rc = rm_object_new(m, r->group, dev->gpfifo_class, &channel, sizeof channel, &r->channel);
-  if (rc) return rm_error(dev->base.name, rc, "making the %s channel", name_of(r));
+  if (rc) return rm_error(dev->base.name, rc, "creating the %s channel", name_of(r));
   struct rm_copy_alloc copy = {.version = RM_COPY_ALLOC_ENGINE, .engine_type = r->engine};
   rc = rm_object_new(m, r->channel, compute ? dev->compute_class : dev->copy_class, compute ? NULL : &copy,
                      compute ? 0 : sizeof copy, &r->object);
-  if (rc) return rm_error(dev->base.name, rc, "making the %s channel's engine object", name_of(r));
+  if (rc) return rm_error(dev->base.name, rc, "creating the %s channel's engine object", name_of(r));
   struct rm_work_submit_token token = {0};
   rc = rm_ctrl(m, r->channel, RM_CTRL_WORK_SUBMIT_TOKEN, &token, sizeof token);
-  if (rc) return rm_error(dev->base.name, rc, "asking for the %s channel's token", name_of(r));
+  if (rc) return rm_error(dev->base.name, rc, "querying the %s channel's token", name_of(r));
   r->token = token.token;
   return 0;
 }

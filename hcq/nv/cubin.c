@@ -91,7 +91,7 @@ static int read_param(struct cubin_kernel *k, const struct record *r) {
   }
   if (!size || k->params[ordinal].size)
     return db_fail(-EINVAL, "cubin: kernel %s: parameter %u %s", k->name, ordinal,
-                   size ? "is there twice" : "has no size");
+                   size ? "is listed twice" : "has no size");
   k->params[ordinal] = (struct cubin_param){offset, size};
   return 0;
 }
@@ -101,7 +101,7 @@ static int read_dims(struct cubin_kernel *k, const struct record *r, uint32_t di
   for (int i = 0; i < 3 && !err; i++) {
     dims[i] = load32(r->data + 4 * i);
     if (!dims[i] || dims[i] > 1u << 20)
-      err = db_fail(-EINVAL, "cubin: kernel %s: attribute 0x%02x says %u", k->name, r->attribute, dims[i]);
+      err = db_fail(-EINVAL, "cubin: kernel %s: attribute 0x%02x has the value %u", k->name, r->attribute, dims[i]);
   }
   return err;
 }
@@ -256,7 +256,7 @@ static int read_banks(const struct cubin *c, struct cubin_kernel *k) {
 static int check_params(struct cubin *c, struct cubin_kernel *k) {
   uint64_t constant0 = own_section_size(&c->elf, ".nv.constant0.", k->name);
   if (!k->param_base) { /* some versions write no PARAM_CBANK for a kernel without parameters */
-    if (k->nparams) return db_fail(-EINVAL, "cubin: kernel %s does not say where its parameters are", k->name);
+    if (k->nparams) return db_fail(-EINVAL, "cubin: kernel %s does not state where its parameters are", k->name);
     k->param_base = (uint32_t)(constant0 < 0x10000 ? constant0 : 0);
   }
   if (k->param_base + k->param_bytes > 0x10000)
@@ -266,8 +266,8 @@ static int check_params(struct cubin *c, struct cubin_kernel *k) {
     if (!p->size)
       return db_fail(-EINVAL, "cubin: kernel %s does not describe parameter %u of %u", k->name, i, k->nparams);
     if (p->offset + p->size > k->param_bytes)
-      return db_fail(-EINVAL, "cubin: kernel %s: parameter %u, %u bytes at %u, ends past the %u bytes of all", k->name,
-                     i, p->size, p->offset, k->param_bytes);
+      return db_fail(-EINVAL, "cubin: kernel %s: parameter %u, %u bytes at %u, exceeds the %u bytes of all parameters",
+                     k->name, i, p->size, p->offset, k->param_bytes);
   }
   return 0;
 }
@@ -278,7 +278,7 @@ static int read_kernel(struct cubin *c, struct cubin_kernel *k, const Elf64_Sym 
     return db_fail(-EINVAL, "cubin: kernel %s is in section %u, which has no code", k->name, sym->st_shndx);
   const Elf64_Shdr *text = &e->sections[sym->st_shndx];
   if (sym->st_value > text->sh_size || sym->st_size > text->sh_size - sym->st_value || sym->st_value % 128)
-    return db_fail(-EINVAL, "cubin: kernel %s, 0x%llx bytes at 0x%llx, does not lie in its section (0x%llx bytes)",
+    return db_fail(-EINVAL, "cubin: kernel %s, 0x%llx bytes at 0x%llx, is not inside its section (0x%llx bytes)",
                    k->name, (unsigned long long)sym->st_size, (unsigned long long)sym->st_value,
                    (unsigned long long)text->sh_size);
   k->section = sym->st_shndx;
@@ -373,5 +373,5 @@ const struct cubin_kernel *cubin_find(const struct cubin *c, const char *name) {
       at += (size_t)snprintf(names + at, sizeof names - at, "%s%s", i ? ", " : "", c->kernels[i].name);
   }
   if (!name) return db_fail_null(-EINVAL, "the cubin has %u kernels (%s): name one", c->nkernels, names);
-  return db_fail_null(-ENOENT, "the cubin has no kernel %.128s, but %s", name, names);
+  return db_fail_null(-ENOENT, "the cubin has no kernel %.128s; it has: %s", name, names);
 }

@@ -143,7 +143,7 @@ static int symbol_value(const struct cubin *c, uint32_t index, uint64_t address,
   if (sym.st_shndx >= c->elf.nsections)
     return db_fail(-EINVAL, "cubin: symbol %s is in section %u, which the file does not have", name, sym.st_shndx);
   if (sym.st_value > c->elf.sections[sym.st_shndx].sh_size)
-    return db_fail(-EINVAL, "cubin: symbol %s lies at 0x%llx, outside of its section", name,
+    return db_fail(-EINVAL, "cubin: symbol %s is at 0x%llx, outside of its section", name,
                    (unsigned long long)sym.st_value);
   /* Symbols in sections outside the image (shared memory, bank 0) are offsets. */
   if (c->placed[sym.st_shndx] != ELF_NOT_PLACED) *out += address + c->placed[sym.st_shndx];
@@ -159,7 +159,7 @@ static int relocate(const struct cubin *c, uint8_t *at, uint64_t room, const Elf
   if (!type) return 0;
   if (!t) return db_fail(-ENOTSUP, "cubin: not supported: relocation type %u", type);
   if (room < t->bytes)
-    return db_fail(-EINVAL, "cubin: relocation of type %u at 0x%llx lies outside of its section", type,
+    return db_fail(-EINVAL, "cubin: relocation of type %u at 0x%llx is outside of its section", type,
                    (unsigned long long)r->r_offset);
   uint64_t v, addend = (uint64_t)r->r_addend;
   int err = symbol_value(c, (uint32_t)ELF64_R_SYM(r->r_info), address, &v);

@@ -67,14 +67,14 @@ static int read_classes(struct nv_device *dev) {
   struct nv_machine *m = dev->machine;
   struct rm_class_list list = {0};
   int rc = rm_ctrl(m, dev->device, RM_CTRL_CLASS_LIST, &list, sizeof list);
-  if (rc) return rm_error(dev->base.name, rc, "asking for the number of classes");
+  if (rc) return rm_error(dev->base.name, rc, "querying the number of classes");
   if (!list.count || list.count > CLASSES_MAX)
     return db_fail(-EPROTO, "%s: the driver lists %u classes", dev->base.name, list.count);
   uint32_t *has = calloc(list.count, sizeof *has), n = list.count;
   if (!has) return db_fail(-ENOMEM, "%s: out of host memory", dev->base.name);
   list.list = (uint64_t)(uintptr_t)has;
   rc = rm_ctrl(m, dev->device, RM_CTRL_CLASS_LIST, &list, sizeof list);
-  int err = rc ? rm_error(dev->base.name, rc, "asking for the classes") : 0;
+  int err = rc ? rm_error(dev->base.name, rc, "querying the classes") : 0;
   if (!err) {
     dev->usermode_class = newest_class(usermode_classes, has, n);
     dev->gpfifo_class = newest_class(gpfifo_classes, has, n);
@@ -101,7 +101,7 @@ static int read_shape(struct nv_device *dev) {
                          {.index = RM_GR_SMS_PER_TPC}};
   struct rm_gr_info ask = {.count = sizeof gr / sizeof *gr, .list = (uint64_t)(uintptr_t)gr};
   int rc = rm_ctrl(m, dev->subdevice, RM_CTRL_GR_INFO, &ask, sizeof ask);
-  if (rc) return rm_error(dev->base.name, rc, "asking for the shape of the GPU");
+  if (rc) return rm_error(dev->base.name, rc, "querying the GPU's numbers of GPCs and SMs");
   dev->sm_version = gr[0].data;
   dev->max_warps_per_sm = gr[1].data;
   dev->gpcs = gr[2].data;
@@ -109,16 +109,16 @@ static int read_shape(struct nv_device *dev) {
   dev->sms_per_tpc = gr[4].data;
   if (!dev->max_warps_per_sm || dev->max_warps_per_sm > 1024 || !dev->gpcs || dev->gpcs > 32 || !dev->tpcs_per_gpc ||
       dev->tpcs_per_gpc > 64 || !dev->sms_per_tpc || dev->sms_per_tpc > 16)
-    return db_fail(-EPROTO, "%s: the driver tells of %u GPCs of %u TPCs of %u SMs of %u warps", dev->base.name,
+    return db_fail(-EPROTO, "%s: the driver reports %u GPCs of %u TPCs of %u SMs of %u warps", dev->base.name,
                    dev->gpcs, dev->tpcs_per_gpc, dev->sms_per_tpc, dev->max_warps_per_sm);
   struct rm_gpc_mask gpcs = {0};
   if ((rc = rm_ctrl(m, dev->subdevice, RM_CTRL_GPC_MASK, &gpcs, sizeof gpcs)))
-    return rm_error(dev->base.name, rc, "asking which GPCs there are");
+    return rm_error(dev->base.name, rc, "querying the GPCs");
   for (uint32_t i = 0; i < 32; i++) {
     struct rm_tpc_mask tpcs = {.gpc_id = i};
     if (!(gpcs.gpc_mask >> i & 1)) continue;
     if ((rc = rm_ctrl(m, dev->subdevice, RM_CTRL_TPC_MASK, &tpcs, sizeof tpcs)))
-      return rm_error(dev->base.name, rc, "asking which TPCs there are");
+      return rm_error(dev->base.name, rc, "querying the TPCs");
     dev->sms += (uint32_t)__builtin_popcount(tpcs.tpc_mask) * dev->sms_per_tpc;
   }
   struct rm_info fb = {.index = RM_FB_TOTAL_RAM_SIZE};
@@ -160,13 +160,13 @@ static int open_gpu(struct nv_device *dev) {
   if (rc) return rm_error(dev->base.name, rc, "registering %s", path);
   struct rm_gpu_id_info id = {.gpu_id = dev->card->gpu_id};
   if ((rc = rm_ctrl(m, m->client, RM_CTRL_GPU_ID_INFO, &id, sizeof id)))
-    return rm_error(dev->base.name, rc, "asking for the GPU's instance");
+    return rm_error(dev->base.name, rc, "querying the GPU's instance");
   struct rm_device_alloc device = {.device_id = id.device_instance, .client_share = m->client};
   if ((rc = rm_object_new(m, m->client, RM_CLASS_DEVICE, &device, sizeof device, &dev->device)))
-    return rm_error(dev->base.name, rc, "making the device object");
+    return rm_error(dev->base.name, rc, "creating the device object");
   struct rm_subdevice_alloc subdevice = {.sub_device_id = id.sub_device_instance};
   if ((rc = rm_object_new(m, dev->device, RM_CLASS_SUBDEVICE, &subdevice, sizeof subdevice, &dev->subdevice)))
-    return rm_error(dev->base.name, rc, "making the subdevice object");
+    return rm_error(dev->base.name, rc, "creating the subdevice object");
   return 0;
 }
 
@@ -179,7 +179,7 @@ static void close_gpu(struct nv_device *dev) {
 
 static int map_doorbell(struct nv_device *dev) {
   int rc = rm_object_new(dev->machine, dev->subdevice, dev->usermode_class, NULL, 0, &dev->usermode);
-  if (rc) return rm_error(dev->base.name, rc, "making the usermode object");
+  if (rc) return rm_error(dev->base.name, rc, "creating the usermode object");
   rc = nv_memory_map_host(dev, dev->subdevice, dev->usermode, true, NULL, RM_USERMODE_SIZE, &dev->usermode_page);
   if (rc) return rm_error(dev->base.name, rc, "mapping the doorbell");
   dev->doorbell = (_Atomic uint32_t *)((uint8_t *)dev->usermode_page + RM_USERMODE_DOORBELL);
@@ -190,12 +190,12 @@ static int make_vaspace(struct nv_device *dev) {
   struct nv_machine *m = dev->machine;
   struct rm_gid_info gid = {.flags = RM_GID_BINARY_SHA1, .length = sizeof dev->uuid};
   int rc = rm_ctrl(m, dev->subdevice, RM_CTRL_GID_INFO, &gid, sizeof gid);
-  if (rc) return rm_error(dev->base.name, rc, "asking for the GPU's id");
+  if (rc) return rm_error(dev->base.name, rc, "querying the GPU's id");
   memcpy(&dev->uuid, gid.data, sizeof dev->uuid);
   struct rm_vaspace_alloc vas = {
       .flags = RM_VASPACE_EXTERNALLY_OWNED | RM_VASPACE_PAGE_FAULTING, .va_base = VA_BASE, .va_size = VA_SIZE};
   if ((rc = rm_object_new(m, dev->device, RM_CLASS_VASPACE, &vas, sizeof vas, &dev->vaspace)))
-    return rm_error(dev->base.name, rc, "making the address space");
+    return rm_error(dev->base.name, rc, "creating the address space");
   if ((rc = uvm_gpu_register(m, &dev->uuid))) return rm_error(dev->base.name, rc, "registering the GPU with UVM");
   dev->uvm_gpu = true;
   if ((rc = uvm_vaspace_register(m, &dev->uuid, dev->vaspace)))

@@ -17,7 +17,7 @@ static const struct {
     {31, 31, "memory access fault"},
     {32, 32, "bad pushbuffer data"},
     {39, 41, "copy engine error"},
-    {43, 43, "channel stopped by another one's error"},
+    {43, 43, "channel stopped because of another channel's error"},
     {44, 44, "fault during a context switch"},
     {45, 45, "channel removed"},
     {48, 48, "uncorrectable memory error (ECC)"},
@@ -139,7 +139,7 @@ static void read_log(struct nv_device *dev, char *buf, size_t cap) {
   if (text[0]) snprintf(buf, cap, "; %s", text);
 }
 
-/* Stores "; the driver asks for ...", or "". */
+/* Stores "; the driver requests ...", or "". */
 static void describe_recovery(struct nv_device *dev, char *buf, size_t cap) {
   static const char *const actions[] = {
       "",
@@ -152,7 +152,7 @@ static void describe_recovery(struct nv_device *dev, char *buf, size_t cap) {
   struct rm_recovery_action a = {0};
   buf[0] = 0;
   if (rm_ctrl(dev->machine, dev->subdevice, RM_CTRL_RECOVERY_ACTION, &a, sizeof a) || !a.action) return;
-  snprintf(buf, cap, "; the driver asks for %s", NAME_AT(actions, a.action));
+  snprintf(buf, cap, "; the driver requests %s", NAME_AT(actions, a.action));
 }
 
 static int report_error(struct nv_device *dev, const struct nv_ring *r, const struct rm_notification *n) {

@@ -47,7 +47,7 @@ static int read_version(struct nv_machine *m) {
       version_of_proc(text, m->version, sizeof m->version);
   }
   if (!major_of(m->version)) version_of_control(m, m->version, sizeof m->version);
-  if (!major_of(m->version)) return db_fail(-EPROTO, "%s: the driver does not tell its version", m->name);
+  if (!major_of(m->version)) return db_fail(-EPROTO, "%s: the driver does not report its version", m->name);
   m->branch = rm_branch_find(major_of(m->version));
   if (m->branch.major) return 0;
   return db_fail(-ENOTSUP, "%s: not supported: driver version %s; supported are the branches " RM_BRANCH_NAMES, m->name,
@@ -102,7 +102,7 @@ int nv_machine_open(struct hcq_machine *machine, struct nv_machine **out) {
                    machine->emulated ? "" : "; an emulated device is DEV=EMU+NV:sm_90");
   }
   int rc = rm_object_new(m, 0, RM_CLASS_CLIENT, NULL, 0, &m->client);
-  err = rc ? rm_error(m->name, rc, "making a client of the driver") : 0;
+  err = rc ? rm_error(m->name, rc, "creating a client of the driver") : 0;
   if (!err) err = read_version(m);
   if (!err) err = read_cards(m);
   if (err)

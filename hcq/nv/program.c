@@ -63,7 +63,7 @@ static int check_limits(const struct nv_program *p, const struct cubin_kernel *k
   uint32_t system = a->reserve_in_size ? 0 : a->shared_reserved;
   if (k->missing) return db_fail(-ENOTSUP, "%s: kernel %s: not supported: calls %s", dev, k->name, k->missing);
   if (p->base.local_size + system > a->shared_max)
-    return db_fail(-EINVAL, "%s: kernel %s needs %u bytes of shared memory, a block may have %u", dev, k->name,
+    return db_fail(-EINVAL, "%s: kernel %s needs %u bytes of shared memory, a block has at most %u", dev, k->name,
                    p->base.local_size, a->shared_max - system);
   if (k->param_base != a->param_base)
     return db_fail(-ENOTSUP, "%s: kernel %s: not supported: parameters at 0x%x of constant bank 0, expected 0x%x", dev,
@@ -110,7 +110,8 @@ static int copy_kernel(struct nv_program *p, const struct cubin_kernel *k) {
 static int check_extra(const db_device *dev, const struct db_param *params, unsigned nparams) {
   for (unsigned i = 0; i < nparams; i++)
     if (params[i].kind != DB_PARAM_LOCAL || params[i].size)
-      return db_fail(-EINVAL, "%s: a cubin describes its parameters itself, but for dynamic shared memory", dev->name);
+      return db_fail(-EINVAL, "%s: a cubin describes its own parameters; only dynamic shared memory may be added",
+                     dev->name);
   return 0;
 }
 

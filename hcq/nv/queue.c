@@ -120,7 +120,7 @@ static int wait_setup(struct nv_device *dev, struct nv_ring *ring, uint64_t setu
     int err = nv_fault_check(dev);
     if (err) return err;
     if (hcq_now_ns() - start > SETUP_TIMEOUT_NS)
-      return db_fail(-ETIMEDOUT, "%s: the %s channel did not answer its set-up within %.0f s", dev->base.name,
+      return db_fail(-ETIMEDOUT, "%s: the %s channel did not complete its set-up within %.0f s", dev->base.name,
                      hcq_ring_name(&ring->base), (double)SETUP_TIMEOUT_NS * 1e-9);
     nv_sleep(&dev->base, timeline, UINT64_MAX, 100000);
   }

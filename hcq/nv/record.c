@@ -66,13 +66,13 @@ static int check_launch(const db_queue *q, const struct nv_program *p, uint32_t 
   uint32_t system = l->arch->reserve_in_size ? 0 : l->arch->shared_reserved;
   uint64_t threads = (uint64_t)block[0] * block[1] * block[2];
   if (block[0] > 1024 || block[1] > 1024 || block[2] > 64 || threads > p->max_threads)
-    return db_fail(-EINVAL, "%s: kernel %s: block %ux%ux%u, it may have %u threads", dev, name, block[0], block[1],
-                   block[2], p->max_threads);
+    return db_fail(-EINVAL, "%s: kernel %s: block %ux%ux%u, a block has at most %u threads", dev, name, block[0],
+                   block[1], block[2], p->max_threads);
   if (p->required_block[0] && memcmp(p->required_block, block, sizeof p->required_block))
     return db_fail(-EINVAL, "%s: kernel %s: block %ux%ux%u, it was compiled for %ux%ux%u", dev, name, block[0],
                    block[1], block[2], p->required_block[0], p->required_block[1], p->required_block[2]);
   if (grid[0] > INT32_MAX || grid[1] > UINT16_MAX || grid[2] > UINT16_MAX)
-    return db_fail(-EINVAL, "%s: kernel %s: grid %ux%ux%u, it may have 2147483647x65535x65535 blocks", dev, name,
+    return db_fail(-EINVAL, "%s: kernel %s: grid %ux%ux%u, a grid has at most 2147483647x65535x65535 blocks", dev, name,
                    grid[0], grid[1], grid[2]);
   for (int i = 0; i < 3; i++)
     if (grid[i] % l->cluster[i])
@@ -82,7 +82,7 @@ static int check_launch(const db_queue *q, const struct nv_program *p, uint32_t 
     return db_fail(-EINVAL, "%s: kernel %s: a block of %u threads with %u registers each exceeds an SM's 65536", dev,
                    name, (uint32_t)threads, l->registers);
   if (shared > l->arch->shared_max - system)
-    return db_fail(-EINVAL, "%s: kernel %s: %u bytes of shared memory, a block may have %u", dev, name, shared,
+    return db_fail(-EINVAL, "%s: kernel %s: %u bytes of shared memory, a block has at most %u", dev, name, shared,
                    l->arch->shared_max - system);
   return 0;
 }
@@ -122,8 +122,8 @@ int nv_exec(db_queue *q, db_program *prog, uint8_t *kernarg, uint64_t kernarg_ad
   uint32_t *qmd = (uint32_t *)(void *)(kernarg + p->qmd_offset);
   nv_launch_header(&l, kernarg);
   if (!nv_launch_qmd(&l, qmd))
-    return db_fail(-EINVAL, "%s: kernel %s: a launch of its size or at its address has no QMD", q->dev->name,
-                   prog->name);
+    return db_fail(-EINVAL, "%s: kernel %s: a QMD cannot describe a launch of this size or at this address",
+                   q->dev->name, prog->name);
   bool patched = q->slots[0] || q->slots[1] || q->slots[2];
   if (patched && (err = patch_grid(q, &l, qmd, kernarg))) return err;
   uint32_t *before = open_chain(q);
@@ -139,7 +139,7 @@ int nv_exec(db_queue *q, db_program *prog, uint8_t *kernarg, uint64_t kernarg_ad
   if (!before)
     push_launch(&q->words, qmd_address);
   else if (!nv_launch_chain(l.arch, before, qmd_address))
-    return db_fail(-EINVAL, "%s: kernel %s: its QMD at 0x%llx cannot follow another", q->dev->name, prog->name,
+    return db_fail(-EINVAL, "%s: kernel %s: its QMD at 0x%llx cannot be chained to another", q->dev->name, prog->name,
                    (unsigned long long)qmd_address);
   q->chain.launch = qmd;
   q->chain.words = q->words.n;

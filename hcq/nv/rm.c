@@ -119,6 +119,6 @@ int rm_error(const char *device, int rc, const char *what, ...) {
   const char *hint = rc == RM_FABRIC_MANAGER_NOT_PRESENT || rc == RM_NVLINK_FABRIC_NOT_READY
                          ? " (NVLink's fabric manager is not ready)"
                          : "";
-  return db_fail(rm_errno(rc), "%s: %s: the driver says %s (0x%x)%s", device, text, rm_status_name((uint32_t)rc),
+  return db_fail(rm_errno(rc), "%s: %s: the driver returned %s (0x%x)%s", device, text, rm_status_name((uint32_t)rc),
                  (unsigned)rc, hint);
 }

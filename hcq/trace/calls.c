@@ -284,7 +284,7 @@ void os_trace_field(const struct os_trace_call *call, unsigned part, uint32_t at
     }
   *first = at / 4 * 4;
   *bytes = call->parts[part].size - *first < 4 ? call->parts[part].size - *first : 4;
-  snprintf(name, cap, part ? "bytes at 0x%x of what it points to" : "bytes at 0x%x", *first);
+  snprintf(name, cap, part ? "bytes at 0x%x of the structure it points to" : "bytes at 0x%x", *first);
 }
 
 /* ---- registers ---- */

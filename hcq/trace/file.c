@@ -161,7 +161,7 @@ static int parse_event(struct cursor *c, struct os_trace_event *e) {
     uint32_t size = 0;
     if (e->nblobs == TRACE_BLOBS || end - c->at < 4) return refuse(c, "a malformed event (%s)", info->name);
     read_bytes(c, &size, 4);
-    if (size > end - c->at) return refuse(c, "%u bytes in an event (%s) that ends before", size, info->name);
+    if (size > end - c->at) return refuse(c, "%u bytes in an event (%s) that is shorter", size, info->name);
     e->blobs[e->nblobs] = (struct os_trace_blob){c->p + c->at, size};
     c->at += size;
   }
@@ -197,7 +197,7 @@ int os_trace_parse(uint8_t *stream, size_t size, struct os_trace *out, char *err
     rc = parse_event(&c, &out->events[out->nevents]);
     out->nevents += !rc;
   }
-  if (!rc && c.at != c.n) rc = refuse(&c, "bytes behind the end");
+  if (!rc && c.at != c.n) rc = refuse(&c, "bytes after the end event");
   for (size_t i = 0; !rc && i < out->nevents; i++)
     if (out->events[i].kind == TRACE_UNSUPPORTED) {
       snprintf(err, errcap, "not supported: %.*s", (int)out->events[i].blobs[0].size,

@@ -132,8 +132,8 @@ static void check_memory(struct player *p, const struct os_trace_event *e, const
     uint32_t actual, recorded;
     memcpy(&actual, r->live + at, 4);
     memcpy(&recorded, r->snapshot + at, 4);
-    differ(p, e, "%s: the word at 0x%zx of the %zu bytes of memory at %p: recorded 0x%x, made 0x%x", before, at,
-           r->size, (void *)r->live, recorded, actual);
+    differ(p, e, "%s: the word at 0x%zx of the %zu bytes of memory at %p: recorded 0x%x, now 0x%x", before, at, r->size,
+           (void *)r->live, recorded, actual);
     return;
   }
 }
@@ -144,7 +144,7 @@ static int compare_numbers(struct player *p, const struct os_trace_event *e, con
   const struct os_trace_kind_info *info = &os_trace_kinds[e->kind];
   for (unsigned i = 0; i < info->number_args; i++)
     if (e->numbers[i] != actual[i]) {
-      differ(p, e, "%s: %s: recorded 0x%llx, made 0x%llx", name, info->number_names[i],
+      differ(p, e, "%s: %s: recorded 0x%llx, now 0x%llx", name, info->number_names[i],
              (unsigned long long)e->numbers[i], (unsigned long long)actual[i]);
       return -EBADMSG;
     }
@@ -154,14 +154,14 @@ static int compare_numbers(struct player *p, const struct os_trace_event *e, con
 static int compare_ioctl(struct player *p, const struct os_trace_event *e, const struct os_trace_call *call,
                          uint8_t *const parts[TRACE_PARTS]) {
   if (e->nblobs != 2 * call->nparts) {
-    differ(p, e, "%s: recorded with %u structures, made with %u", call->name, e->nblobs / 2, call->nparts);
+    differ(p, e, "%s: recorded with %u structures, now with %u", call->name, e->nblobs / 2, call->nparts);
     return -EBADMSG;
   }
   for (unsigned i = 0; i < call->nparts; i++) {
     const struct os_trace_blob *saved = &e->blobs[2 * i];
     uint32_t size = call->parts[i].size, at = 0, first, bytes;
     if (saved->size != size) {
-      differ(p, e, "%s: the size of structure %u: recorded %u bytes, made %u", call->name, i, saved->size, size);
+      differ(p, e, "%s: the size of structure %u: recorded %u bytes, now %u", call->name, i, saved->size, size);
       return -EBADMSG;
     }
     if (!memcmp(saved->bytes, parts[i], size)) continue;
@@ -171,7 +171,7 @@ static int compare_ioctl(struct player *p, const struct os_trace_event *e, const
     os_trace_field(call, i, at, name, sizeof name, &first, &bytes);
     memcpy(&recorded, saved->bytes + first, bytes);
     memcpy(&actual, parts[i] + first, bytes);
-    differ(p, e, "%s: %s: recorded 0x%llx, made 0x%llx", call->name, name, (unsigned long long)recorded,
+    differ(p, e, "%s: %s: recorded 0x%llx, now 0x%llx", call->name, name, (unsigned long long)recorded,
            (unsigned long long)actual);
     return -EBADMSG;
   }
@@ -194,7 +194,7 @@ static int compare(struct player *p, const struct os_trace_event *e, const struc
   else
     name_event(&m->event, name, sizeof name);
   if (e->kind != m->event.kind || strcmp(recorded, name) != 0) {
-    differ(p, e, "recorded %s, made %s", recorded, name);
+    differ(p, e, "recorded %s, now %s", recorded, name);
     return -EBADMSG;
   }
   int err = compare_numbers(p, e, name, m->event.numbers);
@@ -246,7 +246,7 @@ static const struct os_trace_event *next_time_dependent(struct player *p, const 
   if (found && m->call)
     for (unsigned i = 0; found && i < m->call->nparts; i++)
       if (found->nblobs != 2 * m->call->nparts || found->blobs[2 * i].size != m->call->parts[i].size) found = NULL;
-  if (!found) differ(p, current_event(p), "%s: made, and never recorded", m->call ? m->call->name : "poll");
+  if (!found) differ(p, current_event(p), "%s: called, but never recorded", m->call ? m->call->name : "poll");
   return found;
 }
 
@@ -328,7 +328,7 @@ static int map_recorded(struct player *p, const struct os_trace_event *e) {
   if (got != want || at < LOWEST) {
     int err = got == MAP_FAILED ? errno : EEXIST;
     if (got != MAP_FAILED) munmap(got, size);
-    differ(p, e, "mmap: %llu bytes at the recorded address %p cannot be had: %s", (unsigned long long)size, want,
+    differ(p, e, "mmap: cannot map %llu bytes at the recorded address %p: %s", (unsigned long long)size, want,
            strerror(err));
     return -EBADMSG;
   }
@@ -434,12 +434,12 @@ const char *os_play_difference(struct os *os) {
 int os_play_finished(struct os *os) {
   struct player *p = player_of(os);
   char name[160];
-  if (os->ring != play_ring) return db_fail(-EINVAL, "not a machine that plays a trace");
+  if (os->ring != play_ring) return db_fail(-EINVAL, "not a player of a trace");
   pthread_mutex_lock(&p->lock);
   while (p->time_dependent[p->next] || current_event(p)->kind == TRACE_HOST) p->next++;
   if (!p->difference[0] && current_event(p)->kind != TRACE_END) {
     name_event(current_event(p), name, sizeof name);
-    differ(p, current_event(p), "recorded %s, made nothing more", name);
+    differ(p, current_event(p), "recorded %s, but the driver made no further call", name);
   }
   int rc = p->difference[0] ? report_difference(p) : 0;
   pthread_mutex_unlock(&p->lock);
@@ -507,8 +507,7 @@ static bool check_mappings(const struct os_trace *t, char *err, size_t errcap) {
     if (e->kind != TRACE_MMAP || !e->numbers[7]) continue;
     bool readable = (e->numbers[2] & READ_WRITE) == READ_WRITE && e->numbers[1];
     if (readable && e->numbers[1] <= MEMORY_MAX && (all += e->numbers[1]) <= MEMORY_MAX) continue;
-    snprintf(err, errcap, "not a trace: mappings of memory that is too long or that the host may not write, event %zu",
-             i);
+    snprintf(err, errcap, "not a trace: event %zu maps memory that is too long or that the host may not write", i);
     return false;
   }
   return true;

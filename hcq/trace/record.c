@@ -242,7 +242,7 @@ static int record_ring(struct os *os, void *at, uint64_t value, unsigned bytes, 
     nanosleep(&(struct timespec){.tv_nsec = 20000}, NULL);
   nanosleep(&(struct timespec){.tv_nsec = SETTLE_NS}, NULL);
   write_event(r, &(struct os_trace_event){.kind = TRACE_RING, .numbers = {(uint64_t)(uintptr_t)at, bytes, value}});
-  if (!done) mark_unsupported(r, "a submission that did not end within 10 s, as one that waits for a later one");
+  if (!done) mark_unsupported(r, "a submission that did not finish within 10 s; it may wait for a later one");
   write_changes(r, TRACE_DEVICE);
   pthread_mutex_unlock(&r->lock);
   return 0;

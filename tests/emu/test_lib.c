@@ -232,7 +232,7 @@ static void names_faults(void **state) {
   } cases[] = {
       {add_one, (void *)0x1000, DB_EMU_PAGE_FAULT, {"0x1000", "global_load_b32 v2, v1, s[2:3]", "lane 0"}},
       {add_one, none, DB_EMU_PAGE_FAULT, {"global_load_b32", "workgroup 0 0 0", "host memory"}},
-      {add_one, read_only, DB_EMU_PAGE_FAULT, {"global_store_b32 v1, v2, s[2:3]", "right", "lane 0"}},
+      {add_one, read_only, DB_EMU_PAGE_FAULT, {"global_store_b32 v1, v2, s[2:3]", "access not allowed", "lane 0"}},
       {".long 0xffffffff\n", NULL, DB_EMU_ILLEGAL, {"illegal", "ffffffff", "pc 0x"}},
       {"s_trap 2\ns_endpgm\n", NULL, DB_EMU_TRAP, {"trap", "s_trap 2", "workgroup 0 0 0"}},
       {"s_load_b64 s[2:3], s[0:1], 0x0\nv_mov_b32 v1, 2\nv_mov_b32 v2, 1\ns_waitcnt lgkmcnt(0)\n"

@@ -243,7 +243,7 @@ static void bad_methods(void **state) {
       {{INC(COMPUTE, 0x158, 5), 0, 0, lo, hi, 1}, 6, 69, "not supported"},
       {{INC(COMPUTE, 0x1b00, 4), 0, 64, 0, 1 << 28}, 5, 31, "writes 0x40"},
       {{INC(COMPUTE, 0x2b4, 1), 0x400000, IMMD(COMPUTE, 0x2c0, 9)}, 3, 31, "fetch of a QMD reads 0x40000000"},
-      {{INC(COMPUTE, 0x318, 2), 0, 0, IMMD(COMPUTE, 0x320, 1)}, 4, 69, "INLINE_SIZE says 256 bytes"},
+      {{INC(COMPUTE, 0x318, 2), 0, 0, IMMD(COMPUTE, 0x320, 1)}, 4, 69, "INLINE_SIZE is 256 bytes"},
       {{INC(2, 0, 1), 0xa140, IMMD(2, 0x2c0, 9)}, 3, 69, "class 0xa140 has no method 0x2c0"},
   };
   for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
@@ -423,15 +423,15 @@ static void bad_qmds(void **state) {
       {1208, 1200, 0, "0 registers"},
       {1208, 1200, 256, "256 registers"},
       {1215, 1211, 17, "17 barriers"},
-      {601, 584, 1000, "no multiple of 128"},
+      {601, 584, 1000, "not a multiple of 128"},
       {601, 584, 229 << 10, "a CTA can have 233472"},
-      {613, 608, 2, "MIN_SM_CONFIG_SHARED_MEM_SIZE 2 is none"},
-      {613, 608, 5, "do not rise"},
-      {619, 614, 1, "do not rise"},
+      {613, 608, 2, "MIN_SM_CONFIG_SHARED_MEM_SIZE 2 is not a configuration"},
+      {613, 608, 5, "are not ascending"},
+      {619, 614, 1, "are not ascending"},
       {543, 536, 0x86, "SASS_VERSION 0x86"},
       {1222, 1216, 16, "not 128-byte aligned"},
-      {567, 544, 8, "no multiples of 16"},
-      {535, 512, 16, "NON_THROTTLED says 0"},
+      {567, 544, 8, "not multiples of 16"},
+      {535, 512, 16, "NON_THROTTLED is 0"},
       {303, 288, 1, "HW_ONLY_DEPENDENCE_COUNTER belongs to the hardware"},
       {28, 28, 1, "ARRIVE_AT_LATCH_VALID"},
       {56, 32, 1, "CIRCULAR_QUEUE_SIZE"},
@@ -692,7 +692,7 @@ static void ampere(void **state) {
   assert_int_equal(*(uint32_t *)(void *)g->data, 6);
   set(q, 574, 569, 34); /* 132 KiB */
   put_pcas(&c, g->data_va + QMD_AT, 9);
-  dies(&c, 13, "MAX_SM_CONFIG_SHARED_MEM_SIZE 34 is none");
+  dies(&c, 13, "MAX_SM_CONFIG_SHARED_MEM_SIZE 34 is not a configuration");
   chan_close(&c);
   gpu_close(g);
   free(g);

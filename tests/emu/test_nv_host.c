@@ -390,7 +390,7 @@ static void bad_entries(void **state) {
       {5ull << 32, 32, "illegal opcode 5"},
       {2ull << 32, 32, "CRC"},
       {4ull << 32 | 1, 32, "reserved"},
-      {1ull << 41, 32, "more than an opcode"},
+      {1ull << 41, 32, "sets fields beside the opcode"},
       {MEM_VA | 1ull << 42 | 1, 32, "conditional"},
       {MEM_VA | 1ull << 42 | 2, 32, "reserved"},
       {MEM_VA | 1ull << 42 | 1ull << 40, 32, "reserved"},
@@ -447,7 +447,7 @@ static void vanished_memory(void **state) {
   guard_arm(); /* cmocka has its own handlers */
   mprotect(p, PAGE, PROT_NONE);
   put_release(&f->c, 0x20000000, 1);
-  dies(&f->c, 31, "no longer there");
+  dies(&f->c, 31, "no longer mapped");
   munmap(p, PAGE);
 }
 

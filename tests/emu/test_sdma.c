@@ -244,7 +244,7 @@ static void stops_where_user_memory_was(void **state) {
   /* Remove access rights instead of unmapping, so that nothing else is mapped there meanwhile. */
   mprotect(user, 2 * PAGE, PROT_NONE);
   put_copy(f, f->va, a.va_addr, PAGE);
-  faults(f, "host memory that is no longer there");
+  faults(f, "host memory that is no longer mapped");
   munmap(user, 2 * PAGE);
 }
 static void stops_at_register_polls(void **state) {
@@ -257,7 +257,7 @@ static void flushes_hdp(void **state) {
   PUT(&f->q, 8 | 1 << 26 | 3u << 28, 0xe27 << 2, 0xe26 << 2, 0xc00, 0xc00, 0xfff000a);
   finish(f);
   PUT(&f->q, 8 | 1 << 26 | 3u << 28, 0xe26 << 2, 0xe27 << 2, 0xc00, 0xc00, 0xfff000a);
-  faults(f, "POLL_REGMEM with HDP_FLUSH: writes register 0xe27 and polls 0xe26, which is no pair");
+  faults(f, "POLL_REGMEM with HDP_FLUSH: writes register 0xe27 and polls 0xe26, which do not belong together");
 }
 static void stops_at_odd_doorbells(void **state) {
   struct fixture *f = *state;

@@ -123,7 +123,7 @@ static void says_why(void **state) {
   db_device *dev = db_open("EMU+AMD:gfx9999");
   db_queue *q = db_queue_new(dev, DB_QUEUE_COMPUTE);
   assert_int_equal(db_wait(db_queue_timeline(q), 1, 0), -EINVAL);
-  assert_contains(db_error(), "db_wait: the signal is NULL; the failure before it: EMU+AMD:gfx9999");
+  assert_contains(db_error(), "db_wait: the signal is NULL; the earlier error: EMU+AMD:gfx9999");
 }
 
 /* Makes layers and an optimizer and trains, as in the README, on a default device that does not exist. */
@@ -147,7 +147,7 @@ static void training_without_a_device(void **state) {
     assert_true(db_backward(loss) || db_optim_step(adam, loss));
     assert_contains(db_error(), "gfx9999");
     assert_int_equal(db_optim_step(adam, loss), -EINVAL);
-    assert_contains(db_error(), "optim_step: the optimizer is NULL; the failure before it: ");
+    assert_contains(db_error(), "optim_step: the optimizer is NULL; the earlier error: ");
     assert_contains(db_error(), "gfx9999");
   }
   db_optim_free(adam);

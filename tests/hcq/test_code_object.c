@@ -507,17 +507,17 @@ static Elf64_Dyn *dynamic(struct bytes b, int64_t tag) {
     b->p[section(*b, ".note")->sh_offset + 4] = 0x15, b->p[section(*b, ".note")->sh_offset + 5] = 5)                   \
   M(metadata_garbage, "no known MessagePack", after(*b, "amdhsa.kernels")[0] = 0xc1)                                   \
   M(metadata_no_kernels, "lacks the list amdhsa.kernels", after(*b, "amdhsa.kernels")[-1] = 'z')                       \
-  M(metadata_target, "metadata says target", after(*b, "amdhsa--gfx1100")[-1] = '1')                                   \
+  M(metadata_target, "ELF flags have target", after(*b, "amdhsa--gfx1100")[-1] = '1')                                  \
   M(no_symbol_key, "lacks .name or .symbol", after(*b, ".symbol")[-1] = 'x')                                           \
   M(no_kernarg_size, "lacks .kernarg_segment_size", after(*b, ".kernarg_segment_size")[-1] = 'x')                      \
   M(kernarg_size_text, "not a 32-bit number", after(*b, ".private_segment_fixed_size")[0] = 0xa0)                      \
   M(kernarg_align, ".kernarg_segment_align 3", after(*b, ".kernarg_segment_align")[0] = 3)                             \
   M(value_kind, "argument of kind hidden_block_count_q", after(*b, "hidden_block_count_x")[-1] = 'q')                  \
-  M(argument_outside, "lies outside of the 16-byte argument segment", after(*b, ".kernarg_segment_size")[1] = 0,       \
+  M(argument_outside, "is outside of the 16-byte argument segment", after(*b, ".kernarg_segment_size")[1] = 0,         \
     after(*b, ".kernarg_segment_size")[2] = 16)                                                                        \
   M(argument_overlap, "overlaps the one before", after(*b, ".offset\x08")[-1] = 4)                                     \
   M(argument_size, "its kind has 8", after(*b, ".size")[0] = 4)                                                        \
-  M(wave_size, "metadata says wave64", after(*b, ".wavefront_size")[0] = 64)                                           \
+  M(wave_size, "metadata has wave64", after(*b, ".wavefront_size")[0] = 64)                                            \
   M(workgroup_size, ".max_flat_workgroup_size", after(*b, ".max_flat_workgroup_size")[1] = 0xff)                       \
   M(descriptor_symbol, "calls.kx is not in the symbol table", after(*b, "calls.kd")[-1] = 'x')                         \
   M(descriptor_outside, "outside of the image", symbol(*b, "calls.kd")->st_value = 1 << 20)                            \
@@ -531,7 +531,7 @@ static Elf64_Dyn *dynamic(struct bytes b, int64_t tag) {
 
 /* The same on a file with dynamic relocations. */
 #define MALFORMED_DYNAMIC(M)                                                                                           \
-  M(relocation_outside, "outside of what it may change", relocation(*b)->r_offset = 1ull << 33)                        \
+  M(relocation_outside, "which it may not change", relocation(*b)->r_offset = 1ull << 33)                              \
   M(relocation_across_end, "run past the end", relocation(*b)->r_offset = 0x5ffc)                                      \
   M(relocation_type, "relocation type 99", relocation(*b)->r_info = 99)                                                \
   M(relocation_symbol, "symbol 4000000 of a table", relocation(*b)->r_info = 4000000ull << 32 | 3,                     \

@@ -127,7 +127,7 @@ static void names(void **state) {
   assert_null(cubin_find(&c, NULL));
   assert_non_null(strstr(db_error(), "7 kernels (calls, "));
   assert_null(cubin_find(&c, "nothing"));
-  assert_non_null(strstr(db_error(), "no kernel nothing, but calls, globals"));
+  assert_non_null(strstr(db_error(), "no kernel nothing; it has: calls, globals"));
   cubin_close(&c);
   free(b.p);
   b = open_ok(&c, "13.0.sm_90.linked");
@@ -316,10 +316,10 @@ static void malformed(void **state) {
   DAMAGE("a record of format 0", attribute(b, ".nv.info.saxpy", 0x17)[-4] = 0);
   DAMAGE("ends inside a record", section(b, ".nv.info.saxpy")->sh_size -= 6);
   DAMAGE("attribute 0x17 has 4 bytes", attribute(b, ".nv.info.saxpy", 0x17)[-2] = 4);
-  DAMAGE("parameter 3 is there twice", attribute(b, ".nv.info.saxpy", 0x17)[12 + 4 + 4] = 3);
+  DAMAGE("parameter 3 is listed twice", attribute(b, ".nv.info.saxpy", 0x17)[12 + 4 + 4] = 3);
   DAMAGE("parameter 3 has no size", memset(attribute(b, ".nv.info.saxpy", 0x17) + 8, 0, 4));
   DAMAGE("does not describe parameter", attribute(b, ".nv.info.saxpy", 0x17)[4] = 9);
-  DAMAGE("parameter 3, 4 bytes at 32, ends past", attribute(b, ".nv.info.saxpy", 0x17)[6] = 32);
+  DAMAGE("parameter 3, 4 bytes at 32, exceeds the 24", attribute(b, ".nv.info.saxpy", 0x17)[6] = 32);
   DAMAGE("uses 0 registers", memset(attribute(b, ".nv.info", 0x2f) + 4, 0, 4));
   DAMAGE("uses 511 registers", memset(attribute(b, ".nv.info", 0x2f) + 4, 0xff, 1);
          attribute(b, ".nv.info", 0x2f)[5] = 1);
@@ -327,7 +327,7 @@ static void malformed(void **state) {
   DAMAGE("of shared and", section(b, ".nv.shared.saxpy")->sh_size = 1 << 30);
   DAMAGE("has alignment 0x180", section(b, ".text.saxpy")->sh_addralign = 0x180);
   DAMAGE("more than 1 GiB", section(b, ".nv.global")->sh_size = 1ull << 40);
-  DAMAGE("bytes at 0x7f, does not lie in its section", Elf64_Shdr *s = section(b, ".symtab");
+  DAMAGE("bytes at 0x7f, is not inside its section", Elf64_Shdr *s = section(b, ".symtab");
          for (Elf64_Sym *y = (Elf64_Sym *)(void *)(b.p + s->sh_offset), *end = y + s->sh_size / 24; y < end;
               y++) if (y->st_other == 0x10) y->st_value = 0x7f);
   DAMAGE("the file has no kernel", Elf64_Shdr *s = section(b, ".symtab");
@@ -345,7 +345,7 @@ static void malformed_relocations(void **state) {
     uint64_t value;
   } damages[] = {
       {"relocates 0x100, outside of its section", 0, 0x100},
-      {"relocation of type 2 at 0x14 lies outside", 0, 0x14},
+      {"relocation of type 2 at 0x14 is outside", 0, 0x14},
       {"relocation type 5", 8, 9ull << 32 | 5},
       {"symbol 4096 of a table", 8, 4096ull << 32 | 2},
       {"relocation of type 1 at 0x0 cannot hold the address", 8, 9ull << 32 | 1},

@@ -85,7 +85,7 @@ static void halting_ends_waits(void **state) {
     assert_int_equal(b.waited, -EIO);
     assert_int_equal(db_queue_submit(s.q, NULL), -EIO);
     assert_null(db_alloc(s.dev, BYTES, 0));
-    assert_non_null(strstr(db_error(), "stopped by db_halt; kernel running or last run: relay"));
+    assert_non_null(strstr(db_error(), "db_halt stopped it; kernel running or last run: relay"));
     assert_int_equal(db_halt(s.dev), machines[m].file ? 0 : -EBUSY); /* again */
     end(&s);
   }

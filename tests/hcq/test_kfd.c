@@ -429,7 +429,7 @@ static void malformed_topology(void **state) {
       {"gfx_target_version 110000\ndrm_render_minor 128\nsimd_count 1\nsimd_per_cu 2\narray_count "
        "12\nsimd_arrays_per_engine 2\n"
        "max_slots_scratch_cu 32\nlds_size_in_kb 64\n",
-       "make no GPU"},
+       "are not a valid GPU"},
       {"gfx_target_version 90402\ndrm_render_minor 128\nsimd_count 1216\nsimd_per_cu 4\narray_count "
        "32\nsimd_arrays_per_engine 1\n"
        "max_slots_scratch_cu 32\nlds_size_in_kb 64\nnum_xcc 8\n",

@@ -105,7 +105,7 @@ static void shared_memory(void **state) {
   db_program_release(p);
   dynamic.size = 4;
   assert_null(db_program_load(dev, image, n, "shares", &dynamic, 1));
-  assert_non_null(strstr(db_error(), "describes its parameters itself"));
+  assert_non_null(strstr(db_error(), "describes its own parameters"));
   db_buffer_release(y);
 }
 
@@ -180,7 +180,7 @@ static void launch_errors(void **state) {
     uint32_t grid[3], block[3];
     const char *says;
   } cases[] = {
-      {{1, 1, 1}, {2048, 1, 1}, "block 2048x1x1, it may have 1024 threads"},
+      {{1, 1, 1}, {2048, 1, 1}, "block 2048x1x1, a block has at most 1024 threads"},
       {{1, 1, 1}, {64, 64, 1}, "block 64x64x1"},
       {{1, 1, 1}, {1, 1, 65}, "block 1x1x65"},
       {{1, 65536, 1}, {1, 1, 1}, "grid 1x65536x1"},
@@ -194,7 +194,7 @@ static void launch_errors(void **state) {
   }
   args[1] = (struct db_arg){.bits = 1};
   assert_int_equal(db_queue_exec(q, shares, args, 2, DIMS(1, 1, 1), DIMS(129, 1, 1)), -EINVAL);
-  assert_non_null(strstr(db_error(), "it may have 128 threads")); /* launch bounds */
+  assert_non_null(strstr(db_error(), "a block has at most 128 threads")); /* launch bounds */
   db_queue_submit(q, NULL);
   args[1].buffer = args[3].buffer = b; /* the last is a number */
   assert_int_equal(db_queue_exec(q, saxpy_kernel, args, 4, DIMS(1, 1, 1), DIMS(1, 1, 1)), -EINVAL);
@@ -209,7 +209,7 @@ static void launch_errors(void **state) {
   args[1] = (struct db_arg){.bits = 1};
   args[2] = (struct db_arg){.bits = 227 << 10};
   assert_int_equal(db_queue_exec(q, p, args, 3, DIMS(1, 1, 1), DIMS(32, 1, 1)), -EINVAL);
-  assert_non_null(strstr(db_error(), "of shared memory, a block may have 233472"));
+  assert_non_null(strstr(db_error(), "of shared memory, a block has at most 233472"));
   db_queue_release(q);
   db_program_release(p);
   db_program_release(shares);

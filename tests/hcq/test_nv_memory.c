@@ -146,7 +146,7 @@ static void another_machine(void **state) {
   db_queue_release(q);
   q = db_queue_new(cpu, DB_QUEUE_COPY);
   assert_int_equal(db_queue_copy(q, a, 0, b, 0, 4096), -EXDEV);
-  assert_non_null(strstr(db_error(), "not supported: reaching memory of " DEVICE " that is not the host's"));
+  assert_non_null(strstr(db_error(), "not supported: access to memory of " DEVICE " that is not host memory"));
   db_queue_release(q);
   db_buffer_release(a);
   db_buffer_release(b);

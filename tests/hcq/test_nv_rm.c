@@ -92,7 +92,7 @@ static void version_from_elsewhere(void **state) {
     db_close(must_open(DEVICE));
   }
   k.no_version_control = true;
-  assert_refused(DEVICE, "the driver does not tell its version");
+  assert_refused(DEVICE, "the driver does not report its version");
 }
 
 static void refusals(void **state) {
@@ -145,32 +145,32 @@ static void failures_name_what_failed(void **state) {
     const char *says;
   } cases[] = {
       {RM_CLASS_CLIENT, 0, RM_INSUFFICIENT_PERMISSIONS,
-       "making a client of the driver: the driver says INSUFFICIENT_PERMISSIONS (0x1b)"},
-      {RM_CLASS_DEVICE, 0, RM_GPU_IS_LOST, "making the device object: the driver says GPU_IS_LOST (0xf)"},
-      {RM_CLASS_SUBDEVICE, 0, RM_GENERIC, "making the subdevice object"},
-      {RM_CLASS_USERMODE_HOPPER, 0, RM_INVALID_CLASS, "making the usermode object"},
-      {RM_CLASS_VASPACE, 0, RM_NO_MEMORY, "making the address space: the driver says NO_MEMORY (0x51)"},
-      {RM_CLASS_CHANNEL_GROUP, 0, RM_INSUFFICIENT_RESOURCES, "making the compute channel's group"},
-      {RM_CLASS_CTXSHARE, 0, RM_GENERIC, "making the compute channel's context"},
-      {RM_CLASS_GPFIFO_HOPPER, 0, RM_INVALID_STATE, "making the compute channel: the driver says INVALID_STATE"},
-      {RM_CLASS_COMPUTE_HOPPER, 0, RM_INVALID_CLASS, "making the compute channel's engine object"},
-      {RM_CLASS_COPY_HOPPER, 0, RM_INVALID_CLASS, "making the copy channel's engine object"},
+       "creating a client of the driver: the driver returned INSUFFICIENT_PERMISSIONS (0x1b)"},
+      {RM_CLASS_DEVICE, 0, RM_GPU_IS_LOST, "creating the device object: the driver returned GPU_IS_LOST (0xf)"},
+      {RM_CLASS_SUBDEVICE, 0, RM_GENERIC, "creating the subdevice object"},
+      {RM_CLASS_USERMODE_HOPPER, 0, RM_INVALID_CLASS, "creating the usermode object"},
+      {RM_CLASS_VASPACE, 0, RM_NO_MEMORY, "creating the address space: the driver returned NO_MEMORY (0x51)"},
+      {RM_CLASS_CHANNEL_GROUP, 0, RM_INSUFFICIENT_RESOURCES, "creating the compute channel's group"},
+      {RM_CLASS_CTXSHARE, 0, RM_GENERIC, "creating the compute channel's context"},
+      {RM_CLASS_GPFIFO_HOPPER, 0, RM_INVALID_STATE, "creating the compute channel: the driver returned INVALID_STATE"},
+      {RM_CLASS_COMPUTE_HOPPER, 0, RM_INVALID_CLASS, "creating the compute channel's engine object"},
+      {RM_CLASS_COPY_HOPPER, 0, RM_INVALID_CLASS, "creating the copy channel's engine object"},
       {RM_CLASS_MEMORY_LOCAL, 0, RM_NO_MEMORY, "out of memory, 4424704 bytes are left"},
       {RM_CLASS_MEMORY_SYSTEM, 0, RM_NO_MEMORY, "bytes of host memory: the host is out of memory"},
-      {0, RM_CTRL_GPU_ID_INFO, RM_INVALID_ARGUMENT, "asking for the GPU's instance"},
-      {0, RM_CTRL_GR_INFO, RM_NOT_SUPPORTED, "asking for the shape of the GPU"},
-      {0, RM_CTRL_TPC_MASK, RM_NOT_SUPPORTED, "asking which TPCs there are"},
+      {0, RM_CTRL_GPU_ID_INFO, RM_INVALID_ARGUMENT, "querying the GPU's instance"},
+      {0, RM_CTRL_GR_INFO, RM_NOT_SUPPORTED, "querying the GPU's numbers of GPCs and SMs"},
+      {0, RM_CTRL_TPC_MASK, RM_NOT_SUPPORTED, "querying the TPCs"},
       {0, RM_CTRL_TIMER_TIME, RM_NOT_SUPPORTED, "reading the GPU's clock"},
-      {0, RM_CTRL_GID_INFO, RM_NOT_SUPPORTED, "asking for the GPU's id"},
+      {0, RM_CTRL_GID_INFO, RM_NOT_SUPPORTED, "querying the GPU's id"},
       {0, RM_CTRL_CE_CAPS, RM_NOT_SUPPORTED, "listing the copy engines"},
-      {0, (uint32_t)RM_CTRL_WORK_SUBMIT_TOKEN, RM_NOT_SUPPORTED, "asking for the compute channel's token"},
+      {0, (uint32_t)RM_CTRL_WORK_SUBMIT_TOKEN, RM_NOT_SUPPORTED, "querying the compute channel's token"},
       {0, (uint32_t)RM_CTRL_GROUP_SCHEDULE, RM_INVALID_STATE, "scheduling the compute channel"},
-      {0, UVM_INITIALIZE, RM_NOT_SUPPORTED, "initializing /dev/nvidia-uvm: the driver says NOT_SUPPORTED"},
+      {0, UVM_INITIALIZE, RM_NOT_SUPPORTED, "initializing /dev/nvidia-uvm: the driver returned NOT_SUPPORTED"},
       {0, UVM_REGISTER_GPU, RM_NVLINK_FABRIC_NOT_READY, "NVLink's fabric manager is not ready"},
       {0, UVM_REGISTER_GPU_VASPACE, RM_PAGE_TABLE_NOT_AVAIL, "registering the address space with UVM"},
       {0, UVM_REGISTER_CHANNEL, RM_NO_MEMORY, "registering the compute channel with UVM"},
-      {0, UVM_CREATE_EXTERNAL_RANGE, RM_UVM_ADDRESS_IN_USE, "the driver says UVM_ADDRESS_IN_USE (0x68)"},
-      {0, UVM_MAP_EXTERNAL_ALLOCATION, RM_INVALID_ADDRESS, "on the GPU: the driver says INVALID_ADDRESS"},
+      {0, UVM_CREATE_EXTERNAL_RANGE, RM_UVM_ADDRESS_IN_USE, "the driver returned UVM_ADDRESS_IN_USE (0x68)"},
+      {0, UVM_MAP_EXTERNAL_ALLOCATION, RM_INVALID_ADDRESS, "on the GPU: the driver returned INVALID_ADDRESS"},
   };
   for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
     fresh(state);
@@ -265,7 +265,7 @@ static void memory_kinds(void **state) {
   k.fail_class = RM_CLASS_OS_DESCRIPTOR;
   k.fail_status = RM_INVALID_ADDRESS;
   assert_null(db_import_host(dev, mine, 100));
-  assert_says("bytes of imported host memory: the driver says INVALID_ADDRESS");
+  assert_says("bytes of imported host memory: the driver returned INVALID_ADDRESS");
   k.fail_class = 0;
   db_close(dev);
   assert_nothing_left();
@@ -466,7 +466,7 @@ static void errors_lose_the_device(void **state) {
       {.xid = 32, .says = {"bad pushbuffer data (Xid 32", "", "", ""}},
       {.xid = 69, .says = {"bad method of the compute class (Xid 69", "", "", ""}},
       {.xid = 40, .channel = 1, .says = {"copy engine error (Xid 40 on the copy channel)", "", "", ""}},
-      {.xid = 79, .action = 1, .says = {"fallen off the bus", "the driver asks for a reset of the GPU", "", ""}},
+      {.xid = 79, .action = 1, .says = {"fallen off the bus", "the driver requests a reset of the GPU", "", ""}},
       {.xid = 4711, .says = {"channel error (Xid 4711", "", "", ""}},
   };
   for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {

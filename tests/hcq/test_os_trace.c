@@ -186,11 +186,11 @@ static void names_differences(void **state) {
   } cases[] = {
       {OTHER_VALUE, FAILED, {"doorbell: the word at", "doorbell: the word at"}},
       {OTHER_PACKET, FAILED, {"doorbell: value: recorded 0x", "doorbell: the word at"}},
-      {OTHER_SIZE, FAILED, {"mmap: length: recorded 0x1000, made 0x5000", "mmap: length"}},
+      {OTHER_SIZE, FAILED, {"mmap: length: recorded 0x1000, now 0x5000", "mmap: length"}},
       {MISSING_CALL, FAILED, {"recorded", "recorded"}},
       {OTHER_FLAG,
        FAILED,
-       {"KFD_ALLOC_MEMORY: flags: recorded", "recorded UVM_CREATE_EXTERNAL_RANGE, made open /dev/nvidia0"}},
+       {"KFD_ALLOC_MEMORY: flags: recorded", "recorded UVM_CREATE_EXTERNAL_RANGE, now open /dev/nvidia0"}},
       {STOPS_EARLY, FINISHED_EARLY, {"recorded", "recorded"}},
   };
   for (int v = 0; v < 2; v++)

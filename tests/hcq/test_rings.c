@@ -333,8 +333,8 @@ static void gives_up(struct fixture *f, enum db_queue_kind kind) {
     err = db_queue_submit(q, &when);
   }
   assert_int_equal(err, -ETIMEDOUT);
-  if (!strstr(db_error(), kind == DB_QUEUE_COMPUTE ? "the compute queue had no room for 0.050 s: it has done "
-                                                   : "the copy queue had no room for 0.050 s: it has done "))
+  if (!strstr(db_error(), kind == DB_QUEUE_COMPUTE ? "the compute queue had no room for 0.050 s: it has finished "
+                                                   : "the copy queue had no room for 0.050 s: it has finished "))
     fail_msg("%s", db_error());
   db_signal_set(f->go, 1);
   finish(q, last);

@@ -127,7 +127,7 @@ enum cp_status cp_call_indirect(struct amd_queue *q, const char *what, uint64_t 
   if (chain && q->level == 0)
     return cp_fault(q, FAULT_PACKET, va, VM_READ, "%s: only an indirect buffer can chain", what);
   if (!chain && q->level + 1 == CP_LEVELS)
-    return cp_fault(q, FAULT_PACKET, va, VM_READ, "%s: indirect buffers nest %d deep at most", what, CP_LEVELS - 1);
+    return cp_fault(q, FAULT_PACKET, va, VM_READ, "%s: indirect buffers nest more than %d deep", what, CP_LEVELS - 1);
   if (!chain) q->level++;
   q->levels[q->level] = (struct cp_level){.va = va, .end = dwords};
   return CP_DONE;
@@ -266,7 +266,7 @@ enum cp_status cp_run(struct amd_queue *q, uint64_t budget) {
   if (sigsetjmp(guard.jump, 0)) {
     *slot = outer;
     return cp_fault(q, FAULT_PAGE, guard.address, guard.access,
-                    "page fault: the packet processor %s 0x%" PRIx64 ", host memory that is no longer there",
+                    "page fault: the packet processor %s 0x%" PRIx64 ", host memory that is no longer mapped",
                     guard.access & VM_WRITE ? "writes" : "reads", guard.address);
   }
   *slot = &guard;

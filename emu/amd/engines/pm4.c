@@ -54,7 +54,7 @@ static enum cp_status set_registers(struct amd_queue *q, const uint32_t *p, uint
   const char *name = NAME(BITS_GET(PM4_HEADER_OPCODE, p[0]));
   uint32_t reg = base + (p[1] & 0xffff);
   if (reg + (n - 1) > end)
-    return BAD("%s: registers 0x%x to 0x%x leave the range that ends at 0x%x", name, reg, reg + n - 2, end);
+    return BAD("%s: registers 0x%x to 0x%x exceed the range that ends at 0x%x", name, reg, reg + n - 2, end);
   for (uint32_t i = 2; i <= n; i++)
     if (write_register(q, name, reg + i - 2, p[i]) != CP_DONE) return CP_DEAD;
   return CP_DONE;
@@ -145,7 +145,7 @@ static enum cp_status wait_common(struct amd_queue *q, const char *name, unsigne
     /* A flush is complete immediately. */
     uint32_t req = (uint32_t)at, done = (uint32_t)(at >> 32);
     if (space != PM4_WAIT_REGISTER || req != NBIO_GPU_HDP_FLUSH_REQ || done != NBIO_GPU_HDP_FLUSH_DONE)
-      return BAD("%s: writes register 0x%x and polls 0x%x, which is no pair", name, req, done);
+      return BAD("%s: writes register 0x%x and polls 0x%x, which do not belong together", name, req, done);
     if (q->race) race_flush_window(q->race, q->gpu->mmio_page);
     value = reference;
   } else if (operation != PM4_WAIT_POLL && operation != PM4_WAIT_POLL_PREEMPTIBLE) {

@@ -139,8 +139,8 @@ static enum cp_status trap(struct amd_queue *q, const uint32_t *p, uint32_t dwor
 static enum cp_status hdp_flush(struct amd_queue *q, const uint32_t *p) {
   uint32_t done = p[SDMA_POLL_REGMEM_ADDR_LO_DW], request = p[SDMA_POLL_REGMEM_ADDR_HI_DW];
   if (FIELD(POLL_REGMEM, MEM_POLL) || done != NBIO_GPU_HDP_FLUSH_DONE << 2 || request != NBIO_GPU_HDP_FLUSH_REQ << 2)
-    return BAD("POLL_REGMEM with HDP_FLUSH: writes register 0x%x and polls 0x%x, which is no pair", request >> 2,
-               done >> 2);
+    return BAD("POLL_REGMEM with HDP_FLUSH: writes register 0x%x and polls 0x%x, which do not belong together",
+               request >> 2, done >> 2);
   if (q->race) race_flush_window(q->race, q->gpu->mmio_page);
   return CP_DONE;
 }
@@ -212,7 +212,7 @@ static enum cp_status indirect(struct amd_queue *q, const uint32_t *p, uint32_t 
   if (FIELD(INDIRECT, VMID) || FIELD(INDIRECT, PRIV)) return BAD("INDIRECT: VMID and PRIV belong to the kernel");
   /* The fetcher reads blocks of 8 dwords: the packet must end a block, and the buffer must consist of whole blocks. */
   if (q->levels[q->level].pos % 8) return BAD("INDIRECT: the packet must end on a multiple of 8 dwords");
-  if (size % 8) return BAD("INDIRECT: %u dwords are no multiple of 8", size);
+  if (size % 8) return BAD("INDIRECT: %u dwords are not a multiple of 8", size);
   return cp_call_indirect(q, "INDIRECT", va, size, false);
 }
 

@@ -33,7 +33,7 @@ const struct rdna3_uop *mem_page_fault(struct rdna3_wave *w, const struct rdna3_
   vm_describe(w->vm, bad, where, sizeof where);
   return rdna3_fault(w, u, FAULT_PAGE, lane, bad, access, "%s of %u bytes at 0x%llx: %s%s",
                      access & VM_WRITE ? "write" : "read", size, (unsigned long long)va,
-                     vm_find(w->vm, bad, &r) ? "no such right, " : "not mapped, ", where);
+                     vm_find(w->vm, bad, &r) ? "access not allowed, " : "not mapped, ", where);
 }
 
 uint8_t *mem_scratch(struct rdna3_wave *w, unsigned access) {

@@ -78,8 +78,8 @@ const struct rdna3_uop *rdna3_exec_continue(struct rdna3_wave *w, const struct r
 
 const struct rdna3_uop *rdna3_exec_illegal(struct rdna3_wave *w, const struct rdna3_uop *u) {
   if (u->inst->ignored)
-    return rdna3_fault(w, u, FAULT_ILLEGAL, -1, 0, 0, "%s has fields set that it does not have and hardware ignores",
-                       u->inst->op->name);
+    return rdna3_fault(w, u, FAULT_ILLEGAL, -1, 0, 0,
+                       "%s sets fields that its format does not have and that hardware ignores", u->inst->op->name);
   if (u->inst->op) return rdna3_fault(w, u, FAULT_ILLEGAL, -1, 0, 0, "not supported: %s", u->inst->op->name);
   return rdna3_fault(w, u, FAULT_ILLEGAL, -1, 0, 0, "illegal instruction");
 }

@@ -188,7 +188,7 @@ void shader_interrupted(struct shader_core *core, struct code_cache *code, uint6
   /* The position in the straight-line run was in a register of the host, which is lost. */
   w->fault = fault;
   rdna3_fault(w, NULL, FAULT_PAGE, -1, address, access,
-              "page fault: %s 0x%llx, host memory that is no longer there, at or after pc 0x%llx",
+              "page fault: %s 0x%llx, host memory that is no longer mapped, at or after pc 0x%llx",
               access & VM_WRITE ? "writes" : "reads", (unsigned long long)address,
               (unsigned long long)(w->run ? w->run->inst->pc : 0));
   code_cache_leave(code);

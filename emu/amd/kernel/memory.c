@@ -108,8 +108,8 @@ int amd_alloc_memory(struct amd_machine *m, void *arg) {
   if (!gpu) return emu_refuse(&m->base, -EINVAL, "ALLOC_MEMORY_OF_GPU: no gpu_id %u", a->gpu_id);
   if (!a->size || a->va_addr % AMD_PAGE)
     return emu_refuse(&m->base, -EINVAL,
-                      "ALLOC_MEMORY_OF_GPU: va 0x%" PRIx64 " is no page or size 0x%" PRIx64 " is nothing", a->va_addr,
-                      a->size);
+                      "ALLOC_MEMORY_OF_GPU: va 0x%" PRIx64 " is not page aligned or size 0x%" PRIx64 " is 0",
+                      a->va_addr, a->size);
   /* A partial page counts as a whole page. */
   uint64_t size = a->size > VA_END ? a->size : (a->size + AMD_PAGE - 1) & ~(uint64_t)(AMD_PAGE - 1);
   if (a->va_addr < VA_MIN || a->va_addr >= VA_END || size > VA_END - a->va_addr)

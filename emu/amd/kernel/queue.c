@@ -44,13 +44,13 @@ static int check_properties(struct amd_machine *m, const char *call, uint64_t ri
   if ((percentage & 0xff) > KFD_QUEUE_PERCENTAGE_MAX)
     return emu_refuse(&m->base, -EINVAL, "%s: queue_percentage %u", call, percentage & 0xff);
   if (percentage >> 8)
-    return emu_refuse(&m->base, -EINVAL, "%s: queue_percentage names XCC %u of a GPU with one", call,
+    return emu_refuse(&m->base, -EINVAL, "%s: queue_percentage names XCC %u, but the GPU has one", call,
                       percentage >> 8 & 0xff);
   if (priority > KFD_QUEUE_PRIORITY_MAX) return emu_refuse(&m->base, -EINVAL, "%s: queue_priority %u", call, priority);
   if (ring % 256)
     return emu_refuse(&m->base, -EINVAL, "%s: ring_base_address 0x%" PRIx64 " is not 256-byte aligned", call, ring);
   if (ring_size < KFD_QUEUE_RING_MIN || (ring_size & (ring_size - 1)))
-    return emu_refuse(&m->base, -EINVAL, "%s: ring_size %u is no power of two from %u up", call, ring_size,
+    return emu_refuse(&m->base, -EINVAL, "%s: ring_size %u is not a power of two from %u up", call, ring_size,
                       KFD_QUEUE_RING_MIN);
   return 0;
 }
@@ -147,7 +147,8 @@ int amd_create_queue(struct amd_machine *m, void *arg) {
   if (!vm_find(gpu->vm, a->ring_base_address, &ring) || !vm_find(gpu->vm, a->read_pointer_address, &rptr) ||
       !(rptr.access & VM_WRITE))
     return emu_refuse(&m->base, -EINVAL,
-                      "CREATE_QUEUE: ring 0x%" PRIx64 " or read pointer 0x%" PRIx64 " is not mapped for this",
+                      "CREATE_QUEUE: ring 0x%" PRIx64 " or read pointer 0x%" PRIx64
+                      " is not mapped with the rights that the queue needs",
                       a->ring_base_address, a->read_pointer_address);
   atomic_store_explicit(&gpu->doorbells[slot], 0, memory_order_relaxed);
   struct amd_queue *q =
@@ -167,7 +168,7 @@ int amd_create_queue(struct amd_machine *m, void *arg) {
     snprintf(name, sizeof name, "%s queue %u of GPU %u", sdma ? "SDMA" : "compute", id, gpu->index);
     if (!(q->race = race_queue_new(name, doorbell_value, q))) {
       queue_end(q);
-      return emu_refuse(&m->base, -ENOMEM, "CREATE_QUEUE: EMU_STRICT=1 follows 64 queues at most");
+      return emu_refuse(&m->base, -ENOMEM, "CREATE_QUEUE: EMU_STRICT=1 tracks at most 64 queues");
     }
     race_queue_caches(q->race, gpu->mmio_page);
   }
@@ -179,7 +180,7 @@ int amd_create_queue(struct amd_machine *m, void *arg) {
   if ((rc = amd_queue_start(q))) {
     queue_unlink(q);
     queue_end(q);
-    return emu_refuse(&m->base, rc, "CREATE_QUEUE: no thread for the queue");
+    return emu_refuse(&m->base, rc, "CREATE_QUEUE: cannot create the queue's thread");
   }
   a->queue_id = id;
   a->doorbell_offset = (uint64_t)KFD_MMAP_DOORBELL << 62 | (uint64_t)gpu->gpu_id << 46 | slot * 8;

@@ -21,7 +21,7 @@ static struct sm_uop *build_registers(struct sm_builder *b, const struct sass_in
     *why = "a predicate";
   else if (!registers_exist(d, nd) || !registers_exist(a, na) || !registers_exist(b_, nb) ||
            !(c == SASS_RZ || registers_exist(c, nd)))
-    *why = "registers beyond the last";
+    *why = "registers beyond R254";
   if (*why) return NULL;
   struct sm_uop *u = sm_begin(b, inst, fn);
   if (!u) return NULL;
@@ -142,7 +142,7 @@ static bool build_warp_group(struct sm_builder *b, const struct sass_inst *inst,
   if (BIT(73)) return sm_refuse(why, "sparse matrices");
   if (d == SASS_RZ || !registers_exist(d, registers) || !(c == SASS_RZ || registers_exist(c, registers)) ||
       (!shared && !registers_exist(a, 4)) || ur + 3 >= SASS_URZ)
-    return sm_refuse(why, "registers beyond the last");
+    return sm_refuse(why, "registers beyond R254");
   struct sm_uop *u = sm_begin(b, inst, fn);
   if (!u) return true;
   u->src[0] = shared ? sm_ur(ur) : sm_r(a);
@@ -159,7 +159,7 @@ BUILD(hgmma) {
   unsigned type = BITS(76, 2), wide = BIT(75), columns = 8 * (1 + BITS(53, 5)), k8 = BIT(58);
   if (type > 2 || BIT(59) || k8 != (type == 2) || fn[wide][type] == SM_FN_COUNT)
     return sm_refuse(why, "this shape of these elements");
-  if (type == 2 && BITS(61, 2)) return sm_refuse(why, "matrices of tf32 turned over");
+  if (type == 2 && BITS(61, 2)) return sm_refuse(why, "transposed matrices of tf32");
   uint32_t flag = (BIT(72) ^ BIT(63) ? SM_NEG(0) : 0) | (inst->form == 4 && BIT(61) ? SM_MMA_TURN_A : 0) |
                   (BIT(62) ? SM_MMA_TURN_B : 0);
   return build_warp_group(b, inst, why, fn[wide][type], columns, wide ? columns / 2 : columns / 4, 0, flag);

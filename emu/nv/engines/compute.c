@@ -10,7 +10,7 @@
 
 static enum nv_status report_semaphore(struct nv_channel *ch, const struct nv_object *o, uint32_t value) {
   if (FIELD(SET_REPORT_SEMAPHORE_D, OPERATION) != NV_REPORT_RELEASE || FIELD(SET_REPORT_SEMAPHORE_D, CONDITIONAL_TRAP))
-    return nv_method_error(ch, "not supported: SET_REPORT_SEMAPHORE_D that is no release");
+    return nv_method_error(ch, "not supported: SET_REPORT_SEMAPHORE_D that is not a release");
   if (FIELD(SET_REPORT_SEMAPHORE_D, REDUCTION_FORMAT) > 1)
     return nv_method_error(ch, "SET_REPORT_SEMAPHORE_D: reduction format %u",
                            FIELD(SET_REPORT_SEMAPHORE_D, REDUCTION_FORMAT));
@@ -30,7 +30,7 @@ static enum nv_status report_semaphore_execute(struct nv_channel *ch, const stru
   unsigned size = FIELD(REPORT_SEMAPHORE_EXECUTE, STRUCTURE_SIZE);
   bool wide = FIELD(REPORT_SEMAPHORE_EXECUTE, PAYLOAD_SIZE64);
   if (FIELD(REPORT_SEMAPHORE_EXECUTE, OPERATION) != NV_REPORT_RELEASE || FIELD(REPORT_SEMAPHORE_EXECUTE, TRAP_TYPE))
-    return nv_method_error(ch, "not supported: REPORT_SEMAPHORE_EXECUTE that is no release");
+    return nv_method_error(ch, "not supported: REPORT_SEMAPHORE_EXECUTE that is not a release");
   if (size > NV_REPORT_TWO_WORDS || (size == NV_REPORT_ONE_WORD && wide) || (size == NV_REPORT_TWO_WORDS && !wide) ||
       FIELD(REPORT_SEMAPHORE_EXECUTE, REDUCTION_FORMAT) > 1)
     return nv_method_error(ch,
@@ -72,7 +72,7 @@ static enum nv_status inline_qmd_data(struct nv_channel *ch, struct nv_object *o
   unsigned words = qmd_words(nv_qmd_version(o));
   uint32_t a = nv_reg(o, NV_COMPUTE_SET_INLINE_QMD_ADDRESS_A);
   if (o->group >= 2 && BITS_GET(NV_COMPUTE_SET_INLINE_QMD_ADDRESS_A_INLINE_SIZE, a) != NV_INLINE_QMD_384)
-    return nv_method_error(ch, "LOAD_INLINE_QMD_DATA: INLINE_SIZE says 256 bytes, the class's QMD has %u", 4 * words);
+    return nv_method_error(ch, "LOAD_INLINE_QMD_DATA: INLINE_SIZE is 256 bytes, the class's QMD has %u", 4 * words);
   if (i >= words) return nv_method_error(ch, "LOAD_INLINE_QMD_DATA: dword %u of a QMD with %u", i, words);
   ch->inline_qmd[i] = value;
   return i + 1 == words ? inline_qmd_complete(ch, o) : NV_DONE;

@@ -96,8 +96,9 @@ static void refresh_timer(struct nv_engines *e) {
 static void log_unknown_ring(struct nv_engines *e, uint32_t token) {
   char line[160];
   if (!e->config.log || atomic_fetch_add(&e->unknown_rings, 1) >= UNKNOWN_RINGS_MAX) return;
-  snprintf(line, sizeof line, "GPU %u: doorbell rung with 0x%08x, which is no scheduled channel's token: ignored",
-           e->config.gpu, token);
+  snprintf(line, sizeof line,
+           "GPU %u: doorbell rung with 0x%08x, which is not the token of a scheduled channel; ignored", e->config.gpu,
+           token);
   e->config.log(e->config.ctx, line);
 }
 

@@ -100,7 +100,7 @@ void *nv_span(struct nv_channel *ch, struct vm_range *range, const char *what, u
 static enum nv_status gp_opcode(struct nv_channel *ch, uint32_t low, uint32_t high) {
   uint32_t opcode = BITS_GET(NV_GP_ENTRY1_OPCODE, high);
   if (high & ~BITS_MASK(NV_GP_ENTRY1_OPCODE))
-    return nv_method_error(ch, "GP entry 0x%08x%08x: of length 0 with more than an opcode", high, low);
+    return nv_method_error(ch, "GP entry 0x%08x%08x: has length 0 and sets fields beside the opcode", high, low);
   switch (opcode) {
   case NV_GP_OPCODE_NOP: return NV_DONE;
   case NV_GP_OPCODE_SET_PB_SEGMENT_EXTENDED_BASE:
@@ -238,7 +238,7 @@ enum nv_status nv_host_run(struct nv_channel *ch, uint64_t budget) {
   if (sigsetjmp(guard.jump, 0)) {
     *slot = outer;
     return fail_page(ch, guard.address, guard.access,
-                     "MMU fault: the %s host memory 0x%" PRIx64 " that is no longer there",
+                     "MMU fault: the %s host memory 0x%" PRIx64 " that is no longer mapped",
                      guard.access & VM_WRITE ? "channel writes" : "channel reads", guard.address);
   }
   *slot = &guard;

@@ -43,7 +43,7 @@ enum nv_status nv_inline_launch(struct nv_channel *ch, struct nv_object *o, uint
   };
   w->bytes = (uint64_t)w->line * w->lines;
   if (w->lines > 1 && w->line % 4)
-    return nv_method_error(ch, "not supported: LAUNCH_DMA of %u lines of %u bytes, no multiple of 4", w->lines,
+    return nv_method_error(ch, "not supported: LAUNCH_DMA of %u lines of %u bytes, not a multiple of 4", w->lines,
                            w->line);
   return w->bytes ? NV_DONE : complete_write(ch, o);
 }

@@ -171,13 +171,14 @@ static enum nv_status check_shared(struct launch *l, struct sm_grid *g) {
   g->shared_size = GET(SHARED_MEMORY_SIZE);
   for (int i = 0; i < 3; i++) {
     code[i] = (unsigned)qmd_get(l->q, l->v, fields[i], 0);
-    if (!shared_config(m, code[i])) return refuse_qmd(l, "%s %u is none", qmd_field_info(fields[i])->name, code[i]);
+    if (!shared_config(m, code[i]))
+      return refuse_qmd(l, "%s %u is not a configuration", qmd_field_info(fields[i])->name, code[i]);
   }
   if (code[0] > code[1] || code[1] > code[2])
-    return refuse_qmd(l, "shared memory configurations %u, %u, %u of MIN, TARGET, MAX do not rise", code[0], code[1],
-                      code[2]);
+    return refuse_qmd(l, "shared memory configurations %u, %u, %u of MIN, TARGET, MAX are not ascending", code[0],
+                      code[1], code[2]);
   if (g->shared_size % SHARED_UNIT)
-    return refuse_qmd(l, "SHARED_MEMORY_SIZE %u is no multiple of %d", g->shared_size, SHARED_UNIT);
+    return refuse_qmd(l, "SHARED_MEMORY_SIZE %u is not a multiple of %d", g->shared_size, SHARED_UNIT);
   if (g->shared_size > m->shared_bytes_per_cta + SHARED_RESERVED)
     return refuse_qmd(l, "SHARED_MEMORY_SIZE %u, a CTA can have %u", g->shared_size,
                       m->shared_bytes_per_cta + SHARED_RESERVED);
@@ -193,7 +194,7 @@ static enum nv_status check_local(struct launch *l, struct sm_grid *g) {
   const struct nv_model *m = l->ch->e->config.model;
   uint32_t low = GET(SHADER_LOCAL_MEMORY_LOW_SIZE), high = GET(SHADER_LOCAL_MEMORY_HIGH_SIZE);
   if (low % LOCAL_UNIT || high % LOCAL_UNIT)
-    return refuse_qmd(l, "local memory of %u and %u bytes, no multiples of %d", low, high, LOCAL_UNIT);
+    return refuse_qmd(l, "local memory of %u and %u bytes, not multiples of %d", low, high, LOCAL_UNIT);
   g->local_size = low + high, g->local_high = high;
   if (!g->local_size) return NV_DONE;
   const struct nv_object *o = l->o;
@@ -202,7 +203,7 @@ static enum nv_status check_local(struct launch *l, struct sm_grid *g) {
                               NV_COMPUTE_SET_SHADER_LOCAL_MEMORY_NON_THROTTLED_B);
   uint64_t need = 32ull * g->local_size * m->max_warps_per_sm * m->sms_per_tpc;
   if (need > per_tpc)
-    return refuse_qmd(l, "%u bytes of local memory a thread need %" PRIu64 " a TPC, NON_THROTTLED says %" PRIu64,
+    return refuse_qmd(l, "%u bytes of local memory a thread need %" PRIu64 " a TPC, NON_THROTTLED is %" PRIu64,
                       g->local_size, need, per_tpc);
   uint64_t tpcs = m->sms / m->sms_per_tpc, at = base;
   struct vm_range range = {0};
@@ -328,7 +329,7 @@ static enum nv_status change_dependence(struct nv_channel *ch, struct nv_object 
   }
   if (!p) {
     if (ch->npending == NV_PENDING_MAX)
-      return refuse_qmd(&l, "not supported: more than %d QMDs that wait", NV_PENDING_MAX);
+      return refuse_qmd(&l, "not supported: more than %d waiting QMDs", NV_PENDING_MAX);
     p = &ch->pending[ch->npending++];
   }
   *p = now;

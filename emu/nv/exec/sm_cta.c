@@ -177,8 +177,8 @@ static int deadlock(struct sm_core *core) {
                                                   : g->which;
     w->run = NULL;
     sm_fault(w, g->next, FAULT_TRAP, 0, __builtin_ctz(g->mask), 0, 0,
-             "deadlock: every warp waits; lanes 0x%08x %s %u (%u threads arrived, %u expected), and go on", g->mask,
-             state_text(g), detail, b->arrived, b->expected ? b->expected : w->cta->live * SM_LANES);
+             "deadlock: every warp waits and none can continue; lanes 0x%08x %s %u (%u threads arrived, %u expected)",
+             g->mask, state_text(g), detail, b->arrived, b->expected ? b->expected : w->cta->live * SM_LANES);
     break;
   }
   return -EFAULT;
@@ -235,12 +235,12 @@ void sm_interrupted(struct sm_core *core, struct code_cache *code, uint64_t addr
     uint64_t pc = w->run ? w->run->inst->pc : core->grid->pgm;
     w->fault = fault;
     sm_fault(w, NULL, FAULT_PAGE, 0, -1, address, access,
-             "page fault: %s 0x%llx, host memory that is no longer there, at or after pc 0x%llx", verb,
+             "page fault: %s 0x%llx, host memory that is no longer mapped, at or after pc 0x%llx", verb,
              (unsigned long long)address, (unsigned long long)pc);
   } else {
     refuse_launch(fault, nowhere, "");
     fault->kind = FAULT_PAGE, fault->address = address, fault->access = access;
-    snprintf(fault->text, sizeof fault->text, "page fault: %s 0x%llx, host memory that is no longer there", verb,
+    snprintf(fault->text, sizeof fault->text, "page fault: %s 0x%llx, host memory that is no longer mapped", verb,
              (unsigned long long)address);
   }
   code_cache_leave(code);

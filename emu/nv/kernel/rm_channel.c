@@ -96,7 +96,7 @@ static uint32_t channel_vas(struct rm_call *c, struct rm_object *o, const struct
   if (p->ctxshare && p->va_space)
     return RM_REFUSE(m, RM_INVALID_ARGUMENT, "RM_ALLOC of a channel: both hContextShare and hVASpace");
   if (grouped && p->va_space)
-    return RM_REFUSE(m, RM_INVALID_ARGUMENT, "RM_ALLOC of a channel: hVASpace is the group's to say");
+    return RM_REFUSE(m, RM_INVALID_ARGUMENT, "RM_ALLOC of a channel: the group sets hVASpace");
   if (!grouped && p->ctxshare)
     return RM_REFUSE(m, RM_INVALID_ARGUMENT, "RM_ALLOC of a channel: hContextShare without a channel group");
   if (grouped && ch->group->channels && ch->group->shares != (p->ctxshare != 0))

@@ -29,7 +29,7 @@ uint32_t nv_rm_control_call(struct rm_call *c, const struct rm_control *p) {
     return RM_REFUSE(m, RM_NOT_SUPPORTED, "RM_CONTROL 0x%x is not one of 0x%x (%s)", p->cmd, p->object, o->type->name);
   uint32_t size = nv_branch_size(m, t->size, t->branch);
   if (p->params_size != size || (size && !p->params))
-    return RM_REFUSE(m, RM_INVALID_ARGUMENT, "RM_CONTROL 0x%x: paramsSize is %u, of driver %s %u", p->cmd,
+    return RM_REFUSE(m, RM_INVALID_ARGUMENT, "RM_CONTROL 0x%x: paramsSize is %u; driver %s has %u", p->cmd,
                      p->params_size, m->version, size);
   if (p->flags) return RM_REFUSE(m, RM_INVALID_FLAGS, "RM_CONTROL 0x%x: flags 0x%x", p->cmd, p->flags);
   /* Handlers get at least the newest version of their structure, zero-filled. */

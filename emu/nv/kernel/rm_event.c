@@ -112,7 +112,7 @@ static struct rm_object *next_due(const struct nv_file *file) {
 uint32_t nv_rm_event_data(struct nv_file *file, struct rm_get_event_data *p) {
   struct nv_machine *m = file->machine;
   struct rm_object *o = next_due(file);
-  if (!o) return RM_REFUSE(m, RM_GENERIC, "GET_EVENT_DATA: there is none");
+  if (!o) return RM_REFUSE(m, RM_GENERIC, "GET_EVENT_DATA: no event is pending");
   struct nv_channel_error e = {0};
   bool channel = o->event.source->type->kind == RM_KIND_CHANNEL;
   if (channel) nv_channel_error(o->event.source->channel.channel, &e);

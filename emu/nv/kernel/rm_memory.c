@@ -124,7 +124,7 @@ static uint32_t check_allocation(struct nv_machine *m, const struct rm_object *o
   if (!p->size) return RM_REFUSE(m, RM_INVALID_ARGUMENT, "RM_ALLOC of %s: no size", name);
   if (p->size > 1ull << 48) return RM_REFUSE(m, RM_NO_MEMORY, "RM_ALLOC of %s: %" PRIu64 " bytes", name, p->size);
   if (p->alignment & (p->alignment - 1) || p->alignment > 1ull << 40)
-    return RM_REFUSE(m, RM_INVALID_ARGUMENT, "RM_ALLOC of %s: alignment 0x%" PRIx64 " is no power of two", name,
+    return RM_REFUSE(m, RM_INVALID_ARGUMENT, "RM_ALLOC of %s: alignment 0x%" PRIx64 " is not a power of two", name,
                      p->alignment);
   if (p->flags & ~known)
     return RM_REFUSE(m, RM_INVALID_FLAGS, "not supported: RM_ALLOC of %s with flags 0x%x", name, p->flags & ~known);

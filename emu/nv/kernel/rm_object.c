@@ -136,7 +136,7 @@ struct rm_object *nv_rm_find_kind(struct nv_machine *m, struct rm_object *client
   struct rm_object *o = nv_rm_find(client, handle);
   if (o && kinds & 1u << o->type->kind) return o;
   *status = o ? RM_REFUSE(m, RM_INVALID_OBJECT_HANDLE, "%s 0x%x is a %s", what, handle, kind_names[o->type->kind])
-              : RM_REFUSE(m, RM_INVALID_OBJECT_HANDLE, "%s 0x%x: there is no such object", what, handle);
+              : RM_REFUSE(m, RM_INVALID_OBJECT_HANDLE, "%s 0x%x: no such object", what, handle);
   return NULL;
 }
 
@@ -235,7 +235,7 @@ static uint32_t alloc_client(struct rm_call *c, uint32_t handle, struct rm_objec
   if (!c->ctl)
     return RM_REFUSE(m, RM_INVALID_CLIENT, "RM_ALLOC of CLIENT: REGISTER_FD was not called for this descriptor");
   if (handle && client_taken(m, handle))
-    return RM_REFUSE(m, RM_INSERT_DUPLICATE_NAME, "RM_ALLOC: there is a client 0x%x already", handle);
+    return RM_REFUSE(m, RM_INSERT_DUPLICATE_NAME, "RM_ALLOC: client 0x%x exists already", handle);
   while (!handle || client_taken(m, handle)) handle = m->next_client++;
   struct rm_object **clients = realloc(m->clients, (m->nclients + 1) * sizeof(struct rm_object *));
   struct rm_object *o = calloc(1, sizeof *o);

@@ -29,8 +29,8 @@ static bool whole_pages(uint64_t base, uint64_t size) {
 
 uint32_t nv_uvm_range_add(struct uvm_space *s, uint64_t base, uint64_t size, bool channel, const char *call) {
   if (!base || !size || base % NV_PAGE || size % NV_PAGE || base + size < base)
-    return RM_REFUSE(s->m, RM_INVALID_ADDRESS, "%s: 0x%" PRIx64 "+0x%" PRIx64 " is not of whole pages", call, base,
-                     size);
+    return RM_REFUSE(s->m, RM_INVALID_ADDRESS, "%s: 0x%" PRIx64 "+0x%" PRIx64 " is not a range of whole pages", call,
+                     base, size);
   struct uvm_range **link = range_after(s, base);
   if (*link && (*link)->base - base < size && (*link)->base + (*link)->size > base)
     return RM_REFUSE(s->m, RM_UVM_ADDRESS_IN_USE, "%s: 0x%" PRIx64 "+0x%" PRIx64 " overlaps 0x%" PRIx64 "+0x%" PRIx64,
@@ -64,14 +64,15 @@ void nv_uvm_range_remove(struct uvm_space *s, uint64_t base) {
 uint32_t nv_uvm_create_range(struct uvm_space *s, uint64_t base, uint64_t size) {
   if (!whole_pages(base, size))
     return RM_REFUSE(s->m, RM_INVALID_ADDRESS,
-                     "UVM_CREATE_EXTERNAL_RANGE: 0x%" PRIx64 "+0x%" PRIx64 " is not of whole pages", base, size);
+                     "UVM_CREATE_EXTERNAL_RANGE: 0x%" PRIx64 "+0x%" PRIx64 " is not a range of whole pages", base,
+                     size);
   return nv_uvm_range_add(s, base, size, false, "UVM_CREATE_EXTERNAL_RANGE");
 }
 
 uint32_t nv_uvm_free_range(struct uvm_space *s, uint64_t base, uint64_t size, bool sized) {
   struct uvm_range *r = range_of(s, base, 1);
   if (!r || r->base != base || (sized && r->size != size))
-    return RM_REFUSE(s->m, RM_INVALID_ADDRESS, "UVM_FREE: 0x%" PRIx64 "+0x%" PRIx64 " is no external range", base,
+    return RM_REFUSE(s->m, RM_INVALID_ADDRESS, "UVM_FREE: 0x%" PRIx64 "+0x%" PRIx64 " is not an external range", base,
                      size);
   nv_uvm_range_remove(s, base);
   return RM_OK;

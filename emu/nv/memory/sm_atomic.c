@@ -142,7 +142,7 @@ static void *locate_element(struct sm_warp *w, const struct sm_uop *u, unsigned 
     *refused = u->pdst[0] != SM_PSINK;
     if (!*refused)
       sm_fault(w, u, FAULT_LDS, SM_ESR_INVALID_ADDRESS_SPACE, (int)lane, va, VM_READ | VM_WRITE,
-               "atomic access at 0x%llx of %s memory, which cannot do it", (unsigned long long)va,
+               "atomic access at 0x%llx of %s memory, which does not support it", (unsigned long long)va,
                p.space == MEM_LOCAL ? "local" : "shared");
     return NULL;
   }
