@@ -791,24 +791,8 @@ static void errors_are_told(void **state) {
   assert_int_equal(e.status, 0);
 }
 
-static void channel_rules(void **state) {
-  struct nv_client c = nv_connect();
-  uint64_t data;
-  uint32_t *shown;
-  struct nv_test_channel ch = set_up(&c, 1, &data, &shown);
-  struct rm_channel_group_alloc group = {.engine_type = 0};
-  assert_int_equal(nv_alloc(c.ctl, c.root, DEVICE, GROUP + 1, 0xa06c, &group), 0x1f);
-  group.engine_type = 0x13; /* a video decoder, which this GPU does not have */
-  assert_int_equal(nv_alloc(c.ctl, c.root, DEVICE, GROUP + 1, 0xa06c, &group), 0x1f);
-  group.engine_type = 9 + 5;
-  assert_int_equal(nv_alloc(c.ctl, c.root, DEVICE, GROUP + 1, 0xa06c, &group), 0);
-
-  struct rm_channel_alloc good = {.error_memory = NOTIFIER,
-                                  .gpfifo_va = ch.va,
-                                  .gpfifo_entries = 64,
-                                  .userd_memory = {AREA_MEMORY},
-                                  .userd_offset = {0x1000}},
-                          p = good;
+/* Each row makes one field of valid parameters invalid. */
+static void refuse_bad_channels(struct nv_client *c, const struct rm_channel_alloc *good) {
   static const struct {
     size_t at, bytes;
     uint64_t value;
@@ -828,57 +812,91 @@ static void channel_rules(void **state) {
       {offsetof(struct rm_channel_alloc, engine_type), 4, 9, 0x1f},
   };
   for (size_t i = 0; i < sizeof bad / sizeof bad[0]; i++) {
-    p = good;
+    struct rm_channel_alloc p = *good;
     memcpy((char *)&p + bad[i].at, &bad[i].value, bad[i].bytes);
-    if (nv_alloc(c.ctl, c.root, GROUP, CHANNEL, 0xc86f, &p) != bad[i].status) fail_msg("case %zu: %s", i, nv_reason());
+    if (nv_alloc(c->ctl, c->root, GROUP, CHANNEL, 0xc86f, &p) != bad[i].status)
+      fail_msg("case %zu: %s", i, nv_reason());
   }
+}
+
+/* Allocates CHANNEL in GROUP with a context share, and a share of the group after it. */
+static void share_contexts(struct nv_client *c, const struct rm_channel_alloc *good) {
   struct rm_ctxshare_alloc share = {.va_space = VAS, .flags = 1};
-  assert_int_equal(nv_alloc(c.ctl, c.root, DEVICE, SHARE, 0x9067, &share), 0x36);
-  assert_int_equal(nv_alloc(c.ctl, c.root, GROUP, SHARE, 0x9067, &share), 0);
-  assert_int_equal(nv_alloc(c.ctl, c.root, GROUP + 1, SHARE + 1, 0x9067, &share), 0);
-  p = good;
+  assert_int_equal(nv_alloc(c->ctl, c->root, DEVICE, SHARE, 0x9067, &share), 0x36);
+  assert_int_equal(nv_alloc(c->ctl, c->root, GROUP, SHARE, 0x9067, &share), 0);
+  assert_int_equal(nv_alloc(c->ctl, c->root, GROUP + 1, SHARE + 1, 0x9067, &share), 0);
+  struct rm_channel_alloc p = *good;
   p.ctxshare = SHARE + 1;
-  assert_int_equal(nv_alloc(c.ctl, c.root, GROUP, CHANNEL, 0xc86f, &p), 0x36);
+  assert_int_equal(nv_alloc(c->ctl, c->root, GROUP, CHANNEL, 0xc86f, &p), 0x36);
   p.ctxshare = SHARE;
-  assert_int_equal(nv_alloc(c.ctl, c.root, GROUP, CHANNEL, 0xc86f, &p), 0);
+  assert_int_equal(nv_alloc(c->ctl, c->root, GROUP, CHANNEL, 0xc86f, &p), 0);
   p.ctxshare = 0;
-  assert_int_equal(nv_alloc(c.ctl, c.root, GROUP, CHANNEL + 1, 0xc86f, &p), 0x40);
+  assert_int_equal(nv_alloc(c->ctl, c->root, GROUP, CHANNEL + 1, 0xc86f, &p), 0x40);
+}
 
-  /* Engine objects. */
-  ch.handle = CHANNEL;
-  nv_token(&ch);
-  uint32_t graphics = ch.token;
+/* Allocates engine objects on CHANNEL, and on CHANNEL + 2 of the other group. */
+static void allocate_engines(struct nv_client *c, struct nv_test_channel *ch, const struct rm_channel_alloc *good) {
+  ch->handle = CHANNEL;
+  nv_token(ch);
+  uint32_t graphics = ch->token;
   struct rm_copy_alloc copy = {1, 9 + 5};
-  assert_int_equal(nv_alloc(c.ctl, c.root, CHANNEL, 0x300, 0xc8b5, &copy), 0x1f); /* not an engine of this runlist */
-  assert_int_equal(nv_alloc(c.ctl, c.root, CHANNEL, 0x300, 0xc8b5, NULL), 0);
-  assert_int_equal(nv_alloc(c.ctl, c.root, CHANNEL, 0x301, 0xcbc0, NULL), 0);
+  assert_int_equal(nv_alloc(c->ctl, c->root, CHANNEL, 0x300, 0xc8b5, &copy), 0x1f); /* not an engine of this runlist */
+  assert_int_equal(nv_alloc(c->ctl, c->root, CHANNEL, 0x300, 0xc8b5, NULL), 0);
+  assert_int_equal(nv_alloc(c->ctl, c->root, CHANNEL, 0x301, 0xcbc0, NULL), 0);
+  struct rm_channel_alloc p = *good;
   p.ctxshare = SHARE + 1;
-  assert_int_equal(nv_alloc(c.ctl, c.root, GROUP + 1, CHANNEL + 2, 0xc86f, &p), 0);
-  assert_int_equal(nv_alloc(c.ctl, c.root, CHANNEL + 2, 0x302, 0xcbc0, NULL), 0x22);
-  assert_int_equal(nv_alloc(c.ctl, c.root, CHANNEL + 2, 0x302, 0xc8b5, &copy), 0);
+  assert_int_equal(nv_alloc(c->ctl, c->root, GROUP + 1, CHANNEL + 2, 0xc86f, &p), 0);
+  assert_int_equal(nv_alloc(c->ctl, c->root, CHANNEL + 2, 0x302, 0xcbc0, NULL), 0x22);
+  assert_int_equal(nv_alloc(c->ctl, c->root, CHANNEL + 2, 0x302, 0xc8b5, &copy), 0);
   copy.engine_type = 9 + 6;
-  assert_int_equal(nv_alloc(c.ctl, c.root, CHANNEL + 2, 0x303, 0xc8b5, &copy), 0x1f);
-  ch.handle = CHANNEL + 2;
-  nv_token(&ch);
-  assert_int_not_equal(ch.token, graphics);
-  assert_int_equal(ch.token & 0xfff, 0); /* each runlist numbers its channels */
-  assert_int_not_equal(ch.token >> 16 & 0x7f, graphics >> 16 & 0x7f);
+  assert_int_equal(nv_alloc(c->ctl, c->root, CHANNEL + 2, 0x303, 0xc8b5, &copy), 0x1f);
+  ch->handle = CHANNEL + 2;
+  nv_token(ch);
+  assert_int_not_equal(ch->token, graphics);
+  assert_int_equal(ch->token & 0xfff, 0); /* each runlist numbers its channels */
+  assert_int_not_equal(ch->token >> 16 & 0x7f, graphics >> 16 & 0x7f);
+}
 
-  /* A channel without a group: bind, then schedule; with USERD allocated by RM. */
-  p = (struct rm_channel_alloc){.gpfifo_va = ch.va, .gpfifo_entries = 64, .va_space = VAS};
-  assert_int_equal(nv_alloc(c.ctl, c.root, DEVICE, CHANNEL + 3, 0xc86f, &p), 0x1f); /* without an engine */
+/* A channel without a group: bind, then schedule; with USERD allocated by RM. */
+static void schedule_without_group(struct nv_client *c, uint64_t va) {
+  struct rm_channel_alloc p = (struct rm_channel_alloc){.gpfifo_va = va, .gpfifo_entries = 64, .va_space = VAS};
+  assert_int_equal(nv_alloc(c->ctl, c->root, DEVICE, CHANNEL + 3, 0xc86f, &p), 0x1f); /* without an engine */
   p.engine_type = 9 + 2;
-  assert_int_equal(nv_alloc(c.ctl, c.root, DEVICE, CHANNEL + 3, 0xc86f, &p), 0);
+  assert_int_equal(nv_alloc(c->ctl, c->root, DEVICE, CHANNEL + 3, 0xc86f, &p), 0);
   struct rm_gpfifo_schedule on = {.enable = 1};
   struct rm_work_submit_token token;
-  assert_int_equal(nv_control(c.ctl, c.root, CHANNEL + 3, 0xa06f0103, &on, 3), 0x40);
-  assert_int_equal(nv_control(c.ctl, c.root, CHANNEL + 3, 0xc36f0108, &token, 4), 0x40);
-  assert_int_equal(nv_control(c.ctl, c.root, CHANNEL + 3, 0xa06f0104, &(uint32_t){1}, 4), 0x1f);
-  assert_int_equal(nv_control(c.ctl, c.root, CHANNEL + 3, 0xa06f0104, &(uint32_t){9 + 2}, 4), 0);
-  assert_int_equal(nv_control(c.ctl, c.root, CHANNEL + 3, 0xa06f0103, &on, 3), 0);
-  assert_int_equal(nv_control(c.ctl, c.root, CHANNEL + 3, 0xc36f0108, &token, 4), 0);
-  volatile uint32_t *userd = nv_map(&c, 0, CHANNEL + 3, 0x1000, false);
+  assert_int_equal(nv_control(c->ctl, c->root, CHANNEL + 3, 0xa06f0103, &on, 3), 0x40);
+  assert_int_equal(nv_control(c->ctl, c->root, CHANNEL + 3, 0xc36f0108, &token, 4), 0x40);
+  assert_int_equal(nv_control(c->ctl, c->root, CHANNEL + 3, 0xa06f0104, &(uint32_t){1}, 4), 0x1f);
+  assert_int_equal(nv_control(c->ctl, c->root, CHANNEL + 3, 0xa06f0104, &(uint32_t){9 + 2}, 4), 0);
+  assert_int_equal(nv_control(c->ctl, c->root, CHANNEL + 3, 0xa06f0103, &on, 3), 0);
+  assert_int_equal(nv_control(c->ctl, c->root, CHANNEL + 3, 0xc36f0108, &token, 4), 0);
+  volatile uint32_t *userd = nv_map(c, 0, CHANNEL + 3, 0x1000, false);
   assert_int_equal(userd[0x88 / 4], 0);
+}
+
+static void channel_rules(void **state) {
+  struct nv_client c = nv_connect();
+  uint64_t data;
+  uint32_t *shown;
+  struct nv_test_channel ch = set_up(&c, 1, &data, &shown);
+  struct rm_channel_group_alloc group = {.engine_type = 0};
+  assert_int_equal(nv_alloc(c.ctl, c.root, DEVICE, GROUP + 1, 0xa06c, &group), 0x1f);
+  group.engine_type = 0x13; /* a video decoder, which this GPU does not have */
+  assert_int_equal(nv_alloc(c.ctl, c.root, DEVICE, GROUP + 1, 0xa06c, &group), 0x1f);
+  group.engine_type = 9 + 5;
+  assert_int_equal(nv_alloc(c.ctl, c.root, DEVICE, GROUP + 1, 0xa06c, &group), 0);
+
+  struct rm_channel_alloc good = {.error_memory = NOTIFIER,
+                                  .gpfifo_va = ch.va,
+                                  .gpfifo_entries = 64,
+                                  .userd_memory = {AREA_MEMORY},
+                                  .userd_offset = {0x1000}};
+  refuse_bad_channels(&c, &good);
+  share_contexts(&c, &good);
+  allocate_engines(&c, &ch, &good);
+  schedule_without_group(&c, ch.va);
+  struct rm_gpfifo_schedule on = {.enable = 1};
   /* A group's controls cannot be used on a channel. */
   assert_int_equal(nv_control(c.ctl, c.root, CHANNEL, 0xa06c0101, &on, 3), 0x56);
   assert_int_equal(nv_control(c.ctl, c.root, GROUP, 0xa06c0101, &on, 2), 0x1f);

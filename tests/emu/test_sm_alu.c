@@ -385,8 +385,8 @@ static void isetp(void **state) {
   one_free(o);
 }
 static u32 table(u32 lut, u32 a, u32 b, u32 c) { return lut >> (4 * a + 2 * b + c) & 1; }
-static void predicates(void **state) {
-  struct one *o = one_new();
+/* PLOP3 of predicates. */
+static void combine_predicates(struct one *o) {
   for (unsigned i = 0; i < 4000; i++) {
     unsigned lut0 = rnd() & 255, lut1 = rnd() & 255, a = rnd() & 15, b = rnd() & 15, c = rnd() & 15, up = rnd() & 1;
     struct word w = word(0x01c, 4);
@@ -403,7 +403,9 @@ static void predicates(void **state) {
     check_predicate(o, &st, 2, first, w, "PLOP3");
     check_predicate(o, &st, 5, second, w, "PLOP3 second");
   }
-  /* signs of registers */
+}
+/* PLOP3 of the signs of registers. */
+static void combine_signs(struct one *o) {
   struct operands x;
   for (unsigned i = 0; i < 3000; i++) {
     unsigned kind = 1 + (unsigned)(rnd() % 3), lut0 = rnd() & 255, lut1 = rnd() & 255, a = rnd() & 15, c = rnd() & 15;
@@ -423,8 +425,11 @@ static void predicates(void **state) {
     check_predicate(o, &st, 2, first, w, "PLOP3.SIGN");
     check_predicate(o, &st, 5, second, w, "PLOP3.SIGN second");
   }
-  /* selects, and predicates to and from registers */
+}
+/* SEL, P2R and R2P. */
+static void move_predicates(struct one *o) {
   u64 want[SM_LANES];
+  struct operands x;
   for (unsigned i = 0; i < 3000; i++) {
     unsigned p = rnd() & 15, byte = rnd() & 3;
     randomize(&x, false);
@@ -456,7 +461,11 @@ static void predicates(void **state) {
       check_predicate(o, &st, k, value, w, "R2P");
     }
   }
-  /* LOP3's own predicate */
+}
+/* LOP3's own predicate. */
+static void lop3_predicate(struct one *o) {
+  u64 want[SM_LANES];
+  struct operands x;
   for (unsigned i = 0; i < 3000; i++) {
     unsigned lut = rnd() & 255, in = rnd() & 15, both = rnd() & 1;
     randomize(&x, false);
@@ -473,6 +482,13 @@ static void predicates(void **state) {
     check(o, &st, w, "LOP3", &x, want, false);
     check_predicate(o, &st, 3, p, w, "LOP3 predicate");
   }
+}
+static void predicates(void **state) {
+  struct one *o = one_new();
+  combine_predicates(o);
+  combine_signs(o);
+  move_predicates(o);
+  lop3_predicate(o);
   one_free(o);
 }
 
@@ -522,7 +538,7 @@ static void minmax(void **state) {
 }
 
 /* ---- the uniform datapath: the same on uniform registers, independent of the active lanes ---- */
-static void uniform(void **state) {
+static void uniform_operations(struct one *o) {
   static const struct {
     const char *name;
     unsigned base;
@@ -539,7 +555,6 @@ static void uniform(void **state) {
              {"UFLO", 0x0bd, r_flo, 73, 2, 7 << 9, true, true},
              {"UBREV", 0x0be, r_brev, 0, 0, 0, true, true},
              {"UPOPC", 0x0bf, r_popc, 0, 0, 0, true, true}};
-  struct one *o = one_new();
   for (unsigned k = 0; k < sizeof ops / sizeof *ops; k++)
     for (unsigned i = 0; i < 400; i++) {
       u32 a = rnd32(), b = rnd32(), c = rnd32(), options = (u32)(rnd() & ((1u << ops[k].bits) - 1));
@@ -562,7 +577,9 @@ static void uniform(void **state) {
       u32 want = on ? (u32)ops[k].f(a, b, c, options) : 0x1234;
       FOR_LANES expect(ureg(o, 16)[l], want, l, w, ops[k].name, a, b, c);
     }
-  /* 64 bits of address: UIADD3 with a carry, then UIADD3.X; and ULEA */
+}
+/* 64 bits of an address: UIADD3 with a carry, then UIADD3.X; and UIADD3.64. */
+static void uniform_addresses(struct one *o) {
   for (unsigned i = 0; i < 1000; i++) {
     u64 a = rnd() >> (rnd() & 63), b = rnd() >> (rnd() & 63);
     set_ureg(o, 4, (u32)a), set_ureg(o, 5, (u32)(a >> 32)), set_ureg(o, 8, (u32)b), set_ureg(o, 9, (u32)(b >> 32));
@@ -586,7 +603,9 @@ static void uniform(void **state) {
     expect(ureg(o, 16)[0], (u32)want, 0, wide, "UIADD3.64", a, b, 0);
     expect(ureg(o, 17)[31], (u32)(want >> 32), 31, wide, "UIADD3.64", a, b, 0);
   }
-  /* uniform predicates to and from uniform registers, and a select by one */
+}
+/* Uniform predicates to and from uniform registers, and a select by one. */
+static void uniform_predicates(struct one *o) {
   for (unsigned i = 0; i < 200; i++) {
     struct word w = word(0x083, 4);
     put(&w, 16, 8, 16), put(&w, 24, 8, 4), put(&w, 32, 32, 0x7f), put(&w, 76, 2, 1), put(&w, 91, 1, 1);
@@ -609,6 +628,12 @@ static void uniform(void **state) {
     must_run(o, w);
     expect(ureg(o, 16)[5], o->w.p[SM_UP + 5] ? 33 : 77, 5, w, "USEL", 0, 0, 0);
   }
+}
+static void uniform(void **state) {
+  struct one *o = one_new();
+  uniform_operations(o);
+  uniform_addresses(o);
+  uniform_predicates(o);
   one_free(o);
 }
 /* A destination that is a source, or half of a source pair. */

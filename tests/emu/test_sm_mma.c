@@ -371,104 +371,140 @@ static void write_element(struct sm_cta *cta, u32 at, u32 v, enum type t, unsign
     memcpy(&cta->shared[at], &v, bits_of_type(t) / 8);
   }
 }
+/* One product of a warp group: A is 64 x depth, in registers or in shared memory, B is depth x columns. */
+struct group_case {
+  enum type t;
+  unsigned warp, mode, columns, depth, in_registers;
+  bool turn_a, turn_b, wide, accumulate, integer;
+};
+enum { RD_GROUP = 64, GROUP_REGISTERS = 128 };
+
+static struct group_case random_group(unsigned i) {
+  struct group_case c = {.t = (enum type[]){F16, BF16, TF32, BYTE, BIT, E4M3, E5M2, F16}[i & 7],
+                         .warp = i >> 3 & 3,
+                         .mode = i >> 5 & 3,
+                         .columns = (unsigned[]){8, 64, 256, 16, 32}[i % 5],
+                         .in_registers = rnd() & 1};
+  c.turn_a = c.t <= BF16 && !c.in_registers && rnd() & 1;
+  c.turn_b = c.t <= BF16 && rnd() & 1;
+  c.wide = c.t != F16 || rnd() & 1;
+  c.accumulate = rnd() & 1;
+  c.integer = c.t == BYTE || c.t == BIT;
+  c.depth = 256 / bits_of_type(c.t);
+  if (c.turn_b && c.mode && c.columns * 2 < (16u >> c.mode) * 16) c.columns = 64;
+  return c;
+}
+
+/* Writes A at 0x2000 and B at 0x12000, with strides that keep all parts apart, and sets the descriptors. */
+static void write_group(struct one *o, const struct group_case *c) {
+  struct sm_cta *cta = o->w.cta;
+  unsigned n = bits_of_type(c->t), size = n < 8 ? 1 : n / 8, across = c->mode ? 16u >> c->mode : 1;
+  u32 at[2] = {0x2000, 0x12000}, leading[2], stride[2];
+  bool turned[2] = {c->turn_a, c->turn_b};
+  memset(cta->shared, 0x5a, cta->shared_size);
+  for (int m = 0; m < 2; m++) {
+    leading[m] = !turned[m] ? (c->mode ? 16 : 128) : c->mode ? 2 * 8 * across * 16 : 0x1000;
+    stride[m] = !turned[m] ? (c->mode ? 8 * across * 16 : 256) : c->mode ? 8 * across * 16 : 128;
+  }
+  for (unsigned k = 0; k < c->depth; k++) {
+    unsigned byte_k = c->t == BIT ? k / 8 : k;
+    for (unsigned r = 0; r < 64 && !c->in_registers; r++)
+      write_element(cta, swizzled(at[0] + place(r, byte_k, size, c->mode, turned[0], leading[0], stride[0]), c->mode),
+                    element(a[r][k], c->t), c->t, k);
+    for (unsigned col = 0; col < c->columns; col++)
+      write_element(cta, swizzled(at[1] + place(col, byte_k, size, c->mode, turned[1], leading[1], stride[1]), c->mode),
+                    element(b[k][col], c->t), c->t, k);
+  }
+  for (unsigned m = 0; m < 2; m++) {
+    u64 d = descriptor(at[m], leading[m], stride[m], c->mode);
+    set_ureg(o, 8 + 2 * m, (u32)d), set_ureg(o, 9 + 2 * m, (u32)(d >> 32));
+  }
+}
+
+static struct word group_word(const struct group_case *c) {
+  bool fp8 = c->t == E4M3 || c->t == E5M2;
+  unsigned step = c->columns / 8;
+  struct word w = mma((c->in_registers ? 0xdf0 : 0x9f0) + (c->t == BYTE ? 1 : c->t == BIT ? 2 : fp8 ? 3 : 0));
+  put(&w, 16, 8, RD_GROUP), put(&w, 64, 8, RD_GROUP), put(&w, 32, 32, 0), put(&w, 91, 1, 1);
+  if (c->in_registers)
+    put(&w, 24, 8, R_A), put(&w, 32, 8, 8);
+  else
+    put(&w, 24, 8, 8);
+  put(&w, 84, 3, 7), put(&w, 87, 3, 7); /* UP0 */
+  if (c->integer) {
+    unsigned code = step <= 4 ? step - 1 : step / 2 + 1;
+    put(&w, 53, 6, c->t == BYTE ? 3 * code : code);
+    if (c->t == BYTE) put(&w, 76, 1, 1), put(&w, 82, 1, 1);
+    if (c->t == BIT) put(&w, 77, 2, 2), put(&w, 80, 1, 1);
+    return w;
+  }
+  put(&w, 53, 5, step - 1), put(&w, 75, 1, c->wide), put(&w, 58, 1, c->t == TF32);
+  if (fp8)
+    put(&w, 76, 1, c->t == E5M2), put(&w, 77, 1, c->t == E5M2);
+  else
+    put(&w, 76, 2, c->t), put(&w, 61, 1, c->turn_a), put(&w, 62, 1, c->turn_b);
+  return w;
+}
+
+/* Compares the warp's sixteen rows of D. before: D before the instruction. */
+static void check_group(struct one *o, const struct group_case *c, struct word w, u32 (*before)[SM_LANES]) {
+  for (unsigned r = 0; r < 16; r++)
+    for (unsigned col = 0; col < c->columns; col++) {
+      unsigned lane = r % 8 * 4 + col % 8 / 2, block = col / 8;
+      double s = dot(16 * c->warp + r, col, c->depth);
+      u32 got, want;
+      if (c->wide || c->integer) {
+        unsigned at_reg = 4 * block + 2 * (r / 8) + col % 2;
+        got = reg(o, RD_GROUP + at_reg)[lane];
+        double old = c->integer ? (double)before[at_reg][lane] : (double)float_of(before[at_reg][lane]);
+        s += c->accumulate ? old : 0;
+        want = c->integer ? (u32)(i32)s : bits_of((float)s);
+      } else {
+        unsigned at_reg = 2 * block + r / 8, shift = col % 2 * 16;
+        got = reg(o, RD_GROUP + at_reg)[lane] >> shift & 0xffff;
+        s += c->accumulate ? (double)decode(before[at_reg][lane] >> shift & 0xffff, 10, 5) : 0;
+        want = encode(s, 10, 5, 0);
+      }
+      if (s == 0) got &= c->wide && !c->integer ? 0x7fffffff : got, want = 0;
+      if (s == 0 && !c->wide) got &= 0x7fff;
+      expect(got, want, lane, w, "warp group", c->t << 8 | c->mode << 4 | (u64)c->turn_a << 1 | c->turn_b, r, col);
+    }
+}
+
+/* A pattern that does not start at a multiple of its size is rejected instead of computed wrongly. */
+static void reject_base_offset(struct one *o, struct word w) {
+  struct fault fault = {0};
+  const struct sm_grid grid = {.version = 0x90, .pgm = 0x1000};
+  o->w.fault = &fault, o->w.grid = &grid;
+  set_ureg(o, 11, 3 << 17);
+  assert_false(run_word(o, w));
+  assert_non_null(strstr(fault.text, "base offset"));
+  o->w.fault = NULL, o->w.grid = NULL;
+}
+
 static void warp_groups(void **state) {
   struct one *o = one_new();
   struct sm_cta cta = {.shared_size = 160 << 10};
   cta.shared = calloc(1, cta.shared_size);
   o->w.cta = &cta;
   for (unsigned i = 0; i < 160; i++) {
-    enum type t = (enum type[]){F16, BF16, TF32, BYTE, BIT, E4M3, E5M2, F16}[i & 7];
-    unsigned warp = i >> 3 & 3, mode = i >> 5 & 3, columns = (unsigned[]){8, 64, 256, 16, 32}[i % 5],
-             in_registers = rnd() & 1;
-    bool turn_a = t <= BF16 && !in_registers && rnd() & 1, turn_b = t <= BF16 && rnd() & 1,
-         wide = t != F16 || rnd() & 1, accumulate = rnd() & 1, integer = t == BYTE || t == BIT;
-    unsigned n = bits_of_type(t), depth = 256 / n, size = n < 8 ? 1 : n / 8, across = mode ? 16u >> mode : 1;
-    if (turn_b && mode && columns * 2 < across * 16) columns = 64;
-    fill(64, columns, depth, t == BIT ? 0 : t == BYTE ? -128 : -3, t == BIT ? 1 : t == BYTE ? 127 : 3);
-    memset(cta.shared, 0x5a, cta.shared_size);
-    /* A at 0x2000, B at 0x12000: the strides keep all parts apart */
-    u32 at[2] = {0x2000, 0x12000}, leading[2], stride[2];
-    bool turned[2] = {turn_a, turn_b};
-    for (int m = 0; m < 2; m++) {
-      leading[m] = !turned[m] ? (mode ? 16 : 128) : mode ? 2 * 8 * across * 16 : 0x1000;
-      stride[m] = !turned[m] ? (mode ? 8 * across * 16 : 256) : mode ? 8 * across * 16 : 128;
-      if (!turned[m] && !mode) leading[m] = 128, stride[m] = 256;
-    }
-    for (unsigned k = 0; k < depth; k++) {
-      unsigned byte_k = t == BIT ? k / 8 : k;
-      for (unsigned r = 0; r < 64 && !in_registers; r++)
-        write_element(&cta, swizzled(at[0] + place(r, byte_k, size, mode, turn_a, leading[0], stride[0]), mode),
-                      element(a[r][k], t), t, k);
-      for (unsigned c = 0; c < columns; c++)
-        write_element(&cta, swizzled(at[1] + place(c, byte_k, size, mode, turn_b, leading[1], stride[1]), mode),
-                      element(b[k][c], t), t, k);
-    }
-    if (in_registers) fragments(o, 16, depth, 16 * warp, t);
-    u64 d[2] = {descriptor(at[0], leading[0], stride[0], mode), descriptor(at[1], leading[1], stride[1], mode)};
-    for (unsigned m = 0; m < 2; m++) set_ureg(o, 8 + 2 * m, (u32)d[m]), set_ureg(o, 9 + 2 * m, (u32)(d[m] >> 32));
-    o->w.index = 4 + warp;
-    enum { RD_GROUP = 64 };
-    unsigned registers = wide || integer ? columns / 2 : columns / 4;
-    u32 before[128][SM_LANES];
-    FOR_LANES for (unsigned r = 0; r < registers; r++) {
+    struct group_case c = random_group(i);
+    fill(64, c.columns, c.depth, c.t == BIT ? 0 : c.t == BYTE ? -128 : -3, c.t == BIT ? 1 : c.t == BYTE ? 127 : 3);
+    write_group(o, &c);
+    if (c.in_registers) fragments(o, 16, c.depth, 16 * c.warp, c.t);
+    o->w.index = 4 + c.warp;
+    u32 before[GROUP_REGISTERS][SM_LANES];
+    FOR_LANES for (unsigned r = 0; r < (c.wide || c.integer ? c.columns / 2 : c.columns / 4); r++) {
       u32 x = (u32)rnd() % 64;
-      reg(o, RD_GROUP + r)[l] = before[r][l] = integer ? x
-                                               : wide  ? bits_of((float)x)
-                                                       : encode(x, 10, 5, 0) | encode(x + 1, 10, 5, 0) << 16;
+      reg(o, RD_GROUP + r)[l] = before[r][l] = c.integer ? x
+                                               : c.wide  ? bits_of((float)x)
+                                                         : encode(x, 10, 5, 0) | encode(x + 1, 10, 5, 0) << 16;
     }
-    bool fp8 = t == E4M3 || t == E5M2;
-    unsigned opcode = (in_registers ? 0xdf0 : 0x9f0) + (t == BYTE ? 1 : t == BIT ? 2 : fp8 ? 3 : 0);
-    struct word w = mma(opcode);
-    put(&w, 16, 8, RD_GROUP), put(&w, 64, 8, RD_GROUP), put(&w, 32, 32, 0), put(&w, 91, 1, 1);
-    if (in_registers)
-      put(&w, 24, 8, R_A), put(&w, 32, 8, 8);
-    else
-      put(&w, 24, 8, 8);
-    unsigned step = columns / 8;
-    put(&w, 84, 3, 7), put(&w, 87, 3, 7); /* UP0 */
-    o->w.p[SM_UP] = accumulate ? ~0u : 0;
-    if (integer) {
-      unsigned code = step <= 4 ? step - 1 : step / 2 + 1;
-      put(&w, 53, 6, t == BYTE ? 3 * code : code);
-      if (t == BYTE) put(&w, 76, 1, 1), put(&w, 82, 1, 1);
-      if (t == BIT) put(&w, 77, 2, 2), put(&w, 80, 1, 1);
-    } else {
-      put(&w, 53, 5, step - 1), put(&w, 75, 1, wide), put(&w, 58, 1, t == TF32);
-      if (fp8)
-        put(&w, 76, 1, t == E5M2), put(&w, 77, 1, t == E5M2);
-      else
-        put(&w, 76, 2, t), put(&w, 61, 1, turn_a), put(&w, 62, 1, turn_b);
-    }
+    o->w.p[SM_UP] = c.accumulate ? ~0u : 0;
+    struct word w = group_word(&c);
     must_run(o, w);
-    for (unsigned r = 0; r < 16; r++)
-      for (unsigned c = 0; c < columns; c++) {
-        unsigned lane = r % 8 * 4 + c % 8 / 2, block = c / 8;
-        double s = dot(16 * warp + r, c, depth);
-        u32 got, want;
-        if (wide || integer) {
-          unsigned at_reg = 4 * block + 2 * (r / 8) + c % 2;
-          got = reg(o, RD_GROUP + at_reg)[lane];
-          double old = integer ? (double)before[at_reg][lane] : (double)float_of(before[at_reg][lane]);
-          s += accumulate ? old : 0;
-          want = integer ? (u32)(i32)s : bits_of((float)s);
-        } else {
-          unsigned at_reg = 2 * block + r / 8, shift = c % 2 * 16;
-          got = reg(o, RD_GROUP + at_reg)[lane] >> shift & 0xffff;
-          s += accumulate ? (double)decode(before[at_reg][lane] >> shift & 0xffff, 10, 5) : 0;
-          want = encode(s, 10, 5, 0);
-        }
-        if (s == 0) got &= wide && !integer ? 0x7fffffff : got, want = 0;
-        if (s == 0 && !wide) got &= 0x7fff;
-        expect(got, want, lane, w, "warp group", t << 8 | mode << 4 | (u64)turn_a << 1 | turn_b, r, c);
-      }
-    /* A pattern that does not start at a multiple of its size is rejected instead of computed wrongly. */
-    struct fault fault = {0};
-    const struct sm_grid grid = {.version = 0x90, .pgm = 0x1000};
-    o->w.fault = &fault, o->w.grid = &grid;
-    set_ureg(o, 11, 3 << 17);
-    assert_false(run_word(o, w));
-    assert_non_null(strstr(fault.text, "base offset"));
-    o->w.fault = NULL, o->w.grid = NULL;
+    check_group(o, &c, w, before);
+    reject_base_offset(o, w);
   }
   free(cta.shared);
   one_free(o);

@@ -533,7 +533,7 @@ static void names_services_that_are_missing(void **state) {
                                   USES("multigrid", "88") USES("heap", "96"));
 #undef USES
   static const char *const cases[][2] = {
-      {"hostcall", "it wants calls to the host"}, {"multigrid", "a cooperative launch"}, {"heap", "it wants a heap"}};
+      {"hostcall", "it needs calls to the host"}, {"multigrid", "a cooperative launch"}, {"heap", "it needs a heap"}};
   for (unsigned i = 0; i < 3; i++) {
     EXPECT(1, "run services.ll --kernel %s --grid 1 --block 1 --arg i64[1]=zeros" GPU, cases[i][0]);
     assert_contains(out, "not supported");

@@ -217,14 +217,60 @@ static uint32_t fill(struct rm_info *list, uint32_t n) {
   return RM_OK;
 }
 
-static uint32_t control(const struct rm_control *c) {
-  void *p = (void *)(uintptr_t)c->params;
-  uint32_t class = class_of(c->object), size = c->params_size;
-  if (c->cmd == k.fail_command) return k.fail_status;
-  if (!object(c->object)) return RM_INVALID_OBJECT_HANDLE;
 #define IS(kind, bytes)                                                                                                \
-  if (class != (uint32_t)(kind)) return RM_INVALID_COMMAND;                                                            \
-  if (size != (bytes)) return RM_INVALID_ARGUMENT
+  if (class_of(c->object) != (uint32_t)(kind)) return RM_INVALID_COMMAND;                                              \
+  if (c->params_size != (bytes)) return RM_INVALID_ARGUMENT
+
+/* Controls of channels, groups and debuggers. */
+static uint32_t channel_control(const struct rm_control *c, void *p) {
+  switch (c->cmd) {
+  case RM_CTRL_WORK_SUBMIT_TOKEN:
+    IS(RM_CLASS_GPFIFO_HOPPER, sizeof(struct rm_work_submit_token));
+    ((struct rm_work_submit_token *)p)->token = object(c->object)->token;
+    return RM_OK;
+  case RM_CTRL_EVENT_SET_NOTIFICATION: {
+    const struct rm_event_set_notification *a = p;
+    IS(RM_CLASS_SUBDEVICE, sizeof *a);
+    if (a->event != 37 || a->action != 2) return RM_INVALID_ARGUMENT;
+    k.notifies = true;
+    return RM_OK;
+  }
+  case RM_CTRL_GROUP_SCHEDULE: {
+    const struct rm_gpfifo_schedule *a = p;
+    IS(RM_CLASS_CHANNEL_GROUP, k.branch.gpfifo_schedule);
+    for (int i = 0; i < OBJECTS; i++) {
+      struct script_object *o = &k.objects[i];
+      if (!o->handle || o->parent != c->object || o->class != RM_CLASS_GPFIFO_HOPPER) continue;
+      if (a->enable && !o->registered) return RM_INVALID_STATE;
+      o->scheduled = a->enable;
+      k.unscheduled += !a->enable;
+    }
+    return RM_OK;
+  }
+  case RM_CTRL_MMU_FAULT_INFO:
+    IS(RM_CLASS_GPFIFO_HOPPER, sizeof k.fault);
+    memcpy(p, &k.fault, sizeof k.fault);
+    return RM_OK;
+  case RM_CTRL_SM_ERROR_STATES: {
+    struct rm_sm_error_states *a = p;
+    IS(RM_CLASS_DEBUGGER, sizeof *a);
+    assert_int_equal(class_of(a->target_channel), RM_CLASS_GPFIFO_HOPPER);
+    assert_in_range(a->num_sms, 1, 100);
+    if (k.error_sm >= a->starting_sm && k.error_sm < a->starting_sm + a->num_sms)
+      a->states[k.error_sm - a->starting_sm] = k.sm_error;
+    return RM_OK;
+  }
+  case RM_CTRL_CC_CAPABILITIES:
+    IS(RM_CLASS_CONFIDENTIAL_COMPUTE, k.branch.cc_capabilities);
+    ((struct rm_cc_capabilities *)p)->cc_feature = (uint8_t)k.cc;
+    return RM_OK;
+  }
+  fail_msg("unexpected control 0x%x", c->cmd);
+  return RM_INVALID_COMMAND;
+}
+
+/* Queries of the machine and its GPUs. */
+static uint32_t query_control(const struct rm_control *c, void *p) {
   switch (c->cmd) {
   case RM_CTRL_BUILD_VERSION:
     IS(RM_CLASS_CLIENT, k.branch.build_version);
@@ -296,53 +342,18 @@ static uint32_t control(const struct rm_control *c) {
     IS(RM_CLASS_SUBDEVICE, k.branch.ce_caps);
     uint64_t present = 0x1d; /* engine 1 is missing */
     for (int i = 0; i < 5; i++) ((uint8_t *)p)[2 * i] = caps[i];
-    memcpy((uint8_t *)p + (size == 68 ? 64 : 128), &present, size == 68 ? 4 : 8);
+    memcpy((uint8_t *)p + (c->params_size == 68 ? 64 : 128), &present, c->params_size == 68 ? 4 : 8);
     return RM_OK;
   }
-  case RM_CTRL_WORK_SUBMIT_TOKEN:
-    IS(RM_CLASS_GPFIFO_HOPPER, sizeof(struct rm_work_submit_token));
-    ((struct rm_work_submit_token *)p)->token = object(c->object)->token;
-    return RM_OK;
-  case RM_CTRL_EVENT_SET_NOTIFICATION: {
-    const struct rm_event_set_notification *a = p;
-    IS(RM_CLASS_SUBDEVICE, sizeof *a);
-    if (a->event != 37 || a->action != 2) return RM_INVALID_ARGUMENT;
-    k.notifies = true;
-    return RM_OK;
   }
-  case RM_CTRL_GROUP_SCHEDULE: {
-    const struct rm_gpfifo_schedule *a = p;
-    IS(RM_CLASS_CHANNEL_GROUP, k.branch.gpfifo_schedule);
-    for (int i = 0; i < OBJECTS; i++) {
-      struct script_object *o = &k.objects[i];
-      if (!o->handle || o->parent != c->object || o->class != RM_CLASS_GPFIFO_HOPPER) continue;
-      if (a->enable && !o->registered) return RM_INVALID_STATE;
-      o->scheduled = a->enable;
-      k.unscheduled += !a->enable;
-    }
-    return RM_OK;
-  }
-  case RM_CTRL_MMU_FAULT_INFO:
-    IS(RM_CLASS_GPFIFO_HOPPER, sizeof k.fault);
-    memcpy(p, &k.fault, sizeof k.fault);
-    return RM_OK;
-  case RM_CTRL_SM_ERROR_STATES: {
-    struct rm_sm_error_states *a = p;
-    IS(RM_CLASS_DEBUGGER, sizeof *a);
-    assert_int_equal(class_of(a->target_channel), RM_CLASS_GPFIFO_HOPPER);
-    assert_in_range(a->num_sms, 1, 100);
-    if (k.error_sm >= a->starting_sm && k.error_sm < a->starting_sm + a->num_sms)
-      a->states[k.error_sm - a->starting_sm] = k.sm_error;
-    return RM_OK;
-  }
-  case RM_CTRL_CC_CAPABILITIES:
-    IS(RM_CLASS_CONFIDENTIAL_COMPUTE, k.branch.cc_capabilities);
-    ((struct rm_cc_capabilities *)p)->cc_feature = (uint8_t)k.cc;
-    return RM_OK;
-  }
-  fail_msg("unexpected control 0x%x", c->cmd);
-  return RM_INVALID_COMMAND;
+  return channel_control(c, p);
+}
 #undef IS
+
+static uint32_t control(const struct rm_control *c) {
+  if (c->cmd == k.fail_command) return k.fail_status;
+  if (!object(c->object)) return RM_INVALID_OBJECT_HANDLE;
+  return query_control(c, (void *)(uintptr_t)c->params);
 }
 
 /* ---- UVM ---- */
@@ -480,56 +491,12 @@ static int script_close(struct os *os, int fd) {
   return 0;
 }
 
-static int rm_ioctl_of(int fd, unsigned long request, void *arg) {
-  bool ctl = k.fds[fd - FD_BASE].kind == CTL;
-  uint32_t size = RM_IO_SIZE(request);
-  if (RM_IO_TYPE(request) != RM_IO_MAGIC) return -EINVAL;
 #define IS(node, bytes)                                                                                                \
-  if (!(node) || size != (bytes)) return -EINVAL
+  if (!(node) || RM_IO_SIZE(request) != (bytes)) return -EINVAL
+
+static int object_ioctl(int fd, unsigned long request, void *arg) {
+  bool ctl = k.fds[fd - FD_BASE].kind == CTL;
   switch (RM_IO_NR(request)) {
-  case RM_NR_VERSION: {
-    struct rm_version *v = arg;
-    IS(ctl, 72);
-    if (!k.version || v->cmd != RM_VERSION_QUERY) return -EINVAL;
-    snprintf(v->string, sizeof v->string, "%s", k.version);
-    v->reply = 1;
-    return 0;
-  }
-  case RM_NR_CARD_INFO: {
-    struct rm_card_info *c = arg;
-    IS(ctl, 32 * 72);
-    for (int i = 0; i < k.gpus; i++)
-      c[2 * i + 1] = (struct rm_card_info){.valid = 1,
-                                           .gpu_id = 0x100 + (uint32_t)i,
-                                           .minor = 3 + (uint32_t)i,
-                                           .pci_info = {.bus = (uint8_t)(0x41 + i), .slot = 2, .device_id = 0x2330}};
-    return 0;
-  }
-  case RM_NR_REGISTER_FD:
-    IS(!ctl, 4);
-    if (k.fds[((struct rm_register_fd *)arg)->ctl_fd - FD_BASE].kind != CTL || k.fds[fd - FD_BASE].linked)
-      return -EINVAL;
-    k.fds[fd - FD_BASE].linked = true;
-    return 0;
-  case RM_NR_ALLOC_OS_EVENT:
-  case RM_NR_FREE_OS_EVENT: {
-    struct rm_os_event *e = arg;
-    bool on = RM_IO_NR(request) == RM_NR_ALLOC_OS_EVENT, *has = &k.fds[fd - FD_BASE].has_event;
-    IS(!ctl && k.fds[fd - FD_BASE].linked, 16);
-    assert_int_equal(e->fd, fd);
-    assert_int_equal(class_of(e->client), RM_CLASS_CLIENT);
-    e->status = k.no_events ? RM_NOT_SUPPORTED : *has == on ? RM_INVALID_ARGUMENT : RM_OK;
-    if (!e->status) *has = on;
-    return 0;
-  }
-  case RM_NR_GET_EVENT_DATA: {
-    struct rm_get_event_data *d = arg;
-    IS(!ctl, 16);
-    if (!atomic_load(&k.events)) return d->status = RM_GENERIC, 0;
-    *(struct rm_event *)(uintptr_t)d->event = (struct rm_event){.notify_index = 37};
-    d->more_events = atomic_fetch_sub(&k.events, 1) > 1;
-    return 0;
-  }
   case RM_NR_ALLOC: {
     struct rm_alloc *a = arg;
     IS(ctl, 48);
@@ -574,8 +541,59 @@ static int rm_ioctl_of(int fd, unsigned long request, void *arg) {
   }
   fail_msg("unexpected request 0x%lx", request);
   return -EINVAL;
-#undef IS
 }
+
+static int rm_ioctl_of(int fd, unsigned long request, void *arg) {
+  bool ctl = k.fds[fd - FD_BASE].kind == CTL;
+  if (RM_IO_TYPE(request) != RM_IO_MAGIC) return -EINVAL;
+  switch (RM_IO_NR(request)) {
+  case RM_NR_VERSION: {
+    struct rm_version *v = arg;
+    IS(ctl, 72);
+    if (!k.version || v->cmd != RM_VERSION_QUERY) return -EINVAL;
+    snprintf(v->string, sizeof v->string, "%s", k.version);
+    v->reply = 1;
+    return 0;
+  }
+  case RM_NR_CARD_INFO: {
+    struct rm_card_info *c = arg;
+    IS(ctl, 32 * 72);
+    for (int i = 0; i < k.gpus; i++)
+      c[2 * i + 1] = (struct rm_card_info){.valid = 1,
+                                           .gpu_id = 0x100 + (uint32_t)i,
+                                           .minor = 3 + (uint32_t)i,
+                                           .pci_info = {.bus = (uint8_t)(0x41 + i), .slot = 2, .device_id = 0x2330}};
+    return 0;
+  }
+  case RM_NR_REGISTER_FD:
+    IS(!ctl, 4);
+    if (k.fds[((struct rm_register_fd *)arg)->ctl_fd - FD_BASE].kind != CTL || k.fds[fd - FD_BASE].linked)
+      return -EINVAL;
+    k.fds[fd - FD_BASE].linked = true;
+    return 0;
+  case RM_NR_ALLOC_OS_EVENT:
+  case RM_NR_FREE_OS_EVENT: {
+    struct rm_os_event *e = arg;
+    bool on = RM_IO_NR(request) == RM_NR_ALLOC_OS_EVENT, *has = &k.fds[fd - FD_BASE].has_event;
+    IS(!ctl && k.fds[fd - FD_BASE].linked, 16);
+    assert_int_equal(e->fd, fd);
+    assert_int_equal(class_of(e->client), RM_CLASS_CLIENT);
+    e->status = k.no_events ? RM_NOT_SUPPORTED : *has == on ? RM_INVALID_ARGUMENT : RM_OK;
+    if (!e->status) *has = on;
+    return 0;
+  }
+  case RM_NR_GET_EVENT_DATA: {
+    struct rm_get_event_data *d = arg;
+    IS(!ctl, 16);
+    if (!atomic_load(&k.events)) return d->status = RM_GENERIC, 0;
+    *(struct rm_event *)(uintptr_t)d->event = (struct rm_event){.notify_index = 37};
+    d->more_events = atomic_fetch_sub(&k.events, 1) > 1;
+    return 0;
+  }
+  }
+  return object_ioctl(fd, request, arg);
+}
+#undef IS
 
 /* Stores RM's status in a call's parameters. */
 static void fail_status(unsigned long request, void *arg, uint32_t status) {

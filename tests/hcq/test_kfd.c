@@ -104,6 +104,80 @@ static int ioctl_drm(unsigned long request, void *arg) {
   return -EINVAL;
 }
 
+static int ioctl_event(unsigned long request, void *arg) {
+  switch (request) {
+  case KFD_CREATE_EVENT: {
+    struct kfd_create_event *e = arg;
+    if (e->event_page_offset && k.event_page) return -EINVAL;
+    if (e->event_page_offset) k.event_page = e->event_page_offset;
+    if (!k.event_page) return -EINVAL; /* in this test the driver must bring the page */
+    if (k.event_page_taken) {
+      k.event_page_taken = false;
+      return -ENOMEM;
+    }
+    e->event_id = (uint32_t)(++k.events);
+    e->event_slot_index = e->event_id;
+    return 0;
+  }
+  case KFD_DESTROY_EVENT: k.events--; return 0;
+  case KFD_WAIT_EVENTS: {
+    struct kfd_wait_events *w = arg;
+    struct kfd_event_state *s = (struct kfd_event_state *)(uintptr_t)w->events_ptr;
+    assert_in_range(w->num_events, 2, 3); /* the exceptions, or a queue's event before them */
+    s -= 3 - w->num_events;
+    assert_true(w->timeout <= 100);
+    k.waits++;
+    if (w->num_events == 2) {
+      assert_int_equal(w->timeout, 0); /* a check for exceptions never sleeps */
+      k.looks++;
+    } else if (!k.slept_on)
+      k.slept_on = s[0].event_id;
+    else if (k.slept_on != s[0].event_id)
+      k.slept_on_others = true;
+    s[1].memory = k.fault;
+    s[2].hw = k.exception;
+    struct timespec t = {0, 1000000};
+    nanosleep(&t, NULL);
+    w->wait_result = k.fault.gpu_id || k.exception.gpu_id ? KFD_WAIT_COMPLETE : KFD_WAIT_TIMEOUT;
+    return 0;
+  }
+  }
+  fail_msg("unexpected request 0x%lx", request);
+  return -ENOTTY;
+}
+
+static int ioctl_memory(unsigned long request, void *arg) {
+  switch (request) {
+  case KFD_ALLOC_MEMORY: {
+    struct kfd_alloc_memory *a = arg;
+    assert_int_equal(a->va_addr % 4096, 0);
+    assert_int_equal(a->size % 4096, 0);
+    a->handle = ((uint64_t)a->gpu_id << 32) | (uint32_t)(k.nalloc + 1);
+    if (a->flags & KFD_MEM_MMIO_REMAP)
+      a->mmap_offset = (uint64_t)KFD_MMAP_MMIO << 62 | (uint64_t)a->gpu_id << 46;
+    else if (!(a->flags & KFD_MEM_USERPTR))
+      a->mmap_offset = (uint64_t)(k.nalloc + 1) << 32;
+    k.alloc[k.nalloc++ % 512] = *a;
+    k.handles++;
+    return 0;
+  }
+  case KFD_FREE_MEMORY:
+    if (k.event_page == ((struct kfd_free_memory *)arg)->handle) return -EPERM;
+    k.handles--;
+    return 0;
+  case KFD_MAP_MEMORY: {
+    struct kfd_map_memory *m = arg;
+    assert_in_range(*(uint32_t *)(uintptr_t)m->device_ids_array_ptr, GPU_ID, GPU_ID + 7);
+    m->n_success = m->n_devices;
+    k.maps += (int)m->n_devices;
+    return 0;
+  }
+  case KFD_UNMAP_MEMORY: k.maps -= (int)((struct kfd_map_memory *)arg)->n_devices; return 0;
+  case KFD_AVAILABLE_MEMORY: ((struct kfd_available_memory *)arg)->available = 12345678; return 0;
+  }
+  return ioctl_event(request, arg);
+}
+
 static int fake_ioctl(struct os *os, int fd, unsigned long request, void *arg) {
   int err = fallible();
   if (!err && request == k.fail_request) err = k.fail_errno;
@@ -140,45 +214,6 @@ static int fake_ioctl(struct os *os, int fd, unsigned long request, void *arg) {
         ((uint64_t)t.tv_sec * SECOND + (uint64_t)t.tv_nsec) / 10 - 5000 + k.clock_error;
     return 0;
   }
-  case KFD_ALLOC_MEMORY: {
-    struct kfd_alloc_memory *a = arg;
-    assert_int_equal(a->va_addr % 4096, 0);
-    assert_int_equal(a->size % 4096, 0);
-    a->handle = ((uint64_t)a->gpu_id << 32) | (uint32_t)(k.nalloc + 1);
-    if (a->flags & KFD_MEM_MMIO_REMAP)
-      a->mmap_offset = (uint64_t)KFD_MMAP_MMIO << 62 | (uint64_t)a->gpu_id << 46;
-    else if (!(a->flags & KFD_MEM_USERPTR))
-      a->mmap_offset = (uint64_t)(k.nalloc + 1) << 32;
-    k.alloc[k.nalloc++ % 512] = *a;
-    k.handles++;
-    return 0;
-  }
-  case KFD_FREE_MEMORY:
-    if (k.event_page == ((struct kfd_free_memory *)arg)->handle) return -EPERM;
-    k.handles--;
-    return 0;
-  case KFD_MAP_MEMORY: {
-    struct kfd_map_memory *m = arg;
-    assert_in_range(*(uint32_t *)(uintptr_t)m->device_ids_array_ptr, GPU_ID, GPU_ID + 7);
-    m->n_success = m->n_devices;
-    k.maps += (int)m->n_devices;
-    return 0;
-  }
-  case KFD_UNMAP_MEMORY: k.maps -= (int)((struct kfd_map_memory *)arg)->n_devices; return 0;
-  case KFD_CREATE_EVENT: {
-    struct kfd_create_event *e = arg;
-    if (e->event_page_offset && k.event_page) return -EINVAL;
-    if (e->event_page_offset) k.event_page = e->event_page_offset;
-    if (!k.event_page) return -EINVAL; /* in this test the driver must bring the page */
-    if (k.event_page_taken) {
-      k.event_page_taken = false;
-      return -ENOMEM;
-    }
-    e->event_id = (uint32_t)(++k.events);
-    e->event_slot_index = e->event_id;
-    return 0;
-  }
-  case KFD_DESTROY_EVENT: k.events--; return 0;
   case KFD_CREATE_QUEUE: {
     struct kfd_create_queue *q = arg;
     q->queue_id = (uint32_t)k.queues;
@@ -187,31 +222,8 @@ static int fake_ioctl(struct os *os, int fd, unsigned long request, void *arg) {
     return 0;
   }
   case KFD_DESTROY_QUEUE: k.queues--; return 0;
-  case KFD_AVAILABLE_MEMORY: ((struct kfd_available_memory *)arg)->available = 12345678; return 0;
-  case KFD_WAIT_EVENTS: {
-    struct kfd_wait_events *w = arg;
-    struct kfd_event_state *s = (struct kfd_event_state *)(uintptr_t)w->events_ptr;
-    assert_in_range(w->num_events, 2, 3); /* the exceptions, or a queue's event before them */
-    s -= 3 - w->num_events;
-    assert_true(w->timeout <= 100);
-    k.waits++;
-    if (w->num_events == 2) {
-      assert_int_equal(w->timeout, 0); /* a check for exceptions never sleeps */
-      k.looks++;
-    } else if (!k.slept_on)
-      k.slept_on = s[0].event_id;
-    else if (k.slept_on != s[0].event_id)
-      k.slept_on_others = true;
-    s[1].memory = k.fault;
-    s[2].hw = k.exception;
-    struct timespec t = {0, 1000000};
-    nanosleep(&t, NULL);
-    w->wait_result = k.fault.gpu_id || k.exception.gpu_id ? KFD_WAIT_COMPLETE : KFD_WAIT_TIMEOUT;
-    return 0;
   }
-  }
-  fail_msg("unexpected request 0x%lx", request);
-  return -ENOTTY;
+  return ioctl_memory(request, arg);
 }
 
 static void *fake_mmap(struct os *os, void *addr, size_t len, int prot, int flags, int fd, off_t off) {
