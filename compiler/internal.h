@@ -47,6 +47,19 @@ struct axis {
  * they exceed the machine's resources, the kernel is built again with the next value, which allows fewer. */
 enum steps { STEPS_GIVEN, STEPS_ALL, STEPS_NO_GROUP, STEPS_PLAIN, STEPS_NONE };
 
+/* A tensor in global memory of which one instruction copies boxes to workgroup memory, where it zeroes what is outside
+ * the tensor. The first box is at the coordinates `at`; there are `pieces` in dimension 0 and `parts` in dimension 1. A
+ * box has `row` elements in dimension 0 and `rows` in dimension 1. */
+enum { MAX_TENSOR_RANK = 5, MAX_BOX = 256 };
+struct tensor {
+  struct tensor_text { /* as in the image: struct tensor_description of hcq/nv/tensor_map.h */
+    uint32_t slot, rank, type, swizzle, size[MAX_TENSOR_RANK], stride[MAX_TENSOR_RANK - 1], box[MAX_TENSOR_RANK],
+        offset, reserved;
+  } text;
+  struct uop *at[MAX_TENSOR_RANK];
+  int64_t pieces, parts, row, rows;
+};
+
 /* An operand that a matrix instruction reads from workgroup memory. */
 struct tile {
   uint64_t descriptor;      /* group: PTX ISA, "Matrix Descriptor Format", without the address; otherwise the same
@@ -54,6 +67,9 @@ struct tile {
   bool transposed;          /* memory is contiguous along the output's axis, not along the sum */
   bool group;               /* four waves read it together by the descriptor */
   struct uop *rows, *begin; /* index of the first row of an instruction's elements, and their position in that row */
+  struct uop *stage;
+  struct tensor tensor;
+  bool boxed; /* there is a tensor */
 };
 
 struct param {
@@ -73,6 +89,7 @@ struct codegen {
   struct uop *guard[MAX_GUARDS]; /* the first MAX_GUARDS conditions that PAD steps added, over the current ranges */
   unsigned nguards;
   struct tile tile[2]; /* for operands A and B */
+  bool boxes;          /* the lowered kernel copies both tiles in boxes of their tensors */
   struct param params[MAX_PARAMS];
   unsigned nparams;
   struct uop **linear; /* the kernel in execution order; RANGE..END and IF..ENDIF nest */

@@ -33,6 +33,7 @@ struct pipeline { /* stages that are copied rounds ahead of their use in a loop 
   unsigned n;
   struct uop *stage[MOST_TOGETHER], *memory[MOST_TOGETHER];
   struct uop *next; /* the round that is copied in the current one */
+  bool boxed;       /* copied in boxes, by one work-item */
 };
 
 struct lowerer {
@@ -154,4 +155,10 @@ struct uop *lower_phase_memory(struct lowerer *L, const struct uop *local);
 struct uop *lower_eval_stage(struct lowerer *L, struct uop *u);
 struct uop *lower_stage_offset(struct lowerer *L, const struct uop *stage); /* of the round's buffer, or NULL */
 void lower_finish_round(struct lowerer *L, const struct block *body);       /* at the end of a loop body */
+
+/* lower_boxes.c: pipelines whose stages are copied in boxes of tensors */
+bool lower_can_box(const struct lowerer *L, const struct pipeline *p);
+/* Copies the first rounds before the loop, and in each round a later one. Returns the node after which the round's
+ * stages may be read. */
+struct uop *lower_boxes_ahead(struct lowerer *L, struct pipeline *p);
 #endif

@@ -510,7 +510,7 @@ static struct uop *fill_ahead(struct lowerer *L, struct pipeline *p) {
 
 void lower_finish_round(struct lowerer *L, const struct block *body) {
   for (unsigned i = 0; i < L->npipelines; i++)
-    if (L->pipeline[i].body == body) {
+    if (L->pipeline[i].body == body && !L->pipeline[i].boxed) {
       int saved[MAX_AXES];
       memcpy(saved, L->position, sizeof saved);
       bool fetches;
@@ -556,7 +556,11 @@ struct uop *lower_eval_stage(struct lowerer *L, struct uop *u) {
   for (unsigned i = 0; i < p.n; i++) p.memory[i] = memory_of(L, p.stage[i], p.buffers);
   if (axis >= 0 && L->npipelines == MOST_PIPELINES) lower_fail(L, "too many pipelines");
   struct uop *ready = u;
-  if (!L->b.failed) ready = axis < 0 ? fill_now(L, outside, p.stage, p.memory, p.n) : fill_ahead(L, &p);
+  p.boxed = lower_can_box(L, &p);
+  if (!L->b.failed)
+    ready = axis < 0  ? fill_now(L, outside, p.stage, p.memory, p.n)
+            : p.boxed ? lower_boxes_ahead(L, &p)
+                      : fill_ahead(L, &p);
   memcpy(L->position, saved, sizeof saved);
   if (L->b.failed) return u;
   if (axis >= 0) L->pipeline[L->npipelines++] = p;

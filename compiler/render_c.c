@@ -49,7 +49,18 @@ const char render_c_prelude[] =
     "& 0x3fff) * 16;\n"
     "  i64 x = (turned ? row : k) * size, y = turned ? k : row;\n"
     "  i64 at = start * size + x % width + x / width * lead + y % 8 * width + y / 8 * eight;\n"
-    "  return at ^ (at >> 3 & width - 16);\n}\n";
+    "  return at ^ (at >> 3 & width - 16);\n}\n"
+    "static inline void copy_box(void *to, const char *from, int size, int swizzle, int rank, i64 *n, i64 *box, i64 "
+    "*stride, i64 *first) {\n"
+    "  i64 all = 1; for (int d = 0; d < rank; d++) all *= box[d];\n"
+    "  for (i64 i = 0; i < all; i++) {\n"
+    "    i64 rest = i, at = i * size, offset = 0; int valid = 1;\n"
+    "    for (int d = 0; d < rank; d++) {\n"
+    "      i64 x = first[d] + rest % box[d]; rest /= box[d], offset += x * stride[d], valid &= x >= 0 && x < n[d];\n"
+    "    }\n"
+    "    at ^= (at >> 7 & (1 << swizzle) - 1) << 4;\n"
+    "    for (int b = 0; b < size; b++) ((char *)to)[at + b] = valid ? from[offset + b] : 0;\n"
+    "  }\n}\n";
 
 struct writer {
   struct codegen *k;
@@ -246,6 +257,27 @@ static bool inlined(const struct writer *w, const struct uop *u, const char *e) 
   }
 }
 
+static void write_box(struct writer *w, const struct uop *u) {
+  const struct tensor_text *t = &w->k->tile[u->arg.i].tensor.text;
+  unsigned size = dtype_info[u->src[0]->dtype].size;
+  indent(w);
+  fprintf(w->f, "copy_box(&%s, (char *)data%u + %" PRIu64 ", %u, %u, %u", text_of(w, u->src[0]), t->slot,
+          (uint64_t)t->offset * 16, size, t->swizzle, t->rank);
+  const uint32_t *const list[2] = {t->size, t->box};
+  for (unsigned i = 0; i < 4; i++)
+    for (unsigned d = 0; d < t->rank; d++) {
+      fprintf(w->f, d ? ", " : ", (i64[]){");
+      if (i < 2)
+        fprintf(w->f, "%u", list[i][d]);
+      else if (i == 2)
+        fprintf(w->f, "%" PRIu64, d ? (uint64_t)t->stride[d - 1] * 16 : size);
+      else
+        fprintf(w->f, "%s", text_of(w, u->src[2 + d]));
+      if (d + 1 == t->rank) fprintf(w->f, "}");
+    }
+  fprintf(w->f, ");\n");
+}
+
 static void statement(struct writer *w, const struct uop *u) {
   char type[32];
   switch (u->op) {
@@ -290,7 +322,10 @@ static void statement(struct writer *w, const struct uop *u) {
     return;
   }
   case OP_WAIT: return;
+  case OP_BOX: write_box(w, u); return;
+  case OP_PHASE: /* copies are complete when the work-item that starts them reaches a barrier */
   case OP_BARRIER:
+    if (u->op == OP_PHASE && u->aux != PHASE_WAIT) return;
     indent(w);
     fprintf(w->f, "barrier();\n");
     return;

@@ -22,9 +22,9 @@ struct render {
   struct codegen *k;
   LLVMModuleRef m;
   LLVMContextRef c;
-  LLVMBuilderRef b, entry; /* entry: builder for declarations of registers */
-  LLVMValueRef fn, *value; /* by node id */
-  LLVMValueRef arg[MAX_PARAMS];
+  LLVMBuilderRef b, entry;              /* entry: builder for declarations of registers */
+  LLVMValueRef fn, *value;              /* by node id */
+  LLVMValueRef arg[MAX_PARAMS], map[2]; /* map: address of a tensor's map */
   LLVMBasicBlockRef guards[64];
   struct loop loops[64];
   unsigned nloops, nguards, invariant;
@@ -250,6 +250,59 @@ static void build_wait(struct render *r, const struct uop *u) {
     intrinsic(r, "llvm.nvvm.cp.async.commit.group", NULL, 0, NULL, 0);
   else
     intrinsic(r, "llvm.nvvm.cp.async.wait.group", NULL, 0, &groups, 1);
+}
+
+/* PTX for which LLVM 19 has no intrinsic. type: of the result; arg: n operands. */
+static LLVMValueRef build_asm(struct render *r, const char *text, const char *constraints, LLVMTypeRef type,
+                              LLVMValueRef *arg, unsigned n) {
+  LLVMTypeRef types[160];
+  for (unsigned i = 0; i < n; i++) types[i] = LLVMTypeOf(arg[i]);
+  LLVMTypeRef f = LLVMFunctionType(type, types, n, 0);
+  LLVMValueRef code =
+      LLVMGetInlineAsm(f, text, strlen(text), constraints, strlen(constraints), 1, 0, LLVMInlineAsmDialectATT, 0);
+  LLVMValueRef call = LLVMBuildCall2(r->b, f, code, arg, n, "");
+  unsigned convergent = LLVMGetEnumAttributeKindForName("convergent", 10);
+  LLVMAddCallSiteAttribute(call, (LLVMAttributeIndex)LLVMAttributeFunctionIndex,
+                           LLVMCreateEnumAttribute(r->c, convergent, 0));
+  return call;
+}
+
+/* ---- tensors ---------------------------------------------------------------------------------------------------- */
+
+static void run_asm(struct render *r, const char *text, const char *constraints, LLVMValueRef *arg, unsigned n) {
+  build_asm(r, text, constraints, LLVMVoidTypeInContext(r->c), arg, n);
+}
+
+/* Copies a box (PTX ISA, "cp.async.bulk.tensor"). */
+static void build_box(struct render *r, const struct uop *u) {
+  unsigned n = u->nsrc - 2u;
+  char text[256], constraints[64] = "r,r,l", *p = text;
+  LLVMValueRef arg[3 + MAX_TENSOR_RANK] = {value_of(r, u->src[0]), value_of(r, u->src[1]), r->map[u->arg.i]};
+  for (unsigned i = 0; i < 2; i++) arg[i] = LLVMBuildPtrToInt(r->b, arg[i], i32(r), "");
+  p += sprintf(p, "cp.async.bulk.tensor.%ud.shared::cluster.global.tile.mbarrier::complete_tx::bytes [$0], [$2, {", n);
+  for (unsigned d = 0; d < n; d++) {
+    p += sprintf(p, "%s$%u", d ? ", " : "", 3 + d);
+    strcat(constraints, ",r");
+    arg[3 + d] = value_of(r, u->src[2 + d]);
+  }
+  sprintf(p, "}], [$1];");
+  strcat(constraints, ",~{memory}");
+  run_asm(r, text, constraints, arg, 3 + n);
+}
+
+static void build_phase(struct render *r, const struct uop *u) {
+  static const struct {
+    const char *text, *constraints;
+  } what[] = {
+      [PHASE_INIT] = {"mbarrier.init.shared::cta.b64 [$0], $1; fence.mbarrier_init.release.cluster;", "r,r,~{memory}"},
+      [PHASE_EXPECT] = {"mbarrier.arrive.expect_tx.shared::cta.b64 _, [$0], $1;", "r,r,~{memory}"},
+      [PHASE_ARRIVE] = {"mbarrier.arrive.shared::cta.b64 _, [$0];", "r,~{memory}"},
+      [PHASE_WAIT] = {"{ .reg .pred p; again: mbarrier.try_wait.parity.shared::cta.b64 p, [$0], $1; @p bra.uni done; "
+                      "bra.uni again; done: }",
+                      "r,r,~{memory}"}};
+  LLVMValueRef arg[2] = {LLVMBuildPtrToInt(r->b, value_of(r, u->src[0]), i32(r), "")};
+  arg[1] = u->aux == PHASE_WAIT ? value_of(r, u->src[1]) : LLVMConstInt(i32(r), (uint64_t)u->arg.i, 0);
+  run_asm(r, what[u->aux].text, what[u->aux].constraints, arg, u->aux == PHASE_ARRIVE ? 1 : 2);
 }
 
 /* ---- values ---------------------------------------------------------------------------------------------------- */
@@ -488,21 +541,6 @@ static LLVMValueRef build_dot(struct render *r, const struct matrix *x, const st
   return intrinsic(r, x->intrinsic, NULL, 0, arg, 3);
 }
 
-/* PTX for which LLVM 19 has no intrinsic. type: of the result; arg: n operands. */
-static LLVMValueRef build_asm(struct render *r, const char *text, const char *constraints, LLVMTypeRef type,
-                              LLVMValueRef *arg, unsigned n) {
-  LLVMTypeRef types[160];
-  for (unsigned i = 0; i < n; i++) types[i] = LLVMTypeOf(arg[i]);
-  LLVMTypeRef f = LLVMFunctionType(type, types, n, 0);
-  LLVMValueRef code =
-      LLVMGetInlineAsm(f, text, strlen(text), constraints, strlen(constraints), 1, 0, LLVMInlineAsmDialectATT, 0);
-  LLVMValueRef call = LLVMBuildCall2(r->b, f, code, arg, n, "");
-  unsigned convergent = LLVMGetEnumAttributeKindForName("convergent", 10);
-  LLVMAddCallSiteAttribute(call, (LLVMAttributeIndex)LLVMAttributeFunctionIndex,
-                           LLVMCreateEnumAttribute(r->c, convergent, 0));
-  return call;
-}
-
 /* PTX that changes the registers of vector v in place. more, last: further constraints and operands. */
 static LLVMValueRef build_asm_in_place(struct render *r, const char *text, LLVMValueRef v, const char *more,
                                        LLVMValueRef *last, unsigned nlast) {
@@ -734,6 +772,8 @@ static void render_one(struct render *r, const struct uop *u) {
   case OP_STORE: build_store(r, u); return;
   case OP_FETCH: build_fetch(r, u); return;
   case OP_WAIT: build_wait(r, u); return;
+  case OP_BOX: build_box(r, u); return;
+  case OP_PHASE: build_phase(r, u); return;
   case OP_VECTORIZE: v = build_vectorize(r, u); break;
   case OP_MMA:
     for (unsigned i = 0; i < r->nloops; i++) r->loops[i].multiplies = true;
@@ -765,8 +805,8 @@ static void render_one(struct render *r, const struct uop *u) {
     return;
   }
   case OP_BARRIER: {
-    if (r->k->tile[0].group) /* orders work-items' stores to workgroup memory before the matrix instructions that
-                              * read it through the async proxy */
+    if (r->k->tile[0].group && !r->k->boxes) /* orders work-items' stores to workgroup memory before the matrix
+                                              * instructions that read it through the async proxy */
       build_asm(r, "fence.proxy.async.shared::cta;", "~{memory}", LLVMVoidTypeInContext(r->c), NULL, 0);
     LLVMValueRef f = LLVMGetNamedFunction(r->m, "barrier");
     LLVMBuildCall2(r->b, LLVMGlobalGetValueType(f), f, NULL, 0, "");
@@ -829,19 +869,61 @@ static void amd_attributes(struct render *r) {
                         LLVMMDNodeInContext2(r->c, size, 3));
 }
 
+enum { MAP_BYTES = 128, MAP_ALIGN = 64 }; /* of a tensor's map */
+
+/* Describes the tensors in a variable of the image (struct tensor_description of hcq/nv/tensor_map.h). The last
+ * parameters of the function are their maps, which the driver makes. */
+static void declare_tensors(struct render *r) {
+  const struct codegen *k = r->k;
+  LLVMValueRef word[2 * sizeof(struct tensor_text) / 4];
+  uint32_t text[sizeof(struct tensor_text) / 4];
+  unsigned n = 0;
+  LLVMTypeRef map = LLVMArrayType2(LLVMInt8TypeInContext(r->c), MAP_BYTES);
+  unsigned byval = LLVMGetEnumAttributeKindForName("byval", 5), align = LLVMGetEnumAttributeKindForName("align", 5);
+  LLVMValueRef constant[2];
+  for (unsigned i = 0; i < 2; i++) {
+    memcpy(text, &k->tile[i].tensor.text, sizeof text);
+    for (unsigned w = 0; w < sizeof text / 4; w++) word[n++] = LLVMConstInt(i32(r), text[w], 0);
+    LLVMAddAttributeAtIndex(r->fn, k->nparams + i + 1, LLVMCreateTypeAttribute(r->c, byval, map));
+    LLVMAddAttributeAtIndex(r->fn, k->nparams + i + 1, LLVMCreateEnumAttribute(r->c, align, MAP_ALIGN));
+    constant[i] = LLVMConstInt(i32(r), k->nparams + i + 1, 0);
+    r->map[i] = LLVMGetParam(r->fn, k->nparams + i);
+  }
+  LLVMValueRef all = LLVMConstArray2(i32(r), word, n);
+  char name[96];
+  snprintf(name, sizeof name, "%s_tensors", k->name);
+  LLVMValueRef v = LLVMAddGlobalInAddressSpace(r->m, LLVMTypeOf(all), name, 1);
+  LLVMSetInitializer(v, all);
+  LLVMSetGlobalConstant(v, 1);
+  LLVMMetadataRef list[2] = {LLVMValueAsMetadata(constant[0]), LLVMValueAsMetadata(constant[1])};
+  LLVMMetadataRef fact[3] = {LLVMValueAsMetadata(r->fn), LLVMMDStringInContext2(r->c, "grid_constant", 13),
+                             LLVMMDNodeInContext2(r->c, list, 2)};
+  LLVMAddNamedMetadataOperand(r->m, "nvvm.annotations", LLVMMetadataAsValue(r->c, LLVMMDNodeInContext2(r->c, fact, 3)));
+}
+
+/* Declares the kernel of a GPU. */
+static void declare_kernel(struct render *r, LLVMTypeRef pointer) {
+  struct codegen *k = r->k;
+  LLVMTypeRef t[MAX_PARAMS + 2];
+  unsigned n = 0;
+  while (n < k->nparams) t[n] = k->params[n].is_buffer ? pointer : i32(r), n++;
+  for (unsigned i = 0; i < 2 && k->boxes; i++) t[n++] = LLVMPointerTypeInContext(r->c, 0);
+  r->fn = LLVMAddFunction(r->m, k->name, LLVMFunctionType(LLVMVoidTypeInContext(r->c), t, n, 0));
+  LLVMSetFunctionCallConv(r->fn, r->nvidia ? 71 : 91); /* ptx_kernel, amdgpu_kernel */
+  for (unsigned i = 0; i < k->nparams; i++)
+    if (k->params[i].is_buffer) attribute(r, 1 + i, "noalias", NULL);
+  if (k->boxes) declare_tensors(r);
+  if (r->nvidia)
+    nvidia_attributes(r);
+  else
+    amd_attributes(r);
+}
+
 static void declare_function(struct render *r) {
   struct codegen *k = r->k;
-  LLVMTypeRef pointer = LLVMPointerTypeInContext(r->c, r->gpu ? 1 : 0), t[MAX_PARAMS + 4];
+  LLVMTypeRef pointer = LLVMPointerTypeInContext(r->c, r->gpu ? 1 : 0), t[4];
   if (r->gpu) {
-    for (unsigned i = 0; i < k->nparams; i++) t[i] = k->params[i].is_buffer ? pointer : i32(r);
-    r->fn = LLVMAddFunction(r->m, k->name, LLVMFunctionType(LLVMVoidTypeInContext(r->c), t, k->nparams, 0));
-    LLVMSetFunctionCallConv(r->fn, r->nvidia ? 71 : 91); /* ptx_kernel, amdgpu_kernel */
-    for (unsigned i = 0; i < k->nparams; i++)
-      if (k->params[i].is_buffer) attribute(r, 1 + i, "noalias", NULL);
-    if (r->nvidia)
-      nvidia_attributes(r);
-    else
-      amd_attributes(r);
+    declare_kernel(r, pointer);
   } else {
     t[0] = pointer, t[1] = t[2] = t[3] = i32(r);
     r->fn = LLVMAddFunction(r->m, k->name, LLVMFunctionType(LLVMVoidTypeInContext(r->c), t, 4, 0));

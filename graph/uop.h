@@ -53,6 +53,10 @@ enum axis_kind {
   AXIS_ORDERED
 };
 
+/* What happens to the mbarrier of a PHASE. INIT: its phases end after arg arrivals. EXPECT: one arrival, and the phase
+ * does not end before arg bytes have arrived. ARRIVE: one arrival. WAIT: until the phase of that parity has ended. */
+enum phase { PHASE_INIT, PHASE_EXPECT, PHASE_ARRIVE, PHASE_WAIT };
+
 #define MAX_RANK 16
 
 union uop_arg {

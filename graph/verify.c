@@ -279,6 +279,20 @@ static int check_fetch(const struct check *c) {
   return u->arg.i > 0 ? 0 : malformed(c, "copies %" PRId64 " elements", u->arg.i);
 }
 
+static int check_box(const struct check *c) {
+  const struct uop *u = c->u;
+  for (unsigned i = 0; i < u->nsrc; i++)
+    if (i < 2 ? u->src[i]->op != OP_INDEX : u->src[i]->dtype != DT_I32)
+      return malformed(c, "source %u is %s of %s", i, op_info[u->src[i]->op].name, dtype_info[u->src[i]->dtype].name);
+  return 0;
+}
+
+static int check_phase(const struct check *c) {
+  const struct uop *u = c->u;
+  if (u->src[0]->op != OP_INDEX || u->src[0]->dtype != DT_U64) return malformed(c, "is not over an mbarrier");
+  return u->nsrc == 1u + (u->aux == PHASE_WAIT) ? 0 : malformed(c, "has %u sources", u->nsrc);
+}
+
 static int check_reduce(const struct check *c) {
   const struct uop *u = c->u;
   if (c->stage == STAGE_LINEAR) return malformed(c, "is gone once the kernel is linear");
@@ -352,6 +366,8 @@ static const struct {
     [OP_LOAD] = {1, check_load},
     [OP_STORE] = {2, check_store},
     [OP_FETCH] = {0, check_fetch},
+    [OP_BOX] = {3, check_box},
+    [OP_PHASE] = {1, check_phase},
     [OP_REDUCE] = {1, check_reduce},
     [OP_MMA] = {3, check_mma},
     [OP_STAGE] = {3, check_stage},

@@ -98,6 +98,15 @@ struct db_program {
   unsigned nparams;
   uint32_t kernarg_size, kernarg_align;
   uint32_t local_size; /* bytes of static local memory; dynamic local memory follows */
+  struct hcq_copied *copied;
+  unsigned ncopied;
+};
+
+/* The address that parameter `param` gets is stored a second time, plus `addend`, at offset in the argument segment. */
+struct hcq_copied {
+  unsigned param;
+  uint32_t offset;
+  uint64_t addend;
 };
 
 /* ---- buffer.c ---- */

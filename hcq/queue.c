@@ -299,6 +299,19 @@ int db_queue_memory_barrier(db_queue *q) {
   return err ? err : end_command(q, q->dev->ops->memory_barrier(q));
 }
 
+/* Stores the address of buffer argument `param` where the program needs it again. */
+static void copy_address(db_queue *q, const db_program *prog, unsigned param, const struct db_arg *a, uint8_t *kernarg,
+                         uint64_t address) {
+  for (unsigned i = 0; i < prog->ncopied; i++) {
+    const struct hcq_copied *c = &prog->copied[i];
+    if (c->param != param) continue;
+    uint64_t value = address + c->addend;
+    memcpy(kernarg + c->offset, &value, 8);
+    hcq_patch_memory(q, a->slot, kernarg + c->offset,
+                     (struct hcq_patch){.bytes = 8, .addend = a->bits + c->addend, .is_buffer = true});
+  }
+}
+
 static int fill_arguments(db_queue *q, db_program *prog, const struct db_arg *args, uint8_t *kernarg,
                           uint32_t *local_size) {
   for (unsigned i = 0; i < prog->nparams; i++) {
@@ -325,6 +338,7 @@ static int fill_arguments(db_queue *q, db_program *prog, const struct db_arg *ar
       address += a->bits;
       memcpy(at, &address, 8);
       hcq_patch_memory(q, a->slot, at, (struct hcq_patch){.bytes = 8, .addend = a->bits, .is_buffer = true});
+      copy_address(q, prog, i, a, kernarg, address);
     } else if (a->slot && p->size > 8) {
       return db_fail(-EINVAL, "%s: kernel %s: argument %u (%s) has %u bytes, a slot at most 8", q->dev->name,
                      prog->name, i, p->name, p->size);

@@ -53,6 +53,16 @@ bool tiles_hold(const struct codegen *k, const struct uop *value); /* whether th
 uint32_t local_room(const struct codegen *k);                      /* local memory that the kernel may use, in bytes */
 bool tiles_make(struct codegen *k);                                /* stages the tiles after the last step */
 
+/* tensor.c: the two sides of an operand in workgroup memory, which is copied in boxes: rows of `row` elements along
+ * side 0, in `pieces` pieces of that side, and `rows` of them along side 1 */
+struct tensor_sides {
+  const struct uop *range[2]; /* of the instruction's elements */
+  uint64_t axes[2];           /* all axes of the side */
+  int64_t row, pieces, rows;
+};
+/* Describes a loaded value as a tensor in memory. Returns false if it is none, or one without a tensor map. */
+bool tensor_of(const struct codegen *k, struct uop *value, const struct tensor_sides *s, struct tensor *out);
+
 /* contract_gpu.c: plans a contraction for which the machine has matrix instructions; sets *done if it did */
 bool contract_gpu(struct codegen *k, bool *done);
 

@@ -159,97 +159,150 @@ static struct uop *first_of(struct codegen *k, const struct side *s) {
   return at ? at : uop_index(k->g, 0);
 }
 
-static bool make_one(struct codegen *k, enum matrix_operand o) {
-  struct graph *g = k->g;
+/* How an operand lies in workgroup memory: rows along `line`, as many as the size of `other` times the number of pieces
+ * of the line, all that again for each position of the axes `inner`. */
+struct layout {
+  struct codegen *k;
+  enum matrix_operand operand;
+  struct uop *value;
+  struct side across, along; /* the output's axis, and the sum */
+  const struct side *line, *other;
+  bool transposed;                           /* the line is the output's axis */
+  uint64_t inner;                            /* axes */
+  int64_t lanes, row, pieces, elements, all; /* lanes: elements of 16 bytes; row: elements of a row */
+  unsigned size;                             /* bytes of an element */
+};
+
+static bool find_layout(struct codegen *k, enum matrix_operand o, struct layout *x) {
   const struct uop *mma = matrix_of(k);
   struct uop *value = mma->src[o];
-  uint64_t *mask = axis_masks(k, false), inner = 0, items = 1;
+  uint64_t *mask = axis_masks(k, false);
   unsigned element[2];
   struct windows w;
-  element_axes(k, mma, o, element);
-  bool ok = mask && windows_of(&w, k, value, mask);
-  if (!ok) w.nindices = 0; /* treat every axis separately */
-  for (unsigned a = 0; a < k->naxes; a++) {
-    if (k->axes[a].kind == AXIS_LOCAL) items *= (uint64_t)k->axes[a].size;
-    if (mask && (mask[value->id] >> a & 1) && is_inner(&k->axes[a]) && a != element[0] && a != element[1])
-      inner |= UINT64_C(1) << a;
-  }
   if (!mask) return codegen_fail(k, "out of memory");
-  const struct side across = side_of(&w, inner, element[0]);
-  for (unsigned i = 1; i < across.n; i++) inner &= ~(UINT64_C(1) << across.axis[i]);
-  const struct side along = side_of(&w, inner, element[1]);
-  for (unsigned i = 1; i < along.n; i++) inner &= ~(UINT64_C(1) << along.axis[i]);
-
-  /* Rows of a tile are along `line`. Their number is the size of `other` times the number of pieces per line. */
-  int64_t size = dtype_info[value->dtype].size, lanes = UNIT / size, row = ROW / size;
-  /* The instruction cannot transpose bytes. */
-  bool turned = dtype_info[value->dtype].size == 2 &&
-                contiguous_along(k, value, element[0]) > contiguous_along(k, value, element[1]);
-  const struct side *line = turned ? &across : &along, *other = turned ? &along : &across;
-  while (line->size % row) row /= 2;
-  int64_t units = row / lanes, pieces = line->size / row, elements = line->size * other->size, all = elements;
+  *x = (struct layout){.k = k, .operand = o, .value = value, .size = dtype_info[value->dtype].size};
+  element_axes(k, mma, o, element);
+  if (!windows_of(&w, k, value, mask)) w.nindices = 0; /* treat every axis separately */
   for (unsigned a = 0; a < k->naxes; a++)
-    if (inner >> a & 1) all *= k->axes[a].size;
+    if ((mask[value->id] >> a & 1) && is_inner(&k->axes[a]) && a != element[0] && a != element[1])
+      x->inner |= UINT64_C(1) << a;
+  x->across = side_of(&w, x->inner, element[0]);
+  for (unsigned i = 1; i < x->across.n; i++) x->inner &= ~(UINT64_C(1) << x->across.axis[i]);
+  x->along = side_of(&w, x->inner, element[1]);
+  for (unsigned i = 1; i < x->along.n; i++) x->inner &= ~(UINT64_C(1) << x->along.axis[i]);
   free(mask);
 
-  /* The copy: vectors are numbered, and adjacent work-items copy adjacent vectors. */
-  int64_t vectors = all / lanes, rounds = round_up(vectors, (int64_t)items) / (int64_t)items;
-  struct uop *bound[3], *round = NULL;
-  unsigned nbound = 0;
+  /* The instruction cannot transpose bytes. */
+  x->transposed = x->size == 2 && contiguous_along(k, value, element[0]) > contiguous_along(k, value, element[1]);
+  x->line = x->transposed ? &x->across : &x->along, x->other = x->transposed ? &x->along : &x->across;
+  x->lanes = UNIT / x->size, x->row = ROW / x->size;
+  while (x->line->size % x->row) x->row /= 2;
+  x->pieces = x->line->size / x->row, x->all = x->elements = x->line->size * x->other->size;
+  for (unsigned a = 0; a < k->naxes; a++)
+    if (x->inner >> a & 1) x->all *= k->axes[a].size;
+  return true;
+}
+
+/* The ranges that a copy binds. Vectors of 16 bytes are numbered; adjacent work-items copy adjacent vectors. */
+struct numbers {
+  struct uop *bound[3], *lane;
+  unsigned nbound;
+  struct digits vector;
+};
+
+static bool number_vectors(const struct layout *x, struct numbers *n) {
+  struct codegen *k = x->k;
+  struct graph *g = k->g;
+  int64_t items = 1;
+  for (unsigned a = 0; a < k->naxes; a++)
+    if (k->axes[a].kind == AXIS_LOCAL) items *= k->axes[a].size;
+  int64_t vectors = x->all / x->lanes, rounds = round_up(vectors, items) / items;
+  struct uop *round = NULL;
+  *n = (struct numbers){0};
   if (rounds > 1)
-    bound[nbound++] = round = axis_add(k, rounds, rounds <= MAX_ROUNDS ? AXIS_UNROLL : AXIS_REDUCE, false);
-  struct uop *item = bound[nbound++] = axis_add(k, (int64_t)items, AXIS_ITEM, false);
-  struct uop *lane = bound[nbound++] = axis_add(k, lanes, AXIS_UNROLL, true);
-  if (!item || !lane || (rounds > 1 && !round)) return codegen_fail(k, "the tiles need more axes than there may be");
-  struct digits number = {round, item, (int64_t)items};
-  if (vectors % (int64_t)items) { /* surplus work-items copy the last vector again */
-    struct uop *back = uop_binary(g, OP_MAX, uop_unary(g, OP_NEG, digits_rest(g, &number)), uop_index(g, 1 - vectors));
-    number = (struct digits){.item = uop_unary(g, OP_NEG, back)};
+    n->bound[n->nbound++] = round = axis_add(k, rounds, rounds <= MAX_ROUNDS ? AXIS_UNROLL : AXIS_REDUCE, false);
+  struct uop *item = n->bound[n->nbound++] = axis_add(k, items, AXIS_ITEM, false);
+  n->lane = n->bound[n->nbound++] = axis_add(k, x->lanes, AXIS_UNROLL, true);
+  if (!item || !n->lane || (rounds > 1 && !round)) return codegen_fail(k, "the tiles need more axes than there may be");
+  n->vector = (struct digits){round, item, items};
+  if (vectors % items) { /* surplus work-items copy the last vector again */
+    struct uop *rest = uop_unary(g, OP_NEG, digits_rest(g, &n->vector));
+    struct uop *back = uop_binary(g, OP_MAX, rest, uop_index(g, 1 - vectors));
+    n->vector = (struct digits){.item = uop_unary(g, OP_NEG, back)};
   }
-  struct uop *unit = digits_take(g, &number, units), *in_rows = digits_rest(g, &number), *swap;
-  struct digits row_number = number;
-  digits_take(g, &row_number, ROW / (row * size));
+  return true;
+}
+
+/* Builds the STAGE that work-items fill, and sets *rows to the index of the first row of an instruction's elements. */
+static struct uop *make_stage(const struct layout *x, struct numbers *n, struct uop **rows, struct uop **begin) {
+  struct codegen *k = x->k;
+  struct graph *g = k->g;
+  int64_t units = x->row / x->lanes;
+  struct uop *unit = digits_take(g, &n->vector, units), *in_rows = digits_rest(g, &n->vector), *swap;
+  struct digits row_number = n->vector;
+  digits_take(g, &row_number, ROW / (x->row * x->size));
   swap = digits_take(g, &row_number, units);
-  struct uop *at = index_plus(g, op(g, OP_MUL, in_rows, row), op(g, OP_MUL, uop_binary(g, OP_XOR, unit, swap), lanes));
-  at = index_plus(g, at, lane);
+  struct uop *at = op(g, OP_MUL, uop_binary(g, OP_XOR, unit, swap), x->lanes);
+  at = index_plus(g, index_plus(g, op(g, OP_MUL, in_rows, x->row), at), n->lane);
 
   /* Splits a vector's number into its position in a row, on the other side, in a piece of the line, and along the other
    * axes. */
   struct maker m = {.k = k};
-  struct uop *position = index_plus(g, op(g, OP_MUL, unit, lanes), lane);
-  rename_side(&m, other, digits_take(g, &number, other->size));
-  rename_side(&m, line, index_plus(g, op(g, OP_MUL, digits_take(g, &number, pieces), row), position));
+  struct uop *position = index_plus(g, op(g, OP_MUL, unit, x->lanes), n->lane);
+  rename_side(&m, x->other, digits_take(g, &n->vector, x->other->size));
+  rename_side(&m, x->line, index_plus(g, op(g, OP_MUL, digits_take(g, &n->vector, x->pieces), x->row), position));
   struct uop *use = NULL;
-  int64_t stride = elements;
+  int64_t stride = x->elements;
   for (unsigned a = k->naxes; a-- > 0;) {
-    if (!(inner >> a & 1)) continue;
-    rename_axis(&m, a, digits_take(g, &number, k->axes[a].size));
+    if (!(x->inner >> a & 1)) continue;
+    rename_axis(&m, a, digits_take(g, &n->vector, k->axes[a].size));
     use = index_plus(g, use, op(g, OP_MUL, k->axes[a].range, stride));
     stride *= k->axes[a].size;
   }
-
-  struct uop *begin = first_of(k, line);
-  use = index_plus(g, use, op(g, OP_MUL, first_of(k, other), row));
-  if (pieces > 1) {
-    use = index_plus(g, use, op(g, OP_MUL, op(g, OP_IDIV, begin, row), other->size * row));
-    begin = op(g, OP_MOD, begin, row);
+  *begin = first_of(k, x->line);
+  use = index_plus(g, use, op(g, OP_MUL, first_of(k, x->other), x->row));
+  if (x->pieces > 1) {
+    use = index_plus(g, use, op(g, OP_MUL, op(g, OP_IDIV, *begin, x->row), x->other->size * x->row));
+    *begin = op(g, OP_MOD, *begin, x->row);
   }
-  struct uop *rows = use;
-  use = index_plus(g, rows, begin);
-  struct uop *copied = uop_substitute(g, value, m.from, m.to, m.n), *src[5] = {copied, at};
-  for (unsigned i = 0; i < nbound; i++) src[2 + i] = bound[i];
-  struct uop *stage = uop_new(g, OP_STAGE, value->dtype, 1, (union uop_arg){.i = all}, 0, src, 2 + nbound);
-  struct uop *index = uop_new(g, OP_INDEX, value->dtype, 1, (union uop_arg){0}, 0, (struct uop *[]){stage, use}, 2);
-  struct uop *load = uop_new(g, OP_LOAD, value->dtype, 1, (union uop_arg){0}, 0, &index, 1);
-  k->ast = uop_substitute(g, k->ast, &value, &load, 1);
+  *rows = use;
+  struct uop *src[5] = {uop_substitute(g, x->value, m.from, m.to, m.n), at};
+  for (unsigned i = 0; i < n->nbound; i++) src[2 + i] = n->bound[i];
+  return uop_new(g, OP_STAGE, x->value->dtype, 1, (union uop_arg){.i = x->all}, 0, src, 2 + n->nbound);
+}
+
+/* Describes the operand as boxes of a tensor, if it can be copied so. */
+static void find_boxes(const struct layout *x, struct tile *t) {
+  const struct uop *range[2] = {x->k->axes[x->line->axis[0]].range, x->k->axes[x->other->axis[0]].range};
+  struct tensor_sides sides = {.row = x->row, .pieces = x->pieces, .rows = x->other->size};
+  if (!t->group || x->inner) return;
+  for (unsigned s = 0; s < 2; s++) {
+    const struct side *side = s ? x->other : x->line;
+    sides.range[s] = range[s];
+    for (unsigned i = 0; i < side->n; i++) sides.axes[s] |= UINT64_C(1) << side->axis[i];
+  }
+  t->boxed = tensor_of(x->k, x->value, &sides, &t->tensor);
+}
+
+static bool make_one(struct codegen *k, enum matrix_operand o) {
+  struct graph *g = k->g;
+  struct layout x;
+  struct numbers n;
+  struct tile *t = &k->tile[o];
+  if (!find_layout(k, o, &x) || !number_vectors(&x, &n)) return false;
+  *t = (struct tile){.transposed = x.transposed, .group = matrices[matrix_of(k)->arg.i].parts == PARTS_MEMORY};
+  t->stage = make_stage(&x, &n, &t->rows, &t->begin);
+  find_boxes(&x, t);
+  struct uop *src[2] = {t->stage, index_plus(g, t->rows, t->begin)};
+  struct uop *index = uop_new(g, OP_INDEX, x.value->dtype, 1, (union uop_arg){0}, 0, src, 2);
+  struct uop *load = uop_new(g, OP_LOAD, x.value->dtype, 1, (union uop_arg){0}, 0, &index, 1);
+  k->ast = uop_substitute(g, k->ast, &x.value, &load, 1);
 
   /* Offsets in units of 16 bytes: from one piece of the line to the next, and from eight rows to the next eight. */
-  uint64_t leading = turned ? (uint64_t)(other->size * row * size) / UNIT : 1;
-  uint64_t eight = (uint64_t)(ROWS * row * size) / UNIT, mode = row * size == 128 ? 1 : row * size == 64 ? 2 : 3;
-  bool group = matrices[mma->arg.i].parts == PARTS_MEMORY;
-  k->tile[o] = (struct tile){
-      .descriptor = leading << 16 | eight << 32, .transposed = turned, .group = group, .rows = rows, .begin = begin};
-  k->tile[o].descriptor |= group ? mode << 62 : (uint64_t)(row * size); /* ldmatrix needs the bytes of a row */
+  uint64_t bytes = (uint64_t)x.row * x.size, leading = x.transposed ? (uint64_t)x.other->size * bytes / UNIT : 1;
+  uint64_t eight = ROWS * bytes / UNIT, mode = bytes == 128 ? 1 : bytes == 64 ? 2 : 3;
+  t->descriptor = leading << 16 | eight << 32;
+  t->descriptor |= t->group ? mode << 62 : bytes; /* ldmatrix needs the bytes of a row */
   return true;
 }
 

@@ -272,6 +272,41 @@ static int check_params(struct cubin *c, struct cubin_kernel *k) {
   return 0;
 }
 
+static int check_tensor(const struct cubin_kernel *k, unsigned i) {
+  const struct tensor_description *d = &k->tensor[i];
+  unsigned own = k->nparams - k->ntensors;
+  const struct cubin_param *map = &k->params[own + i];
+  bool ok = d->rank && d->rank <= TENSOR_DIMS && d->type < TENSOR_TYPES && d->swizzle < 4;
+  for (unsigned n = 0; ok && n < d->rank; n++) ok = d->size[n] && d->box[n] && d->box[n] <= 256;
+  if (!ok || d->slot >= own || k->params[d->slot].size != 8)
+    return db_fail(-EINVAL, "cubin: kernel %s: tensor map %u is not valid", k->name, i);
+  if (map->size != TENSOR_MAP_WORDS * 8 || (k->param_base + map->offset) % TENSOR_MAP_ALIGN)
+    return db_fail(-EINVAL, "cubin: kernel %s: the parameter of tensor map %u has %u bytes at 0x%x", k->name, i,
+                   map->size, k->param_base + map->offset);
+  return 0;
+}
+
+/* Reads the descriptions of the tensor maps among the parameters. */
+static int read_tensors(const struct cubin *c, struct cubin_kernel *k) {
+  char name[160];
+  Elf64_Sym sym;
+  const char *found;
+  if (snprintf(name, sizeof name, "%s_tensors", k->name) >= (int)sizeof name) return 0;
+  int at = elf_find_symbol(&c->elf, name);
+  if (at < 0) return 0;
+  int err = elf_symbol(&c->elf.symbols, (unsigned)at, &sym, &found);
+  if (err) return err;
+  const Elf64_Shdr *s = sym.st_shndx < c->elf.nsections ? &c->elf.sections[sym.st_shndx] : NULL;
+  uint64_t n = sym.st_size / sizeof *k->tensor;
+  if (!s || s->sh_type != SHT_PROGBITS || sym.st_value > s->sh_size || sym.st_size > s->sh_size - sym.st_value ||
+      sym.st_size % sizeof *k->tensor || n > MAX_TENSORS || n > k->nparams)
+    return db_fail(-EINVAL, "cubin: %s has %llu bytes", name, (unsigned long long)sym.st_size);
+  memcpy(k->tensor, c->elf.data + s->sh_offset + sym.st_value, sym.st_size);
+  k->ntensors = (unsigned)n;
+  for (unsigned i = 0; i < k->ntensors && !err; i++) err = check_tensor(k, i);
+  return err;
+}
+
 static int read_kernel(struct cubin *c, struct cubin_kernel *k, const Elf64_Sym *sym) {
   const struct elf *e = &c->elf;
   if (sym->st_shndx >= e->nsections || c->placed[sym->st_shndx] == ELF_NOT_PLACED)
@@ -300,6 +335,7 @@ static int read_kernel(struct cubin *c, struct cubin_kernel *k, const Elf64_Sym 
     if (e->sections[i].sh_type == SHT_CUDA_INFO && !e->sections[i].sh_info) err = read_file_info(c, k, i);
   if (!k->registers && c->sm < 90) k->registers = text->sh_info >> 24;
   if (!err) err = check_params(c, k);
+  if (!err) err = read_tensors(c, k);
   if (!err) err = read_banks(c, k);
   if (err) return err;
   uint64_t shared = own_section_size(e, ".nv.shared.", k->name);

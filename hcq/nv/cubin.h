@@ -5,6 +5,7 @@
 #ifndef DOORBELL_HCQ_NV_CUBIN_H
 #define DOORBELL_HCQ_NV_CUBIN_H
 #include "../elf/elf.h"
+#include "tensor_map.h"
 
 struct cubin_param {
   uint32_t offset, size; /* bytes in the parameter area */
@@ -23,6 +24,8 @@ struct cubin_kernel {
   uint32_t param_base, param_bytes;
   struct cubin_param *params;
   unsigned nparams;
+  struct tensor_description tensor[MAX_TENSORS]; /* of the last parameters */
+  unsigned ntensors;
   uint32_t max_threads, required_block[3]; /* 0 if not limited */
   uint32_t cluster[3];                     /* CTAs per cluster as compiled, 1 without clusters */
   bool explicit_cluster;

@@ -15,6 +15,7 @@ static void program_destroy(struct hcq_object *object) {
   db_device *dev = p->base.dev;
   if (p->code) hcq_release(&p->code->object);
   free(p->base.params);
+  free(p->base.copied);
   free(p);
   hcq_release(&dev->object);
 }
@@ -41,7 +42,7 @@ static int copy_params(struct nv_program *p, const struct cubin_kernel *k, const
                        unsigned nextra) {
   p->base.params = calloc(k->nparams + nextra + 1u, sizeof *p->base.params);
   if (!p->base.params) return db_fail(-ENOMEM, "%s: out of host memory for a program", p->base.dev->name);
-  for (unsigned i = 0; i < k->nparams; i++) {
+  for (unsigned i = 0; i < k->nparams - k->ntensors; i++) {
     struct db_param *param = &p->base.params[p->base.nparams++];
     snprintf(param->name, sizeof param->name, "arg%u", i);
     param->offset = k->param_base + k->params[i].offset;
@@ -53,6 +54,20 @@ static int copy_params(struct nv_program *p, const struct cubin_kernel *k, const
     struct db_param *param = &p->base.params[p->base.nparams++];
     *param = extra[i];
     param->offset = 0;
+  }
+  return 0;
+}
+
+/* Tensor maps are no parameters for the caller: a launch stores the address of the tensor's argument in each. */
+static int copy_tensors(struct nv_program *p, const struct cubin_kernel *k) {
+  p->base.copied = calloc(k->ntensors + 1u, sizeof *p->base.copied);
+  if (!p->base.copied) return db_fail(-ENOMEM, "%s: out of host memory for a program", p->base.dev->name);
+  for (unsigned i = 0; i < k->ntensors; i++) {
+    struct nv_tensor *t = &p->tensor[p->ntensors++];
+    t->offset = k->param_base + k->params[k->nparams - k->ntensors + i].offset;
+    tensor_map_encode(t->map, &k->tensor[i]);
+    p->base.copied[p->base.ncopied++] =
+        (struct hcq_copied){k->tensor[i].slot, t->offset, (uint64_t)k->tensor[i].offset * 16};
   }
   return 0;
 }
@@ -139,7 +154,9 @@ int nv_program_load(db_device *base, const void *image, size_t size, const char 
   p->base.dev = base;
   hcq_retain(&base->object);
   p->launch.arch = arch;
-  if ((err = copy_kernel(p, k)) || (err = copy_params(p, k, params, nparams)) || (err = upload(p, &c))) goto out;
+  if ((err = copy_kernel(p, k)) || (err = copy_params(p, k, params, nparams)) || (err = copy_tensors(p, k)) ||
+      (err = upload(p, &c)))
+    goto out;
   p->launch.program = p->code->address + k->entry;
   for (unsigned i = 1; i < CUBIN_BANKS; i++)
     p->launch.bank[i] = (struct nv_bank){p->code->address + k->bank[i].offset, k->bank[i].size};

@@ -4,6 +4,7 @@
 #define DOORBELL_HCQ_NV_PROGRAM_H
 #include "launch.h"
 #include "nv.h"
+#include "tensor_map.h"
 
 /* The arguments of a launch are constant bank 0: the driver's part, then the parameters. The launch's QMD follows
  * them. */
@@ -13,6 +14,11 @@ struct nv_program {
   struct nv_launch launch; /* except sizes, bank 0 and values that differ between launches */
   uint32_t max_threads, required_block[3];
   uint32_t qmd_offset; /* offset in the argument memory */
+  struct nv_tensor {
+    uint32_t offset; /* of the map in the argument memory */
+    uint64_t map[TENSOR_MAP_WORDS];
+  } tensor[MAX_TENSORS];
+  unsigned ntensors;
 };
 
 #endif

@@ -121,6 +121,8 @@ int nv_exec(db_queue *q, db_program *prog, uint8_t *kernarg, uint64_t kernarg_ad
   l.bank[0].address = kernarg_address;
   uint32_t *qmd = (uint32_t *)(void *)(kernarg + p->qmd_offset);
   nv_launch_header(&l, kernarg);
+  for (unsigned i = 0; i < p->ntensors; i++) /* the address, the first word, is stored already */
+    memcpy(kernarg + p->tensor[i].offset + 8, p->tensor[i].map + 1, sizeof p->tensor[i].map - 8);
   if (!nv_launch_qmd(&l, qmd))
     return db_fail(-EINVAL, "%s: kernel %s: a QMD cannot describe a launch of this size or at this address",
                    q->dev->name, prog->name);

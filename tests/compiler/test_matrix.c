@@ -141,7 +141,8 @@ static void stages_share_their_barriers(void **state) {
 }
 
 /* Three buffers: the copies for the first two iterations are before the loop; the loop has the copies for the iteration
- * after the next, after the one barrier of an iteration. No registers are used for them. */
+ * after the next, after the one barrier of an iteration. No registers are used for them. Operands of wgmma are copied
+ * in boxes, if one rectangle of memory holds what a round needs. */
 static void pipelines_copy_ahead(void **state) {
   static const char *const plans[2] = {
       "r_64_64_128 = matrix mma_f32_bf16 a b c; local a:2; local b:2; unroll c:2; stage 1 a4 a2 a1 c4 c1 c2; "
@@ -155,17 +156,54 @@ static void pipelines_copy_ahead(void **state) {
     const char *loop = strstr(k->linear_text, " RANGE "), *end = loop ? strstr(loop, " END ") : NULL;
     assert_non_null(end);
     char *body = strndup(loop, (size_t)(end - loop));
-    assert_int_equal(count(k->linear_text, " BARRIER "), 1);
+    const char *copy = t ? " BOX " : " FETCH ";
+    assert_int_equal(count(k->linear_text, " BARRIER "), t ? 2 : 1); /* the first one orders the mbarriers' start */
     assert_int_equal(count(body, " BARRIER "), 1);
-    assert_int_equal(count(k->linear_text, " WAIT "), 4); /* the ends of three groups, and one for the first */
-    assert_int_equal(count(body, " WAIT "), 2);
-    /* A is fetched, and B too if the instruction transposes it */
-    assert_int_equal(count(k->linear_text, " FETCH "), 3 * count(body, " FETCH "));
-    assert_int_equal(count(body, " FETCH "), t ? 4 : 1);
+    assert_int_equal(count(k->linear_text, " WAIT "), t ? 0 : 4); /* the ends of three groups, and one for the first */
+    assert_int_equal(count(body, " WAIT "), t ? 0 : 2);
+    assert_int_equal(count(k->linear_text, " PHASE "), t ? 3 + 3 + 1 : 0); /* starts, rounds' copies, a wait */
+    assert_int_equal(count(k->linear_text, copy), 3 * count(body, copy));
+    assert_int_equal(count(body, copy), t ? 2 : 1); /* A is fetched; B would be transposed in registers */
     if (t) assert_null(strstr(k->linear_text, "bf16x8"));
     free(body);
     compiler_free(c);
   }
+}
+
+/* How an operand whose other one has 64 columns is copied. */
+static const char *copy_of(struct uop *x, struct uop *rows, struct uop *sum) {
+  char plan[160];
+  bool odd = rows->src[0]->arg.i % 64;
+  snprintf(plan, sizeof plan, "%smatrix wgmma64_f32_bf16 a b c; unroll c:4; pipeline c:2", odd ? "pad a:64; " : "");
+  struct compiler *c = with_plan(plan);
+  struct uop *j = range(64, 9, AXIS_LOOP), *w = load(at(param(2, DT_BF16, 4096 * 64), add(mul(sum, ix(64)), j)));
+  struct uop *all = reduce(OP_ADD, mul(uop_cast(G, x, DT_F32), uop_cast(G, w, DT_F32)), &sum, 1);
+  struct uop *ast = sink1(store(at(param(0, DT_F32, 4096 * 64), add(mul(rows, ix(64)), j)), all));
+  const struct kernel *k = must_compile(c, "sm_90", ast);
+  if (!strstr(k->plan, "wgmma") || !strstr(k->plan, "pipeline")) fail_msg("%s", k->plan);
+  const char *how = count(k->linear_text, " BOX ")     ? "boxes"
+                    : count(k->linear_text, " FETCH ") ? "fetches"
+                                                       : "registers";
+  compiler_free(c);
+  return how;
+}
+
+/* Padding and offsets are parts of a tensor. Rows that do not begin at multiples of 16 bytes, and elements beyond a
+ * bound that no coordinate has, are not. */
+static void what_a_tensor_is(void **state) {
+  struct uop *i = range(256, 0, AXIS_LOOP), *k = range(512, 2, AXIS_REDUCE), *p = param(1, DT_BF16, 1 << 20);
+  struct uop *odd = range(200, 3, AXIS_LOOP), *shifted = add(i, ix(-3));
+  struct uop *plain = load(at(p, add(mul(i, ix(512)), k)));
+  assert_string_equal(copy_of(plain, i, k), "boxes");
+  assert_string_equal(copy_of(load(at(p, add(mul(odd, ix(520)), k))), odd, k), "boxes");
+  assert_string_equal(copy_of(load(at(p, add(add(mul(i, ix(520)), k), ix(1024)))), i, k), "boxes");
+  assert_string_equal(copy_of(load(at(p, add(mul(k, ix(256)), i))), i, k), "boxes");
+  struct uop *low = uop_binary(G, OP_CMPLT, ix(-1), shifted), *high = uop_binary(G, OP_CMPLT, shifted, ix(200));
+  struct uop *inside = uop_binary(G, OP_AND, low, high);
+  assert_string_equal(copy_of(load(at_if(p, add(mul(shifted, ix(512)), k), inside)), i, k), "boxes");
+  struct uop *both = uop_binary(G, OP_CMPLT, add(i, k), ix(600));
+  assert_string_not_equal(copy_of(load(at_if(p, add(mul(i, ix(512)), k), both)), i, k), "boxes");
+  assert_string_not_equal(copy_of(load(at(p, add(mul(i, ix(514)), k))), i, k), "boxes");
 }
 
 /* Machines without instructions of several waves load fragments with ldmatrix from tiles that are copied ahead: the
@@ -249,7 +287,7 @@ int main(void) {
       cmocka_unit_test(tiles_share_their_operands),         cmocka_unit_test(they_are_chosen_by_default),
       cmocka_unit_test(stages_share_their_barriers),        cmocka_unit_test(scales_and_conditions_are_taken_along),
       cmocka_unit_test(padding_leaves_whole_vectors_whole), cmocka_unit_test(pipelines_copy_ahead),
-      cmocka_unit_test(fragments_are_loaded_from_tiles),
+      cmocka_unit_test(fragments_are_loaded_from_tiles),    cmocka_unit_test(what_a_tensor_is),
   };
   return cmocka_run_group_tests_name("compiler/matrix", tests, setup, teardown);
 }

@@ -2,7 +2,7 @@
  * tensormap.replace instructions check the map's layout. */
 #include <errno.h>
 #include <math.h>
-#include "emu/nv/memory/tensor_map.h"
+#include "hcq/nv/tensor_map.h"
 #include "sm_harness.h"
 
 static uint32_t seed;
@@ -160,6 +160,26 @@ static void test_loads(void **state) {
     struct check k = {m.tensor, m.box, NULL, type_bytes[d.type], d.type == TENSOR_F32_FTZ};
     each(&d, m.c, like_tensor, &k);
   }
+}
+
+/* A kernel that reads a box before its mbarrier's phase has ended gets the box or what was there before. */
+static void test_late_loads(void **state) {
+  struct sm_gpu *g = *state;
+  struct memory m;
+  allocate(g, &m);
+  for (unsigned i = 0; i < 16 * 64; i++) ((uint32_t *)(void *)m.tensor)[i] = i + 1;
+  struct description d = {
+      .rank = 2, .type = TENSOR_U32, .stride = {256}, .size = {64, 16, 1, 1, 1}, .box = {64, 1, 1, 1, 1}};
+  for (unsigned i = 0; i < 5; i++) d.step[i] = 1;
+  if (launch(g, &m, "impatient", &d, 256)) fail_msg("%s", g->fault.text);
+  const uint32_t *early = (const uint32_t *)(const void *)m.box, *after = early + 16 * 64;
+  unsigned came = 0;
+  for (unsigned i = 0; i < 16 * 64; i++) {
+    assert_int_equal(after[i], i + 1);
+    assert_int_equal(early[i], early[i / 64 * 64] ? i + 1 : 0);
+    came += early[i] != 0;
+  }
+  assert_in_range(came, 4 * 64, 12 * 64);
 }
 
 static void test_stores(void **state) {
@@ -377,7 +397,8 @@ static void test_faults(void **state) {
 
 int main(void) {
 #define T(f) cmocka_unit_test_setup_teardown(f, setup, teardown)
-  const struct CMUnitTest tests[] = {T(test_maps),           T(test_loads),     T(test_stores),   T(test_reductions),
-                                     T(test_places_of_maps), T(test_multicast), T(test_products), T(test_faults)};
+  const struct CMUnitTest tests[] = {T(test_maps),       T(test_loads),          T(test_stores),
+                                     T(test_reductions), T(test_places_of_maps), T(test_multicast),
+                                     T(test_products),   T(test_faults),         T(test_late_loads)};
   return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -87,6 +87,8 @@ struct sm_bank {
   uint32_t mapped; /* number of readable bytes, from the first */
 };
 
+struct sm_late_copy; /* private to sm_tensor.c */
+
 struct sm_core {
   const struct sm_grid *grid;
   struct code_cache *code;
@@ -105,6 +107,8 @@ struct sm_core {
   uint8_t *shared, *local;
   size_t warps_cap, shared_cap, local_cap;
   uint8_t *bank_copy[SM_CONSTANT_BANKS];
+  struct sm_late_copy *late; /* copies of boxes that have started and are not complete */
+  uint32_t nlate, late_cap, boxes;
 };
 
 /* Runs a warp until all of its groups wait, its time slice is over, it has ended, or it faults. */

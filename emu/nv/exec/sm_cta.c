@@ -10,7 +10,8 @@ enum { FILE_WORDS = SM_FILE_ROWS * SM_LANES };
 void sm_core_free(struct sm_core *core) {
   if (!core) return;
   for (unsigned i = 0; i < SM_CONSTANT_BANKS; i++) free(core->bank_copy[i]);
-  free(core->warp), free(core->files), free(core->shared), free(core->local), free(core);
+  free(core->warp), free(core->files), free(core->shared), free(core->local), free(core->late);
+  free(core);
 }
 
 struct sm_core *sm_core_new(void) { return calloc(1, sizeof(struct sm_core)); }
@@ -127,7 +128,7 @@ static int launch_ctas(struct sm_core *core, struct code_cache *code, const stru
   if (!reserve_warps(core, g, (uint32_t)ctas, warps))
     return refuse_launch(fault, first, "no memory for the CTAs' registers");
   core->grid = g, core->code = code, core->ctas = (uint32_t)ctas;
-  core->cluster_arrived = core->cluster_phase = 0;
+  core->cluster_arrived = core->cluster_phase = 0, core->nlate = core->boxes = 0;
   if (!bind_banks(core, g, first, fault)) return -EFAULT;
   memset(core->jump, 0, sizeof core->jump);
   size_t shared = (g->shared_size + 127) & ~(size_t)127;

@@ -1,6 +1,7 @@
 /* Copies that hardware makes in the background, and the instructions that wait for them: LDGSTS, mbarriers (SYNCS),
- * bulk copies, and stores to other CTAs of the cluster. Here each copy completes immediately, so waiting for a group of
- * copies is a no-op, and an mbarrier's phase ends with its last arrival or byte.
+ * bulk copies, and stores to other CTAs of the cluster. Here each copy completes immediately (only some copies of boxes
+ * do not, sm_tensor.c), so waiting for a group of copies is a no-op, and an mbarrier's phase ends with its last arrival
+ * or byte.
  *
  * An mbarrier is a 64-bit word of shared memory; its layout changed with sm_90. Sources: PTX ISA, "mbarrier",
  * "cp.async" and "cp.async.bulk"; the word's layouts from what ptxas generates for mbarrier.init,
@@ -173,8 +174,9 @@ FN(mbarrier_check) {
   uint32_t lanes = sm_lanes(w, u), ended = 0;
   for (uint32_t m = lanes; m; m &= m - 1) {
     unsigned l = (unsigned)__builtin_ctz(m);
-    uint64_t *word = mbarrier_at(w, u, l, (uint32_t)mem_address(w, u, MEM_SHARED, l), VM_READ);
-    if (!word) return NULL;
+    uint32_t at = (uint32_t)mem_address(w, u, MEM_SHARED, l);
+    uint64_t *word = mbarrier_at(w, u, l, at, VM_READ);
+    if (!word || (w->core->nlate && !mem_complete_boxes(w, at))) return NULL;
     ended |= (uint32_t)((uint32_t)(*word >> 63) != state[l] >> 31) << l;
   }
   sm_pdst(w, u, 0, lanes, ended);

@@ -126,6 +126,9 @@ sm_exec_fn mem_arrive_8x;
 /* Reports to an mbarrier that bytes of its transaction count have arrived. Returns false after a fault. */
 bool mem_bytes_came(struct sm_warp *w, const struct sm_uop *u, unsigned lane, uint32_t mbarrier, uint32_t bytes);
 
+/* Completes the late copies of boxes (sm_tensor.c) whose bytes the mbarrier counts. Returns false after a fault. */
+bool mem_complete_boxes(struct sm_warp *w, uint32_t mbarrier);
+
 /* Atomic operations on one unit, numbered as in ATOM: ADD MIN MAX INC DEC AND OR XOR EXCH. The first three types have
  * the encodings' own numbers. */
 enum mem_type {

@@ -1,10 +1,14 @@
-/* Copies boxes of a tensor between global and shared memory: UTMALDG, UTMASTG, UTMAREDG. There is one copy per warp; it
- * completes immediately, like every copy here. Sources: PTX ISA, "Tensors", "cp.async.bulk.tensor",
+/* Copies boxes of a tensor between global and shared memory: UTMALDG, UTMASTG, UTMAREDG. There is one copy per warp.
+ *
+ * On hardware a copy completes at any time before its mbarrier's phase ends. Here half of the loads complete
+ * immediately, and the others when their mbarrier is tested: a kernel that reads too early, or starts a copy before the
+ * last reads, gets wrong data. Sources: PTX ISA, "Tensors", "cp.async.bulk.tensor",
  * "cp.reduce.async.bulk.tensor"; CUDA programming guide, "Tensor memory access", for swizzling; encodings from nvdisasm
  * output. */
+#include <stdlib.h>
 #include <string.h>
+#include "../../../hcq/nv/tensor_map.h"
 #include "sm_memory.h"
-#include "tensor_map.h"
 
 enum { ROW_BYTES = 256 * 8, CHUNK = 16, SHARED_ALIGN = 128 };
 
@@ -31,6 +35,11 @@ struct copy {
   uint64_t size[TENSOR_DIMS], stride[TENSOR_DIMS];
   uint32_t step[TENSOR_DIMS], count[TENSOR_DIMS]; /* count: number of elements copied */
   int64_t first[TENSOR_DIMS];
+  uint32_t to, barrier, ctas; /* in shared memory; ctas: with multicast, the mask of those that get the box */
+  bool multicast;
+};
+struct sm_late_copy {
+  struct copy copy;
 };
 
 static bool reduces(unsigned type, unsigned op) {
@@ -158,6 +167,49 @@ static bool copy_box(const struct copy *c, uint32_t at) {
   }
 }
 
+static bool finish(const struct copy *c) {
+  uint32_t bytes = c->bytes;
+  for (unsigned i = 0; i < TENSOR_DIMS; i++) bytes *= c->count[i];
+  for (uint32_t ctas = c->ctas; ctas; ctas &= ctas - 1) {
+    uint32_t rank = (uint32_t)__builtin_ctz(ctas) << 24;
+    if (!copy_box(c, c->multicast ? (c->to & 0xffffff) | rank : c->to)) return false;
+    uint32_t barrier = c->multicast ? (c->barrier & 0xffffff) | rank : c->barrier;
+    if (c->way == LOAD && !mem_bytes_came(c->w, c->u, c->lane, barrier, bytes)) return false;
+  }
+  return true;
+}
+
+/* Whether the next load is late: every second one in a pseudo-random order. */
+static bool is_late(struct sm_core *core) { return ++core->boxes * 2654435761u >> 31; }
+
+static bool keep_late(struct sm_core *core, const struct copy *c) {
+  if (core->nlate == core->late_cap) {
+    uint32_t cap = core->late_cap ? 2 * core->late_cap : 16;
+    struct sm_late_copy *p = realloc(core->late, cap * sizeof *p);
+    if (!p) return false;
+    core->late = p, core->late_cap = cap;
+  }
+  core->late[core->nlate++].copy = *c;
+  return true;
+}
+
+bool mem_complete_boxes(struct sm_warp *w, uint32_t mbarrier) {
+  struct sm_core *core = w->core;
+  uint32_t n = 0;
+  bool ok = true;
+  for (uint32_t i = 0; i < core->nlate; i++) {
+    struct copy *c = &core->late[i].copy;
+    bool now = ok && !((c->barrier ^ mbarrier) & 0xffffff);
+    c->w = w;
+    if (!now)
+      core->late[n++] = core->late[i];
+    else
+      ok = finish(c);
+  }
+  core->nlate = n;
+  return ok;
+}
+
 /* The uniform registers hold the box's address in shared memory, for loads then the mbarrier's address, then the first
  * coordinate of each dimension. With multicast, every CTA of a mask gets the same box. */
 static const struct sm_uop *tensor_copy(struct sm_warp *w, const struct sm_uop *u) {
@@ -171,21 +223,17 @@ static const struct sm_uop *tensor_copy(struct sm_warp *w, const struct sm_uop *
                           : in->id == SASS_UTMASTG ? STORE
                                                    : REDUCE,
                    .lane = (unsigned)__builtin_ctz(w->active),
-                   .map_at = mem_uniform_pair(w, in, 24)};
-  uint32_t ctas = multicast ? mem_uniform(w, in, 64)[0] >> 16 : 1;
+                   .map_at = mem_uniform_pair(w, in, 24),
+                   .to = what[0],
+                   .barrier = what[SM_LANES],
+                   .ctas = multicast ? mem_uniform(w, in, 64)[0] >> 16 : 1,
+                   .multicast = multicast};
   if (!read_map(&c, what + (c.way == LOAD ? 2 : 1) * SM_LANES)) return NULL;
   if (what[0] % SHARED_ALIGN)
     return sm_fault(w, u, FAULT_MISALIGNED, SM_ESR_MISALIGNED_ADDRESS, (int)c.lane, what[0], VM_WRITE,
                     "copies a box of a tensor at 0x%x of shared memory, which is not a multiple of 128", what[0]);
-  uint32_t bytes = c.bytes;
-  for (unsigned i = 0; i < TENSOR_DIMS; i++) bytes *= c.count[i];
-  for (; ctas; ctas &= ctas - 1) {
-    uint32_t rank = (uint32_t)__builtin_ctz(ctas) << 24, barrier = what[SM_LANES];
-    if (!copy_box(&c, multicast ? (what[0] & 0xffffff) | rank : what[0])) return NULL;
-    if (c.way == LOAD && !mem_bytes_came(w, u, c.lane, multicast ? (barrier & 0xffffff) | rank : barrier, bytes))
-      return NULL;
-  }
-  return u + 1;
+  if (c.way == LOAD && is_late(w->core) && keep_late(w->core, &c)) return u + 1;
+  return finish(&c) ? u + 1 : NULL;
 }
 static bool build_tensor_copy(struct sm_builder *b, const struct sass_inst *in, const char **why) {
   if (in->opcode != 0x5b4 && sass_bit(in, 82)) {

@@ -105,6 +105,24 @@ REDUCE(and)
 REDUCE(or)
 REDUCE(xor)
 
+// Boxes 0 to 15 of 256 bytes: out gets each as it is read without a wait, then as it is after one.
+extern "C" __global__ void impatient(u32 *out, const int *c, u32 bytes, const __grid_constant__ tensor_map map) {
+  __shared__ __align__(1024) u32 tile[16][64];
+  __shared__ u64 b;
+  if (threadIdx.x == 0) {
+    init(&b, 1);
+    asm volatile("fence.proxy.async;" ::: "memory");
+    for (u32 i = 0; i < 16; i++) {
+      expect(&b, 256);
+      asm volatile("cp.async.bulk.tensor.2d.shared::cluster.global.tile.mbarrier::complete_tx::bytes "
+                   "[%0], [%1, {%3, %4}], [%2];" ::"r"(at(tile[i])), "l"(&map), "r"(at(&b)), "r"(0), "r"(i) : "memory");
+      for (u32 k = 0; k < 64; k++) out[i * 64 + k] = ((volatile u32 *)tile[i])[k];
+      wait(&b, i & 1);
+      for (u32 k = 0; k < 64; k++) out[(16 + i) * 64 + k] = ((volatile u32 *)tile[i])[k];
+    }
+  }
+}
+
 // The map in constant memory, and one that this kernel has changed in global memory.
 __constant__ tensor_map constant_map;
 extern "C" __global__ void set_constant(u64 *where) { *where = (u64)&constant_map; }

@@ -2,10 +2,11 @@
  * that one copy moves.
  *
  * Source: the code that ptxas 13 generates for tensormap.replace.tile, which writes one field at a time. Bits that no
- * field covers ([64,68), [81,86), ...) belong to the driver and are ignored. Meaning of the fields: PTX ISA, "Tensors"
- * and "tensormap.replace". */
-#ifndef DOORBELL_EMU_NV_TENSOR_MAP_H
-#define DOORBELL_EMU_NV_TENSOR_MAP_H
+ * field covers ([64,68), [81,86), ...) are hints, for example which part of the L2 cache to fill. They may be 0: Triton
+ * (third_party/nvidia, TMAToLLVM.cpp) makes maps on H100 GPUs from 128 zero bytes and tensormap.replace alone. Meaning
+ * of the fields: PTX ISA, "Tensors" and "tensormap.replace". */
+#ifndef DOORBELL_HCQ_NV_TENSOR_MAP_H
+#define DOORBELL_HCQ_NV_TENSOR_MAP_H
 #include <stdbool.h>
 #include <stdint.h>
 
@@ -62,5 +63,29 @@ static inline void tensor_map_set(uint64_t *map, enum tensor_map_field f, unsign
   unsigned at = p[0] * 8u + p[1] + i * p[3];
   uint64_t mask = p[2] < 64 ? (1ull << p[2]) - 1 : ~0ull;
   map[at / 64] = (map[at / 64] & ~(mask << at % 64)) | (value & mask) << at % 64;
+}
+
+/* How a cubin describes the tensor maps of its kernel KERNEL: a variable KERNEL_tensors is an array of these. The last
+ * parameters of the kernel are the maps, one of 128 bytes for each. Each launch makes a map from the address that
+ * argument `slot` has. A pointer is all that a caller passes. */
+enum { MAX_TENSORS = 4 };
+struct tensor_description {
+  uint32_t slot, rank, type, swizzle;                                    /* type: enum tensor_type */
+  uint32_t size[TENSOR_DIMS], stride[TENSOR_DIMS - 1], box[TENSOR_DIMS]; /* stride: in units of 16 bytes */
+  uint32_t offset; /* of the tensor in the argument, in units of 16 bytes */
+  uint32_t reserved;
+};
+
+/* Writes the whole map except the address. */
+static inline void tensor_map_encode(uint64_t map[TENSOR_MAP_WORDS], const struct tensor_description *d) {
+  for (unsigned i = 0; i < TENSOR_MAP_WORDS; i++) map[i] = 0;
+  tensor_map_set(map, TENSOR_RANK, 0, d->rank - 1);
+  tensor_map_set(map, TENSOR_TYPE, 0, d->type);
+  tensor_map_set(map, TENSOR_SWIZZLE, 0, d->swizzle);
+  for (unsigned i = 0; i < d->rank; i++) {
+    tensor_map_set(map, TENSOR_SIZE, i, d->size[i] - 1);
+    tensor_map_set(map, TENSOR_BOX, i, d->box[i] - 1);
+    if (i) tensor_map_set(map, TENSOR_STRIDE, i - 1, d->stride[i - 1]);
+  }
 }
 #endif
