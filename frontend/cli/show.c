@@ -1,5 +1,5 @@
-/* doorbell show: prints the contents of a file of tensors, of a captured program or of kernels. */
-#include "cli.h"
+/* doorbell show: prints the contents of a file of tensors, of a captured program, of kernels or of a thread trace. */
+#include "show.h"
 #include "../../hcq/amd/code_object.h"
 #include "../../hcq/nv/cubin.h"
 #include "../jit/file.h"
@@ -8,17 +8,23 @@
 #include <string.h>
 #include <strings.h>
 
-struct ctx {
-  const char *file;
-  bool json;
-};
-enum { JSON = OPTION_KEYS };
-static const struct argp_option options[] = {{"json", JSON, NULL, 0, "Print JSON", 0}, {0}};
+enum { JSON = OPTION_KEYS, CODE, KERNEL, INSTS, PACKETS };
+static const struct argp_option options[] = {
+    {"json", JSON, NULL, 0, "Print JSON", 0},
+    {"code", CODE, "FILE", 0, "The code object that a thread trace is of: prints what each instruction took", 0},
+    {"kernel", KERNEL, "NAME", 0, "The kernel that was traced, if --code has several", 0},
+    {"instructions", INSTS, NULL, 0, "Print each instruction of each wave of a thread trace", 0},
+    {"packets", PACKETS, NULL, 0, "Print each packet of a thread trace", 0},
+    {0}};
 
 static error_t parse(int key, char *value, struct argp_state *state) {
-  struct ctx *x = state->input;
+  struct show_options *x = state->input;
   switch (key) {
   case JSON: x->json = true; return 0;
+  case CODE: x->code = value; return 0;
+  case KERNEL: x->kernel = value; return 0;
+  case INSTS: x->insts = true; return 0;
+  case PACKETS: x->packets = true; return 0;
   case ARGP_KEY_ARG: keep_only_file(state, &x->file, value); return 0;
   case ARGP_KEY_END:
     if (!x->file) argp_error(state, "no file");
@@ -172,7 +178,7 @@ static bool ends_in(const char *path, const char *suffix) {
   return n > m && !strcasecmp(path + n - m, suffix);
 }
 
-static int print(const struct ctx *x, json_t *all, void (*print_text)(const json_t *all)) {
+static int print(const struct show_options *x, json_t *all, void (*print_text)(const json_t *all)) {
   if (!x->json)
     print_text(all);
   else
@@ -181,7 +187,7 @@ static int print(const struct ctx *x, json_t *all, void (*print_text)(const json
   return EXIT_DONE;
 }
 
-static int show_tensors(const struct command *self, const struct ctx *x, const struct mapping *m) {
+static int show_tensors(const struct command *self, const struct show_options *x, const struct mapping *m) {
   char why[1024];
   json_t *list = json_array();
   bool npy = m->size >= 6 && !memcmp(m->bytes, "\x93NUMPY", 6), zip = m->size >= 4 && !memcmp(m->bytes, "PK\3\4", 4);
@@ -192,14 +198,14 @@ static int show_tensors(const struct command *self, const struct ctx *x, const s
   json_decref(list);
   if (!npy && !zip && !ends_in(x->file, ".safetensors"))
     return fail_work(self,
-                     "%s: neither a file of tensors (.safetensors, .npy, .npz), a captured program (.dbj), a code "
-                     "object nor a cubin",
+                     "%s: neither a file of tensors (.safetensors, .npy, .npz), a captured program (.dbj), a "
+                     "thread trace (.sqtt), a code object nor a cubin",
                      x->file);
   /* The message for a .npz names the file already. */
   return zip ? fail_work(self, "%s", why) : fail_work(self, "%s: %s", x->file, why);
 }
 
-static int show_program(const struct command *self, const struct ctx *x, const struct mapping *m) {
+static int show_program(const struct command *self, const struct show_options *x, const struct mapping *m) {
   struct jit_file f;
   char why[512];
   if (x->json) return fail_work(self, "%s: not supported: --json of a captured program", x->file);
@@ -209,31 +215,46 @@ static int show_program(const struct command *self, const struct ctx *x, const s
   return EXIT_DONE;
 }
 
-static int show_kernels(const struct command *self, const struct ctx *x, const struct mapping *m) {
+static int show_kernels(const struct command *self, const struct show_options *x, const struct mapping *m) {
   json_t *all = elf_json(m);
   return all ? print(x, all, print_kernels) : fail_work(self, "%s: %s", x->file, db_error());
 }
 
 static int show_main(const struct command *self, int argc, char **argv) {
-  struct ctx x = {0};
+  struct show_options x = {0};
   struct mapping m;
   command_parse(self, argc, argv, 0, &x);
   if (map_file(x.file, &m)) return fail_work(self, "%s", db_error());
   bool elf = m.size >= 4 && !memcmp(m.bytes, "\177ELF", 4);
-  int status = (elf ? show_kernels : ends_in(x.file, ".dbj") ? show_program : show_tensors)(self, &x, &m);
+  bool trace = ends_in(x.file, ".sqtt");
+  if (!trace && (x.code || x.kernel || x.insts || x.packets)) {
+    unmap_file(&m);
+    return fail_usage(self, "--code, --kernel, --instructions and --packets are for a thread trace (.sqtt)");
+  }
+  int status = (elf                       ? show_kernels
+                : ends_in(x.file, ".dbj") ? show_program
+                : trace                   ? show_trace
+                                          : show_tensors)(self, &x, &m);
   unmap_file(&m);
   return status;
 }
 
 const struct command show_command = {
     .name = "show",
-    .summary = "show what a file of tensors, of a captured program or of kernels holds",
+    .summary = "show what a file of tensors, of a captured program, of kernels or of a thread trace holds",
     .argp = {.options = options,
              .parser = parse,
              .args_doc = "FILE",
-             .doc = "Prints the tensors of a .safetensors, .npy or .npz file with type, shape and bytes; of a captured "
-                    "program (.dbj) what doorbell jit prints; of a code object or a cubin its kernels with the number "
-                    "of arguments, registers, local (shared) and private memory. A file that is cut or malformed is "
-                    "refused with the reason."},
+             .doc =
+                 "Prints the tensors of a .safetensors, .npy or .npz file with type, shape and bytes; of a captured "
+                 "program (.dbj) what doorbell jit prints; of a code object or a cubin its kernels with the number "
+                 "of arguments, registers, local (shared) and private memory; of a thread trace of an AMD GPU (.sqtt, "
+                 "the bytes of one shader engine) its waves with times in clocks, and with --code for each "
+                 "instruction how often it was issued, the clocks that waves stalled before it, and the clocks until "
+                 "its unit executed it. A file that is cut or malformed is refused with the reason."
+                 "\v"
+                 "Examples:\n"
+                 "  doorbell show model.safetensors\n"
+                 "  doorbell show se0.sqtt --code kernel.co"},
     .main = show_main,
 };

@@ -1,4 +1,5 @@
 /* The doorbell command from outside: its output, its errors, and its exit status. */
+#include "../hcq/sqtt_writer.h"
 #include "support.h"
 #include <jansson.h>
 #include <sys/stat.h>
@@ -814,6 +815,47 @@ static void shows_files(void **state) {
   REFUSES("no file", "show");
 }
 
+/* A trace of one wave with two instructions. */
+static size_t write_trace(struct sqtt_writer *w) {
+  sqtt_put_header(w, SQTT_LAYOUT_GFX11);
+  SQTT_P(w, GFX11, WAVESTART, 1, SQTT_F(GFX11, WAVESTART, wave, 3));
+  SQTT_P(w, GFX11, INST, 5, SQTT_F(GFX11, INST, wave, 3) | SQTT_F(GFX11, INST, op, SQTT_GFX11_OP_SMEM));
+  SQTT_P(w, GFX11, ALUEXEC, 2, SQTT_F(GFX11, ALUEXEC, src, SQTT_ALU_SCALAR));
+  SQTT_P(w, GFX11, WAVEEND, 7, SQTT_F(GFX11, WAVEEND, wave, 3));
+  return sqtt_put_end(w);
+}
+
+static void shows_traces(void **state) {
+  struct sqtt_writer w;
+  char path[200];
+  snprintf(path, sizeof path, "%s/t.sqtt", dir);
+  size_t size = write_trace(&w);
+  FILE *f = fopen(path, "wb");
+  assert_int_equal(fwrite(w.bytes, 1, size, f), size);
+  fclose(f);
+  EXPECT(0, "show t.sqtt");
+  assert_contains(out, "gfx11 thread trace: 32 bytes");
+  assert_contains(out, "1 wave; 2 instructions of 1 wave on SIMD 0 of WGP 0 of shader array 0");
+  EXPECT(0, "show t.sqtt --instructions");
+  assert_contains(out, "6          5         2          -  scalar memory  SMEM");
+  EXPECT(0, "show t.sqtt --packets");
+  assert_contains(out, "ALUEXEC                         0x6e  src=0x1");
+  EXPECT(0, "show t.sqtt --json");
+  json_t *all = json_out(), *wave = json_array_get(json_object_get(all, "waves"), 0);
+  assert_int_equal(json_integer_value(json_object_get(wave, "slot")), 3);
+  assert_int_equal(json_array_size(json_object_get(wave, "instructions")), 2);
+  json_decref(all);
+  /* No instruction of this kernel agrees with the trace after its first. */
+  EXPECT(0, "show t.sqtt --code %s", BENCH_CO("saxpy"));
+  assert_contains(out, "do not agree with");
+  EXPECT(1, "show t.sqtt --code %s --kernel nothing", BENCH_CO("saxpy"));
+  assert_contains(out, "the code has no kernel 'nothing'");
+  EXPECT(1, "version && head -c 13 t.sqtt >cut.sqtt && " DOORBELL " show cut.sqtt");
+  assert_contains(out, "cut.sqtt: thread trace: the packet INST at nibble 24 (byte 0xc) needs 5 nibbles");
+  REFUSES("are for a thread trace (.sqtt)", "show t.npy --packets");
+  REFUSES("--json has no packets", "show t.sqtt --json --packets");
+}
+
 static void runs_captured_programs(void **state) {
   write_files();
   EXPECT(0, "jit t.dbj --run --in 0=t.npy --out 0=twice.npy");
@@ -860,6 +902,7 @@ int main(void) {
   const struct CMUnitTest tests[] = {
       cmocka_unit_test(help_everywhere),
       cmocka_unit_test(shows_files),
+      cmocka_unit_test(shows_traces),
       cmocka_unit_test(runs_captured_programs),
       cmocka_unit_test(shows_the_cache),
       cmocka_unit_test(variables_are_listed),

@@ -1,0 +1,13 @@
+/* The printers of `doorbell show` that are files of their own. */
+#ifndef DOORBELL_CLI_SHOW_H
+#define DOORBELL_CLI_SHOW_H
+#include "cli.h"
+
+struct show_options {
+  const char *file;
+  const char *code, *kernel; /* of a thread trace: the file of its program and the kernel's name, or NULL */
+  bool json, packets, insts;
+};
+/* Prints a thread trace. Returns the exit status. */
+int show_trace(const struct command *self, const struct show_options *x, const struct mapping *m);
+#endif
