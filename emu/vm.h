@@ -9,11 +9,11 @@
 #include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
+#include "vm_range.h"
 
 enum vm_access { VM_READ = 1, VM_WRITE = 2, VM_EXEC = 4 };
 
 struct vm_pages;
-struct vm_range;
 /* Resolves addresses that have no entry in the table. */
 struct vm_outside {
   bool (*find)(uint64_t va, struct vm_range *out); /* Fills *out except its generation. Returns false for a fault. */
@@ -31,13 +31,6 @@ void vm_free(struct vm *vm);
 int vm_map(struct vm *vm, uint64_t va, uint64_t size, void *backing, unsigned access, uint64_t tag);
 int vm_unmap(struct vm *vm, uint64_t va, uint64_t size);
 
-/* One contiguous translation, valid while vm_generation is unchanged. */
-struct vm_range {
-  uint64_t va, end; /* [va, end) */
-  uintptr_t delta;  /* host address = va + delta */
-  unsigned access;
-  uint64_t tag, generation;
-};
 /* Finds the mapping that contains va, extended by neighbours with the same rights that continue in the same backing.
  * Returns false if there is none; *out then matches no address. A zeroed vm_range is an empty cache. */
 bool vm_find(struct vm *vm, uint64_t va, struct vm_range *out);

@@ -4,6 +4,7 @@
 #include <fenv.h>
 #include <stdbool.h>
 #include <math.h>
+#include "emu/simd_level.h"
 #include "wave.h"
 
 typedef uint32_t u32;

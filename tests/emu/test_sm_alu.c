@@ -1,4 +1,5 @@
 /* Integer, logic and predicate instructions of SASS compared with the PTX ISA's definitions, reimplemented here. */
+#include "emu/simd_level.h"
 #include "sm_one.h"
 
 static void randomize(struct operands *x, bool wide_c) {

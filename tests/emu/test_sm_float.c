@@ -2,6 +2,7 @@
  * halves with sums and products in 113 bits, rounded explicitly. */
 #include <fenv.h>
 #include <math.h>
+#include "emu/simd_level.h"
 #include "sm_one.h"
 #include "sm_reference.h"
 

@@ -1,6 +1,7 @@
 /* Conversions of SASS: between floats, to and from integers, to integral floats, packing; all formats and roundings. */
 #include <fenv.h>
 #include <math.h>
+#include "emu/simd_level.h"
 #include "sm_one.h"
 #include "sm_reference.h"
 

@@ -1,6 +1,7 @@
 /* Matrix instructions of SASS compared with element-wise products, with the fragment layouts of the PTX ISA. Floats are
  * small integers, whose sums are exact in any order, except in one test of rounding. */
 #include <math.h>
+#include "emu/simd_level.h"
 #include "sm_one.h"
 #include "sm_reference.h"
 

@@ -24,7 +24,7 @@ static void write_memory(const struct os_trace_event *e, const struct driver *d)
   size_t at = 0;
   uint64_t address;
   struct os_trace_blob run;
-  while (os_trace_run(&e->blobs[0], &at, &address, &run))
+  while (os_trace_next_run(&e->blobs[0], &at, &address, &run))
     for (unsigned i = 0; i < d->n; i++)
       if (address >= d->mapped[i].first && address < d->mapped[i].end && run.size <= d->mapped[i].end - address)
         memcpy((void *)(uintptr_t)address, run.bytes, run.size);

@@ -4,7 +4,7 @@
 #include <errno.h>
 #include <stdlib.h>
 #include <string.h>
-#include "emu/amd/exec/rdna3_wave.h"
+#include "emu/amd/exec/rdna3_exec.h"
 
 enum { CODE_BYTES = 8192, DATA_BYTES = 65536 };
 #define CODE_VA 0x100000ull

@@ -3,26 +3,7 @@
 #ifndef DOORBELL_EMU_AMD_RDNA3_EXEC_H
 #define DOORBELL_EMU_AMD_RDNA3_EXEC_H
 #include "rdna3_wave.h"
-
-/* ---- MODE ---- */
-enum {
-  RDNA3_MODE_DX10_CLAMP = 1 << 8,
-  RDNA3_MODE_IEEE = 1 << 9,
-  RDNA3_MODE_FP16_OVFL = 1 << 23,
-  /* The bits that affect vector instructions. Code is built for one value of these bits; a change looks the code up
-   * again. */
-  RDNA3_MODE_KEY = 0x3ff | RDNA3_MODE_FP16_OVFL,
-};
-static inline unsigned rdna3_round32(uint32_t mode) { return mode & 3; }
-static inline unsigned rdna3_round64(uint32_t mode) { return mode >> 2 & 3; }
-static inline unsigned rdna3_denorm32(uint32_t mode) { return mode >> 4 & 3; }
-static inline unsigned rdna3_denorm64(uint32_t mode) { return mode >> 6 & 3; }
-
-/* Returns the host's floating-point control word for a rounding mode and a denormal mode (2 bits each, encoded as in
- * MODE). */
-uint32_t rdna3_fp_word(unsigned round, unsigned denorm);
-void rdna3_fp_set(uint32_t word);
-uint32_t rdna3_fp_get(void);
+#include "shader.h"
 
 /* ---- code ---- */
 
@@ -63,6 +44,13 @@ void rdna3_choose(unsigned level);
 
 /* ---- control ---- */
 
+/* Stops the wave: fills *w->fault (kind, pc, address, access, lane + 32 * half or -1, workgroup, wave, text) and
+ * returns NULL, which the operation returns. The text is the formatted message, the instruction bytes and its
+ * disassembly. */
+const struct rdna3_uop *rdna3_fault(struct rdna3_wave *w, const struct rdna3_uop *u, enum fault_kind kind, int lane,
+                                    uint64_t address, unsigned access, const char *fmt, ...)
+    __attribute__((format(printf, 7, 8)));
+
 /* Counts the straight-line run that ends before instruction `after` (one past the last executed instruction). */
 static inline void rdna3_count(struct rdna3_wave *w, const struct rdna3_inst *after) {
   int64_t n = after - w->run->inst;
@@ -90,50 +78,17 @@ rdna3_exec_fn rdna3_exec_illegal, rdna3_exec_continue;
 rdna3_exec_fn rdna3_exec_tally;
 void rdna3_tally_init(void);
 
-/* ---- scalar operands ---- */
-static inline const void *rdna3_scalar(const struct rdna3_wave *w, const struct rdna3_uop *u, unsigned i) {
-  return (u->constant >> i & 1 ? (const char *)u : (const char *)w->s) + u->src[i];
-}
-static inline uint32_t rdna3_s32(const struct rdna3_wave *w, const struct rdna3_uop *u, unsigned i) {
-  return *(const uint32_t *)rdna3_scalar(w, u, i);
-}
-static inline uint64_t rdna3_s64(const struct rdna3_wave *w, const struct rdna3_uop *u, unsigned i) {
-  const uint32_t *p = rdna3_scalar(w, u, i);
-  return p[0] | (uint64_t)p[1] << 32;
-}
+/* Builds a memory instruction (rdna3_mem*.c). The builder calls it once per decoded instruction of format SMEM, DS,
+ * FLAT, GLOBAL, SCRATCH, MUBUF or MTBUF, with u->inst set and all other fields zero. It fills dst, src, constant, imm
+ * and so on for its own functions (usually with rdna3_vgpr; a scalar write to RDNA3_NULL goes to RDNA3_SINK, a scalar
+ * read of it gives 0). It returns the function that executes one half (32 lanes: w->v, *w->lanes, which may be 0,
+ * w->half), or NULL if the instruction is not supported. In wave64 every format except SMEM executes once per half. The
+ * function returns u + 1, or rdna3_fault(...) on a fault. Memory operations are complete when they return. */
+rdna3_exec_fn *rdna3_mem_build(struct rdna3_uop *u);
 
 /* ---- families of operations ---- */
 
-/* The micro-operations that the builder inserts before and after an operation, one set per level. */
-struct rdna3_glue {
-  rdna3_exec_fn *enter;        /* wave64: starts half u->flag; without active lanes jumps to u->target, unless NULL */
-  rdna3_exec_fn *expand;       /* dst row = broadcast of ((s & and) ^ xor); imm = and | xor << 32 */
-  rdna3_exec_fn *bits[5];      /* dst row = (rearranged src0 row & and) ^ xor; indexed by enum rdna3_arrange */
-  rdna3_exec_fn *mix;          /* dst row = (float)(half u->arg of src0 & and) ^ xor */
-  rdna3_exec_fn *dpp16, *dpp8; /* dst row = permuted src0; lanes = the lanes that receive data */
-  rdna3_exec_fn *lanes;        /* lanes = EXEC; also used as a no-op that a branch can target */
-  rdna3_exec_fn *out_f32, *out_f64, *out_f16,
-      *out_pk_f16;         /* dst = clamp(omod(tmp)); flag: omod | clamp << 2 | dx10 << 3 | high half << 4 */
-  rdna3_exec_fn *out_hi16; /* high half of dst = low half of tmp */
-  rdna3_exec_fn *flush16;  /* dst row = src0 row with f16 denormals in both halves flushed */
-  rdna3_exec_fn *fp;       /* floating-point control word = arg */
-  rdna3_exec_fn *move;     /* dst = src0 in active lanes */
-};
-enum rdna3_arrange {
-  RDNA3_KEEP,
-  RDNA3_SWAP,
-  RDNA3_LOW,
-  RDNA3_HIGH,
-  RDNA3_SHIFT
-}; /* halves: unchanged; swapped; low in both; high in both; high >> 16 */
 extern const struct rdna3_glue *rdna3_glue;
 
 extern const struct rdna3_handler rdna3_salu_handlers[];
-#define LEVEL(l)                                                                                                       \
-  extern const struct rdna3_handler rdna3_valu32_handlers_##l[], rdna3_valu16_handlers_##l[],                          \
-      rdna3_valu64_handlers_##l[], rdna3_valu_cmp_handlers_##l[], rdna3_valu_trans_handlers_##l[],                     \
-      rdna3_valu_lane_handlers_##l[], rdna3_valu_dot_handlers_##l[], rdna3_valu_wmma_handlers_##l[];                   \
-  extern const struct rdna3_glue rdna3_glue_##l;
-SIMD_LEVELS(LEVEL)
-#undef LEVEL
 #endif

@@ -2,6 +2,7 @@
  * rows: scalar loads, accesses lane by lane, faults, cross-lane DS operations. Source: RDNA3 ISA document, chapters on
  * scalar memory, flat memory and local data share; names of rows in rdna3.def. */
 #include "rdna3_mem.h"
+#include "../../simd_level.h"
 #include "../../race.h"
 
 #include <stdio.h>
@@ -350,6 +351,9 @@ static const struct route routes[RDNA3_ROW_COUNT] = {
 #undef Y
 #undef DS
 
+#define X(l) extern const struct mem_access mem_access_##l;
+SIMD_LEVELS(X)
+#undef X
 static const struct mem_access *level(void) {
 #define X(l) &mem_access_##l,
   static const struct mem_access *const levels[] = {SIMD_LEVELS(X)};

@@ -8,7 +8,7 @@
 #define DOORBELL_EMU_AMD_RDNA3_MEM_H
 #include <string.h>
 
-#include "rdna3_wave.h"
+#include "rdna3_exec.h"
 
 /* What a load writes to registers and what a store reads from them: X(NAME, name, bytes in memory). */
 /* clang-format off */
@@ -118,9 +118,6 @@ struct mem_access {
   /* Two-address DS loads and stores: [0] 32 bits, [1] 64 bits. */
   rdna3_exec_fn *load2[2], *store2[2];
 };
-#define X(level) extern const struct mem_access mem_access_##level;
-SIMD_LEVELS(X)
-#undef X
 
 /* Returns the function of an atomic row (rdna3_mem_atomic.c), or NULL if the row is not an atomic. */
 rdna3_exec_fn *mem_atomic(unsigned row);

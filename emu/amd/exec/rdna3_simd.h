@@ -2,7 +2,7 @@
  * compiled once per host feature level. */
 #ifndef DOORBELL_EMU_AMD_RDNA3_SIMD_H
 #define DOORBELL_EMU_AMD_RDNA3_SIMD_H
-#include "rdna3_exec.h"
+#include "rdna3_wave.h"
 
 #define FN(name)  static const struct rdna3_uop *name(struct rdna3_wave *w, const struct rdna3_uop *u)
 #define ROW(T, i) ((const T *)rdna3_row(w, u, i))

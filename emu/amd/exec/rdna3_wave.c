@@ -4,6 +4,7 @@
 #include <stdio.h>
 #include <pthread.h>
 #include <string.h>
+#include "../../simd_level.h"
 #include "rdna3_exec.h"
 #if defined(__x86_64__)
 #include <xmmintrin.h>
@@ -39,6 +40,13 @@ static void add_family(const struct rdna3_handler *h) {
   for (; h->row != RDNA3_ROW_COUNT; h++) rdna3_fn[h->row >= RDNA3_CLAMPED][h->row & (RDNA3_CLAMPED - 1)] = h->fn;
 }
 
+#define LEVEL(l)                                                                                                       \
+  extern const struct rdna3_handler rdna3_valu32_handlers_##l[], rdna3_valu16_handlers_##l[],                          \
+      rdna3_valu64_handlers_##l[], rdna3_valu_cmp_handlers_##l[], rdna3_valu_trans_handlers_##l[],                     \
+      rdna3_valu_lane_handlers_##l[], rdna3_valu_dot_handlers_##l[], rdna3_valu_wmma_handlers_##l[];                   \
+  extern const struct rdna3_glue rdna3_glue_##l;
+SIMD_LEVELS(LEVEL)
+#undef LEVEL
 void rdna3_choose(unsigned level) {
 #define X(l)                                                                                                           \
   {&rdna3_glue_##l,                                                                                                    \

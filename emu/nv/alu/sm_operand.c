@@ -1,5 +1,6 @@
 /* Operands of arithmetic instructions. */
 #include "sm_operand.h"
+#include "../../simd_level.h"
 #if defined(__x86_64__)
 #include <immintrin.h>
 #endif

@@ -6,6 +6,7 @@
  * nvdisasm output; Mesa NAK. */
 #ifndef DOORBELL_EMU_NV_SM_OPERAND_H
 #define DOORBELL_EMU_NV_SM_OPERAND_H
+#include "../exec/sm_exec.h"
 #include "sm_rowop.h"
 
 enum sm_slot { SM_SLOT_A, SM_SLOT_32, SM_SLOT_64 };

@@ -1,7 +1,7 @@
 /* The names of the operations on rows that sm_*.simd.c define, and the fields of a micro-operation that they read. */
 #ifndef DOORBELL_EMU_NV_SM_ROWOP_H
 #define DOORBELL_EMU_NV_SM_ROWOP_H
-#include "../exec/sm_exec.h"
+#include "../exec/sm_warp.h"
 
 #define ANY(name) SM_FN_##name,
 enum sm_rowop {

@@ -3,6 +3,7 @@
  * spaces; open-gpu-doc clcbc0.h for the windows. */
 #include "sm_memory.h"
 #include "../../race.h"
+#include "../../simd_level.h"
 #include <stdatomic.h>
 #include <string.h>
 
@@ -167,6 +168,9 @@ const struct sm_uop *mem_store_lanes(struct sm_warp *w, const struct sm_uop *u, 
 
 /* ---- building loads and stores ---- */
 
+#define X(level) extern const struct mem_access sm_memory_access_##level;
+SIMD_LEVELS(X)
+#undef X
 const struct mem_access *mem_access_level(void) {
 #define X(level) &sm_memory_access_##level,
   static const struct mem_access *const levels[] = {SIMD_LEVELS(X)};

@@ -157,7 +157,4 @@ struct mem_access {
   sm_exec_fn *load[MEM_SPACE_COUNT][MEM_FORM_COUNT][MEM_KIND_COUNT];
   sm_exec_fn *store[MEM_SPACE_COUNT][MEM_FORM_COUNT][MEM_KIND_COUNT];
 };
-#define X(level) extern const struct mem_access sm_memory_access_##level;
-SIMD_LEVELS(X)
-#undef X
 #endif
