@@ -27,7 +27,7 @@ static void row(const char *name, db_tensor *const *t, unsigned n, size_t most, 
     if (plan_memory(&s, &(struct plan_options){.alignment = 256}, &plan, err, sizeof err)) plan.peak = 0;
     printf("%-44s %7zu %8.2f  %s %-6zu %9.1f MB %9.1f MB\n", name, s.nitems, (double)s.nitems / per,
            (double)s.nitems <= (double)most * per ? "at most" : "MISSES ", most, (double)plan.peak * 1e-6,
-           (double)(plan.without - plan.peak) * 1e-6);
+           (double)(plan.unshared - plan.peak) * 1e-6);
     worst |= (double)s.nitems > (double)most * per;
     for (size_t i = 0; i < s.nitems; i++)
       for (unsigned k = 0; k < s.items[i].noutputs; k++) reason[s.items[i].why[k]]++;

@@ -2,7 +2,6 @@
 #define _GNU_SOURCE
 #include "backend.h"
 #include "profile.h"
-#include "trace/trace.h"
 #include <errno.h>
 #include <pthread.h>
 #include <stdio.h>

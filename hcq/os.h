@@ -89,4 +89,18 @@ struct os *os_real(void);
  * emu/. */
 int os_emulated(const char *vendor, const char *gpus, struct os **out, char *err, size_t errcap);
 
+/* ---- recorded machines (trace/) ---- */
+
+/* The header of a trace file. */
+struct os_trace_header {
+  char vendor[8];
+  uint32_t index; /* index of the GPU that the recording program opened first */
+};
+/* Makes a table that wraps inner and writes all calls to file. release frees both. A trace that is still open when the
+ * process exits is finished then. Returns 0, or a negative errno and a reason in err. */
+int os_record(struct os *inner, const char *file, const struct os_trace_header *header, struct os **out, char *err,
+              size_t errcap);
+/* Makes a table that answers from file, and reads its header. A call that differs fails with -EBADMSG, and so do all
+ * later calls; db_error() then ends with the difference. Returns as os_record. */
+int os_play(const char *file, struct os_trace_header *header, struct os **out, char *err, size_t errcap);
 #endif

@@ -64,10 +64,6 @@ struct os_trace_event {
   unsigned nblobs;
 };
 
-struct os_trace_header {
-  char vendor[8];
-  uint32_t index; /* index of the GPU that the recording program opened first */
-};
 struct os_trace {
   struct os_trace_header header;
   struct os_trace_event *events; /* the last one is TRACE_END */
@@ -151,14 +147,8 @@ struct os_trace_region *os_trace_memory_find(struct os_trace_memory *m, uint64_t
 
 /* ---- tables ---- */
 
-/* record.c: makes a table that wraps inner and writes all calls to file. release frees both. A trace that is still open
- * when the process exits is finished then. */
-int os_record(struct os *inner, const char *file, const struct os_trace_header *header, struct os **out, char *err,
-              size_t errcap);
-/* play.c: makes a table that answers from file. A call that differs fails with -EBADMSG, and so do all later calls;
- * db_error() then ends with the difference. */
-int os_play(const char *file, struct os_trace_header *header, struct os **out, char *err, size_t errcap);
-int os_play_trace(struct os_trace *t, struct os **out, char *err, size_t errcap); /* takes ownership of the trace */
+/* As os_play (os.h), for a parsed trace, which it takes ownership of. os.h also declares os_record (record.c). */
+int os_play_trace(struct os_trace *t, struct os **out, char *err, size_t errcap);
 /* The first difference, or NULL. */
 const char *os_play_difference(struct os *os);
 /* Returns 0 if everything recorded was played; otherwise -EBADMSG, with the next event in db_error(). */
