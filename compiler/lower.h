@@ -33,7 +33,8 @@ struct pipeline { /* stages that are copied rounds ahead of their use in a loop 
   unsigned n;
   struct uop *stage[MOST_TOGETHER], *memory[MOST_TOGETHER];
   struct uop *next; /* the round that is copied in the current one */
-  bool boxed;       /* copied in boxes, by one work-item */
+  bool boxed;       /* copied in boxes, by a wave of its own */
+  struct uop *mbarriers;
 };
 
 struct lowerer {
@@ -158,7 +159,7 @@ void lower_finish_round(struct lowerer *L, const struct block *body);       /* a
 
 /* lower_boxes.c: pipelines whose stages are copied in boxes of tensors */
 bool lower_can_box(const struct lowerer *L, const struct pipeline *p);
-/* Copies the first rounds before the loop, and in each round a later one. Returns the node after which the round's
- * stages may be read. */
+/* Adds a wave that copies all rounds. Returns the node after which the round's stages may be read. */
 struct uop *lower_boxes_ahead(struct lowerer *L, struct pipeline *p);
+void lower_boxes_read(struct lowerer *L, const struct pipeline *p); /* at the end of a round: its stages were read */
 #endif

@@ -1,15 +1,19 @@
 /* Pipelines whose stages are copied in boxes of tensors (plan/tensor.c), for machines with tensor copies.
  *
- * One work-item starts the copies of a round. Each buffer has an mbarrier: its phase ends when all bytes of the round
- * have arrived, and then the work-items may read the buffer. A barrier orders their reads of the previous round before
- * the copy to the same buffer. */
+ * One work-item of a wave of its own starts all copies. Each buffer has two mbarriers. A phase of the first ends when
+ * all bytes of a round have arrived; then the other waves may read the buffer. A phase of the second ends when each of
+ * them has arrived there after its reads; then the buffer may be filled again. */
 #include "lower.h"
 #include <stdlib.h>
 #include <string.h>
 
 bool lower_can_box(const struct lowerer *L, const struct pipeline *p) {
-  const struct tile *tile = L->k->tile;
-  if (p->axis < 0 || p->n != 2) return false;
+  const struct codegen *k = L->k;
+  const struct tile *tile = k->tile;
+  uint32_t wave = k->target->wave, items = k->block[0] * k->block[1] * k->block[2];
+  if (p->axis < 0 || p->n != 2 || L->part_total) return false;
+  /* the wave that copies is one more position of the outermost dimension */
+  if (k->block[0] * k->block[1] != wave || items + wave > k->target->max_group) return false;
   for (const struct block *b = p->body->parent; b; b = b->parent) /* phases are counted from the first round on */
     if (b->open && b->open->op == OP_RANGE) return false;
   for (unsigned i = 0; i < 2; i++)
@@ -57,54 +61,81 @@ static void copy_boxes(struct lowerer *L, struct block *in, const struct tile *t
     }
 }
 
-/* Starts the copies of one round, in one work-item. when: another condition, or NULL. */
-static void copy_round(struct lowerer *L, const struct pipeline *p, struct block *in, struct uop *mbarriers,
-                       struct uop *round, struct uop *when) {
-  struct codegen *k = L->k;
-  struct uop *was = L->axis_value[p->axis], *one = binary(L, OP_CMPEQ, L->item, 0);
-  struct memo *memo = L->memo;
-  size_t cap = L->memo_cap, n = L->memo_n;
+/* The mbarriers of a round's buffer, and the parity of the phases of its use. */
+struct turn {
+  struct uop *full, *empty, *buffer, *parity;
+};
+
+static struct turn turn_of(struct lowerer *L, const struct pipeline *p, struct uop *round) {
+  struct turn t = {.buffer = binary(L, OP_MOD, round, p->buffers)};
+  t.full = pointer(L, p->mbarriers, t.buffer);
+  t.empty = pointer(L, p->mbarriers, lower_index_op(L, OP_ADD, t.buffer, i32(L, p->buffers)));
+  t.parity = binary(L, OP_MOD, binary(L, OP_IDIV, round, p->buffers), 2);
+  return t;
+}
+
+/* Starts the copies of a round when its buffer is empty. The first phase in which buffers are empty ended before the
+ * first round. */
+static void copy_round(struct lowerer *L, const struct pipeline *p, struct block *in, struct uop *round) {
+  const struct codegen *k = L->k;
+  struct turn t = turn_of(L, p, round);
   int64_t bytes = 0;
-  if (when) one = lower_mk(L, OP_AND, DT_BOOL, 1, 0, 0, (struct uop *[]){one, when}, 2);
-  struct block *b = open_if(L, in, one);
-  if (round->op != OP_CONST) round = lower_mk_in(L, b, OP_AFTER, DT_I32, (struct uop *[]){round, b->open}, 2);
-  struct uop *buffer = round->op == OP_CONST ? i32(L, round->arg.i % p->buffers) : binary(L, OP_MOD, round, p->buffers);
-  struct uop *mbarrier = pointer(L, mbarriers, buffer);
+  phase(L, in, PHASE_WAIT, t.empty, 0, lower_mk(L, OP_SUB, DT_I32, 1, 0, 0, (struct uop *[]){i32(L, 1), t.parity}, 2));
   for (unsigned i = 0; i < 2; i++) bytes += p->stage[i]->arg.i * dtype_info[p->stage[i]->dtype].size;
-  phase(L, b, PHASE_EXPECT, mbarrier, bytes, NULL);
-  L->memo_cap = 1024, L->memo_n = 0, L->memo = calloc(L->memo_cap, sizeof *L->memo); /* values of another round */
-  if (!L->memo) lower_fail(L, "out of memory");
-  L->axis_value[p->axis] = round;
+  phase(L, in, PHASE_EXPECT, t.full, bytes, NULL);
   for (unsigned i = 0; i < 2 && !L->b.failed; i++) {
     unsigned o = p->stage[i] != k->tile[0].stage;
-    struct uop *offset = lower_index_op(L, OP_MUL, buffer, i32(L, p->stage[i]->arg.i));
-    copy_boxes(L, b, &k->tile[o], o, p->memory[i], offset, mbarrier);
+    struct uop *offset = lower_index_op(L, OP_MUL, t.buffer, i32(L, p->stage[i]->arg.i));
+    copy_boxes(L, in, &k->tile[o], o, p->memory[i], offset, t.full);
   }
-  L->axis_value[p->axis] = was;
+}
+
+/* Adds a wave to the workgroup that copies all rounds and ends. */
+static void add_copying_wave(struct lowerer *L, const struct pipeline *p, struct block *in) {
+  struct codegen *k = L->k;
+  struct uop *was = L->axis_value[p->axis], *end, *bound = i32(L, ++k->block[2]);
+  struct uop *id = lower_mk(L, OP_SPECIAL, DT_I32, 1, 2, 1, &bound, 1);
+  struct block *wave = open_if(L, in, binary(L, OP_CMPEQ, id, k->block[2] - 1));
+  struct uop *lane = lower_mk(L, OP_MOD, DT_I32, 1, 0, 0, (struct uop *[]){L->item, i32(L, k->target->wave)}, 2);
+  struct block *one = open_if(L, wave, binary(L, OP_CMPEQ, lane, 0));
+  struct memo *memo = L->memo;
+  size_t cap = L->memo_cap, n = L->memo_n;
+  L->memo_cap = 1024, L->memo_n = 0, L->memo = calloc(L->memo_cap, sizeof *L->memo); /* values of another loop */
+  if (!L->memo) lower_fail(L, "out of memory");
+  if (!L->b.failed) {
+    struct block *loop = lower_loop_open(L, one, (unsigned)p->axis, AXIS_REDUCE);
+    copy_round(L, p, loop, L->axis_value[p->axis]);
+    end = lower_block_close(L, loop, NULL, 0);
+    end = lower_block_close(L, one, &end, 1);
+    lower_mk_in(L, wave, OP_EXIT, DT_VOID, &end, 1);
+    lower_block_close(L, wave, NULL, 0);
+  }
   free(L->memo);
-  L->memo = memo, L->memo_cap = cap, L->memo_n = n;
-  lower_block_close(L, b, NULL, 0);
+  L->memo = memo, L->memo_cap = cap, L->memo_n = n, L->axis_value[p->axis] = was;
 }
 
 struct uop *lower_boxes_ahead(struct lowerer *L, struct pipeline *p) {
   struct codegen *k = L->k;
   struct block *outside = p->body->parent;
-  struct uop *size = lower_iconst(L, DT_INDEX, p->buffers), *round = L->axis_value[p->axis];
-  struct uop *mbarriers = lower_mk(L, OP_LOCAL, DT_U64, 1, L->next_local++, 0, &size, 1);
-  k->local_bytes += LINE_BYTES;
+  struct uop *size = lower_iconst(L, DT_INDEX, 2 * p->buffers), *first = binary(L, OP_CMPEQ, L->item, 0);
+  int64_t waves = k->block[2];
+  p->mbarriers = lower_mk(L, OP_LOCAL, DT_U64, 1, L->next_local++, 0, &size, 1);
+  k->local_bytes += 2 * LINE_BYTES;
   k->boxes = true;
   if (k->local_bytes > local_room(k)) lower_fail(L, "the stages need more local memory than there is");
-  struct block *b = open_if(L, outside, binary(L, OP_CMPEQ, L->item, 0));
-  for (int64_t i = 0; i < p->buffers; i++) phase(L, b, PHASE_INIT, pointer(L, mbarriers, i32(L, i)), 1, NULL);
+  struct block *b = open_if(L, outside, first);
+  for (int64_t i = 0; i < 2 * p->buffers; i++)
+    phase(L, b, PHASE_INIT, pointer(L, p->mbarriers, i32(L, i)), i < p->buffers ? 1 : waves, NULL);
   struct uop *begun = lower_block_close(L, b, NULL, 0);
   lower_mk_in(L, outside, OP_BARRIER, DT_VOID, &begun, 1);
-  for (int64_t r = 0; r + 1 < p->buffers; r++) copy_round(L, p, outside, mbarriers, i32(L, r), NULL);
+  add_copying_wave(L, p, outside);
+  struct turn t = turn_of(L, p, L->axis_value[p->axis]);
+  return phase(L, p->body, PHASE_WAIT, t.full, 0, t.parity);
+}
 
-  lower_mk_in(L, p->body, OP_BARRIER, DT_VOID, &round, 1);
-  p->next = binary(L, OP_ADD, round, p->buffers - 1);
-  struct uop *more = binary(L, OP_CMPLT, p->next, k->axes[p->axis].size);
-  copy_round(L, p, p->body, mbarriers, p->next, more);
-  struct uop *mbarrier = pointer(L, mbarriers, binary(L, OP_MOD, round, p->buffers));
-  struct uop *parity = binary(L, OP_MOD, binary(L, OP_IDIV, round, p->buffers), 2);
-  return phase(L, p->body, PHASE_WAIT, mbarrier, 0, parity);
+void lower_boxes_read(struct lowerer *L, const struct pipeline *p) {
+  struct uop *lane = lower_mk(L, OP_MOD, DT_I32, 1, 0, 0, (struct uop *[]){L->item, i32(L, L->k->target->wave)}, 2);
+  struct block *b = open_if(L, p->body, binary(L, OP_CMPEQ, lane, 0));
+  phase(L, b, PHASE_ARRIVE, turn_of(L, p, L->axis_value[p->axis]).empty, 0, NULL);
+  lower_block_close(L, b, NULL, 0);
 }

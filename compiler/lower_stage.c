@@ -509,14 +509,19 @@ static struct uop *fill_ahead(struct lowerer *L, struct pipeline *p) {
 }
 
 void lower_finish_round(struct lowerer *L, const struct block *body) {
-  for (unsigned i = 0; i < L->npipelines; i++)
-    if (L->pipeline[i].body == body && !L->pipeline[i].boxed) {
-      int saved[MAX_AXES];
-      memcpy(saved, L->position, sizeof saved);
-      bool fetches;
-      copy_round(L, &L->pipeline[i], L->pipeline[i].body, L->pipeline[i].next, 1, &fetches);
-      memcpy(L->position, saved, sizeof saved);
+  for (unsigned i = 0; i < L->npipelines; i++) {
+    struct pipeline *p = &L->pipeline[i];
+    int saved[MAX_AXES];
+    bool fetches;
+    if (p->body != body) continue;
+    if (p->boxed) {
+      lower_boxes_read(L, p);
+      continue;
     }
+    memcpy(saved, L->position, sizeof saved);
+    copy_round(L, p, p->body, p->next, 1, &fetches);
+    memcpy(L->position, saved, sizeof saved);
+  }
 }
 
 /* ---- a stage --------------------------------------------------------------------------------------------------- */

@@ -278,6 +278,19 @@ static void write_box(struct writer *w, const struct uop *u) {
   fprintf(w->f, ");\n");
 }
 
+/* Bit 63 of an mbarrier is the parity of its phase; below are the number of arrivals that a phase needs, and the number
+ * that it lacks. Copies are complete when they have started. */
+static void write_phase(struct writer *w, const struct uop *u) {
+  const char *at = text_of(w, u->src[0]);
+  indent(w);
+  if (u->aux == PHASE_INIT)
+    fprintf(w->f, "%s = %" PRIu64 ";\n", at, (uint64_t)u->arg.i << 32 | (uint64_t)u->arg.i);
+  else if (u->aux == PHASE_WAIT)
+    fprintf(w->f, "while (%s >> 63 == %s) barrier();\n", at, operand_text(w, u->src[1]));
+  else
+    fprintf(w->f, "if (!(u32)--%s) %s = (%s ^ 1ull << 63) + (%s << 1 >> 33);\n", at, at, at, at);
+}
+
 static void statement(struct writer *w, const struct uop *u) {
   char type[32];
   switch (u->op) {
@@ -323,9 +336,12 @@ static void statement(struct writer *w, const struct uop *u) {
   }
   case OP_WAIT: return;
   case OP_BOX: write_box(w, u); return;
-  case OP_PHASE: /* copies are complete when the work-item that starts them reaches a barrier */
+  case OP_PHASE: write_phase(w, u); return;
+  case OP_EXIT:
+    indent(w);
+    fprintf(w->f, "return;\n");
+    return;
   case OP_BARRIER:
-    if (u->op == OP_PHASE && u->aux != PHASE_WAIT) return;
     indent(w);
     fprintf(w->f, "barrier();\n");
     return;

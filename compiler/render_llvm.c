@@ -503,7 +503,8 @@ static LLVMValueRef build_special(struct render *r, const struct uop *u) {
       {{"llvm.nvvm.read.ptx.sreg.ctaid.x", "llvm.nvvm.read.ptx.sreg.ctaid.y", "llvm.nvvm.read.ptx.sreg.ctaid.z"},
        {"llvm.nvvm.read.ptx.sreg.tid.x", "llvm.nvvm.read.ptx.sreg.tid.y", "llvm.nvvm.read.ptx.sreg.tid.z"}}};
   LLVMValueRef v = intrinsic(r, names[r->nvidia][u->aux & 1][u->arg.i % 3], NULL, 0, NULL, 0);
-  set_range(r, v, (uint64_t)u->src[0]->arg.i);
+  /* A wave that only copies is not among the positions of the axes. */
+  set_range(r, v, u->aux ? r->k->block[u->arg.i] : (uint64_t)u->src[0]->arg.i);
   return v;
 }
 
@@ -774,6 +775,10 @@ static void render_one(struct render *r, const struct uop *u) {
   case OP_WAIT: build_wait(r, u); return;
   case OP_BOX: build_box(r, u); return;
   case OP_PHASE: build_phase(r, u); return;
+  case OP_EXIT: /* what follows in the region is not reached */
+    LLVMBuildRetVoid(r->b);
+    LLVMPositionBuilderAtEnd(r->b, LLVMAppendBasicBlockInContext(r->c, r->fn, "exited"));
+    return;
   case OP_VECTORIZE: v = build_vectorize(r, u); break;
   case OP_MMA:
     for (unsigned i = 0; i < r->nloops; i++) r->loops[i].multiplies = true;

@@ -140,34 +140,52 @@ static void stages_share_their_barriers(void **state) {
   }
 }
 
+/* The text of the first loop. */
+static char *loop_of(const struct kernel *k) {
+  const char *loop = strstr(k->linear_text, " RANGE "), *end = loop ? strstr(loop, " END ") : NULL;
+  assert_non_null(end);
+  return strndup(loop, (size_t)(end - loop));
+}
+
 /* Three buffers: the copies for the first two iterations are before the loop; the loop has the copies for the iteration
  * after the next, after the one barrier of an iteration. No registers are used for them. Operands of wgmma are copied
  * in boxes, if one rectangle of memory holds what a round needs. */
 static void pipelines_copy_ahead(void **state) {
-  static const char *const plans[2] = {
-      "r_64_64_128 = matrix mma_f32_bf16 a b c; local a:2; local b:2; unroll c:2; stage 1 a4 a2 a1 c4 c1 c2; "
-      "stage 2 b2 a1 c4 c1 c3; pipeline c:3",
-      "r_64_64_128 = matrix wgmma64_f32_bf16 a b c; unroll c:2; pipeline c:3"};
   ncases = 0;
   case_matmul("matmul", DT_BF16, 64, 64, 128);
-  for (unsigned t = 0; t < 2; t++) {
-    struct compiler *c = with_plan(plans[t]);
-    const struct kernel *k = must_compile(c, "sm_90", cases[0].ast);
-    const char *loop = strstr(k->linear_text, " RANGE "), *end = loop ? strstr(loop, " END ") : NULL;
-    assert_non_null(end);
-    char *body = strndup(loop, (size_t)(end - loop));
-    const char *copy = t ? " BOX " : " FETCH ";
-    assert_int_equal(count(k->linear_text, " BARRIER "), t ? 2 : 1); /* the first one orders the mbarriers' start */
-    assert_int_equal(count(body, " BARRIER "), 1);
-    assert_int_equal(count(k->linear_text, " WAIT "), t ? 0 : 4); /* the ends of three groups, and one for the first */
-    assert_int_equal(count(body, " WAIT "), t ? 0 : 2);
-    assert_int_equal(count(k->linear_text, " PHASE "), t ? 3 + 3 + 1 : 0); /* starts, rounds' copies, a wait */
-    assert_int_equal(count(k->linear_text, copy), 3 * count(body, copy));
-    assert_int_equal(count(body, copy), t ? 2 : 1); /* A is fetched; B would be transposed in registers */
-    if (t) assert_null(strstr(k->linear_text, "bf16x8"));
-    free(body);
-    compiler_free(c);
-  }
+  struct compiler *c = with_plan("r_64_64_128 = matrix mma_f32_bf16 a b c; local a:2; local b:2; unroll c:2; "
+                                 "stage 1 a4 a2 a1 c4 c1 c2; stage 2 b2 a1 c4 c1 c3; pipeline c:3");
+  const struct kernel *k = must_compile(c, "sm_90", cases[0].ast);
+  char *body = loop_of(k);
+  assert_int_equal(count(k->linear_text, " BARRIER "), 1);
+  assert_int_equal(count(body, " BARRIER "), 1);
+  assert_int_equal(count(k->linear_text, " WAIT "), 4); /* the ends of three groups, and one for the first */
+  assert_int_equal(count(body, " WAIT "), 2);
+  assert_int_equal(count(k->linear_text, " FETCH "), 3 * count(body, " FETCH "));
+  assert_int_equal(count(body, " FETCH "), 1); /* A is fetched; B would be transposed in registers */
+  free(body);
+  compiler_free(c);
+}
+
+/* Operands of wgmma are copied in boxes by a wave of its own: it waits for an empty buffer, and starts the copies of
+ * both operands. The other waves wait for a full buffer, and report that they have read it. No barrier is in either
+ * loop, and no register holds an operand. */
+static void a_wave_copies_boxes(void **state) {
+  ncases = 0;
+  case_matmul("matmul", DT_BF16, 64, 64, 128);
+  struct compiler *c = with_plan("r_64_64_128 = matrix wgmma64_f32_bf16 a b c; unroll c:2; pipeline c:3");
+  const struct kernel *k = must_compile(c, "sm_90", cases[0].ast);
+  char *copies = loop_of(k);
+  assert_int_equal(count(copies, " BOX "), 2);
+  assert_int_equal(count(copies, " PHASE "), 2);
+  assert_int_equal(count(k->linear_text, " BOX "), 2);
+  assert_int_equal(count(k->linear_text, " PHASE "), 2 * 3 + 2 + 2); /* starts of two mbarriers per buffer */
+  assert_int_equal(count(k->linear_text, " BARRIER "), 1);
+  assert_int_equal(count(k->linear_text, " EXIT "), 1);
+  assert_null(strstr(k->linear_text, "bf16x8"));
+  assert_int_equal(k->block[0] * k->block[1] * k->block[2], 128 + 32);
+  free(copies);
+  compiler_free(c);
 }
 
 /* How an operand whose other one has 64 columns is copied. */
@@ -283,11 +301,17 @@ static void padding_leaves_whole_vectors_whole(void **state) {
 
 int main(void) {
   const struct CMUnitTest tests[] = {
-      cmocka_unit_test(layouts_cover_the_matrices),         cmocka_unit_test(what_does_not_fit_is_refused),
-      cmocka_unit_test(tiles_share_their_operands),         cmocka_unit_test(they_are_chosen_by_default),
-      cmocka_unit_test(stages_share_their_barriers),        cmocka_unit_test(scales_and_conditions_are_taken_along),
-      cmocka_unit_test(padding_leaves_whole_vectors_whole), cmocka_unit_test(pipelines_copy_ahead),
-      cmocka_unit_test(fragments_are_loaded_from_tiles),    cmocka_unit_test(what_a_tensor_is),
+      cmocka_unit_test(layouts_cover_the_matrices),
+      cmocka_unit_test(what_does_not_fit_is_refused),
+      cmocka_unit_test(tiles_share_their_operands),
+      cmocka_unit_test(they_are_chosen_by_default),
+      cmocka_unit_test(stages_share_their_barriers),
+      cmocka_unit_test(scales_and_conditions_are_taken_along),
+      cmocka_unit_test(padding_leaves_whole_vectors_whole),
+      cmocka_unit_test(pipelines_copy_ahead),
+      cmocka_unit_test(fragments_are_loaded_from_tiles),
+      cmocka_unit_test(what_a_tensor_is),
+      cmocka_unit_test(a_wave_copies_boxes),
   };
   return cmocka_run_group_tests_name("compiler/matrix", tests, setup, teardown);
 }
