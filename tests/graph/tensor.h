@@ -174,14 +174,17 @@ static inline union value element(struct uop_map *done, struct uop *u, const uni
   case OP_REDUCE_AXIS: {
     struct env e = {0};
     union value acc = eval_identity(u->aux, u->dtype);
-    int64_t n = numel_of(s);
+    int64_t n = 1, dim[MAX_RANK] = {0};
+    for (unsigned i = 0; i < s->shape->rank; i++) dim[i] = dim_of(s, i), n *= (u->arg.i >> i & 1) ? dim[i] : 1;
     bool first = true; /* start with the first element instead of the identity, to keep its -0 or NaN */
     for (int64_t k = 0; k < n; k++) {
-      take_apart(s, k, from);
-      bool mine = true;
-      for (unsigned i = 0; i < s->shape->rank; i++) mine &= (u->arg.i >> i & 1) || from[i] == at[i];
-      if (!mine) continue;
-      acc = first ? x[k] : eval_two(&e, u->aux, u->dtype, acc, x[k]);
+      int64_t rest = k, place = 0, stride = 1;
+      for (unsigned i = s->shape->rank; i-- > 0; stride *= dim[i]) {
+        bool mine = u->arg.i >> i & 1;
+        place += stride * (mine ? rest % dim[i] : at[i]);
+        if (mine) rest /= dim[i];
+      }
+      acc = first ? x[place] : eval_two(&e, u->aux, u->dtype, acc, x[place]);
       first = false;
     }
     return acc;
