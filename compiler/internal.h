@@ -27,7 +27,7 @@ enum {
   MAX_BUFFERED = 8,       /* buffers of a pipeline */
   LINE_BYTES = 64,        /* sizes of stages and stacks are rounded up to this */
   MAX_ORDERED = 16,       /* reductions of one ORDER step */
-  MAX_PHASE_MEMORIES = 8, /* memories through which phases pass values */
+  MAX_PHASE_MEMORIES = 24, /* memories through which phases pass values */
 };
 
 /* One axis of the kernel: a range that the scheduler made, or a part of one that steps split. */

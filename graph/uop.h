@@ -25,8 +25,8 @@ struct op_info {
 };
 extern const struct op_info op_info[OP_COUNT];
 
-/* aux of a FUNCTION node. */
-enum function { FUNCTION_TANH, FUNCTION_ERF, FUNCTION_EXPM1, FUNCTION_LOG1P, FUNCTION_SOFTPLUS };
+/* aux of a FUNCTION node. SOFTMAX is over the axes in the mask arg. */
+enum function { FUNCTION_TANH, FUNCTION_ERF, FUNCTION_EXPM1, FUNCTION_LOG1P, FUNCTION_SOFTPLUS, FUNCTION_SOFTMAX };
 
 /* The kind of loop that a RANGE is. The scheduler makes LOOP, REDUCE, SERIAL and ORDERED; the optimizer splits these
  * into the other kinds.

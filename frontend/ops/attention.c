@@ -1,10 +1,9 @@
 /* Scaled dot-product attention: the products of queries and keys, masked and turned into probabilities over the keys,
  * times the values. */
 #include "../tensor/call.h"
+#include "functions.h"
 #include <math.h>
 #include <string.h>
-
-static struct expr with(enum op op, struct expr x, double v) { return expr_binary(op, x, expr_num(x, v)); }
 
 struct heads {
   unsigned batch;                      /* number of axes before the last two (length and width), including heads */
@@ -54,31 +53,35 @@ static struct expr repeated(struct expr x, unsigned at, int64_t n) {
   return expr_expand(x, dim);
 }
 
-/* The products [..., queries, keys], with the query heads' axes. */
+/* The products [..., queries, keys], with the axes of the grouped query heads. */
 static struct expr scores(const struct heads *h, struct expr q, struct expr k, double scale) {
-  int64_t dim[MAX_RANK];
-  memcpy(dim, q.dim, sizeof dim);
-  dim[q.rank - 1] = h->keys;
-  unsigned rank = q.rank;
   if (h->group > 1) k = repeated(k, k.rank - 2, h->group);
-  q = grouped(with(OP_MUL, q, scale), h->group);
+  q = grouped(mul_num(q, scale), h->group);
   q = repeated(q, q.rank - 1, h->keys);
   k = repeated(k, k.rank - 2, h->queries);
-  unsigned last = 1u << (q.rank - 1);
-  return expr_reshape(expr_reduce(OP_ADD, expr_binary(OP_MUL, q, k), last), rank, dim);
+  struct expr s = expr_reduce(OP_ADD, mul(q, k), 1u << (q.rank - 1));
+  return expr_reshape(s, s.rank - 1, s.dim);
 }
 
-static struct expr softmax(struct expr x) {
-  unsigned last = 1u << (x.rank - 1);
-  struct expr d = expr_binary(OP_SUB, x, expr_expand(expr_reduce_bound(x, last), x.dim));
-  struct expr power = expr_unary(OP_EXP2, with(OP_MUL, d, M_LOG2E)), sum = expr_reduce(OP_ADD, power, last);
-  return expr_binary(OP_MUL, power, expr_expand(expr_unary(OP_RECIP, sum), x.dim));
+/* The mask in the shape of the scores s. */
+static struct expr broadcast_mask(const struct heads *h, const db_tensor *mask, struct expr s) {
+  int64_t dim[MAX_RANK + 1];
+  unsigned rank = h->batch + 2, missing = rank - mask->rank;
+  for (unsigned i = 0; i < rank; i++) dim[i] = i < missing ? 1 : mask->dim[i - missing];
+  if (h->group > 1) {
+    unsigned at = rank - 3;
+    bool by_head = dim[at] > 1;
+    memmove(dim + at + 2, dim + at + 1, 2 * sizeof *dim);
+    dim[at] = by_head ? dim[at] / h->group : 1, dim[at + 1] = by_head ? h->group : 1;
+    rank++;
+  }
+  return expr_expand(expr_reshape(expr_of(mask), rank, dim), s.dim);
 }
 
-static struct expr masked(struct expr s, const db_tensor *mask, bool causal) {
+static struct expr masked(struct expr s, const struct heads *h, const db_tensor *mask, bool causal) {
   struct expr never = expr_num(s, -INFINITY);
   if (mask) {
-    struct expr m = expr_broadcast(expr_of(mask), s.rank, s.dim);
+    struct expr m = broadcast_mask(h, mask, s);
     s = mask->dtype == DT_BOOL ? expr_where(m, s, never) : expr_binary(OP_ADD, s, expr_cast(m, s.dtype));
   }
   if (causal) {
@@ -104,7 +107,7 @@ static bool mask_fits(struct call *c, const struct heads *h, const db_tensor *q,
   return true;
 }
 
-/* The probabilities [..., queries, keys]. v is only checked. */
+/* The probabilities [..., queries, keys], with the axes of the grouped query heads. v is only checked. */
 static db_tensor *probabilities(DB_AT, db_tensor *q, db_tensor *k, db_tensor *v, const struct db_attention *o,
                                 struct heads *h) {
   struct call c;
@@ -119,21 +122,21 @@ static db_tensor *probabilities(DB_AT, db_tensor *q, db_tensor *k, db_tensor *v,
   enum dtype t = dtype_is_narrow_float(q->dtype) ? DT_F32 : q->dtype;
   double scale = o->scale != 0 ? o->scale : 1 / sqrt((double)h->width);
   struct expr s = scores(h, expr_cast(expr_of(q), t), expr_cast(expr_of(k), t), scale);
-  return call_end(&c, expr_cast(softmax(masked(s, o->mask, o->causal)), q->dtype));
+  s = masked(s, h, o->mask, o->causal);
+  return call_end(&c, expr_cast(math_softmax(s, 1u << (s.rank - 1)), q->dtype));
 }
 
-/* Multiplies p with the values. The heads of a group become rows against the same values: [..., heads / group, group *
- * queries, keys]. */
+/* Multiplies p with the values, which the heads of a group share. */
 static db_tensor *weighted(DB_AT, db_tensor *p, db_tensor *v, const struct heads *h) {
-  unsigned rank = p->rank;
-  int64_t rows[MAX_RANK], out[MAX_RANK];
+  unsigned rank = v->rank;
+  int64_t dim[MAX_RANK + 1];
   if (h->group == 1) return db_matmul_at(file, line, p, v);
-  memcpy(rows, p->dim, sizeof rows);
-  rows[rank - 3] /= h->group, rows[rank - 2] = dim_product(rows[rank - 2], h->group);
-  memcpy(out, p->dim, sizeof out);
-  out[rank - 1] = v->dim[rank - 1];
-  db_tensor *r = db_matmul_at(file, line, db_reshape_at(file, line, p, (db_list){rank, rows}), v);
-  return db_reshape_at(file, line, r, (db_list){rank, out});
+  memcpy(dim, v->dim, sizeof v->dim);
+  memmove(dim + rank - 1, dim + rank - 2, 2 * sizeof *dim);
+  dim[rank - 2] = 1;
+  v = db_reshape_at(file, line, v, (db_list){rank + 1, dim});
+  dim[rank - 3] = dim_product(dim[rank - 3], h->group), dim[rank - 2] = h->queries, dim[rank - 1] = dim[rank];
+  return db_reshape_at(file, line, db_matmul_at(file, line, p, v), (db_list){rank, dim});
 }
 
 db_tensor *db_attention_at(DB_AT, db_tensor *q, db_tensor *k, db_tensor *v, struct db_attention o) {

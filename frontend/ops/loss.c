@@ -123,10 +123,6 @@ struct classes {
   const struct db_cross_entropy *o;
 };
 
-static struct expr log_softmax(struct expr x, unsigned axis) {
-  struct expr d = sub(x, expr_expand(expr_reduce_bound(x, 1u << axis), x.dim));
-  return sub(d, expr_expand(natural_log(expr_reduce(OP_ADD, natural_exp(d), 1u << axis)), x.dim));
-}
 static struct expr add_classes(const struct classes *k, struct expr x) {
   return expr_drop_axes(expr_reduce(OP_ADD, x, 1u << k->axis), 1u << k->axis);
 }
@@ -203,7 +199,7 @@ db_tensor *db_cross_entropy_at(DB_AT, bool logits, db_tensor *x, db_tensor *targ
   if (!index && o.ignore.n) return call_fail(&c, "probabilities are not ignored by index");
   if (index && !target_fits(&c, x, target, k.axis)) return c.result;
   k.logp = expr_cast(expr_of(x), t);
-  if (logits) k.logp = log_softmax(k.logp, k.axis);
+  if (logits) k.logp = math_log_softmax(k.logp, 1u << k.axis);
   if (o.weight) {
     int64_t ones[MAX_RANK];
     for (unsigned i = 0; i < x->rank; i++) ones[i] = i == k.axis ? k.n : 1;

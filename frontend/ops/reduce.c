@@ -167,13 +167,7 @@ db_tensor *db_softmax_at(DB_AT, db_tensor *x, int axis, bool logarithm) {
   int a = axis_of(axis, x->rank);
   if (a < 0) return call_fail(&c, "there is no axis %d in %s", axis, SHAPE(*x));
   struct expr e = expr_cast(expr_of(x), float_type(x->dtype));
-  struct expr d =
-      expr_binary(OP_SUB, e, expr_expand(expr_reduce_bound(e, 1u << a), e.dim)); /* so that exp2 cannot overflow */
-  struct expr power = expr_unary(OP_EXP2, mul_num(d, M_LOG2E)), sum = expr_reduce(OP_ADD, power, 1u << a), r;
-  if (logarithm)
-    r = expr_binary(OP_SUB, d, expr_expand(mul_num(expr_unary(OP_LOG2, sum), M_LN2), e.dim));
-  else
-    r = expr_binary(OP_MUL, power, expr_expand(expr_unary(OP_RECIP, sum), e.dim));
+  struct expr r = logarithm ? math_log_softmax(e, 1u << a) : math_softmax(e, 1u << a);
   return call_end(&c, dtype_is_narrow_float(x->dtype) ? expr_cast(r, x->dtype) : r);
 }
 

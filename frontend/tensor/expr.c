@@ -54,8 +54,12 @@ struct expr expr_mulacc(struct expr a, struct expr b, struct expr c) {
 }
 
 struct expr expr_function(enum function f, struct expr value, struct expr x) {
+  return expr_function_along(f, 0, value, x);
+}
+
+struct expr expr_function_along(enum function f, unsigned axes, struct expr value, struct expr x) {
   struct uop *src[2] = {value.u, x.u};
-  return with_shape(uop_new(rt.graph, OP_FUNCTION, x.dtype, 1, int_arg(0), f, src, 2), x.dtype, x, x);
+  return with_shape(uop_new(rt.graph, OP_FUNCTION, x.dtype, 1, int_arg(axes), f, src, 2), x.dtype, x, x);
 }
 
 struct expr expr_where(struct expr c, struct expr a, struct expr b) {

@@ -22,6 +22,7 @@ struct expr expr_binary(enum op op, struct expr a, struct expr b);    /* same dt
 struct expr expr_mulacc(struct expr a, struct expr b, struct expr c); /* a * b + c, rounded once */
 struct expr expr_function(enum function f, struct expr value,
                           struct expr x); /* value, which is f(x) with a known derivative */
+struct expr expr_function_along(enum function f, unsigned axes, struct expr value, struct expr x);
 struct expr expr_where(struct expr c, struct expr a, struct expr b);
 struct expr expr_not(struct expr x);
 struct expr expr_reshape(struct expr x, unsigned rank, const int64_t *dim);

@@ -106,6 +106,11 @@ struct uop *share_of_equals(struct graph *g, struct uop *max, struct uop *dy) {
   return uop_cast(g, uop_binary(g, OP_FDIV, uop_cast(g, dy, t), count), dy->dtype);
 }
 
+struct uop *softmax_back(struct graph *g, struct uop *y, struct uop *dy) {
+  struct uop *mean = reduce(g, OP_ADD, uop_binary(g, OP_MUL, y, dy), (uint64_t)y->arg.i);
+  return uop_binary(g, OP_MUL, y, uop_binary(g, OP_SUB, dy, expand_like(g, mean, y)));
+}
+
 /* A counter 0, 1, ... along one axis, expanded to shape s. */
 static struct uop *count_along(struct graph *g, const struct shape *s, unsigned axis, enum dtype t) {
   struct uop *dim[MAX_RANK], *n = s->dim[axis];

@@ -17,6 +17,7 @@ struct uop *move_back(struct graph *g, const struct uop *movement, struct uop *d
 /* For each element, the product of all other elements along the axes. Unlike the total divided by the element, it is
  * correct for zeros, infinities and higher derivatives. */
 struct uop *product_of_others(struct graph *g, struct uop *x, int64_t axes);
+struct uop *softmax_back(struct graph *g, struct uop *y, struct uop *dy); /* y: FUNCTION_SOFTMAX */
 struct uop *equals_result(struct graph *g, struct uop *max);
 struct uop *share_of_equals(struct graph *g, struct uop *max, struct uop *dy);
 /* Gradient of GATHER's x: for each element of x, the sum of dy over the positions whose index selects it. */

@@ -142,7 +142,8 @@ static unsigned axis_count(const struct unit *u) {
 
 static bool can_join(struct fuser *f, uint32_t a, uint32_t b, bool *early, bool *feeds) {
   const struct unit *x = &f->s->unit[a], *y = &f->s->unit[b];
-  if (x->device != y->device || x->ordered || y->ordered || x->swaps || y->swaps || unit_moves(x) || unit_moves(y))
+  if (x->device != y->device || x->ordered || y->ordered || x->swaps || y->swaps || unit_moves(x) || unit_moves(y) ||
+      x->npassed || y->npassed)
     return false;
   if ((x->serial != y->serial || x->contracts || y->contracts) && x->nreduces && y->nreduces) return false;
   if (x->nstores + y->nstores > MAX_STORES || x->nloads + y->nloads > MOST_LOADS) return false;
@@ -357,7 +358,7 @@ void schedule_fuse(struct scheduler *s) {
   for (size_t i = 0; i < s->nunits; i++) f.joined_into[i] = (uint32_t)i;
   for (size_t i = 0; i < s->nunits && !s->status; i++) {
     uint32_t b = (uint32_t)i;
-    if (unit_moves(&s->unit[b])) continue;
+    if (s->unit[b].gone || unit_moves(&s->unit[b])) continue;
     size_t at = key_of(&s->unit[b]) & (buckets - 1);
     unsigned looked = 0;
     bool early, feeds, joined = false;

@@ -100,7 +100,7 @@ static bool loads_memory(const struct uop *u) { return u->op == OP_LOAD && u->sr
 bool schedule_scan(struct scheduler *s, struct unit *u) {
   size_t depth = 0, found = 0, reduces = 0;
   if (!begin_walk(s)) return false;
-  for (unsigned i = 0; i < u->nstores + u->nearlier_phases; i++)
+  for (unsigned i = 0; i < u->nstores + u->npassed; i++)
     if (!push_node(s, &depth, u->store[i].index) || !push_node(s, &depth, u->store[i].value)) return false;
   if (!walk_down(s, 0, &depth)) return false;
   for (size_t at = 0; at < depth; at++) found += loads_memory(s->stack[at]), reduces += s->stack[at]->op == OP_REDUCE;

@@ -169,16 +169,22 @@ static struct uop *replace_buffers_by_params(struct scheduler *s, const struct u
   return last;
 }
 
-/* The SINK of u's phases. last: the SINK of the last phase; passed: the stores of the earlier ones. */
-static struct uop *sink_of_phases(struct scheduler *s, const struct unit *u, struct uop *last,
-                                  struct uop *const *passed) {
-  struct uop *src[MAX_STORES + MAX_RANK + 1];
-  unsigned n = 0;
-  for (; n < u->nearlier_phases; n++)
-    src[n] = uop_new(s->graph, OP_SINK, DT_VOID, 1, (union uop_arg){0}, 0, passed + n, 1);
-  src[n++] = last;
+/* The SINK of a unit's stores, or of a SINK for each of its parts or phases. */
+static struct uop *sink_of(struct scheduler *s, const struct unit *u, struct uop *const *stores) {
+  struct graph *g = s->graph;
+  unsigned passed = u->nstores, at = 0, n = 0, all = u->nstores + u->npassed;
+  struct uop **src = graph_alloc(g, (all + u->nparts + MAX_RANK + 1) * sizeof *src),
+             **part = src + u->nparts + MAX_RANK;
+  if (!src) return schedule_no_memory(s), NULL;
+  if (!u->nparts) return uop_new(g, OP_SINK, DT_VOID, 1, (union uop_arg){0}, 0, stores, u->nstores);
+  for (; n < u->nparts; n++) {
+    memcpy(part, stores + at, u->part[n].nstores * sizeof *part);
+    memcpy(part + u->part[n].nstores, stores + passed, u->part[n].npassed * sizeof *part);
+    src[n] = uop_new(g, OP_SINK, DT_VOID, 1, (union uop_arg){0}, 0, part, u->part[n].nstores + u->part[n].npassed);
+    at += u->part[n].nstores, passed += u->part[n].npassed;
+  }
   memcpy(src + n, u->around, u->naround * sizeof *src);
-  return uop_new(s->graph, OP_SINK, DT_VOID, 1, (union uop_arg){0}, 1, src, n + u->naround);
+  return uop_new(g, OP_SINK, DT_VOID, 1, (union uop_arg){0}, u->npassed > 0, src, n + u->naround);
 }
 
 /* Adds a kernel's item. Its buffers are numbered as parameters in the order in which the ast names them, outputs first.
@@ -186,7 +192,7 @@ static struct uop *sink_of_phases(struct scheduler *s, const struct unit *u, str
 static void kernel_item(struct scheduler *s, struct unit *u) {
   struct graph *g = s->graph;
   struct window *window = NULL;
-  unsigned nstores = u->nstores + u->nearlier_phases;
+  unsigned nstores = u->nstores + u->npassed;
   struct uop **order = NULL, **stores = graph_alloc(g, (nstores + MAX_RANK + 1) * sizeof *stores);
   struct schedule_item *item = add_item(s);
   size_t norder = 0, room = u->nstores + 1;
@@ -197,10 +203,8 @@ static void kernel_item(struct scheduler *s, struct unit *u) {
   for (unsigned i = 0; i < nstores; i++)
     stores[i] = uop_new(g, OP_STORE, DT_VOID, 1, (union uop_arg){0}, 0,
                         (struct uop *[]){u->store[i].index, u->store[i].value}, 2);
-  for (unsigned i = 0, at = 0; i < u->nparts; at += u->part[i++].nstores) /* each part becomes a SINK of its stores */
-    stores[i] = uop_new(g, OP_SINK, DT_VOID, 1, (union uop_arg){0}, 0, stores + at, u->part[i].nstores);
-  struct uop *sink = uop_new(g, OP_SINK, DT_VOID, 1, (union uop_arg){0}, 0, stores, u->nparts ? u->nparts : u->nstores);
-  if (u->nearlier_phases) sink = sink_of_phases(s, u, sink, stores + u->nstores);
+  struct uop *sink = sink_of(s, u, stores);
+  if (!sink) return;
   order = uop_toposort(&sink, 1, &norder);
   if (!order || !item) goto out;
   unsigned vars = 0;
@@ -339,7 +343,7 @@ static bool save_old_contents(struct scheduler *s, uint32_t w, const bool *done)
       if (!fresh && !(fresh = schedule_save(s, old, s->unit[w].device))) return false;
       struct unit *u = &s->unit[i];
       if (u->copy_from == old) u->copy_from = fresh;
-      for (unsigned j = 0; j < u->nstores + u->nearlier_phases; j++) {
+      for (unsigned j = 0; j < u->nstores + u->npassed; j++) {
         u->store[j].value = uop_substitute(g, u->store[j].value, &old, &fresh, 1);
         u->store[j].index = uop_substitute(g, u->store[j].index, &old, &fresh, 1);
       }

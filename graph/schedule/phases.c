@@ -1,53 +1,43 @@
-/* Scheduling: joins kernels that pass on rows to one another into one kernel of several phases, which computes a block
- * of rows at a time.
+/* Scheduling: finds results that need not exist in memory, and the kernels of phases that compute them instead.
  *
- * The number of an attention's scores is the number of queries times the number of keys. A softmax reads them row by
- * row, a product with the values reads the result row by row again, and nothing else reads either. So the three become
- * one kernel whose work-items compute each of them for a block of rows in turn. The block is in LOCAL memory of the
- * work-item. The memory that the kernel needs grows with the length and not with its square.
+ * The number of an attention's scores is the number of queries times the number of keys. Their softmax reads them row
+ * by row, and products with the values read the result row by row again. Its gradient reads the same rows, or the same
+ * columns. So the scores and everything of their size are recomputed: each kernel that needs some of them computes them
+ * for a block of rows at a time, in phases. The block is in LOCAL memory of the work-item. The memory that the kernels
+ * need grows with the length and not with its square.
  *
- * A unit passes on rows to another unit if only that unit reads its results, and if at every load some of its ranges
- * are indexed by ranges of that unit: these ranges number the rows. The innermost of them is divided into blocks. The
- * last block begins early enough to be a full one, so rows may be computed twice, and therefore nothing that is read
- * may be written. */
-#include "scheduler.h"
+ * - A result is recomputed if it is much larger than what it is computed from, and if all its readers are such results
+ * or reduce it.
+ * - A value of each row (its maximum, its sum) is computed by one kernel and written to memory if others need it. A
+ *   reduction inside a recomputed result is therefore separated from it first, if other readers need the result.
+ * - Each reader that reduces becomes a kernel of phases. Readers of the same rows become one kernel.
+ *
+ * rows.c finds which rows of which results go together; phase_unit.c builds the kernels. The last block of rows begins
+ * early enough to be a full one, so rows may be computed twice, and therefore nothing that is read may be written. */
+#include "phases.h"
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
 
 enum {
-  MOST_PHASES = 4,
-  MOST_ROWS = 64,  /* most rows of a block: the data copied per block is then reused often enough */
-  FEW_ROWS = 16,   /* a kernel with fewer rows is small */
-  FEWEST_ROWS = 4, /* least rows of a block: fewer reuse a row of the other operand too rarely */
-  PREFERRED = 3,   /* blocks of 1/PREFERRED of the available bytes remain in a nearer cache */
-  LINE_ELEMENTS = 16,
   CACHE_BYTES = 1 << 23, /* data that is read again soon remains there */
-  MUCH_MEMORY = 1 << 30, /* saving it is worth time */
-  MOST_NUMBERS = 60,     /* ranges of a kernel */
-  NEW_NUMBER = 1 << 16,  /* temporary range numbers start here, above all existing ones */
+  LONG_BYTES = 1 << 28,  /* saving this much memory is worth WORTH times the time that is saved otherwise */
+  MUCH_MEMORY = 1 << 30, /* saving this much is worth reading everything again */
+  WORTH = 4,
+  ELEMENT_FLOPS = 16, /* recomputing an element from others */
+};
+static const double MUCH_MORE = 1.5; /* bytes that are not written, for each byte that is read or written */
+
+/* A recomputed unit whose reductions were separated from it. */
+struct separated {
+  uint32_t unit, n; /* the n units before it are its reductions */
+  struct store before;
+  unsigned serial;
 };
 
-/* One unit of a chain; the chain starts with the last unit. */
-struct link {
-  struct unit *unit;
-  struct uop *expr[MAX_RANK]; /* ranges of the last unit for those that number rows; else NULL */
-  struct uop *memory;         /* the BUFFER in which it passes on its results */
-  int64_t length, stride;     /* elements of a row; distance of rows in LOCAL memory, in elements */
-};
-struct chain {
-  struct scheduler *s;
-  struct link link[MOST_PHASES];
-  unsigned n;
-  unsigned blocked; /* the range of the last unit that is divided into blocks */
-  int64_t rows, block;
-  double passed, other;            /* bytes that the units pass on, and other bytes that they read and write */
-  struct uop *range[MOST_NUMBERS]; /* ranges of the kernel */
-  unsigned nranges;
-};
+/* ---- units ---- */
 
-/* Stores the ranges of an expression, at most `room`. Returns their number. */
-static unsigned ranges_in(struct uop *u, struct uop **out, unsigned room) {
+unsigned schedule_ranges_in(struct uop *u, struct uop **out, unsigned room) {
   size_t count;
   struct uop **order = uop_toposort(&u, 1, &count);
   unsigned n = 0;
@@ -57,17 +47,32 @@ static unsigned ranges_in(struct uop *u, struct uop **out, unsigned room) {
   return n;
 }
 
-/* The number of range r among u's ranges, or MAX_RANK if it belongs to a reduction. */
-static unsigned range_position(const struct unit *u, const struct uop *r) {
-  unsigned i = 0;
-  while (i < u->nranges && u->range[i] != r) i++;
-  return i < u->nranges ? i : MAX_RANK;
+static const struct version *version_at(const struct phaser *p, struct uop *buffer) {
+  uint32_t v = schedule_version(p->s, buffer);
+  return v == NO_UNIT ? NULL : &p->s->version[v];
+}
+static struct uop *memory_of(const struct uop *load) { return load->src[0]->src[0]; }
+static struct uop *result_of(const struct unit *u) { return u->store[0].index->src[0]; }
+
+static double bytes_of(const struct uop *buffer) {
+  return (double)buffer->src[0]->arg.i * dtype_info[buffer->dtype].size;
+}
+
+uint32_t phases_writer(const struct phaser *p, const struct uop *load) {
+  const struct version *v = version_at(p, memory_of(load));
+  return v && v->writer != NO_UNIT && p->role[v->writer] != ROLE_NONE ? v->writer : NO_UNIT;
+}
+
+struct member *phases_member(struct phased *k, uint32_t unit) {
+  for (unsigned i = 0; i < k->n; i++)
+    if (k->member[i].unit == unit) return &k->member[i];
+  return NULL;
 }
 
 /* Whether factor a of a product depends on a range of the unit on which b does not depend. */
-static bool has_own_range(const struct unit *u, struct uop *const *a, unsigned na, struct uop *const *b, unsigned nb) {
+static bool has_own(const struct unit *u, struct uop *const *a, unsigned na, struct uop *const *b, unsigned nb) {
   for (unsigned i = 0; i < na; i++) {
-    bool mine = range_position(u, a[i]) < MAX_RANK;
+    bool mine = phases_own(u, a[i]) < MAX_RANK;
     for (unsigned k = 0; k < nb; k++) mine = mine && a[i] != b[k];
     if (mine) return true;
   }
@@ -81,66 +86,13 @@ static bool contracts(const struct unit *u) {
     struct uop *a[MAX_RANK * 2], *b[MAX_RANK * 2];
     while (x->op == OP_CAST) x = x->src[0];
     if (u->reduce[i]->aux != OP_ADD || x->op != OP_MUL) continue;
-    unsigned na = ranges_in(x->src[0], a, MAX_RANK * 2), nb = ranges_in(x->src[1], b, MAX_RANK * 2);
-    if (has_own_range(u, a, na, b, nb) && has_own_range(u, b, nb, a, na)) return true;
+    unsigned na = schedule_ranges_in(x->src[0], a, MAX_RANK * 2), nb = schedule_ranges_in(x->src[1], b, MAX_RANK * 2);
+    if (has_own(u, a, na, b, nb) && has_own(u, b, nb, a, na)) return true;
   }
   return false;
 }
 
-static bool is_plain(const struct unit *u) {
-  return !u->gone && !unit_moves(u) && !u->swaps && !u->ordered && !u->part && !u->nearlier_phases && u->nranges;
-}
-
-/* The index with all of its ranges set to 0, except one, which is set to `value`. */
-static struct uop *index_at(struct chain *c, struct uop *index, const struct uop *range, int64_t value) {
-  struct uop *from[MAX_RANK * 2], *to[MAX_RANK * 2];
-  unsigned n = ranges_in(index, from, MAX_RANK * 2);
-  for (unsigned i = 0; i < n; i++) to[i] = uop_index(c->s->graph, from[i] == range ? value : 0);
-  return simplify(c->s->simplifier, uop_substitute(c->s->graph, index, from, to, n));
-}
-
-/* The distance in memory between two iterations of the range, or 0 if it is not known. */
-static int64_t range_stride(struct chain *c, struct uop *index, const struct uop *range) {
-  struct uop *zero = index_at(c, index, NULL, 0), *one = index_at(c, index, range, 1);
-  return uop_is_const(zero) && uop_is_const(one) ? one->arg.i - zero->arg.i : 0;
-}
-
-/* Finds, for each range of unit `from`, the range that indexes it in a load of its result. Returns false if the load is
- * not along such ranges. */
-static bool match_ranges(struct chain *c, const struct unit *from, const struct uop *load, struct uop **as) {
-  struct uop *stored = from->store[0].index->src[1], *index = load->src[0]->src[1], *there[MAX_RANK * 2];
-  unsigned n = ranges_in(index, there, MAX_RANK * 2);
-  if (load->src[0]->nsrc > 2 || n == MAX_RANK * 2) return false;
-  for (unsigned i = 0; i < from->nranges; i++) {
-    int64_t far = range_stride(c, stored, from->range[i]);
-    as[i] = NULL;
-    for (unsigned k = 0; k < n && !as[i]; k++) {
-      bool taken = false;
-      for (unsigned j = 0; j < i; j++) taken = taken || as[j] == there[k];
-      if (!taken && there[k]->src[0] == from->range[i]->src[0] && far && range_stride(c, index, there[k]) == far)
-        as[i] = there[k];
-    }
-    if (!as[i]) return false;
-  }
-  return simplify(c->s->simplifier, uop_substitute(c->s->graph, stored, from->range, as, from->nranges)) == index;
-}
-
-static struct version *version_at(struct scheduler *s, struct uop *buffer) {
-  uint32_t v = schedule_version(s, buffer);
-  return v == NO_UNIT ? NULL : &s->version[v];
-}
-
-/* The unit that writes a buffer which only u reads, or NULL. */
-static struct unit *only_source(struct scheduler *s, const struct unit *u, struct uop *buffer) {
-  const struct version *v = version_at(s, buffer);
-  if (!v || v->kept || v->previous || v->writer == NO_UNIT || v->first_writer != v->writer) return NULL;
-  if (v->next_writer != NO_UNIT || v->nreaders != 1 || &s->unit[v->reader[0]] != u) return NULL;
-  struct unit *w = &s->unit[v->writer];
-  bool hands = is_plain(w) && w != u && w->nstores == 1 && w->device == u->device;
-  return hands && w->store[0].index->nsrc == 2 && w->store[0].why != SCHEDULE_CONTIGUOUS ? w : NULL;
-}
-
-static bool has_static_sizes(const struct unit *u) {
+static bool sizes_known(const struct unit *u) {
   for (unsigned i = 0; i < u->nranges; i++)
     if (!uop_is_const(u->range[i]->src[0])) return false;
   for (unsigned i = 0; i < u->nreduces; i++)
@@ -149,276 +101,499 @@ static bool has_static_sizes(const struct unit *u) {
   return true;
 }
 
-/* Appends to the chain the unit that passes on `buffer` to the last link. Its ranges that number rows are those that
- * are the same at all loads and number the rows of that link. Returns false if it cannot be appended. */
-static bool add_link(struct chain *c, struct unit *from, struct uop *buffer) {
-  struct link *to = &c->link[c->n - 1], *l = &c->link[c->n];
-  bool first = c->n == 1, any = false;
-  *l = (struct link){.unit = from, .memory = buffer};
-  if (!has_static_sizes(from)) return false;
-  for (unsigned i = 0; i < to->unit->nloads; i++) {
-    struct uop *load = to->unit->load[i], *as[MAX_RANK];
-    if (load->src[0]->src[0] != buffer) continue;
-    if (!match_ranges(c, from, load, as)) return false;
-    for (unsigned r = 0; r < from->nranges; r++) {
-      unsigned own = range_position(to->unit, as[r]);
-      bool serial = own < MAX_RANK && (to->unit->serial >> own & 1);
-      struct uop *row = own == MAX_RANK || serial ? NULL : first ? as[r] : to->expr[own];
-      if (any && l->expr[r] != row) return false;
-      l->expr[r] = row;
-    }
-    any = true;
+/* Whether the unit may be a phase: a kernel with one result, which does not replace other contents of its memory. */
+static bool may_be_phase(const struct phaser *p, const struct unit *u) {
+  if (u->gone || unit_moves(u) || u->swaps || u->ordered || u->nparts || !u->nranges || u->nstores != 1) return false;
+  const struct version *v = version_at(p, result_of(u));
+  return schedule_machine_of(p->s, u->device)->scratch && v && !v->previous && u->store[0].index->nsrc == 2 &&
+         sizes_known(u);
+}
+
+static bool is_recomputed(const struct phaser *p, const struct uop *load) {
+  uint32_t w = phases_writer(p, load);
+  return w != NO_UNIT && p->role[w] == ROLE_RECOMPUTED;
+}
+
+/* ---- roles ---- */
+
+/* Whether the unit's result is as large as the recomputed results that it reads, and much larger than what it is
+ * computed from: the factors of products, or, with those results, what it reads from memory. */
+static bool is_wide(const struct phaser *p, const struct unit *u) {
+  double passed = 0, read = 0;
+  int64_t largest = 0;
+  bool sums = contracts(u);
+  for (unsigned i = 0; i < (sums ? u->ninner : u->nloads); i++) {
+    struct uop *buffer = memory_of(u->load[i]);
+    bool seen = false, recomputed = is_recomputed(p, u->load[i]);
+    for (unsigned k = 0; k < i; k++) seen = seen || memory_of(u->load[k]) == buffer;
+    if (!seen) *(recomputed ? &passed : &read) += bytes_of(buffer);
+    if (recomputed && buffer->src[0]->arg.i > largest) largest = buffer->src[0]->arg.i;
   }
-  /* The ranges of a row count as one range inside of those that number rows. */
-  struct uop *stored = from->store[0].index->src[1], *column = stored, *zero = uop_index(c->s->graph, 0);
-  bool rows = false;
-  for (unsigned r = 0; r < from->nranges; r++) {
-    if (!l->expr[r]) continue;
-    rows = true;
-    column = uop_substitute(c->s->graph, column, &from->range[r], &zero, 1);
+  return bytes_of(result_of(u)) + passed > MUCH_MORE * read && result_of(u)->src[0]->arg.i >= largest &&
+         (sums ? passed == 0 : passed > 0 || !u->nloads);
+}
+
+/* Whether nothing but phases reads the result of unit i. */
+static bool is_passed_on(const struct phaser *p, uint32_t i) {
+  const struct unit *u = &p->s->unit[i];
+  const struct version *v = version_at(p, result_of(u));
+  if (v->kept || v->writer != i || v->first_writer != i || v->next_writer != NO_UNIT || !v->nreaders) return false;
+  if (u->store[0].why == SCHEDULE_CONTIGUOUS) return false;
+  for (unsigned r = 0; r < v->nreaders; r++) {
+    const struct unit *to = &p->s->unit[v->reader[r]];
+    if (p->role[v->reader[r]] == ROLE_RECOMPUTED) continue;
+    if (to->device != u->device || !may_be_phase(p, to) || !to->nreduces) return false;
   }
-  column = simplify(c->s->simplifier, column);
-  l->length = uop_max(column) + 1;
-  l->stride = (l->length + LINE_ELEMENTS - 1) / LINE_ELEMENTS * LINE_ELEMENTS + LINE_ELEMENTS;
-  if (!any || !rows || uop_min(column) < 0) return false;
-  for (unsigned r = 0; r < from->nranges; r++)
-    if (l->expr[r] && range_stride(c, stored, from->range[r]) < l->length) return false;
-  c->n++;
   return true;
 }
 
-/* Appends a unit that passes on rows to the last link of the chain. Returns false if there is none. */
-static bool extend_chain(struct chain *c) {
-  const struct unit *u = c->link[c->n - 1].unit;
-  for (unsigned i = 0; i < u->nloads; i++) {
-    struct uop *buffer = u->load[i]->src[0]->src[0];
-    struct unit *from = only_source(c->s, u, buffer);
-    if (from && add_link(c, from, buffer)) return true;
+/* Finds the recomputed results and their readers. Only results that have the role already are recomputed, unless this
+ * is the first time. */
+static void find_roles(struct phaser *p, bool first) {
+  struct scheduler *s = p->s;
+  for (size_t i = 0; i < s->nunits; i++) {
+    const struct unit *u = &s->unit[i];
+    bool known = first || p->role[i] == ROLE_RECOMPUTED;
+    p->role[i] = ROLE_NONE;
+    if (known && may_be_phase(p, u) && is_wide(p, u)) p->role[i] = ROLE_RECOMPUTED;
+  }
+  for (bool changed = true; changed;) {
+    changed = false;
+    for (size_t i = 0; i < s->nunits; i++)
+      if (p->role[i] == ROLE_RECOMPUTED && (!is_wide(p, &s->unit[i]) || !is_passed_on(p, (uint32_t)i)))
+        p->role[i] = ROLE_NONE, changed = true;
+  }
+  for (size_t i = 0; i < s->nunits; i++) {
+    bool reads = false;
+    p->kernel[i] = NO_KERNEL;
+    if (p->role[i] == ROLE_RECOMPUTED || s->unit[i].gone) continue;
+    for (unsigned k = 0; k < s->unit[i].nloads && !reads; k++) reads = is_recomputed(p, s->unit[i].load[k]);
+    if (reads) p->role[i] = ROLE_RESULT;
+  }
+}
+
+/* ---- reductions inside recomputed results ---- */
+
+static bool insert_unit(struct phaser *p, uint32_t at, const struct unit *u) {
+  struct scheduler *s = p->s;
+  if (!schedule_add_unit(s)) return false;
+  uint8_t *role = realloc(p->role, s->nunits);
+  if (role) p->role = role;
+  uint32_t *kernel = realloc(p->kernel, s->nunits * sizeof *kernel);
+  if (kernel) p->kernel = kernel;
+  if (!role || !kernel) return schedule_no_memory(s), false;
+  memmove(&s->unit[at + 1], &s->unit[at], (s->nunits - 1 - at) * sizeof *s->unit);
+  memmove(&p->role[at + 1], &p->role[at], s->nunits - 1 - at);
+  s->unit[at] = *u, p->role[at] = ROLE_NONE;
+  return true;
+}
+
+/* Makes a unit that writes reduction x, a value of unit u, to memory. Returns its load. */
+static struct uop *write_reduction(struct phaser *p, struct unit *u, struct uop *x, struct unit *out) {
+  struct scheduler *s = p->s;
+  struct graph *g = s->graph;
+  struct shape shape = {0};
+  struct store *store = graph_alloc(g, sizeof *store);
+  *out = (struct unit){.store = store, .nstores = 1, .device = u->device, .depth = u->depth};
+  for (unsigned r = 0; r < u->nranges; r++)
+    if (!(u->serial >> r & 1)) shape.dim[shape.rank++] = u->range[r]->src[0], out->range[out->nranges++] = u->range[r];
+  struct uop *size = uop_index(g, shape_numel(&shape)), *at = index_flatten(s->simplifier, &shape, out->range);
+  struct uop *b = uop_new(g, OP_BUFFER, x->dtype, 1, (union uop_arg){.i = (*s->next_buffer)++}, u->device, &size, 1);
+  struct uop *index = uop_new(g, OP_INDEX, x->dtype, 1, (union uop_arg){0}, 0, (struct uop *[]){b, at}, 2);
+  if (!store) return schedule_no_memory(s), NULL;
+  *store = (struct store){index, x, SCHEDULE_SHARED};
+  return schedule_scan(s, out) ? uop_new(g, OP_LOAD, x->dtype, 1, (union uop_arg){0}, 0, &index, 1) : NULL;
+}
+
+/* Separates the reductions that unit i computes once for each row. They become units before it, so that it moves behind
+ * them. Returns false if there are none. */
+static bool separate(struct phaser *p, uint32_t i, struct separated *undo) {
+  struct scheduler *s = p->s;
+  size_t count;
+  struct uop *value = s->unit[i].store[0].value, **order = uop_toposort(&value, 1, &count), *from[16], *to[16];
+  unsigned n = 0;
+  *undo = (struct separated){.before = s->unit[i].store[0], .serial = s->unit[i].serial};
+  for (size_t k = 0; order && k < count && n < 16 && !s->status; k++) {
+    struct unit *u = &s->unit[i], made;
+    struct uop *x = order[k], *in[MAX_RANK * 2];
+    unsigned nin = x->op == OP_REDUCE ? schedule_ranges_in(x, in, MAX_RANK * 2) : 0;
+    bool of_row = x->op == OP_REDUCE;
+    for (unsigned r = 0; r < nin; r++) {
+      unsigned own = phases_own(u, in[r]);
+      of_row = of_row && (own == MAX_RANK || !(u->serial >> own & 1));
+    }
+    if (!of_row) continue;
+    struct uop *load = write_reduction(p, u, uop_substitute(s->graph, x, from, to, n), &made);
+    if (!load || !insert_unit(p, i, &made)) break;
+    from[n] = x, to[n++] = load, i++;
+  }
+  struct unit *u = &s->unit[i];
+  struct store *store = graph_alloc(s->graph, sizeof *store);
+  free(order);
+  if (!store) schedule_no_memory(s);
+  if (!n || !store) return false;
+  *store = undo->before;
+  store->value = uop_substitute(s->graph, value, from, to, n);
+  u->store = store, u->serial = 0, undo->unit = i, undo->n = n;
+  return schedule_scan(s, u);
+}
+
+/* Whether several units read the result of unit i, or one whose rows cross those of unit i. */
+static bool has_crossing_readers(struct phaser *p, uint32_t i) {
+  const struct unit *u = &p->s->unit[i];
+  const struct version *v = version_at(p, result_of(u));
+  if (v->nreaders != 1) return true;
+  const struct unit *to = &p->s->unit[v->reader[0]];
+  for (unsigned k = 0; k < to->nloads; k++) {
+    struct uop *as[MAX_RANK];
+    if (memory_of(to->load[k]) != result_of(u) || !phases_match(p, u, to->load[k], as)) continue;
+    for (unsigned r = 0; r < u->nranges; r++) {
+      unsigned own = phases_own(to, as[r]);
+      if ((u->serial >> r & 1) && own < MAX_RANK && !(to->serial >> own & 1)) return true;
+    }
   }
   return false;
 }
 
-static double bytes_of(const struct uop *buffer) {
-  return (double)buffer->src[0]->arg.i * dtype_info[buffer->dtype].size;
+/* Separates the reductions of recomputed results with such readers. Returns the number of those results. */
+static unsigned separate_all(struct phaser *p, struct separated *undo, unsigned room) {
+  unsigned n = 0;
+  for (uint32_t i = 0; i < p->s->nunits && n < room && !p->s->status; i++) {
+    if (p->role[i] != ROLE_RECOMPUTED || !p->s->unit[i].serial || !has_crossing_readers(p, i)) continue;
+    if (!separate(p, i, &undo[n])) continue;
+    i = undo[n++].unit;
+    schedule_versions(p->s);
+  }
+  return n;
 }
 
-/* Computes the bytes that the units of the chain pass on, and the other bytes that they read and write. */
-static void count_bytes(struct chain *c) {
-  struct uop *seen[64];
-  unsigned n = 0;
-  c->passed = c->other = 0;
-  for (unsigned i = 0; i < c->n; i++) {
-    const struct unit *u = c->link[i].unit;
-    for (unsigned k = 0; k < u->nstores + u->nloads; k++) {
-      struct uop *b = k < u->nstores ? u->store[k].index->src[0] : u->load[k - u->nstores]->src[0]->src[0];
-      bool passed = false, known = false;
-      for (unsigned j = 1; j < c->n; j++) passed = passed || c->link[j].memory == b;
-      for (unsigned j = 0; j < n; j++) known = known || seen[j] == b;
-      if (known) continue;
-      if (n < 64) seen[n++] = b;
-      *(passed ? &c->passed : &c->other) += bytes_of(b);
+/* Restores those that are not recomputed after all. */
+static void restore(struct phaser *p, const struct separated *undo, unsigned n) {
+  struct scheduler *s = p->s;
+  for (unsigned i = 0; i < n && !s->status; i++) {
+    struct unit *u = &s->unit[undo[i].unit];
+    if (p->role[undo[i].unit] == ROLE_RECOMPUTED) continue;
+    for (uint32_t k = 1; k <= undo[i].n; k++) s->unit[undo[i].unit - k].gone = true;
+    *u->store = undo[i].before, u->serial = undo[i].serial;
+    schedule_scan(s, u);
+  }
+}
+
+/* ---- kernels ---- */
+
+/* A walk over everything that depends on a kernel's results. */
+struct walk {
+  struct phaser *p;
+  const struct phased *k;
+  uint32_t *stack;
+  size_t n;
+  uint8_t *seen; /* by unit: bit 1 << outside */
+  bool circle;
+};
+
+static bool computes(const struct phased *k, uint32_t unit) {
+  for (unsigned i = 0; i < k->n; i++)
+    if (k->member[i].unit == unit) return true;
+  return false;
+}
+
+/* Visits unit i. outside: the way to it leads through a unit that the kernel does not compute. A recomputed result is
+ * part of every kernel that needs it, and is passed by. */
+static void visit(struct walk *w, uint32_t i, bool outside) {
+  const struct phaser *p = w->p;
+  if (p->role[i] == ROLE_RESULT && computes(w->k, i)) {
+    w->circle |= outside;
+    return;
+  }
+  outside = outside || p->role[i] != ROLE_RECOMPUTED;
+  if (w->seen[i] >> outside & 1) return;
+  w->seen[i] |= (uint8_t)(1 << outside);
+  w->stack[w->n++] = i << 1 | outside;
+}
+
+static void visit_readers(struct walk *w, struct uop *buffer, bool outside) {
+  const struct version *v = version_at(w->p, buffer);
+  for (unsigned r = 0; v && r < v->nreaders; r++) visit(w, v->reader[r], outside);
+}
+
+/* Whether a result of kernel k depends, through other units, on another one. */
+static bool is_circular(struct phaser *p, const struct phased *k) {
+  struct scheduler *s = p->s;
+  struct walk w = {
+      .p = p, .k = k, .stack = calloc(2 * s->nunits + 1, sizeof *w.stack), .seen = calloc(s->nunits + 1, 1)};
+  if (!w.stack || !w.seen) {
+    schedule_no_memory(s);
+    w.circle = true;
+  }
+  for (unsigned i = 0; i < k->n && !w.circle; i++)
+    if (p->role[k->member[i].unit] == ROLE_RESULT) visit_readers(&w, result_of(&s->unit[k->member[i].unit]), false);
+  while (w.n && !w.circle) {
+    uint32_t at = w.stack[--w.n], i = at >> 1;
+    const struct unit *u = &s->unit[i];
+    for (unsigned x = 0; x < u->nstores; x++) visit_readers(&w, u->store[x].index->src[0], at & 1);
+    if (u->copy_to) visit_readers(&w, u->copy_to, true);
+    if (u->exchange && u->copy_from) visit(&w, i + 1, true);
+    const struct phased *other = p->kernel[i] == NO_KERNEL ? NULL : &p->phased[p->kernel[i]];
+    for (unsigned x = 0; other && x < other->n; x++)
+      if (p->role[other->member[x].unit] == ROLE_RESULT) visit(&w, other->member[x].unit, true);
+  }
+  free(w.stack);
+  free(w.seen);
+  return w.circle;
+}
+
+/* Assigns a unit to one of the kernels, or to a new one. */
+static bool assign(struct phaser *p, uint32_t unit) {
+  struct phased own, *k = NULL;
+  if (!phases_begin(p, &own, unit)) return false;
+  for (size_t i = 0; i < p->n && !k; i++) {
+    struct phased before = p->phased[i];
+    if (!phases_merge(p, &p->phased[i], &own)) continue;
+    if (is_circular(p, &p->phased[i]))
+      p->phased[i] = before;
+    else
+      k = &p->phased[i];
+  }
+  if (!k) {
+    struct phased *more = schedule_grow(p->s, p->phased, p->n, &p->capacity, sizeof *more);
+    if (!more) return false;
+    p->phased = more;
+    more[p->n] = own;
+    k = &more[p->n];
+    if (is_circular(p, k)) return false;
+    p->n++;
+  }
+  for (unsigned i = 0; i < k->n; i++)
+    if (p->role[k->member[i].unit] == ROLE_RESULT) p->kernel[k->member[i].unit] = (uint32_t)(k - p->phased);
+  return true;
+}
+
+/* Has the recomputed results that a unit reads written to memory. */
+static void keep_inputs(struct phaser *p, uint32_t unit) {
+  const struct unit *u = &p->s->unit[unit];
+  for (unsigned i = 0; i < u->nloads; i++) {
+    uint32_t w = phases_writer(p, u->load[i]);
+    if (w != NO_UNIT && p->role[w] == ROLE_RECOMPUTED) p->role[w] = ROLE_NONE;
+  }
+}
+
+/* The member that reads the result of member `from`, if it is the only one and can compute the result in place of its
+ * only load; otherwise MOST_MEMBERS. */
+static unsigned only_reader(struct phaser *p, const struct phased *k, const struct member *from) {
+  unsigned found = MOST_MEMBERS;
+  for (unsigned i = 0; i < k->n; i++) {
+    const struct unit *u = &p->s->unit[k->member[i].unit];
+    for (unsigned j = 0; j < u->nloads; j++) {
+      if (memory_of(u->load[j]) != result_of(&p->s->unit[from->unit])) continue;
+      if (found != MOST_MEMBERS || u->serial || (j < u->ninner && contracts(u))) return MOST_MEMBERS;
+      found = i;
     }
   }
+  return found;
 }
 
-/* Chooses the range that is divided into blocks (the innermost one that numbers rows) and the number of rows of a
- * block. */
-static bool choose_block(struct chain *c) {
-  const struct unit *last = c->link[0].unit;
-  const struct link *l = &c->link[1];
-  int64_t nearest = INT64_MAX, row = 0;
-  c->blocked = MAX_RANK;
-  for (unsigned r = 0; r < l->unit->nranges; r++) {
-    int64_t far = l->expr[r] ? range_stride(c, l->unit->store[0].index->src[1], l->unit->range[r]) : INT64_MAX;
-    if (far < nearest) nearest = far, c->blocked = range_position(last, l->expr[r]);
+/* Whether a unit outside of kernel k, or a member of another kernel, reads the result of k's member m. */
+static bool is_needed(struct phaser *p, const struct phased *k, const struct member *m) {
+  const struct version *v = version_at(p, result_of(&p->s->unit[m->unit]));
+  if (v->kept || !v->nreaders) return true;
+  for (unsigned r = 0; r < v->nreaders; r++) {
+    bool recomputed = p->role[v->reader[r]] == ROLE_RECOMPUTED;
+    if (!recomputed && !computes(k, v->reader[r])) return true;
+    for (size_t i = 0; i < p->n && recomputed; i++)
+      if (&p->phased[i] != k && computes(&p->phased[i], v->reader[r])) return true;
   }
-  if (c->blocked == MAX_RANK) return false;
-  for (unsigned i = 1; i < c->n; i++) { /* every unit must have rows along this range */
-    bool has = false;
-    for (unsigned r = 0; r < c->link[i].unit->nranges; r++) has = has || c->link[i].expr[r] == last->range[c->blocked];
-    if (!has) return false;
-    row += c->link[i].stride * dtype_info[c->link[i].memory->dtype].size;
-  }
-  if (!row) return false;
-  int64_t scratch = schedule_machine_of(c->s, last->device)->scratch;
-  c->rows = last->range[c->blocked]->src[0]->arg.i;
-  c->block = scratch / PREFERRED / row;
-  if (c->block < 2 * FEWEST_ROWS) c->block = scratch / row < 2 * FEWEST_ROWS ? scratch / row : 2 * FEWEST_ROWS;
-  if (c->block > MOST_ROWS) c->block = MOST_ROWS;
-  if (c->block > 2 * FEWEST_ROWS) c->block -= c->block % (2 * FEWEST_ROWS);
-  if (c->block > c->rows) c->block = c->rows;
-  return c->block >= FEWEST_ROWS && c->rows >= FEW_ROWS;
+  return false;
 }
 
-/* Bytes that each block reads again from far memory: data that the units read along the other shared ranges, such as
- * all keys and values of a head, if it does not remain in a cache. */
-static double read_again(struct chain *c) {
-  const struct unit *last = c->link[0].unit;
-  double at_once = 0, places = ceil((double)c->rows / (double)c->block);
-  for (unsigned r = 0; r < last->nranges; r++)
-    for (unsigned k = 0; r != c->blocked && k < c->link[1].unit->nranges; k++)
-      if (c->link[1].expr[k] == last->range[r]) places *= (double)last->range[r]->src[0]->arg.i;
-  for (unsigned i = 0; i < c->n; i++) {
-    const struct unit *u = c->link[i].unit;
-    for (unsigned k = 0; k < u->nloads; k++) {
-      struct uop *index = u->load[k]->src[0], *in[MAX_RANK * 2];
-      unsigned n = ranges_in(index->src[1], in, MAX_RANK * 2);
+/* Finds what becomes of the members' results. A phase has at most one reduction: its own, or that of one result that it
+ * computes in place of a load. */
+static void find_uses(struct phaser *p, struct phased *k) {
+  unsigned phase[MOST_MEMBERS], nreduces[MOST_MEMBERS], depth[MOST_MEMBERS]; /* phase: the member that computes it */
+  for (unsigned i = 0; i < k->n; i++) {
+    struct member *m = &k->member[i];
+    const struct unit *u = &p->s->unit[m->unit];
+    bool read = false;
+    for (unsigned j = 0; j < i && !read; j++) {
+      const struct unit *to = &p->s->unit[k->member[j].unit];
+      for (unsigned x = 0; x < to->nloads && !read; x++) read = memory_of(to->load[x]) == result_of(u);
+    }
+    unsigned to = p->role[m->unit] == ROLE_RECOMPUTED && !u->serial ? only_reader(p, k, m) : MOST_MEMBERS;
+    unsigned at = to == MOST_MEMBERS ? i : phase[to];
+    m->written = p->role[m->unit] == ROLE_RESULT && (!read || is_needed(p, k, m));
+    m->inlined = at != i && !(u->nreduces && nreduces[at]) && depth[at] + u->depth < MOST_DEPTH;
+    m->passed = read && !m->inlined;
+    phase[i] = m->inlined ? at : i;
+    nreduces[i] = u->nreduces, depth[i] = u->depth;
+    if (m->inlined) nreduces[at] += u->nreduces, depth[at] += u->depth;
+  }
+}
+
+/* ---- costs ---- */
+
+/* Bytes that each block reads again from far memory: data that the units read along the other row ranges, such as all
+ * keys and values of a head, if it does not remain in a cache. */
+static double read_again(struct phaser *p, const struct phased *k) {
+  double at_once = 0, places = ceil((double)k->size[k->blocked] / (double)k->block);
+  for (unsigned r = 0; r < k->nrows; r++)
+    if (r != k->blocked) places *= (double)k->size[r];
+  for (unsigned i = 0; i < k->n; i++) {
+    const struct unit *u = &p->s->unit[k->member[i].unit];
+    for (unsigned j = 0; j < u->nloads; j++) {
+      struct uop *index = u->load[j]->src[0], *in[MAX_RANK * 2];
+      unsigned n = schedule_ranges_in(index->src[1], in, MAX_RANK * 2);
+      uint32_t w = phases_writer(p, u->load[j]);
       double bytes = bytes_of(index->src[0]);
-      bool passed = false;
-      for (unsigned j = 1; j < c->n; j++) passed = passed || c->link[j].memory == index->src[0];
-      for (unsigned j = 0; j < n; j++) {
-        unsigned own = range_position(u, in[j]);
-        const struct uop *row = own == MAX_RANK ? NULL : i ? c->link[i].expr[own] : in[j];
-        if (row == last->range[c->blocked]) passed = true; /* each block has its own */
-        for (unsigned x = 0; row && x < c->link[1].unit->nranges; x++)
-          if (row == c->link[1].expr[x]) bytes /= (double)in[j]->src[0]->arg.i;
+      bool own = w != NO_UNIT && computes(k, w);
+      for (unsigned x = 0; x < n; x++) {
+        unsigned r = phases_own(u, in[x]);
+        unsigned row = r == MAX_RANK ? NO_ROW : k->member[i].row[r];
+        own = own || row == k->blocked; /* each block has its own */
+        if (row != NO_ROW) bytes /= (double)k->size[row];
       }
-      if (!passed) at_once += bytes;
+      if (!own) at_once += bytes;
     }
   }
   return at_once > CACHE_BYTES ? at_once * places : 0;
 }
 
-/* Whether the chain may be one kernel, and saves traffic. */
-static bool is_profitable(struct chain *c) {
-  const struct unit *last = c->link[0].unit, *first = c->link[c->n - 1].unit;
-  if (c->n < 2 || !contracts(first)) return false;
-  for (unsigned i = 0; i < last->nstores; i++) {
-    const struct version *v = version_at(c->s, last->store[i].index->src[0]);
-    if (!v || v->previous || last->store[i].index->nsrc > 2) return false;
-  }
-  count_bytes(c);
-  if (c->passed <= 1.5 * c->other || !choose_block(c)) return false;
-  return c->passed >= MUCH_MEMORY || read_again(c) <= 2 * c->passed;
-}
-
-/* ---- joining the units ---- */
-
-/* Substitutions for the values of a unit: rows are numbered by the shared ranges, other ranges get new numbers. */
-struct renamed {
-  struct uop *from[MOST_NUMBERS + MOST_PHASES], *to[MOST_NUMBERS + MOST_PHASES];
-  unsigned n;
+/* What kernels that compute the same results save and cost together. */
+struct balance {
+  double passed, rest;        /* bytes of the recomputed results; bytes of what else the units read and write */
+  double saved, again, flops; /* bytes that are not accessed; bytes that are read again; additional operations */
+  bool contracts;
 };
 
-static struct uop *new_range(struct chain *c, struct uop *bound, enum axis_kind kind) {
-  struct uop *r = uop_range(c->s->graph, bound, NEW_NUMBER + c->nranges, kind);
-  if (c->nranges < MOST_NUMBERS) c->range[c->nranges] = r;
-  c->nranges++;
-  return r;
+static double products(const struct unit *u) {
+  double n = ELEMENT_FLOPS;
+  for (unsigned i = 0; i < u->nreduces; i++) {
+    double each = 2;
+    for (unsigned r = 1; r < u->reduce[i]->nsrc; r++) each *= (double)u->reduce[i]->src[r]->src[0]->arg.i;
+    n += each;
+  }
+  for (unsigned r = 0; r < u->nranges; r++) n *= (double)u->range[r]->src[0]->arg.i;
+  return n;
 }
 
-static void rename_range(struct renamed *r, struct uop *from, struct uop *to) {
-  if (r->n < MOST_NUMBERS + MOST_PHASES) r->from[r->n] = from, r->to[r->n++] = to;
+/* Adds the rest of what member m reads and writes, unless it was seen. */
+static void add_rest(struct phaser *p, const struct member *m, struct balance *b, struct uop **seen, unsigned *nseen) {
+  const struct unit *u = &p->s->unit[m->unit];
+  for (unsigned i = 0; i <= u->nloads; i++) {
+    struct uop *buffer = i < u->nloads ? memory_of(u->load[i]) : result_of(u);
+    bool known = i < u->nloads ? is_recomputed(p, u->load[i]) : p->role[m->unit] == ROLE_RECOMPUTED;
+    for (unsigned k = 0; k < *nseen && !known; k++) known = seen[k] == buffer;
+    if (known) continue;
+    if (*nseen < 4 * MOST_MEMBERS) seen[(*nseen)++] = buffer;
+    b->rest += bytes_of(buffer);
+  }
 }
 
-static bool make_phases(struct chain *c) {
-  struct scheduler *s = c->s;
-  struct graph *g = s->graph;
-  struct unit *last = c->link[0].unit;
-  struct uop *around[MAX_RANK], *rows[MAX_RANK], *in = NULL, *zero = uop_index(g, 0);
-  unsigned naround = 0;
-  int64_t blocks = (c->rows + c->block - 1) / c->block;
-
-  /* The replacement of each range of the last unit that numbers rows; NULL for other ranges. */
-  for (unsigned r = 0; r < last->nranges; r++) {
-    bool numbers = false;
-    rows[r] = NULL;
-    for (unsigned k = 0; k < c->link[1].unit->nranges; k++) numbers = numbers || c->link[1].expr[k] == last->range[r];
-    if (!numbers || r == c->blocked) continue;
-    rows[r] = around[naround++] = new_range(c, last->range[r]->src[0], AXIS_LOOP);
-  }
-  struct uop *first = zero;
-  if (blocks > 1) {
-    around[naround] = new_range(c, uop_index(g, blocks), AXIS_LOOP);
-    first = uop_binary(g, OP_MUL, around[naround++], uop_index(g, c->block));
-    if (c->rows % c->block) /* the minimum of the block's begin and the last begin of a full block */
-      first =
-          uop_unary(g, OP_NEG, uop_binary(g, OP_MAX, uop_unary(g, OP_NEG, first), uop_index(g, c->block - c->rows)));
-  }
-  in = c->block > 1 ? new_range(c, uop_index(g, c->block), AXIS_LOOP) : zero;
-  rows[c->blocked] = simplify(s->simplifier, uop_binary(g, OP_ADD, first, in));
-
-  struct uop *local[MOST_PHASES] = {0};
-  for (unsigned i = 1; i < c->n; i++) {
-    struct uop *src[MAX_RANK + 1] = {uop_index(g, c->block * c->link[i].stride)};
-    memcpy(src + 1, around, naround * sizeof *src);
-    local[i] =
-        uop_new(g, OP_LOCAL, c->link[i].memory->dtype, 1, (union uop_arg){.i = c->n - 1 - i}, 0, src, naround + 1);
-  }
-
-  struct store *store = graph_alloc(g, (last->nstores + c->n) * sizeof *store);
-  if (!store) return schedule_no_memory(s), false;
-  for (unsigned i = c->n; i-- > 0;) {
-    struct link *l = &c->link[i];
-    struct unit *u = l->unit;
-    struct renamed now = {.n = 0};
-    /* Replace the loads of values that the previous unit passes on. */
-    for (unsigned k = 0; k < u->nloads && i + 1 < c->n; k++) {
-      struct uop *load = u->load[k], *as[MAX_RANK];
-      const struct link *before = &c->link[i + 1];
-      if (load->src[0]->src[0] != before->memory) continue;
-      if (!match_ranges(c, before->unit, load, as)) return false;
-      struct uop *at = load->src[0]->src[1];
-      for (unsigned r = 0; r < before->unit->nranges; r++)
-        if (before->expr[r]) at = uop_substitute(g, at, &as[r], &zero, 1);
-      at = uop_binary(g, OP_ADD, uop_binary(g, OP_MUL, in, uop_index(g, before->stride)), at);
-      struct uop *index =
-          uop_new(g, OP_INDEX, load->dtype, 1, (union uop_arg){0}, 0, (struct uop *[]){local[i + 1], at}, 2);
-      rename_range(&now, load, uop_new(g, OP_LOAD, load->dtype, 1, (union uop_arg){0}, 0, &index, 1));
-    }
-    struct renamed loads = now;
-    now.n = 0;
-    for (unsigned r = 0; r < u->nranges; r++) {
-      unsigned row = !i ? r : l->expr[r] ? range_position(last, l->expr[r]) : MAX_RANK;
-      enum axis_kind kind = u->serial >> r & 1 ? AXIS_SERIAL : AXIS_LOOP;
-      struct uop *to = row < MAX_RANK ? rows[row] : NULL;
-      rename_range(&now, u->range[r], to ? to : new_range(c, u->range[r]->src[0], kind));
-    }
-    for (unsigned k = 0; k < u->nreduces; k++)
-      for (unsigned r = 1; r < u->reduce[k]->nsrc; r++) {
-        struct uop *range = u->reduce[k]->src[r];
-        bool seen = false;
-        for (unsigned j = 0; j < now.n; j++) seen = seen || now.from[j] == range;
-        if (!seen) rename_range(&now, range, new_range(c, range->src[0], AXIS_REDUCE));
-      }
-    if (c->nranges > MOST_NUMBERS) return false;
-    struct store *to = i ? &store[last->nstores + c->n - 1 - i] : store;
-    for (unsigned k = 0; k < u->nstores; k++) {
-      struct uop *index = u->store[k].index;
-      to[k] = u->store[k];
-      if (i) {
-        struct uop *at = index->src[1];
-        for (unsigned r = 0; r < u->nranges; r++)
-          if (l->expr[r]) at = uop_substitute(g, at, &u->range[r], &zero, 1);
-        at = uop_binary(g, OP_ADD, uop_binary(g, OP_MUL, in, uop_index(g, l->stride)), at);
-        index = uop_new(g, OP_INDEX, index->dtype, 1, (union uop_arg){0}, 0, (struct uop *[]){local[i], at}, 2);
-      }
-      to[k].index = simplify(s->simplifier, uop_substitute(g, index, now.from, now.to, now.n));
-      struct uop *value = uop_substitute(g, u->store[k].value, loads.from, loads.to, loads.n);
-      to[k].value = simplify(s->simplifier, uop_substitute(g, value, now.from, now.to, now.n));
+/* Adds the kernels that compute results in common with kernel `at`, directly or through others. */
+static void weigh(struct phaser *p, size_t at, uint8_t *grouped, struct balance *b) {
+  struct uop *seen[4 * MOST_MEMBERS];
+  unsigned nseen = 0;
+  bool contracts_last = false, contracts_first = false;
+  grouped[at] = 1;
+  for (bool more = true; more;) {
+    more = false;
+    for (size_t i = 0; i < p->n; i++) {
+      if (grouped[i] != 1) continue;
+      grouped[i] = 2, more = true;
+      for (size_t k = 0; k < p->n; k++)
+        for (unsigned m = 0; m < p->phased[i].n && !grouped[k]; m++) {
+          uint32_t u = p->phased[i].member[m].unit;
+          grouped[k] = p->role[u] == ROLE_RECOMPUTED && computes(&p->phased[k], u);
+        }
     }
   }
-  struct uop *numbered[MOST_NUMBERS];
-  for (unsigned r = 0; r < c->nranges; r++) numbered[r] = uop_range(g, c->range[r]->src[0], r, c->range[r]->aux);
-  for (unsigned k = 0; k < last->nstores + c->n - 1; k++) {
-    store[k].index = uop_substitute(g, store[k].index, c->range, numbered, c->nranges);
-    store[k].value = uop_substitute(g, store[k].value, c->range, numbered, c->nranges);
+  for (size_t i = 0; i < p->n; i++) {
+    if (grouped[i] != 2) continue;
+    b->again += read_again(p, &p->phased[i]);
+    for (unsigned m = 0; m < p->phased[i].n; m++) {
+      uint32_t unit = p->phased[i].member[m].unit;
+      const struct unit *u = &p->s->unit[unit];
+      bool recomputed = p->role[unit] == ROLE_RECOMPUTED, before = false;
+      *(recomputed ? &contracts_first : &contracts_last) |= contracts(u);
+      add_rest(p, &p->phased[i].member[m], b, seen, &nseen);
+      for (size_t k = 0; k < i && !before; k++) before = grouped[k] == 2 && computes(&p->phased[k], unit);
+      if (recomputed && before) b->flops += products(u);
+      if (!recomputed || before) continue;
+      b->passed += bytes_of(result_of(u));
+      b->saved += bytes_of(result_of(u)) * (1 + version_at(p, result_of(u))->nreaders);
+    }
   }
-  for (unsigned r = 0; r < naround; r++) around[r] = uop_substitute(g, around[r], c->range, numbered, c->nranges);
-  for (unsigned i = 1; i < c->n; i++) c->link[i].unit->gone = true;
-  last->store = store, last->nearlier_phases = c->n - 1;
-  last->serial = 0;
-  memcpy(last->around, around, naround * sizeof *around), last->naround = naround;
-  return schedule_scan(s, last);
+  b->contracts = contracts_first && contracts_last;
+}
+
+static bool pays(struct phaser *p, size_t kernel, const struct balance *b) {
+  const struct unit *u = &p->s->unit[p->phased[kernel].member[0].unit];
+  const struct schedule_machine *m = schedule_machine_of(p->s, u->device);
+  if (!b->contracts || b->passed <= MUCH_MORE * b->rest) return false;
+  if (b->flops / m->flops_per_ns > b->saved / m->bytes_per_ns * (b->passed >= LONG_BYTES ? WORTH : 1)) return false;
+  return b->passed >= MUCH_MEMORY || b->again <= 2 * b->passed;
+}
+
+/* Has the results that the kernel recomputes written to memory. */
+static void refuse(struct phaser *p, const struct phased *k) {
+  for (unsigned i = 0; i < k->n; i++)
+    if (p->role[k->member[i].unit] == ROLE_RECOMPUTED) p->role[k->member[i].unit] = ROLE_NONE;
+}
+
+/* Assigns all results to kernels: first products, then values of rows that are not part of another kernel. Returns
+ * false after results were found that cannot be recomputed. */
+static bool plan(struct phaser *p) {
+  struct scheduler *s = p->s;
+  bool good = true;
+  p->n = 0;
+  for (unsigned pass = 0; pass < 2; pass++)
+    for (uint32_t i = 0; i < s->nunits && !s->status; i++) {
+      if (p->role[i] != ROLE_RESULT || p->kernel[i] != NO_KERNEL || (!pass && !contracts(&s->unit[i]))) continue;
+      if (!assign(p, i)) keep_inputs(p, i), good = false;
+    }
+  if (!good || s->status) return false;
+  uint8_t *grouped = calloc(p->n + 1, 1);
+  if (!grouped) return schedule_no_memory(s), false;
+  for (size_t i = 0; i < p->n; i++) {
+    find_uses(p, &p->phased[i]);
+    if (!phases_choose_block(p, &p->phased[i])) refuse(p, &p->phased[i]), good = false;
+  }
+  for (size_t i = 0; i < p->n && good; i++) {
+    struct balance b = {0};
+    if (grouped[i]) continue;
+    weigh(p, i, grouped, &b);
+    bool worth = pays(p, i, &b);
+    for (size_t k = 0; k < p->n; k++) {
+      if (grouped[k] == 2 && !worth) refuse(p, &p->phased[k]);
+      if (grouped[k] == 2) grouped[k] = 3;
+    }
+    good = good && worth;
+  }
+  free(grouped);
+  return good;
 }
 
 void schedule_phases(struct scheduler *s) {
-  schedule_versions(s);
-  for (size_t i = 0; i < s->nunits && !s->status; i++) {
-    struct unit *u = &s->unit[i];
-    struct chain c = {.s = s, .link[0].unit = u, .n = 1};
-    if (!is_plain(u) || !schedule_machine_of(s, u->device)->scratch || !has_static_sizes(u) || !contracts(u)) continue;
-    while (c.n < MOST_PHASES && extend_chain(&c)) {}
-    if (is_profitable(&c)) make_phases(&c);
-  }
+  enum { MOST_SEPARATED = 256 };
+  struct phaser p = {
+      .s = s, .role = calloc(s->nunits + 1, sizeof *p.role), .kernel = calloc(s->nunits + 1, sizeof *p.kernel)};
+  struct separated *undo = calloc(MOST_SEPARATED, sizeof *undo);
+  unsigned nseparated = 0;
+  if (p.role && p.kernel && undo) {
+    schedule_versions(s);
+    find_roles(&p, true);
+    nseparated = separate_all(&p, undo, MOST_SEPARATED);
+    find_roles(&p, false);
+    for (uint32_t i = (uint32_t)s->nunits; i-- > 0 && !s->status;) /* readers before writers */
+      while (p.role[i] != ROLE_NONE && phases_split_merged(&p, i)) {}
+    do find_roles(&p, false);
+    while (!s->status && !plan(&p));
+    restore(&p, undo, nseparated);
+    for (size_t i = 0; i < p.n && !s->status; i++) phases_make_unit(&p, &p.phased[i]);
+    for (size_t i = 0; i < s->nunits; i++) s->unit[i].gone = s->unit[i].gone || p.role[i] == ROLE_RECOMPUTED;
+    if (!s->status) schedule_versions(s);
+  } else
+    schedule_no_memory(s);
+  free(p.role);
+  free(p.kernel);
+  free(p.phased);
+  free(undo);
 }

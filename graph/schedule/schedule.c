@@ -19,10 +19,10 @@
  * most NARROW_COST. Uses of few elements do not count (FEW_OF). The cost is the number of elementwise ops back to
  * memory; exp2, log2, sin, sqrt and divisions count as TRANSCENDENTAL.
  *
- * Reduces with few results of very many elements are done in two steps (split.c). Kernels over the same ranges that
- * share what they read, or of which one reads what the other writes, become one with several outputs (fuse.c). Kernels
- * that pass on rows to one another become phases of one kernel, so that the passed values never exist as a whole
- * (phases.c). */
+ * Reduces with few results of very many elements are done in two steps (split.c). Kernels that pass on rows to one
+ * another become phases of kernels that compute these rows again where they need them, so that the passed values never
+ * exist as a whole (phases.c). Kernels over the same ranges that share what they read, or of which one reads what the
+ * other writes, become one with several outputs (fuse.c). */
 #include "scheduler.h"
 #include "../rules.h"
 #include <errno.h>
@@ -304,8 +304,8 @@ int graph_schedule_on(const struct schedule_machine *(*machine_of)(unsigned devi
   for (size_t i = 0; i < s.nnodes && !s.status; i++) schedule_values(&s, &s.node[i]);
   if (!s.status) schedule_versions(&s);
   if (!s.status) keep_roots(&s, mine, nroots);
-  if (!s.status) schedule_fuse(&s);
   if (!s.status) schedule_phases(&s);
+  if (!s.status) schedule_fuse(&s);
   if (!s.status) schedule_items(&s);
   if (!s.status) list_outputs(&s, mine, nroots);
   if (!s.status && graph_error(s.graph)) schedule_no_memory(&s);

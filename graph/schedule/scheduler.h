@@ -4,8 +4,9 @@
  * schedule.c calls the others. place.c gives each device its own constants, join.c finds tensors that are concatenated,
  * and split.c splits large reductions. use.c decides what is realized, and index.c computes the location of an element
  * in memory. kernel.c builds the value of every use and makes units, sum.c merges a sum over movement of another sum
- * with that sum, fuse.c joins units, and phases.c turns units that pass on rows into phases of one unit. order.c orders
- * units so that memory is read before it is overwritten, and makes the items of the schedule. */
+ * with that sum, phases.c turns units that pass on rows into phases of one unit (with rows.c and phase_unit.c), and
+ * fuse.c joins units. order.c orders units so that memory is read before it is overwritten, and makes the items of the
+ * schedule. */
 #ifndef DOORBELL_GRAPH_SCHEDULER_H
 #define DOORBELL_GRAPH_SCHEDULER_H
 #include "../index.h"
@@ -91,9 +92,10 @@ struct store {
   enum schedule_reason why;
 };
 
-/* One part of a kernel that consists of several: the next nstores stores, which have their own ranges. */
+/* One part or phase of a kernel that consists of several. Parts have their own ranges. A part is the next nstores
+ * stores of the unit; a phase is also the next npassed stores to LOCAL memory. */
 struct part {
-  unsigned nstores;
+  unsigned nstores, npassed;
 };
 
 /* A kernel, a copy between devices, or the beginning or the end of an exchange between processes. */
@@ -102,9 +104,7 @@ struct unit {
   unsigned nstores;
   struct part *part; /* NULL if the kernel has no parts */
   unsigned nparts;
-  /* Number of phases before the last one. The stores of the last phase are the nstores stores above; they are followed
-   * by one store to LOCAL memory for each earlier phase. */
-  unsigned nearlier_phases;
+  unsigned npassed; /* number of stores to LOCAL memory, which follow the nstores stores; 0 if there are no phases */
   struct uop *around[MAX_RANK]; /* the ranges that the phases share */
   unsigned naround;
   struct uop *range[MAX_RANK];
@@ -265,4 +265,6 @@ void schedule_fuse(struct scheduler *s);
 
 /* phases.c */
 void schedule_phases(struct scheduler *s);
+/* Stores the ranges of an expression, at most `room`. Returns their number. */
+unsigned schedule_ranges_in(struct uop *u, struct uop **out, unsigned room);
 #endif

@@ -65,7 +65,7 @@ struct interpreter {
   void *const *bufs;
   int64_t var;          /* the value of every VAR */
   int64_t position[64]; /* by axis number */
-  void *local[8];       /* memories of the phases, by number */
+  void *local[24];      /* memories of the phases, by number */
 };
 
 /* The memory that an INDEX refers to. */

@@ -1,5 +1,5 @@
-/* Attention: its values at sizes where it is one kernel, that kernel and its memory, and errors. Small sizes are tested
- * in tests/data/cases. */
+/* Attention: its values and gradients at sizes where it is computed in phases, the number of its kernels and its
+ * memory, and errors. Small sizes are tested in tests/data/cases. */
 #include "support.h"
 
 /* A query with the first n of the cached keys: one schedule serves every n. */
@@ -136,6 +136,96 @@ static void is_one_kernel(void **state) {
   for (unsigned i = 0; i < sizeof cases / sizeof *cases; i++) check_one_kernel(&cases[i]);
 }
 
+/* ---- gradients ---- */
+
+struct gradients {
+  int64_t heads, group, queries, keys, width; /* group: heads of queries per head of keys and values */
+  db_dtype t;
+  enum mask_kind mask;
+  bool together; /* the result and its gradients are computed in one schedule */
+  unsigned kernels;
+};
+
+/* Adds to dx = {dq, dk, dv} what one query of one head contributes. x = {q, k, v, dy} */
+static void add_gradients(const struct gradients *c, int64_t head, int64_t i, float *const *x, double **dx) {
+  const struct one_kernel like = {.mask = c->mask};
+  int64_t w = c->width, n = c->keys, row = (head * c->queries + i) * w, of = head / c->group * n * w;
+  double *p = calloc((size_t)n, sizeof *p), *dp = calloc((size_t)n, sizeof *dp), most = -INFINITY, sum = 0, mean = 0;
+  double scale = 1 / sqrt((double)w);
+  for (int64_t j = 0; j < n; j++) {
+    for (int64_t d = 0; d < w; d++) p[j] += (double)x[0][row + d] * (double)x[1][of + j * w + d] * scale;
+    for (int64_t d = 0; d < w; d++) dp[j] += (double)x[3][row + d] * (double)x[2][of + j * w + d];
+    if (!allowed(&like, i, j)) p[j] = -INFINITY;
+    most = fmax(most, p[j]);
+  }
+  for (int64_t j = 0; j < n; j++) sum += p[j] = exp(p[j] - most);
+  for (int64_t j = 0; j < n; j++) mean += (p[j] /= sum) * dp[j];
+  for (int64_t j = 0; j < n; j++) {
+    double ds = p[j] * (dp[j] - mean) * scale;
+    for (int64_t d = 0; d < w; d++) {
+      dx[0][row + d] += ds * (double)x[1][of + j * w + d];
+      dx[1][of + j * w + d] += ds * (double)x[0][row + d];
+      dx[2][of + j * w + d] += p[j] * (double)x[3][row + d];
+    }
+  }
+  free(p);
+  free(dp);
+}
+
+static void check_gradients(const struct gradients *c) {
+  const struct one_kernel like = {.t = c->t};
+  int64_t shared = c->heads / c->group, size = c->heads * c->queries * c->width, less = shared * c->keys * c->width;
+  int64_t n[4] = {size, less, less, size};
+  float *x[4], *got = calloc((size_t)(size + less), sizeof *got);
+  double *want[3], error = c->t == DB_BF16 ? 0.02 : c->t == DB_F16 ? 0.003 : 1e-5;
+  for (unsigned i = 0; i < 4; i++) x[i] = calloc((size_t)n[i], sizeof *x[i]);
+  for (unsigned i = 0; i < 3; i++) want[i] = calloc((size_t)n[i], sizeof *want[i]);
+  {
+    DB_SCOPED;
+    db_tensor *in[4], *out[4];
+    for (unsigned i = 0; i < 4; i++)
+      in[i] = db_reshape(tensor_of(&like, n[i], i + 1, 1, x[i]), n[i] == size ? c->heads : shared,
+                         n[i] == size ? c->queries : c->keys, c->width);
+    assert_int_equal(db_realize(in[0], in[1], in[2], in[3]), 0);
+    for (unsigned i = 0; i < 3; i++) db_requires_grad(in[i]);
+    db_tensor *y = db_attention(in[0], in[1], in[2], .causal = c->mask == CAUSAL);
+    if (!c->together) assert_int_equal(db_realize(y), 0);
+    db_device *dev = db_open("CPU");
+    unsigned before = kernels_so_far(dev);
+    db_grad_all(y, in[3], in, 3, out);
+    out[3] = y;
+    if (db_realize_all(out, 3 + c->together)) fail_msg("%s", db_error());
+    if (kernels_so_far(dev) - before != c->kernels)
+      fail_msg("%ld x %ld x %ld: %u kernels", (long)c->queries, (long)c->keys, (long)c->width,
+               kernels_so_far(dev) - before);
+    db_close(dev);
+    for (int64_t i = 0; i < c->heads * c->queries; i++) add_gradients(c, i / c->queries, i % c->queries, x, want);
+    for (unsigned i = 0; i < 3; i++) {
+      double largest = 0;
+      must_read(db_cast(out[i], DB_F32), got, (size_t)n[i] * sizeof *got);
+      for (int64_t k = 0; k < n[i]; k++) largest = fmax(largest, fabs(want[i][k]));
+      for (int64_t k = 0; k < n[i]; k++)
+        if (fabs((double)got[k] - want[i][k]) > error * (largest + 1))
+          fail_msg("%ld x %ld x %ld: element %ld of gradient %u is %g, not %g", (long)c->queries, (long)c->keys,
+                   (long)c->width, (long)k, i, (double)got[k], want[i][k]);
+    }
+  }
+  for (unsigned i = 0; i < 4; i++) free(x[i]);
+  for (unsigned i = 0; i < 3; i++) free(want[i]);
+  free(got);
+}
+
+/* The gradients recompute the probabilities by blocks of queries and by blocks of keys. */
+static void gradients_are_kernels(void **state) {
+  static const struct gradients cases[] = {
+      {2, 1, 256, 256, 32, DB_F32, NO_MASK, false, 2}, {2, 1, 251, 257, 17, DB_F32, CAUSAL, false, 2},
+      {2, 1, 256, 256, 32, DB_F32, NO_MASK, true, 2},  {4, 2, 128, 131, 16, DB_F32, CAUSAL, false, 2},
+      {6, 3, 100, 256, 16, DB_F32, NO_MASK, true, 2},  {2, 1, 251, 257, 33, DB_BF16, CAUSAL, false, 2},
+      {4, 2, 130, 256, 24, DB_F16, NO_MASK, false, 2}, {1, 1, 460, 470, 128, DB_F32, CAUSAL, false, 2},
+  };
+  for (unsigned i = 0; i < sizeof cases / sizeof *cases; i++) check_gradients(&cases[i]);
+}
+
 /* Four times the length takes at most four times the memory: the scores never exist as a whole. */
 static void memory_is_linear(void **state) {
   db_device *dev = db_open("CPU");
@@ -152,6 +242,18 @@ static void memory_is_linear(void **state) {
   }
   uint64_t output = LENGTH * WIDTH * sizeof(float);
   assert_true(after.bytes_allocated_peak - before.bytes_allocated <= 2 * output);
+  {
+    DB_SCOPED;
+    db_tensor *x[3], *dx[4], *dy = db_randn(DB_F32, NULL, LENGTH, WIDTH);
+    for (unsigned i = 0; i < 3; i++) x[i] = db_requires_grad(db_contiguous(db_randn(DB_F32, NULL, LENGTH, WIDTH)));
+    assert_int_equal(db_realize(x[0], x[1], x[2], dy), 0);
+    db_device_counters(dev, &before);
+    dx[3] = db_attention(x[0], x[1], x[2], .causal = true);
+    db_grad_all(dx[3], dy, x, 3, dx);
+    if (db_realize_all(dx, 4)) fail_msg("%s", db_error());
+    db_device_counters(dev, &after);
+  }
+  assert_true(after.bytes_allocated_peak - before.bytes_allocated <= 5 * output); /* four, and values of rows */
   db_close(dev);
 }
 
@@ -176,7 +278,8 @@ static int finish(void **state) { return db_shutdown(); }
 
 int main(void) {
   const struct CMUnitTest tests[] = {cmocka_unit_test(memory_is_linear), cmocka_unit_test(is_one_kernel),
-                                     cmocka_unit_test(growing_keys), cmocka_unit_test(refused)};
+                                     cmocka_unit_test(gradients_are_kernels), cmocka_unit_test(growing_keys),
+                                     cmocka_unit_test(refused)};
   has_ptxas(); /* sets the cache folder before anything is compiled */
   return cmocka_run_group_tests_name("attention", tests, NULL, finish);
 }

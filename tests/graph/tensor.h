@@ -254,7 +254,7 @@ static inline void interpret_free(struct uop_map *done) {
 }
 
 /* ---- the kernel interpreter ------------------------------------------------------------------ */
-static union value *handed_on[8]; /* the memories of phases, by number */
+static union value *handed_on[24]; /* the memories of phases, by number */
 
 static inline union value load_param(struct env *e, struct uop *u) {
   const struct schedule_item *item = e->user;

@@ -590,6 +590,66 @@ static void test_phases(void **state) {
   machine_of = NULL;
 }
 
+/* The results of an attention and of its gradient for dy, or for 2 times the result if dy is NULL. */
+static void attention_gradients(struct uop *q, struct uop *k, struct uop *v, struct uop *dy, struct uop **out) {
+  struct uop *p = softmax(mul(matmul(q, permute(k, 0x01)), num(0.25)));
+  out[0] = matmul(p, v);
+  if (!dy) dy = mul(out[0], num(2));
+  struct uop *dp = matmul(dy, permute(v, 0x01)), *mean = reduce(OP_ADD, mul(p, dp), 2);
+  struct uop *ds = mul(p, sub(dp, expand_like(mean, dp)));
+  out[1] = matmul(ds, k), out[2] = matmul(permute(ds, 0x01), q), out[3] = matmul(permute(p, 0x01), dy);
+}
+
+/* The number of kernels of the roots' schedule, and the elements of its largest temporary. */
+static unsigned scheduled(struct uop *const *roots, unsigned n, int64_t *largest) {
+  struct schedule s;
+  char err[500];
+  *largest = 0;
+  if (graph_schedule_on(machine_of, roots, n, &next_buffer, &s, err, sizeof err)) fail_msg("schedule: %s", err);
+  for (size_t i = 0; i < s.ntemporaries; i++)
+    if (s.temporaries[i]->src[0]->arg.i > *largest) *largest = s.temporaries[i]->src[0]->arg.i;
+  unsigned kernels = (unsigned)s.nitems;
+  schedule_free(&s);
+  return kernels;
+}
+
+/* What a gradient reads again is computed again, by rows or by columns. */
+static void test_recomputed(void **state) {
+  static const struct {
+    int64_t rows, keys;
+    bool after;       /* the gradient depends on the result */
+    unsigned kernels; /* of the result and the queries' gradient, together or apart; of the other gradients; of dy */
+    bool blocks;
+  } cases[] = {{56, 60, true, 4, false}, {56, 60, false, 2, false}, {59, 52, true, 4, true}, {51, 70, false, 2, true}};
+  struct uop *root[5];
+  int64_t largest;
+  for (unsigned i = 0; i < sizeof cases / sizeof *cases; i++) {
+    int64_t rows = cases[i].rows, keys = cases[i].keys;
+    machine_of = cases[i].blocks ? little_scratch : NULL;
+    attention_gradients(TENSOR(rows, 2), TENSOR(keys, 2), TENSOR(keys, 17), cases[i].after ? NULL : TENSOR(rows, 17),
+                        root);
+    assert_int_equal(check_roots(root, 4), cases[i].kernels);
+    scheduled(root, 4, &largest);
+    assert_in_range(largest, 0, 17 * rows);
+    assert_int_equal(check_roots(root + 2, 2), 2 + cases[i].after); /* a kernel computes the values of rows only */
+    assert_int_equal(check_roots(root + 3, 1), 2);
+  }
+  machine_of = NULL;
+  /* too few rows: the reductions stay in the kernels in which they are without phases; the probabilities are asked for
+   */
+  attention_gradients(TENSOR(12, 2), TENSOR(60, 2), TENSOR(60, 17), NULL, root);
+  unsigned kernels = scheduled(root, 4, &largest);
+  assert_int_equal(check_roots(root, 4), kernels);
+  machine_of = no_scratch;
+  assert_int_equal(scheduled(root, 4, &largest), kernels);
+  machine_of = NULL;
+  struct uop *q = TENSOR(56, 2), *k = TENSOR(60, 2), *v = TENSOR(60, 17);
+  attention_gradients(q, k, v, TENSOR(56, 17), root);
+  root[4] = softmax(mul(matmul(q, permute(k, 0x01)), num(0.25)));
+  assert_int_equal(phased(root, 5), 2); /* which read the probabilities in memory */
+  check_roots(root, 5);
+}
+
 static void test_windows(void **state) {
   struct uop *x = TENSOR(40, 64), *w = TENSOR(64, 64), *h = TENSOR(1, 64);
   struct schedule s;
@@ -1172,6 +1232,7 @@ int main(void) {
       cmocka_unit_test_setup_teardown(test_scatters, setup, teardown),
       cmocka_unit_test_setup_teardown(test_parts, setup, teardown),
       cmocka_unit_test_setup_teardown(test_phases, setup, teardown),
+      cmocka_unit_test_setup_teardown(test_recomputed, setup, teardown),
       cmocka_unit_test_setup_teardown(test_symbolic, setup, teardown),
       cmocka_unit_test_setup_teardown(test_empty_and_scalar, setup, teardown),
       cmocka_unit_test_setup_teardown(test_devices, setup, teardown),

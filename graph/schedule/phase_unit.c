@@ -1,0 +1,182 @@
+/* Scheduling: builds the unit of a kernel of phases from the units that it computes. Each becomes a phase, unless
+ * another one computes its result in place of a load. */
+#include "phases.h"
+#include <errno.h>
+#include <string.h>
+
+enum {
+  MOST_NUMBERS = 96,    /* ranges of a kernel */
+  NEW_NUMBER = 1 << 16, /* temporary range numbers start here, above all existing ones */
+};
+
+struct maker {
+  struct phaser *p;
+  struct phased *k;
+  struct graph *g;
+  struct uop *range[MOST_NUMBERS]; /* ranges of the kernel */
+  unsigned nranges;
+  struct uop *around[MAX_RANK]; /* the ranges that the phases share */
+  unsigned naround;
+  struct uop *row[MAX_RANK];       /* by number of a row range: its value in the kernel */
+  struct uop *in;                  /* the row's number in its block */
+  struct uop *local[MOST_MEMBERS]; /* by member */
+};
+
+/* Substitutions of a unit's ranges. */
+struct renamed {
+  struct uop *from[MOST_NUMBERS], *to[MOST_NUMBERS];
+  unsigned n;
+};
+
+static const struct unit *unit_of(const struct maker *m, const struct member *x) { return &m->p->s->unit[x->unit]; }
+
+static struct uop *new_range(struct maker *m, struct uop *bound, enum axis_kind kind) {
+  struct uop *r = uop_range(m->g, bound, NEW_NUMBER + m->nranges, kind);
+  if (m->nranges < MOST_NUMBERS) m->range[m->nranges] = r;
+  m->nranges++;
+  return r;
+}
+
+static void rename_range(struct renamed *r, struct uop *from, struct uop *to) {
+  if (r->n < MOST_NUMBERS) r->from[r->n] = from, r->to[r->n++] = to;
+}
+
+static struct uop *renamed(struct maker *m, struct uop *u, const struct renamed *r) {
+  return simplify(m->p->s->simplifier, uop_substitute(m->g, u, r->from, r->to, r->n));
+}
+
+/* Makes the ranges around the phases, and the value of each row range. */
+static void make_rows(struct maker *m) {
+  struct phased *k = m->k;
+  struct graph *g = m->g;
+  int64_t rows = k->size[k->blocked], blocks = (rows + k->block - 1) / k->block;
+  struct uop *first = uop_index(g, 0);
+  for (unsigned r = 0; r < k->nrows; r++)
+    if (r != k->blocked) m->row[r] = m->around[m->naround++] = new_range(m, uop_index(g, k->size[r]), AXIS_LOOP);
+  if (blocks > 1) {
+    struct uop *at = m->around[m->naround++] = new_range(m, uop_index(g, blocks), AXIS_LOOP);
+    first = uop_binary(g, OP_MUL, at, uop_index(g, k->block));
+    if (rows % k->block) /* the minimum of the block's begin and the last begin of a full block */
+      first = uop_unary(g, OP_NEG, uop_binary(g, OP_MAX, uop_unary(g, OP_NEG, first), uop_index(g, k->block - rows)));
+  }
+  m->in = k->block > 1 ? new_range(m, uop_index(g, k->block), AXIS_LOOP) : uop_index(g, 0);
+  m->row[k->blocked] = simplify(m->p->s->simplifier, uop_binary(g, OP_ADD, first, m->in));
+}
+
+/* Makes the LOCAL memory of each result that is passed on, numbered in the order of the phases. */
+static void make_memories(struct maker *m) {
+  unsigned number = 0;
+  for (unsigned i = m->k->n; i-- > 0;) {
+    const struct member *x = &m->k->member[i];
+    if (!x->passed) continue;
+    struct uop *src[MAX_RANK + 1] = {uop_index(m->g, m->k->block * x->stride)};
+    memcpy(src + 1, m->around, m->naround * sizeof *src);
+    m->local[i] = uop_new(m->g, OP_LOCAL, unit_of(m, x)->store[0].index->dtype, 1, (union uop_arg){.i = number++}, 0,
+                          src, m->naround + 1);
+  }
+}
+
+/* The INDEX in LOCAL memory of the element of member i's result whose ranges have the values `as`. */
+static struct uop *local_index(struct maker *m, unsigned i, struct uop *const *as) {
+  const struct member *x = &m->k->member[i];
+  const struct unit *u = unit_of(m, x);
+  struct shape shape = {0};
+  struct uop *column[MAX_RANK], *row = uop_binary(m->g, OP_MUL, m->in, uop_index(m->g, x->stride));
+  for (unsigned r = 0; r < u->nranges; r++)
+    if (x->row[r] == NO_ROW) column[shape.rank] = as[r], shape.dim[shape.rank++] = u->range[r]->src[0];
+  struct uop *at = uop_binary(m->g, OP_ADD, row, index_flatten(m->p->s->simplifier, &shape, column));
+  return uop_new(m->g, OP_INDEX, m->local[i]->dtype, 1, (union uop_arg){0}, 0, (struct uop *[]){m->local[i], at}, 2);
+}
+
+/* Gives the ranges of the unit's reductions new numbers. */
+static void rename_reductions(struct maker *m, const struct unit *u, struct renamed *to) {
+  for (unsigned k = 0; k < u->nreduces; k++)
+    for (unsigned r = 1; r < u->reduce[k]->nsrc; r++) {
+      struct uop *range = u->reduce[k]->src[r];
+      bool seen = false;
+      for (unsigned j = 0; j < to->n; j++) seen = seen || to->from[j] == range;
+      if (!seen) rename_range(to, range, new_range(m, range->src[0], AXIS_REDUCE));
+    }
+}
+
+/* The value of member i over its unit's ranges, with loads of other members' results from LOCAL memory, or with their
+ * values. */
+static struct uop *value_of(struct maker *m, unsigned i) {
+  const struct unit *u = unit_of(m, &m->k->member[i]);
+  struct renamed loads = {.n = 0};
+  for (unsigned j = 0; j < u->nloads; j++) {
+    uint32_t w = phases_writer(m->p, u->load[j]);
+    const struct member *x = w == NO_UNIT ? NULL : phases_member(m->k, w);
+    struct uop *as[MAX_RANK], *value;
+    if (!x || !phases_match(m->p, unit_of(m, x), u->load[j], as)) continue;
+    unsigned from = (unsigned)(x - m->k->member);
+    if (x->inlined) {
+      struct renamed to = {.n = 0};
+      for (unsigned r = 0; r < unit_of(m, x)->nranges; r++) rename_range(&to, unit_of(m, x)->range[r], as[r]);
+      rename_reductions(m, unit_of(m, x), &to);
+      value = uop_substitute(m->g, value_of(m, from), to.from, to.to, to.n);
+    } else {
+      struct uop *index = local_index(m, from, as);
+      value = uop_new(m->g, OP_LOAD, u->load[j]->dtype, 1, (union uop_arg){0}, 0, &index, 1);
+    }
+    rename_range(&loads, u->load[j], value);
+  }
+  return uop_substitute(m->g, u->store[0].value, loads.from, loads.to, loads.n);
+}
+
+/* Adds the stores of member i. */
+static void make_phase(struct maker *m, unsigned i, struct unit *out, struct store *passed) {
+  const struct member *x = &m->k->member[i];
+  const struct unit *u = unit_of(m, x);
+  struct renamed to = {.n = 0};
+  struct uop *as[MAX_RANK];
+  struct part *part = &out->part[out->nparts++];
+  for (unsigned r = 0; r < u->nranges; r++) {
+    enum axis_kind kind = u->serial >> r & 1 ? AXIS_SERIAL : AXIS_LOOP;
+    rename_range(&to, u->range[r], x->row[r] == NO_ROW ? new_range(m, u->range[r]->src[0], kind) : m->row[x->row[r]]);
+    as[r] = u->range[r];
+  }
+  struct uop *value = value_of(m, i);
+  rename_reductions(m, u, &to);
+  value = renamed(m, value, &to);
+  *part = (struct part){.nstores = x->written, .npassed = x->passed};
+  if (x->written)
+    out->store[out->nstores++] = (struct store){renamed(m, u->store[0].index, &to), value, u->store[0].why};
+  if (x->passed)
+    passed[out->npassed++] = (struct store){renamed(m, local_index(m, i, as), &to), value, u->store[0].why};
+}
+
+/* Numbers the ranges of the kernel from 0. */
+static void number_ranges(struct maker *m, struct unit *u) {
+  struct uop *numbered[MOST_NUMBERS];
+  for (unsigned r = 0; r < m->nranges; r++) numbered[r] = uop_range(m->g, m->range[r]->src[0], r, m->range[r]->aux);
+  for (unsigned i = 0; i < u->nstores + u->npassed; i++) {
+    u->store[i].index = uop_substitute(m->g, u->store[i].index, m->range, numbered, m->nranges);
+    u->store[i].value = uop_substitute(m->g, u->store[i].value, m->range, numbered, m->nranges);
+  }
+  for (unsigned r = 0; r < m->naround; r++)
+    u->around[r] = uop_substitute(m->g, m->around[r], m->range, numbered, m->nranges);
+  u->naround = m->naround;
+}
+
+bool phases_make_unit(struct phaser *p, struct phased *k) {
+  struct scheduler *s = p->s;
+  struct maker m = {.p = p, .k = k, .g = s->graph};
+  struct store passed[MOST_MEMBERS];
+  struct unit made = s->unit[k->member[0].unit];
+  made.store = graph_alloc(m.g, 2 * (size_t)k->n * sizeof *made.store);
+  made.part = graph_alloc(m.g, k->n * sizeof *made.part);
+  if (!made.store || !made.part) return schedule_no_memory(s), false;
+  made.nstores = made.serial = 0;
+  make_rows(&m);
+  make_memories(&m);
+  for (unsigned i = k->n; i-- > 0;)
+    if (!k->member[i].inlined) make_phase(&m, i, &made, passed);
+  if (m.nranges > MOST_NUMBERS) return schedule_fail(s, -EINVAL, "a kernel of phases has %u ranges", m.nranges), false;
+  memcpy(made.store + made.nstores, passed, made.npassed * sizeof *passed);
+  number_ranges(&m, &made);
+  for (unsigned i = 0; i < k->n; i++)
+    if (p->role[k->member[i].unit] == ROLE_RESULT) s->unit[k->member[i].unit].gone = true;
+  s->unit[k->member[0].unit] = made;
+  return schedule_scan(s, &s->unit[k->member[0].unit]);
+}

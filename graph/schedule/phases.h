@@ -1,0 +1,71 @@
+/* Internal to phases.c, rows.c and phase_unit.c: kernels of phases before they are units. */
+#ifndef DOORBELL_GRAPH_PHASES_H
+#define DOORBELL_GRAPH_PHASES_H
+#include "scheduler.h"
+
+enum {
+  MOST_MEMBERS = 24,
+  NO_ROW = UINT8_MAX,
+  NO_KERNEL = UINT32_MAX,
+};
+
+/* What becomes of a unit. */
+enum phase_role {
+  ROLE_NONE,       /* it stays as it is */
+  ROLE_RECOMPUTED, /* every kernel that needs its result computes it again, for the rows that it needs */
+  ROLE_RESULT,     /* it reads such results, and one kernel computes it */
+};
+
+/* A unit that a kernel of phases computes for each block of rows. */
+struct member {
+  uint32_t unit;
+  uint8_t row[MAX_RANK];  /* by range of the unit: the number of the row range that it is, or NO_ROW */
+  bool passed;            /* other members read its result in LOCAL memory */
+  bool written;           /* its result is written to memory */
+  bool inlined;           /* the only member that reads its result computes it */
+  int64_t length, stride; /* elements of a row of the result; distance of rows in LOCAL memory, in elements */
+};
+
+/* A kernel of phases. It computes blocks of rows; the row ranges number the rows. */
+struct phased {
+  struct member member[MOST_MEMBERS]; /* in descending order of their units: readers before writers */
+  unsigned n, nrows;
+  int64_t size[MAX_RANK]; /* of the row ranges */
+  unsigned blocked;       /* the row range that is divided into blocks */
+  int64_t block;          /* rows of a block */
+};
+
+struct phaser {
+  struct scheduler *s;
+  uint8_t *role;    /* by unit */
+  uint32_t *kernel; /* by unit with ROLE_RESULT: the kernel that computes it, or NO_KERNEL */
+  struct phased *phased;
+  size_t n, capacity;
+};
+
+/* phases.c */
+/* The unit with a role that computes what `load` loads, or NO_UNIT. */
+uint32_t phases_writer(const struct phaser *p, const struct uop *load);
+struct member *phases_member(struct phased *k, uint32_t unit); /* NULL if the kernel does not compute it */
+/* The number of range r among u's ranges, or MAX_RANK if it belongs to a reduction. */
+unsigned phases_own(const struct unit *u, const struct uop *r);
+
+/* rows.c */
+/* Finds, for each range of unit `from`, the range that indexes it in a load of its result. Returns false if the load is
+ * not along such ranges. */
+bool phases_match(struct phaser *p, const struct unit *from, const struct uop *load, struct uop **as);
+/* Divides a range of the unit that takes the place of two ranges of a recomputed result that it reads, or one of that
+ * result that takes the place of two. Returns whether there was one. */
+bool phases_split_merged(struct phaser *p, uint32_t unit);
+/* Makes k the kernel that computes a unit. Returns false if its rows cannot be computed block by block. */
+bool phases_begin(struct phaser *p, struct phased *k, uint32_t unit);
+/* Lets kernel k compute everything that another one computes, if both have the same rows and need a common result.
+ * Returns false, and changes nothing, if that cannot be. */
+bool phases_merge(struct phaser *p, struct phased *k, const struct phased *other);
+/* Chooses the range that is divided into blocks, and the rows of a block. */
+bool phases_choose_block(struct phaser *p, struct phased *k);
+
+/* phase_unit.c */
+/* Makes a unit of the kernel, in place of the last of its results. */
+bool phases_make_unit(struct phaser *p, struct phased *k);
+#endif
