@@ -68,6 +68,8 @@ static const struct row {
     {ON_EMULATOR, DB_F16, "matmul", SQUARE(511)},
     {ON_EMULATOR, DB_BF16, "matmul", SQUARE(1024)},
     {ON_EMULATOR, DB_F16, "matmul", SQUARE(1024)},
+    {ON_EMULATOR, DB_BF16, "matmul", "128x128x32768 x@w^T", {1, 128, 128, 32768, 0, 1}},
+    {ON_EMULATOR, DB_F16, "matmul", "128x128x32768 x@w^T", {1, 128, 128, 32768, 0, 1}},
     {ON_EMULATOR, DB_BF16, "matmul", "512 x@w^T", {1, 512, 512, 512, 0, 1}},
     {ON_EMULATOR, DB_F16, "matmul", "512 x@w^T", {1, 512, 512, 512, 0, 1}},
     {ON_EMULATOR, DB_F32, "matmul", "gemv 1024x1024", {1, 1, 1024, 1024, 0, 0}},

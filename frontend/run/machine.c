@@ -1,5 +1,6 @@
-/* The scheduler's model of the machine of a target: orders of magnitude of memory and f32 throughput, from the vendors'
- * data sheets (the part named in the table) and per core of hosts. */
+/* The scheduler's model of the machine of a target: orders of magnitude of memory and f32 throughput, and of matrix
+ * instructions with f32 sums, from the vendors' data sheets (the part named in the table) and per core of hosts. */
+#include "../../compiler/plan/matrix.h"
 #include "../../compiler/target.h"
 #include "runtime.h"
 #include <string.h>
@@ -7,15 +8,16 @@
 
 static const struct {
   const char *arch;
-  double bytes_per_ns, flops_per_ns;
+  double bytes_per_ns, flops_per_ns, tile_flops_per_ns;
 } rates[] = {
-    {"gfx1100", 960, 61000}, /* Radeon RX 7900 XTX */
-    {"sm_80", 1555, 19500},  /* A100 40 GB */
-    {"sm_86", 936, 35600},   /* GeForce RTX 3090 */
-    {"sm_89", 1008, 82600},  /* GeForce RTX 4090 */
-    {"sm_90", 3350, 67000},  /* H100 SXM */
-    {"sm_120", 1792, 105000} /* GeForce RTX 5090 */
+    {"gfx1100", 960, 61000, 123000}, /* Radeon RX 7900 XTX */
+    {"sm_80", 1555, 19500, 312000},  /* A100 40 GB */
+    {"sm_86", 936, 35600, 71000},    /* GeForce RTX 3090 */
+    {"sm_89", 1008, 82600, 165000},  /* GeForce RTX 4090 */
+    {"sm_90", 3350, 67000, 990000},  /* H100 SXM */
+    {"sm_120", 1792, 105000, 209000} /* GeForce RTX 5090 */
 };
+enum { TILE = 64 }; /* what contract_gpu.c gives a workgroup at least, if there are few results */
 
 struct schedule_machine machine_of_target(const struct target *t) {
   struct schedule_machine m = {
@@ -29,6 +31,11 @@ struct schedule_machine machine_of_target(const struct target *t) {
     m.skips = true; /* implemented by compiler/plan/skip.c */
   }
   for (unsigned i = 0; i < sizeof rates / sizeof *rates; i++)
-    if (!strcmp(rates[i].arch, t->arch)) m.bytes_per_ns = rates[i].bytes_per_ns, m.flops_per_ns = rates[i].flops_per_ns;
+    if (!strcmp(rates[i].arch, t->arch)) {
+      m.bytes_per_ns = rates[i].bytes_per_ns, m.flops_per_ns = rates[i].flops_per_ns;
+      m.tile = TILE, m.tile_flops_per_ns = rates[i].tile_flops_per_ns;
+    }
+  for (unsigned i = 0; i < matrix_count && m.tile; i++)
+    if (matrix_on(&matrices[i], t) && matrices[i].in != DT_F32) m.tile_types |= 1u << matrices[i].in;
   return m;
 }

@@ -70,6 +70,9 @@ struct schedule_machine {
   int64_t columns;  /* columns that a workgroup sums together, reading each row of a matrix in order; 0: side */
   int64_t scratch; /* bytes of LOCAL memory in which phases of a kernel may pass on values; 0: kernels have no phases */
   double launch_ns, bytes_per_ns, flops_per_ns;
+  int64_t tile; /* rows and columns of results that a workgroup computes by matrix instructions; 0: it has none */
+  uint32_t tile_types; /* types of their operands: bits of enum dtype */
+  double tile_flops_per_ns;
   bool skips; /* iterations of a sum whose products are all 0 by a condition on indices take no time */
 };
 

@@ -1,6 +1,7 @@
 /* Scheduling: splits long reductions with few results, which would use only a handful of a machine's cores, into two
  * steps: partial results, and their reduction. If the parts do not divide the length, the second step reduces the
- * remainder, so that no part needs a bounds check. */
+ * remainder, so that no part needs a bounds check. Products of matrices are split if matrix instructions compute their
+ * results in fewer blocks than the machine has processors (split-K). */
 #include "scheduler.h"
 #include <stdlib.h>
 #include <string.h>
@@ -9,8 +10,9 @@ enum {
   STREAM_RATE = 10, /* bytes per ns that one core or one workgroup reads */
   BALANCE = 2,      /* parts per core or workgroup */
   LEAST_LENGTH = 128 /* minimum length of a part */,
-  LEAST_GAIN = 2, /* the gain has to exceed this number of launches */
-  WHOLE = 16      /* parts of contiguous memory begin at multiples of this number of elements */
+  LEAST_SUM = 512, /* the same for products that matrix instructions compute */
+  LEAST_GAIN = 2,  /* the gain has to exceed this number of launches */
+  WHOLE = 16       /* parts of contiguous memory begin at multiples of this number of elements */
 };
 
 static struct uop *reduce_axes(struct graph *g, const struct uop *u, struct uop *x, int64_t mask) {
@@ -41,23 +43,66 @@ static bool reads_once(const struct uop *u, unsigned depth) {
   return false;
 }
 
-/* Whether u is a product with a repeated factor, such as a matrix product, whose columns the machine computes in tiles.
- */
-static bool is_product(const struct uop *u) {
+static const struct uop *below_casts(const struct uop *u) {
   while (is_movement(u) || u->op == OP_CAST) u = u->src[0];
-  return u->op == OP_MUL && (repeats_elements(u->src[0]) || repeats_elements(u->src[1]));
+  return u;
+}
+
+/* The product with a repeated factor in u, such as a matrix product, whose columns the machine computes in tiles. NULL
+ * if there is none. */
+static const struct uop *product_of(const struct uop *u) {
+  u = below_casts(u);
+  return u->op == OP_MUL && (repeats_elements(u->src[0]) || repeats_elements(u->src[1])) ? u : NULL;
+}
+
+/* The number of workgroups that compute the results of u, the sum of x, by matrix instructions. 0: there are none for
+ * x. */
+static int64_t tiles_of(const struct schedule_machine *m, const struct uop *u, const struct uop *x) {
+  const struct uop *product = product_of(x);
+  int64_t tiles = 1, largest[2] = {1, 1};
+  if (!m->tile || !product || u->aux != OP_ADD || (u->dtype != DT_F32 && u->dtype != DT_I32)) return 0;
+  for (unsigned i = 0; i < 2; i++)
+    if (!(m->tile_types >> below_casts(product->src[i])->dtype & 1)) return 0;
+  for (unsigned i = 0; i < u->shape->rank; i++) {
+    int64_t n = u->shape->dim[i]->arg.i;
+    tiles *= n;
+    if (n > largest[0])
+      largest[1] = largest[0], largest[0] = n;
+    else if (n > largest[1])
+      largest[1] = n;
+  }
+  for (unsigned i = 0; i < 2; i++) tiles = tiles / largest[i] * ((largest[i] + m->tile - 1) / m->tile);
+  return tiles;
+}
+
+/* The number of parts of a product that `tiles` workgroups compute by matrix instructions. Each of the machine's
+ * processors runs one of its workgroups. The second step reads what the first one writes. */
+static int64_t product_parts(const struct schedule_machine *m, int64_t all, int64_t results, int64_t tiles) {
+  int64_t processors = m->groups / 2, parts = processors / tiles, most = all / results / LEAST_SUM;
+  if (parts > most) parts = most;
+  if (parts < 2) return 1;
+  for (int64_t n = parts; n > parts / 2; n--) /* parts of equal length, if there are any */
+    if (all / results % n == 0) {
+      parts = n;
+      break;
+    }
+  double busy = 2 * (double)all / m->tile_flops_per_ns * (double)processors / (double)tiles;
+  double traffic = 2 * (double)(parts * results) * dtype_info[DT_F32].size / m->bytes_per_ns;
+  return busy - busy / (double)parts - traffic < LEAST_GAIN * m->launch_ns ? 1 : parts;
 }
 
 /* The number of parts into which the reduction of x by u is split; 1 if it is not split. */
 static int64_t part_count(const struct schedule_machine *m, const struct uop *u, const struct uop *x) {
   int64_t all = shape_numel(x->shape), results = shape_numel(u->shape), used = results;
   if (all <= 0 || results <= 0) return 1;
+  int64_t tiles = tiles_of(m, u, x);
+  if (tiles) return product_parts(m, all, results, tiles);
   double memory = (double)all * dtype_info[x->dtype].size / m->bytes_per_ns, most = m->bytes_per_ns / STREAM_RATE;
   if (memory < LEAST_GAIN * m->launch_ns / (double)m->groups) return 1;
   unsigned last = x->shape->rank;
   while (last && x->shape->dim[last - 1]->arg.i == 1) last--;
   bool columns = last && !(u->arg.i >> (last - 1) & 1), stream = reads_once(x, 8);
-  int64_t side = stream && m->columns > m->side && !is_product(x) ? m->columns : m->side; /* adjacent results */
+  int64_t side = stream && m->columns > m->side && !product_of(x) ? m->columns : m->side; /* adjacent results */
   if (columns) used = (results + side - 1) / side;
   double share = share_of(m, used), whole = stream ? memory : 2 * (double)all / m->flops_per_ns;
   if (used >= m->groups || whole / share - whole < LEAST_GAIN * m->launch_ns) return 1;

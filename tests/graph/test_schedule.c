@@ -18,6 +18,19 @@ static const struct schedule_machine *fast_machine(unsigned device) {
   return &m;
 }
 
+/* The same with matrix instructions for bf16. */
+static const struct schedule_machine *matrix_machine(unsigned device) {
+  static const struct schedule_machine m = {.groups = 264,
+                                            .side = 32,
+                                            .launch_ns = 3000,
+                                            .bytes_per_ns = 3000,
+                                            .flops_per_ns = 70000,
+                                            .tile = 64,
+                                            .tile_types = 1u << DT_BF16,
+                                            .tile_flops_per_ns = 990000};
+  return &m;
+}
+
 /* A machine on which launches cost nothing, so that every split is worthwhile. */
 static const struct schedule_machine *eager_machine(unsigned device) {
   static const struct schedule_machine m = {
@@ -741,9 +754,10 @@ static void test_joins(void **state) {
   check(side_by_side(x, 40, 0, false));
 }
 
-static struct uop *buffer_without_memory(int64_t n) {
-  return uop_new(g, OP_BUFFER, DT_F32, 1, (union uop_arg){.i = next_buffer++}, 0, (struct uop *[]){uop_index(g, n)}, 1);
+static struct uop *buffer_of(enum dtype t, int64_t n) {
+  return uop_new(g, OP_BUFFER, t, 1, (union uop_arg){.i = next_buffer++}, 0, (struct uop *[]){uop_index(g, n)}, 1);
 }
+static struct uop *buffer_without_memory(int64_t n) { return buffer_of(DT_F32, n); }
 
 /* Returns the number of kernels. Stores in *width the number of results of the first one. If there are several, its
  * reason must be why. */
@@ -812,6 +826,26 @@ static void test_splits(void **state) {
     if (pick(0, 1)) x = flip(x, pick(0, (1 << rank) - 1));
     struct uop *r = reduce(op, x, pick(1, (1 << rank) - 1));
     check(pick(0, 1) ? r : uop_unary(g, OP_NEG, r));
+  }
+  machine_of = NULL;
+}
+
+/* A product with too few blocks of results for a machine's matrix instructions is summed in parts, which as many
+ * workgroups compute as there are processors. */
+static void test_product_splits(void **state) {
+  static const struct {
+    int64_t m, n, k, parts;
+    enum dtype t;
+  } cases[] = {{256, 256, 16384, 8, DT_BF16},   {256, 256, 1024, 1, DT_BF16},   {64, 128, 65536, 64, DT_BF16},
+               {4096, 4096, 16384, 1, DT_BF16}, {200, 1000, 30000, 2, DT_BF16}, {256, 256, 16384, 1, DT_F32}};
+  machine_of = matrix_machine;
+  for (unsigned i = 0; i < sizeof cases / sizeof *cases; i++) {
+    int64_t m = cases[i].m, n = cases[i].n, k = cases[i].k, width;
+    struct uop *x = RESHAPE(uop_cast(g, RESHAPE(buffer_of(cases[i].t, m * k), m, k), DT_F32), m, 1, k);
+    struct uop *w = RESHAPE(uop_cast(g, RESHAPE(buffer_of(cases[i].t, n * k), n, k), DT_F32), 1, n, k);
+    struct uop *sum = reduce(OP_ADD, mul(EXPAND(x, m, n, k), EXPAND(w, m, n, k)), 1 << 2);
+    assert_int_equal(kernels_of(sum, SCHEDULE_PARTIAL, &width), cases[i].parts > 1 ? 2 : 1);
+    assert_int_equal(width, m * n * cases[i].parts);
   }
   machine_of = NULL;
 }
@@ -1229,6 +1263,7 @@ int main(void) {
       cmocka_unit_test_setup_teardown(test_windows, setup, teardown),
       cmocka_unit_test_setup_teardown(test_joins, setup, teardown),
       cmocka_unit_test_setup_teardown(test_splits, setup, teardown),
+      cmocka_unit_test_setup_teardown(test_product_splits, setup, teardown),
       cmocka_unit_test_setup_teardown(test_scatters, setup, teardown),
       cmocka_unit_test_setup_teardown(test_parts, setup, teardown),
       cmocka_unit_test_setup_teardown(test_phases, setup, teardown),
