@@ -32,6 +32,24 @@ struct hcq_found {
   uint32_t pci_domain, pci_location; /* bus << 8 | device << 3 | function; both 0 if not on a PCI bus */
 };
 
+/* The memory of thread traces (thread_trace.c), which backends fill. */
+enum { HCQ_TRACE_PAGE = 4096, HCQ_TRACE_STATUS_WORDS = 4 };
+
+struct db_thread_trace {
+  db_device *dev; /* retained */
+  unsigned engines;
+  uint64_t bytes;    /* per engine; a multiple of HCQ_TRACE_PAGE */
+  db_buffer *data;   /* engines times bytes */
+  db_buffer *status; /* host memory: HCQ_TRACE_STATUS_WORDS dwords per engine, written by trace_end */
+};
+/* The addresses of an engine's memory and of its status. */
+static inline uint64_t hcq_trace_data(const db_thread_trace *t, unsigned engine) {
+  return t->data->address + engine * t->bytes;
+}
+static inline uint64_t hcq_trace_status(const db_thread_trace *t, unsigned engine) {
+  return t->status->address + engine * HCQ_TRACE_STATUS_WORDS * 4;
+}
+
 struct hcq_backend {
   const char *vendor;
   const char *isa; /* an example ISA for messages about emulated devices; NULL if this vendor has none */
@@ -76,6 +94,14 @@ struct hcq_backend {
   int (*exec)(db_queue *q, db_program *prog, uint8_t *kernarg, uint64_t kernarg_address, uint32_t local_size,
               const uint32_t grid[3], const uint32_t block[3]);
   int (*copy)(db_queue *q, uint64_t dst, uint64_t src, uint64_t n);
+
+  /* Thread traces; trace_engines is NULL if devices have none. trace_engines returns the number of traces that a device
+   * writes at once. trace_size reads what trace_end wrote to t->status for an engine: the bytes and the packets lost.
+   */
+  unsigned (*trace_engines)(db_device *dev);
+  int (*trace_begin)(db_queue *q, const db_thread_trace *t);
+  int (*trace_end)(db_queue *q, const db_thread_trace *t);
+  int (*trace_size)(const db_thread_trace *t, unsigned engine, size_t *bytes, uint64_t *lost);
 
   /* Passes q->words to the hardware queue, followed by the packets that set its timeline to value. One thread at a time
    * calls submit and replay for a ring; any thread may call the other functions. */

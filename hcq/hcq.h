@@ -50,6 +50,7 @@ typedef struct db_signal db_signal;
 typedef struct db_program db_program;
 typedef struct db_queue db_queue;
 typedef struct db_recording db_recording;
+typedef struct db_thread_trace db_thread_trace;
 
 /* The message of the last failure on this thread; "" if none. Valid until the next failing call on this thread. */
 const char *db_error(void);
@@ -287,6 +288,37 @@ int db_recording_set_value(db_recording *r, unsigned slot, uint64_t value);
 int db_recording_submit(db_recording *r, uint64_t *when);
 /* Number of places that setting every slot once would patch. */
 unsigned db_recording_patches(const db_recording *r);
+
+/* ---- thread traces: when each wave ran, and when it issued each instruction ----
+ *
+ * AMD GPUs (gfx1100). Each shader engine writes a trace of its own. It contains the start and the end of every wave of
+ * the engine, and the instructions of those waves that run on one SIMD (SIMD 0 of the first workgroup processor of
+ * shader array 0). `doorbell show` prints traces; hcq/sqtt/sqtt.h describes the format and decodes it.
+ *
+ *   db_thread_trace *t = db_thread_trace_new(dev, 1 << 20);
+ *   db_queue_trace_begin(q, t);
+ *   db_queue_exec(q, ...);
+ *   db_queue_trace_end(q, t);
+ *   db_queue_submit(q, &when), db_wait(db_queue_timeline(q), when, timeout);
+ *   void *bytes = db_thread_trace_read(t, engine, &size, &lost);
+ *
+ * A trace is of the whole GPU: at most one may be on at a time, and it may include what other queues run. On a real
+ * GPU the clocks should be stable: the administrator sets power_dpm_force_performance_level to profile_standard. */
+
+/* Allocates memory for traces of `bytes` each (rounded up to 4096), one per shader engine. Returns NULL with -ENOTSUP
+ * if the device has no thread traces. */
+db_thread_trace *db_thread_trace_new(db_device *dev, size_t bytes);
+/* Frees the memory once the hardware has finished with it. A no-op if t is NULL. */
+void db_thread_trace_release(db_thread_trace *t);
+/* Number of shader engines. */
+unsigned db_thread_trace_engines(const db_thread_trace *t);
+/* For compute queues: traces what later commands run, until the end. Both wait until earlier kernels have ended. */
+int db_queue_trace_begin(db_queue *q, db_thread_trace *t);
+int db_queue_trace_end(db_queue *q, db_thread_trace *t);
+/* Reads the last trace of an engine; call it when the commands have finished. Returns *size bytes, which the caller
+ * frees, or NULL. *lost is set to the number of packets that the engine did not write because the memory was full; it
+ * may be NULL. */
+void *db_thread_trace_read(const db_thread_trace *t, unsigned engine, size_t *size, uint64_t *lost);
 
 #pragma GCC visibility pop
 #ifdef __cplusplus

@@ -294,6 +294,29 @@ int db_queue_stamp(db_queue *q, db_buffer *buf, size_t offset) {
   return end_command(q, err);
 }
 
+static int record_trace(db_queue *q, const db_thread_trace *t, bool begins) {
+  if (q->ring->kind != DB_QUEUE_COMPUTE)
+    return db_fail(-EINVAL, "%s: a thread trace recorded into a copy queue", q->dev->name);
+  if (t->dev != q->dev) return db_fail(-EINVAL, "%s: a thread trace of %s", q->dev->name, t->dev->name);
+  uint64_t data, status;
+  int err = hold_buffer(q, t->data, &data);
+  if (!err) err = hold_buffer(q, t->status, &status);
+  if (err) return err;
+  return begins ? q->dev->ops->trace_begin(q, t) : q->dev->ops->trace_end(q, t);
+}
+
+int db_queue_trace_begin(db_queue *q, db_thread_trace *t) {
+  int err = begin_command(q);
+  if (err) return err;
+  return t ? end_command(q, record_trace(q, t, true)) : null_sticky(q, "thread trace");
+}
+
+int db_queue_trace_end(db_queue *q, db_thread_trace *t) {
+  int err = begin_command(q);
+  if (err) return err;
+  return t ? end_command(q, record_trace(q, t, false)) : null_sticky(q, "thread trace");
+}
+
 int db_queue_memory_barrier(db_queue *q) {
   int err = begin_command(q);
   return err ? err : end_command(q, q->dev->ops->memory_barrier(q));

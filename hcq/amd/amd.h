@@ -166,6 +166,12 @@ int amd_exec(db_queue *q, db_program *prog, uint8_t *kernarg, uint64_t kernarg_a
  * and host services are not provided. */
 bool amd_fills_hidden(enum code_object_kind kind);
 
+/* thread_trace.c */
+unsigned amd_trace_engines(db_device *dev);
+int amd_trace_begin(db_queue *q, const db_thread_trace *t);
+int amd_trace_end(db_queue *q, const db_thread_trace *t);
+int amd_trace_size(const db_thread_trace *t, unsigned engine, size_t *bytes, uint64_t *lost);
+
 /* program.c */
 struct amd_program {
   db_program base;

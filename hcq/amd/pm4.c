@@ -24,6 +24,29 @@ void pm4_set_sh_regs(struct words *w, uint32_t reg, const uint32_t *values, unsi
 
 void pm4_set_sh_reg(struct words *w, uint32_t reg, uint32_t value) { pm4_set_sh_regs(w, reg, &value, 1); }
 
+void pm4_set_uconfig_reg(struct words *w, uint32_t reg, uint32_t value) {
+  uint32_t *p = packet(w, PM4_SET_UCONFIG_REG, 2);
+  if (!p) return;
+  p[0] = BITS(PM4_SET_UCONFIG_REG_OFFSET, reg - PM4_UCONFIG_BASE);
+  p[1] = value;
+}
+
+void pm4_wait_reg(struct words *w, uint32_t reg, uint32_t value, uint32_t mask) {
+  uint32_t *p = packet(w, PM4_WAIT_REG_MEM, 6);
+  if (!p) return;
+  p[0] = BITS(PM4_WAIT_REG_MEM_FUNCTION, PM4_WAIT_EQ) | BITS(PM4_WAIT_REG_MEM_MEM_SPACE, PM4_WAIT_REGISTER);
+  p[1] = reg;
+  p[2] = 0;
+  p[3] = value;
+  p[4] = mask;
+  p[5] = BITS(PM4_WAIT_REG_MEM_POLL_INTERVAL, POLL_CLOCKS);
+}
+
+void pm4_event(struct words *w, enum pm4_event event) {
+  uint32_t *p = packet(w, PM4_EVENT_WRITE, 1);
+  if (p) *p = BITS(PM4_EVENT_WRITE_EVENT_TYPE, event) | BITS(PM4_EVENT_WRITE_EVENT_INDEX, PM4_EVENT_INDEX_OTHER);
+}
+
 void pm4_acquire_mem(struct words *w) {
   uint32_t *p = packet(w, PM4_ACQUIRE_MEM, 7);
   if (!p) return;

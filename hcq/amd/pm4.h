@@ -10,6 +10,13 @@
 void pm4_set_sh_regs(struct words *w, uint32_t reg, const uint32_t *values, unsigned count);
 void pm4_set_sh_reg(struct words *w, uint32_t reg, uint32_t value);
 
+/* The same for one register of the UCONFIG range. */
+void pm4_set_uconfig_reg(struct words *w, uint32_t reg, uint32_t value);
+/* Waits until a register's bits of mask equal value. */
+void pm4_wait_reg(struct words *w, uint32_t reg, uint32_t value, uint32_t mask);
+/* Signals an event that is not the end of work, such as PM4_EVENT_THREAD_TRACE_FINISH. */
+void pm4_event(struct words *w, enum pm4_event event);
+
 /* Invalidates every cache that shaders read through (instruction, scalar, L0, L1, L2) and writes L2 back, over the
  * whole address space. Later commands of this queue then see earlier writes of other agents. */
 void pm4_acquire_mem(struct words *w);

@@ -45,6 +45,9 @@ struct run {
   struct shader_stats stats;
   struct fault fault;
   void *scratch;
+  /* Runs a workgroup instead of shader_run_workgroup; NULL: not used. */
+  int (*run_group)(struct run *r, const struct shader_dispatch *d, const uint32_t group[3]);
+  void *run_group_ctx;
 };
 
 static inline void *run_map(struct run *r, size_t size, uint64_t *va, void **pages, unsigned access) {
@@ -215,7 +218,8 @@ static inline int run_launch(struct run *r, uint32_t gx, uint32_t gy, uint32_t g
   for (uint32_t z = 0; z < gz && !rc; z++)
     for (uint32_t y = 0; y < gy && !rc; y++)
       for (uint32_t x = 0; x < gx && !rc; x++)
-        rc = shader_run_workgroup(r->core, r->code, &d, (uint32_t[]){x, y, z}, 0, &r->stats, &r->fault);
+        rc = r->run_group ? r->run_group(r, &d, (uint32_t[]){x, y, z})
+                          : shader_run_workgroup(r->core, r->code, &d, (uint32_t[]){x, y, z}, 0, &r->stats, &r->fault);
   vm_unmap(r->vm, kernarg_va, (sizeof r->args + 256 + RUN_PAGE - 1) & ~(size_t)(RUN_PAGE - 1));
   if (packet_pages) vm_unmap(r->vm, packet_va, RUN_PAGE);
   free(packet_pages);

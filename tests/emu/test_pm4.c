@@ -288,6 +288,69 @@ static void stops_at_reserved_register_bits(void **state) {
   PUT(&((struct fixture *)*state)->q, 0xc0017600, 0x20d, 0x100);
   faults(*state, "COMPUTE_PGM_HI = 0x00000100 sets reserved bits 0x00000100");
 }
+/* Thread traces: SET_UCONFIG_REG of BUF0_BASE is register 0x19e8 from 0xc000, BUF0_SIZE 0x19e9, CTRL 0x19ec. */
+static void select_engine(struct fixture *f, uint32_t engine) {
+  PUT(&f->q, 0xc0017900, 0x200, 0x40000000 | engine << 16); /* GRBM_GFX_INDEX */
+}
+static void starts_and_stops_thread_traces(void **state) {
+  struct fixture *f = *state;
+  uint64_t page = f->va >> 12;
+  select_engine(f, 2);
+  PUT(&f->q, 0xc0017900, 0x19e9, 1 << 8 | (uint32_t)(page >> 32));
+  PUT(&f->q, 0xc0017900, 0x19e8, (uint32_t)page);
+  PUT(&f->q, 0xc0017900, 0x19ed, 0x00010000);
+  PUT(&f->q, 0xc0017900, 0x19ee, 0x001f1800);
+  PUT(&f->q, 0xc0017900, 0x19ec, 0x80023c41);
+  PUT(&f->q, 0xc0017600, 0x21e, 1);                                             /* COMPUTE_THREAD_TRACE_ENABLE */
+  PUT(&f->q, 0xc0044000, 4 | 2 << 8, 0xd9f4, 0, LO(f->va + 0x1800), HI(f->va)); /* STATUS: busy */
+  PUT(&f->q, 0xc0017900, 0x342, 0x12345678);                                    /* USERDATA_2 */
+  PUT(&f->q, 0xc0004600, 55);                                                   /* THREAD_TRACE_FINISH */
+  PUT(&f->q, 0xc0017900, 0x19ec, 0x80023c40);
+  PUT(&f->q, 0xc0044000, 4 | 2 << 8, 0xd9f4, 0, LO(f->va + 0x1804), HI(f->va)); /* STATUS: finished */
+  PUT(&f->q, 0xc0044000, 4 | 2 << 8, 0xd9ef, 0, LO(f->va + 0x1808), HI(f->va)); /* WPTR */
+  finish(f);
+  assert_int_equal(load32(f->p + 0x1800), 1 << 25);
+  assert_int_equal(load32(f->p + 0x1804), 1 << 12);
+  assert_int_equal((load32(f->p + 0x1808) - f->va / 32) & 0x1fffffff, 1);
+  assert_int_equal(load32(f->p) & 0x1fff, 0x0191); /* LAYOUT_HEADER of gfx11 */
+  /* REG: COMPUTE_THREAD_TRACE_ENABLE = 1; 4 clocks later USERDATA_2, then the event. */
+  assert_true(load64(f->p + 8) == 0x1001e8209);
+  assert_true(load64(f->p + 16) == 0x12345678c3420249);
+  assert_true(load64(f->p + 24) == 0x3700ff8249);
+}
+static void stops_at_a_trace_base_before_its_size(void **state) {
+  select_engine(*state, 0);
+  PUT(&((struct fixture *)*state)->q, 0xc0017900, 0x19e8, 0x1000);
+  faults(*state, "BUF0_BASE is written before SQ_THREAD_TRACE_BUF0_SIZE");
+}
+static void stops_at_a_trace_without_memory(void **state) {
+  select_engine(*state, 0);
+  PUT(&((struct fixture *)*state)->q, 0xc0017900, 0x19ec, 0x80023c41);
+  faults(*state, "starts without memory");
+}
+static void stops_at_a_trace_that_is_on(void **state) {
+  struct fixture *f = *state;
+  select_engine(f, 0);
+  PUT(&f->q, 0xc0017900, 0x19e9, 1 << 8);
+  PUT(&f->q, 0xc0017900, 0x19e8, (uint32_t)(f->va >> 12));
+  PUT(&f->q, 0xc0017900, 0x19ec, 0x80023c41, 0xc0017900, 0x19ec, 0x80023c41);
+  faults(f, "is started while it is on");
+}
+static void stops_at_a_trace_register_of_all_engines(void **state) {
+  struct fixture *f = *state;
+  PUT(&f->q, 0xc0017900, 0x200, 0xe0000000);
+  PUT(&f->q, 0xc0044000, 4 | 2 << 8, 0xd9f4, 0, LO(f->va), HI(f->va));
+  faults(f, "selects no single shader engine");
+}
+static void stops_at_a_trace_of_no_engine(void **state) {
+  select_engine(*state, 6);
+  PUT(&((struct fixture *)*state)->q, 0xc0017900, 0x19ed, 0);
+  faults(*state, "of shader engine 6, the GPU has 6");
+}
+static void stops_at_trace_events_of_graphics(void **state) {
+  PUT(&((struct fixture *)*state)->q, 0xc0004600, 51);
+  faults(*state, "which is for graphics queues");
+}
 static void stops_at_pred_exec(void **state) {
   PUT(&((struct fixture *)*state)->q, 0xc0002300, 1u << 24 | 4);
   faults(*state, "gfx942");
@@ -418,6 +481,13 @@ int main(void) {
       TEST(stops_at_reserved_bits),
       TEST(stops_at_unknown_registers),
       TEST(stops_at_reserved_register_bits),
+      TEST(starts_and_stops_thread_traces),
+      TEST(stops_at_a_trace_base_before_its_size),
+      TEST(stops_at_a_trace_without_memory),
+      TEST(stops_at_a_trace_that_is_on),
+      TEST(stops_at_a_trace_register_of_all_engines),
+      TEST(stops_at_a_trace_of_no_engine),
+      TEST(stops_at_trace_events_of_graphics),
       TEST(stops_at_pred_exec),
       TEST(stops_at_kernel_packets),
       TEST(stops_at_ibs_without_valid),

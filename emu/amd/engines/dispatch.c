@@ -30,7 +30,8 @@ struct run {
   struct shader_stats counted; /* counts per instruction if detail is enabled; guarded by lock */
   struct emu_detail detail;
   struct emu_lines lines;
-  struct race_task *task; /* NULL if the machine is not strict */
+  struct race_task *task;      /* NULL if the machine is not strict */
+  struct sqtt_dispatch *trace; /* NULL if it is not traced */
 };
 
 static uint64_t clock_of_gpu(void *ctx) { return amd_clock(); }
@@ -75,6 +76,7 @@ static bool run_groups(void *ctx, unsigned worker, unsigned seat, uint64_t begin
   struct emu_detail detail;
   struct emu_lines lines = {0};
   struct shader_stats stats = {0};
+  struct shader_trace recorder;
   if (r->counted.detail) stats.detail = memset(&detail, 0, sizeof detail), stats.lines = &lines;
   race_task = r->task;
   bool go_on = true, has_partial = r->partial[0] || r->partial[1] || r->partial[2];
@@ -99,7 +101,9 @@ static bool run_groups(void *ctx, unsigned worker, unsigned seat, uint64_t begin
       snprintf(fault.text, sizeof fault.text, "the emulator is out of memory");
       fault.kind = FAULT_TRAP;
     }
+    stats.trace = amd_sqtt_group_begin(r->trace, i, &recorder);
     int rc = core ? run_group(r, core, d, group, seat, &stats, &fault) : -EFAULT;
+    amd_sqtt_group_end(r->trace, i, &recorder);
     if (rc) {
       if (rc == -ECANCELED) {
         pthread_mutex_lock(&r->lock);
@@ -234,8 +238,7 @@ static uint64_t resident_waves(const struct run *r, uint32_t lds) {
   return waves < r->waves_per_group ? r->waves_per_group : waves;
 }
 
-enum cp_status amd_dispatch(struct amd_queue *q, const uint32_t dims[3], uint32_t initiator) {
-  const struct amd_model *model = q->gpu->model;
+static enum cp_status check_initiator(struct amd_queue *q, uint32_t initiator) {
   uint32_t reserved = initiator & ~gfx11_register_bits(GFX11_COMPUTE_DISPATCH_INITIATOR);
   uint32_t unsupported = initiator & (BITS_MASK(GFX11_COMPUTE_DISPATCH_INITIATOR_ORDERED_APPEND_ENBL) |
                                       BITS_MASK(GFX11_COMPUTE_DISPATCH_INITIATOR_RESTORE) |
@@ -245,17 +248,22 @@ enum cp_status amd_dispatch(struct amd_queue *q, const uint32_t dims[3], uint32_
   if (unsupported) return BAD("not supported: dispatch with DISPATCH_INITIATOR bits 0x%08x", unsupported);
   if (!INITIATOR(COMPUTE_SHADER_EN))
     return BAD("dispatch: DISPATCH_INITIATOR 0x%08x does not enable the shader", initiator);
+  return CP_DONE;
+}
 
+static enum cp_status check_units(struct amd_queue *q, uint32_t lds) {
+  const struct amd_model *model = q->gpu->model;
   uint32_t enabled = REG(COMPUTE_STATIC_THREAD_MGMT_SE0) | REG(COMPUTE_STATIC_THREAD_MGMT_SE1) |
                      REG(COMPUTE_STATIC_THREAD_MGMT_SE2) | REG(COMPUTE_STATIC_THREAD_MGMT_SE3) |
                      REG(COMPUTE_STATIC_THREAD_MGMT_SE4) | REG(COMPUTE_STATIC_THREAD_MGMT_SE5);
   if (!enabled) return BAD("dispatch: COMPUTE_STATIC_THREAD_MGMT enables no compute unit");
-  uint32_t lds = RFIELD(COMPUTE_PGM_RSRC2, LDS_SIZE) * LDS_UNIT;
   if (lds > model->lds_kib * 1024)
     return BAD("dispatch: %u bytes of LDS for a workgroup, the GPU has %u", lds, model->lds_kib * 1024);
+  return CP_DONE;
+}
 
-  struct run r = {.q = q};
-  r.d = (struct shader_dispatch){
+static struct shader_dispatch described(struct amd_queue *q, uint32_t initiator) {
+  struct shader_dispatch d = {
       .vm = q->gpu->vm,
       .pgm = ((uint64_t)RFIELD(COMPUTE_PGM_HI, VA_47_40) << 32 | REG(COMPUTE_PGM_LO)) << 8,
       .rsrc1 = REG(COMPUTE_PGM_RSRC1),
@@ -265,7 +273,24 @@ enum cp_status amd_dispatch(struct amd_queue *q, const uint32_t dims[3], uint32_
       .clock = clock_of_gpu,
       .stop = &q->stop,
   };
-  memcpy(r.d.user_data, &REG(COMPUTE_USER_DATA_0), sizeof r.d.user_data);
+  memcpy(d.user_data, &REG(COMPUTE_USER_DATA_0), sizeof d.user_data);
+  return d;
+}
+
+/* Adds the dispatch's counts per instruction to those of the GPU. */
+static void add_detail(struct run *r, uint64_t resident) {
+  struct amd_gpu *gpu = r->q->gpu;
+  r->detail.memory_bytes = emu_lines_bytes(&r->lines);
+  struct emu_launch launch = {r->counted.waves, r->counted.workgroups, resident};
+  r->detail.model_ps = emu_model_ps(gpu->model->name, &r->detail, &launch);
+  amd_counters_add(gpu, r->d.pgm, &r->counted);
+  emu_lines_free(&r->lines);
+}
+
+enum cp_status amd_dispatch(struct amd_queue *q, const uint32_t dims[3], uint32_t initiator) {
+  uint32_t lds = RFIELD(COMPUTE_PGM_RSRC2, LDS_SIZE) * LDS_UNIT;
+  if (check_initiator(q, initiator) != CP_DONE || check_units(q, lds) != CP_DONE) return CP_DEAD;
+  struct run r = {.q = q, .d = described(q, initiator)};
   unsigned seats = pool_workers(q->gpu->shared->pool) + 1;
   if (set_extent(q, &r, dims, initiator) != CP_DONE || set_scratch(q, &r, &seats) != CP_DONE) return CP_DEAD;
   uint64_t total = (uint64_t)r.count[0] * r.count[1];
@@ -288,20 +313,17 @@ enum cp_status amd_dispatch(struct amd_queue *q, const uint32_t dims[3], uint32_
     amd_kernel_name(q->gpu->vm, r.d.pgm, name, sizeof name);
     r.task = race_begin(q->race, name);
   }
+  uint64_t resident = resident_waves(&r, lds);
+  r.trace = amd_sqtt_dispatch(q, &r.d, total, r.waves_per_group, resident);
   pool_run(q->gpu->shared->pool, total, chunk, seats, run_groups, &r);
   pthread_mutex_destroy(&r.lock);
-  if (r.counted.detail) {
-    r.detail.memory_bytes = emu_lines_bytes(&r.lines);
-    struct emu_launch launch = {r.counted.waves, r.counted.workgroups, resident_waves(&r, lds)};
-    r.detail.model_ps = emu_model_ps(model->name, &r.detail, &launch);
-    amd_counters_add(q->gpu, r.d.pgm, &r.counted);
-    emu_lines_free(&r.lines);
-  }
+  enum cp_status traced = amd_sqtt_dispatch_end(q, r.trace);
+  if (r.counted.detail) add_detail(&r, resident);
   if (notes.lds_outside) log_event(&r, "LDS access out of range (loads give 0, stores do nothing)", &notes.first);
   if (r.fault.kind == FAULT_NONE && r.where.text[0]) log_event(&r, "stopped with its queue", &r.where);
   atomic_store(&q->dispatching, false);
   enum cp_status raced = cp_task_end(q, r.task);
   if (r.fault.kind != FAULT_NONE) return dispatch_faulted(q, &r);
-  if (raced != CP_DONE) return raced;
+  if (raced != CP_DONE || traced != CP_DONE) return CP_DEAD;
   return atomic_load_explicit(&q->stop, memory_order_relaxed) ? CP_DEAD : CP_DONE;
 }

@@ -12,6 +12,7 @@
 #include "../../race.h"
 #include "../../vm.h"
 #include "../exec/shader.h"
+#include "sqtt.h"
 
 struct amd_bo;
 struct amd_file;
@@ -194,6 +195,7 @@ struct amd_gpu {
   atomic_uint_fast32_t grbm_gfx_index;
   _Atomic uint64_t instructions, waves, workgroups, dispatches, bytes_loaded, bytes_stored;
   struct amd_counters counters;
+  struct amd_sqtt sqtt;
 };
 
 /* Wakes the sleeping queues. */
@@ -207,4 +209,31 @@ bool amd_kernel_name(struct vm *vm, uint64_t pc, char *buf, size_t cap);
 void amd_counters_add(struct amd_gpu *g, uint64_t pgm, const struct shader_stats *stats);
 void amd_counters_total(struct amd_gpu *g, struct emu_detail *out);
 int amd_counters_kernels(struct amd_gpu *g, struct emu_kernel_stats **out, size_t *n);
+
+/* ---- sqtt.c: thread traces ---- */
+
+/* Whether a register of the UCONFIG range belongs to thread traces. */
+bool amd_sqtt_has(uint32_t reg);
+/* Write and read it, for the engines that GRBM_GFX_INDEX selects. */
+enum cp_status amd_sqtt_write(struct amd_queue *q, const char *packet, uint32_t reg, uint32_t value);
+enum cp_status amd_sqtt_read(struct amd_queue *q, const char *packet, uint32_t reg, uint32_t *value);
+/* The queue has written a register of the SH range. */
+void amd_sqtt_sh_register(struct amd_queue *q, uint32_t reg, uint32_t value);
+/* The queue signals an event. */
+enum cp_status amd_sqtt_event(struct amd_queue *q, unsigned type);
+
+/* ---- sqtt_dispatch.c: packets of a dispatch ---- */
+
+struct sqtt_dispatch;
+/* Returns NULL if the queue is not traced. waves: per workgroup; resident: waves that a compute unit can hold. */
+struct sqtt_dispatch *amd_sqtt_dispatch(struct amd_queue *q, const struct shader_dispatch *d, uint64_t groups,
+                                        unsigned waves, uint64_t resident);
+/* Begins and ends workgroup number `index` of the dispatch, on any thread. Begin returns the recorder for
+ * shader_stats.trace; it is the caller's *recorder. Both are no-ops if d is NULL. */
+struct shader_trace *amd_sqtt_group_begin(const struct sqtt_dispatch *d, uint64_t index, struct shader_trace *recorder);
+void amd_sqtt_group_end(struct sqtt_dispatch *d, uint64_t index, struct shader_trace *recorder);
+/* Writes the packets, and frees d. A no-op if d is NULL. */
+enum cp_status amd_sqtt_dispatch_end(struct amd_queue *q, struct sqtt_dispatch *d);
+/* Copies what the engines have written to the GPU's memory. */
+enum cp_status amd_sqtt_drain(struct amd_queue *q);
 #endif

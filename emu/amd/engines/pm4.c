@@ -19,8 +19,7 @@
 /* Registers that a user queue may write without an effect here, and registers of units that this machine does not
  * have. */
 static bool sh_register_counts(uint32_t reg) {
-  return reg == GFX11_COMPUTE_PIPELINESTAT_ENABLE || reg == GFX11_COMPUTE_PERFCOUNT_ENABLE ||
-         reg == GFX11_COMPUTE_THREAD_TRACE_ENABLE;
+  return reg == GFX11_COMPUTE_PIPELINESTAT_ENABLE || reg == GFX11_COMPUTE_PERFCOUNT_ENABLE;
 }
 
 static enum cp_status write_register(struct amd_queue *q, const char *packet, uint32_t reg, uint32_t value) {
@@ -32,22 +31,26 @@ static enum cp_status write_register(struct amd_queue *q, const char *packet, ui
     atomic_store_explicit(&q->gpu->grbm_gfx_index, value, memory_order_relaxed);
     return CP_DONE;
   }
+  if (amd_sqtt_has(reg)) return amd_sqtt_write(q, packet, reg, value);
   if (sh_register_counts(reg) && value)
-    return BAD("not supported: %s: %s, the emulated GPU has no counters and no thread trace", packet, name);
+    return BAD("not supported: %s: %s, the emulated GPU has no counters", packet, name);
   q->sh[reg - PM4_SH_BASE] = value;
+  amd_sqtt_sh_register(q, reg, value);
   return CP_DONE;
 }
 
-static bool read_register(struct amd_queue *q, uint32_t reg, uint32_t *value) {
+static enum cp_status read_register(struct amd_queue *q, const char *packet, uint64_t reg, uint32_t *value) {
   if (reg == NBIO_GPU_HDP_FLUSH_REQ || reg == NBIO_GPU_HDP_FLUSH_DONE)
     *value = ~0u;
   else if (reg == GFX11_GRBM_GFX_INDEX)
     *value = (uint32_t)atomic_load_explicit(&q->gpu->grbm_gfx_index, memory_order_relaxed);
-  else if (gfx11_register_name(reg))
-    *value = q->sh[reg - PM4_SH_BASE];
+  else if (reg >> 32 || !gfx11_register_name((uint32_t)reg))
+    return BAD("%s: no register at 0x%" PRIx64, packet, reg);
+  else if (amd_sqtt_has((uint32_t)reg))
+    return amd_sqtt_read(q, packet, (uint32_t)reg, value);
   else
-    return false;
-  return true;
+    *value = q->sh[reg - PM4_SH_BASE];
+  return CP_DONE;
 }
 
 static enum cp_status set_registers(struct amd_queue *q, const uint32_t *p, uint32_t n, uint32_t base, uint32_t end) {
@@ -128,11 +131,13 @@ static enum cp_status event_write(struct amd_queue *q, const uint32_t *p, uint32
   if (!event_known(type)) return BAD("EVENT_WRITE: event type %u", type);
   if (type == PM4_EVENT_CS_PARTIAL_FLUSH ? index != PM4_EVENT_INDEX_CS_FLUSH : index != PM4_EVENT_INDEX_OTHER)
     return BAD("EVENT_WRITE: event type %u with index %u", type, index);
-  if ((type >= PM4_EVENT_THREAD_TRACE_START && type <= PM4_EVENT_THREAD_TRACE_FINISH) ||
-      (type >= PM4_EVENT_PERFCOUNTER_START && type <= PM4_EVENT_PERFCOUNTER_SAMPLE))
-    return BAD("not supported: EVENT_WRITE of type %u, the emulated GPU has no counters and no thread trace", type);
+  if (type >= PM4_EVENT_PERFCOUNTER_START && type <= PM4_EVENT_PERFCOUNTER_SAMPLE)
+    return BAD("not supported: EVENT_WRITE of type %u, the emulated GPU has no counters", type);
+  if (type == PM4_EVENT_THREAD_TRACE_START || type == PM4_EVENT_THREAD_TRACE_STOP ||
+      type == PM4_EVENT_THREAD_TRACE_DRAW)
+    return BAD("not supported: EVENT_WRITE of type %u, which is for graphics queues", type);
   if (type == PM4_EVENT_CS_PARTIAL_FLUSH) race_finish(q->race);
-  return CP_DONE;
+  return amd_sqtt_event(q, type);
 }
 
 /* ---- waits ---- */
@@ -152,7 +157,7 @@ static enum cp_status wait_common(struct amd_queue *q, const char *name, unsigne
     return BAD("%s: operation %u", name, operation);
   } else if (space == PM4_WAIT_REGISTER) {
     uint32_t reg;
-    if (at >> 32 || !read_register(q, (uint32_t)at, &reg)) return BAD("%s: no register at 0x%" PRIx64, name, at);
+    if (read_register(q, name, at, &reg) != CP_DONE) return CP_DEAD;
     value = reg;
   } else if (space == PM4_WAIT_MEMORY) {
     const void *p = cp_memory(q, name, at, bytes, bytes, VM_READ);
@@ -187,10 +192,11 @@ static enum cp_status copy_data(struct amd_queue *q, const uint32_t *p, uint32_t
            bytes = FIELD(COPY_DATA, COUNT_SEL) ? 8 : 4;
   uint64_t from = ADDRESS(COPY_DATA, SRC_LO, SRC_HI), to = ADDRESS(COPY_DATA, DST_LO, DST_HI), value = 0;
   switch (src) {
-  case PM4_COPY_REGISTER: {
+  case PM4_COPY_REGISTER:
+  case PM4_COPY_PERF: {
     uint32_t reg = 0;
-    if (bytes != 4 || from >> 32 || !read_register(q, (uint32_t)from, &reg))
-      return BAD("COPY_DATA: no %u-byte register at 0x%" PRIx64, bytes, from);
+    if (bytes != 4) return BAD("COPY_DATA: a register of %u bytes at 0x%" PRIx64, bytes, from);
+    if (read_register(q, "COPY_DATA", from, &reg) != CP_DONE) return CP_DEAD;
     value = reg;
     break;
   }

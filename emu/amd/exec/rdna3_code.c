@@ -97,7 +97,7 @@ const struct rdna3_uop *rdna3_lookup(struct rdna3_wave *w, const struct rdna3_uo
   const char *why = NULL;
   uint64_t key = (w->mode & RDNA3_MODE_KEY) | (w->wave64 ? KEY_WAVE64 : 0);
   unsigned slot = (unsigned)(pc >> 2) % 64;
-  if (w->stats && w->stats->detail) key |= KEY_DETAIL;
+  if (w->stats && (w->stats->detail || (w->stats->trace && w->stats->trace->instructions))) key |= KEY_DETAIL;
   if (race_task) key |= KEY_STRICT;
   if (w->jumps && w->jumps->entry[slot].to && w->jumps->entry[slot].pc == pc && w->jumps->entry[slot].key == key)
     return w->jumps->entry[slot].to;

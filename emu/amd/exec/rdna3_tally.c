@@ -7,6 +7,7 @@
 #include "rdna3_exec.h"
 #include "rdna3_isa.h"
 #include "rdna3_mem.h"
+#include "rdna3_sqtt.h"
 
 static struct row {
   uint8_t class, bytes;
@@ -184,6 +185,7 @@ const struct rdna3_uop *rdna3_exec_tally(struct rdna3_wave *w, const struct rdna
   struct emu_detail *d = w->stats->detail;
   const struct rdna3_inst *in = u->inst;
   const struct row *r = &rows[in->op - rdna3_ops];
+  if (w->stats->trace && w->stats->trace->instructions) rdna3_sqtt_record(w, in);
   /* A jump that was cached before counting was turned off may lead here. */
   if (!d) return u + 1;
   uint64_t exec = w->s[RDNA3_EXEC] | (w->wave64 ? (uint64_t)w->s[RDNA3_EXEC + 1] << 32 : 0);

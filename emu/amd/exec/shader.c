@@ -156,6 +156,11 @@ static int launch_all(struct shader_core *core, struct code_cache *code, const s
   uint32_t lanes = d->wave32 ? 32 : 64, waves = ((uint32_t)threads + lanes - 1) / lanes;
   for (uint32_t i = 0; i < waves; i++)
     launch(core, code, d, group, scratch_slot, i, waves, (uint32_t)threads, stats, fault);
+  if (stats->trace) {
+    stats->trace->waves = waves;
+    for (uint32_t i = 0; i < waves; i++)
+      stats->trace->wave[i].lanes = (uint8_t)(threads - i * lanes < lanes ? threads - i * lanes : lanes);
+  }
   core->waves = waves, core->current = 0, core->host_fp = rdna3_fp_get();
   if (!d->keep_lds) memset(core->lds, 0, core->wave[0].lds_size);
   /* The code that cached jumps lead to may have changed and been freed since the last workgroup. */
@@ -176,7 +181,10 @@ int shader_run_workgroup(struct shader_core *core, struct code_cache *code, cons
   int r = run_waves(core, (uint32_t)waves, d->stop);
   code_cache_leave(code);
   rdna3_fp_set(core->host_fp);
-  for (int i = 0; i < waves; i++) stats->instructions += core->wave[i].executed;
+  for (int i = 0; i < waves; i++) {
+    stats->instructions += core->wave[i].executed;
+    if (stats->trace) stats->trace->wave[i].executed = core->wave[i].executed;
+  }
   stats->waves += (uint64_t)waves, stats->workgroups++;
   return r;
 }

@@ -10,6 +10,38 @@
 #include "../../fault.h"
 #include "../../vm.h"
 
+/* What the waves of a workgroup executed, for thread traces. */
+enum { SHADER_TRACE_WAVES = 32 };
+struct shader_trace_inst {
+  enum {
+    SHADER_TRACE_SILENT,    /* it has no packet */
+    SHADER_TRACE_VALU,      /* VALUINST */
+    SHADER_TRACE_IMMEDIATE, /* IMMEDIATE */
+    SHADER_TRACE_OP,        /* INST */
+    SHADER_TRACE_BRANCH,    /* INST of a conditional branch: op is JUMP or JUMP_NO */
+    SHADER_TRACE_BARRIER,   /* an INST, after which the wave waits for its workgroup */
+  } kind : 8;
+  enum {
+    SHADER_TRACE_NO_UNIT,
+    SHADER_TRACE_SCALAR,
+    SHADER_TRACE_VECTOR,
+    SHADER_TRACE_LDS,
+    SHADER_TRACE_MEMORY
+  } unit : 8;
+  uint8_t op; /* of INST */
+};
+struct shader_trace {
+  bool instructions; /* record them; otherwise only their number */
+  unsigned waves;
+  struct shader_trace_wave {
+    uint64_t executed;
+    uint64_t next;                   /* address after the last instruction */
+    struct shader_trace_inst *insts; /* the caller frees them */
+    uint32_t n, cap;
+    uint8_t lanes; /* active at the start */
+  } wave[SHADER_TRACE_WAVES];
+};
+
 /* Counts of one dispatch, summed over waves. */
 struct shader_stats {
   uint64_t instructions; /* wave instructions executed */
@@ -17,6 +49,7 @@ struct shader_stats {
   uint64_t bytes_loaded, bytes_stored; /* global memory */
   struct emu_detail *detail;           /* counters per instruction; NULL disables them */
   struct emu_lines *lines;             /* with detail: records the memory that is accessed; or NULL */
+  struct shader_trace *trace;          /* of the workgroup that runs; NULL if it is not traced */
 };
 
 /* Accesses that hardware allows but that are program errors: accesses outside the workgroup's LDS. Loads give 0 and

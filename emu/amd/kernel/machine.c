@@ -183,6 +183,7 @@ static int gpu_init(struct amd_machine *m, unsigned index, const struct amd_mode
   g->vram.fd = g->doorbell_fd = g->mmio_fd = -1;
   pthread_mutex_init(&g->queues_lock, NULL);
   pthread_mutex_init(&g->counters.lock, NULL);
+  amd_sqtt_init(&g->sqtt);
   m->ngpus = index + 1;
   atomic_init(&g->grbm_gfx_index, 0xe0000000u); /* broadcast to all instances */
   g->vm = vm_new();
@@ -205,6 +206,7 @@ static void gpu_fini(struct amd_gpu *g) {
   vm_free(g->vm);
   pthread_mutex_destroy(&g->queues_lock);
   pthread_mutex_destroy(&g->counters.lock);
+  amd_sqtt_free(&g->sqtt);
   free(g->counters.kernel);
 }
 

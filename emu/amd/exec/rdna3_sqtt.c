@@ -1,0 +1,128 @@
+/* Thread traces: the kind of packet of each instruction, as a gfx1100 writes it. hcq/sqtt/packets.def names the
+ * sources; a memory instruction's code grows with the number of registers of addresses and data that it sends. */
+#include "rdna3_sqtt.h"
+#include "../../../hcq/sqtt/wire.h"
+#include <stdlib.h>
+#include <string.h>
+
+#define INST(op_, unit_)                                                                                               \
+  (struct shader_trace_inst) { .kind = SHADER_TRACE_OP, .unit = SHADER_TRACE_##unit_, .op = SQTT_GFX11_OP_##op_ }
+
+static bool begins(const char *name, const char *prefix) { return !strncmp(name, prefix, strlen(prefix)); }
+
+/* ---- scalar instructions ---- */
+
+static struct shader_trace_inst scalar(const struct rdna3_op *op) {
+  static const struct {
+    const char *prefix;
+    struct shader_trace_inst inst;
+  } rows[] = {{"s_delay_alu", {.kind = SHADER_TRACE_SILENT}},
+              {"s_endpgm", {.kind = SHADER_TRACE_SILENT}}, /* the end of the wave */
+              {"s_barrier", {.kind = SHADER_TRACE_BARRIER, .op = SQTT_GFX11_OP_BARRIER}},
+              {"s_branch", {.kind = SHADER_TRACE_OP, .op = SQTT_GFX11_OP_JUMP}},
+              {"s_cbranch", {.kind = SHADER_TRACE_BRANCH, .op = SQTT_GFX11_OP_JUMP_NO}},
+              {"s_call", {.kind = SHADER_TRACE_OP, .op = SQTT_GFX11_OP_CALL}},
+              {"s_sendmsg", {.kind = SHADER_TRACE_OP, .op = SQTT_GFX11_OP_MESSAGE}},
+              {"s_waitcnt", {.kind = SHADER_TRACE_IMMEDIATE}},
+              {"s_wait_event", {.kind = SHADER_TRACE_IMMEDIATE}}};
+  for (size_t i = 0; i < sizeof rows / sizeof *rows; i++)
+    if (begins(op->name, rows[i].prefix)) return rows[i].inst;
+  if (op->format == RDNA3_SOPP) return (struct shader_trace_inst){.kind = SHADER_TRACE_IMMEDIATE};
+  return strstr(op->name, "saveexec") ? INST(SALU_SAVEEXEC, SCALAR) : INST(SALU, SCALAR);
+}
+
+/* ---- vector instructions ---- */
+
+static bool has_type(const struct rdna3_inst *in, unsigned type) {
+  for (unsigned i = 0; i < in->operands; i++)
+    if (in->operand[i].type == type) return true;
+  return false;
+}
+
+static struct shader_trace_inst vector(const struct rdna3_inst *in) {
+  const char *name = in->op->name;
+  if (begins(name, "v_cmpx")) return INST(VALU_CMPX, VECTOR);
+  if (in->format == RDNA3_VINTERP) return INST(VINTERP, VECTOR);
+  if (has_type(in, RDNA3_TYPE_f64)) return INST(VALU_64, VECTOR);
+  if (in->op->flags & F_TRANS) return INST(VALU_TRANS, VECTOR);
+  if (begins(name, "v_lshlrev_b64") || begins(name, "v_lshrrev_b64") || begins(name, "v_ashrrev_i64"))
+    return INST(VALU_64_SHIFT, VECTOR);
+  if (begins(name, "v_mad_u64") || begins(name, "v_mad_i64")) return INST(VALU_MAD64, VECTOR);
+  return (struct shader_trace_inst){.kind = SHADER_TRACE_VALU, .unit = SHADER_TRACE_VECTOR};
+}
+
+/* ---- memory instructions ---- */
+
+/* Number of registers of the operands that an instruction sends: addresses and, unless it only loads, data. */
+static unsigned sent(const struct rdna3_inst *in, bool only_loads) {
+  unsigned n = 0;
+  for (unsigned i = 0; i < in->operands; i++) {
+    const struct rdna3_operand *o = &in->operand[i];
+    bool address = o->field == RDNA3_FIELD_addr || o->field == RDNA3_FIELD_vaddr;
+    bool data = o->field == RDNA3_FIELD_data || o->field == RDNA3_FIELD_data0 || o->field == RDNA3_FIELD_data1 ||
+                o->field == RDNA3_FIELD_vdata;
+    if (o->kind == RDNA3_KIND_vgpr && (address || (data && !only_loads))) n += (o->bits + 31u) / 32;
+  }
+  return n;
+}
+
+static bool has_scalar_base(const struct rdna3_inst *in) {
+  for (unsigned i = 0; i < in->operands; i++)
+    if (in->operand[i].field == RDNA3_FIELD_saddr && in->arg[i] != RDNA3_NULL) return true;
+  return false;
+}
+
+/* The code of n registers in a range of codes, of which the first is the code of `first` registers. */
+static struct shader_trace_inst sized(unsigned code, unsigned last, unsigned first, unsigned n, unsigned unit) {
+  unsigned op = n > first ? code + (n - first) : code;
+  return (struct shader_trace_inst){
+      .kind = SHADER_TRACE_OP, .unit = (uint8_t)unit, .op = (uint8_t)(op < last ? op : last)};
+}
+
+static struct shader_trace_inst memory(const struct rdna3_inst *in) {
+  bool only_loads = in->op->flags & F_LOADS && !(in->op->flags & F_STORES);
+  unsigned n = sent(in, only_loads);
+  if (in->format == RDNA3_DS)
+    return only_loads ? INST(LDS_LOAD, LDS)
+                      : sized(SQTT_GFX11_OP_LDS_STORE_1, SQTT_GFX11_OP_LDS_STORE_5, 1, n, SHADER_TRACE_LDS);
+  if (in->format == RDNA3_FLAT)
+    return only_loads ? INST(FLAT_LOAD, MEMORY)
+                      : sized(SQTT_GFX11_OP_FLAT_STORE, SQTT_GFX11_OP_FLAT_STORE_128, 3, n, SHADER_TRACE_MEMORY);
+  /* The table's address has 64 bits; with a scalar base the instruction sends an offset of 32 bits. */
+  if (in->format == RDNA3_GLOBAL && has_scalar_base(in) && n > 1 && in->operand[0].bits != 32) n--;
+  return only_loads ? sized(SQTT_GFX11_OP_VMEM_LOAD, SQTT_GFX11_OP_VMEM_LOAD_2, 1, n, SHADER_TRACE_MEMORY)
+                    : sized(SQTT_GFX11_OP_VMEM_STORE_2, SQTT_GFX11_OP_VMEM_STORE_6, 2, n, SHADER_TRACE_MEMORY);
+}
+
+static struct shader_trace_inst classify(const struct rdna3_inst *in) {
+  switch (in->op->format) {
+  case RDNA3_SOP2:
+  case RDNA3_SOP1:
+  case RDNA3_SOPC:
+  case RDNA3_SOPK:
+  case RDNA3_SOPP: return scalar(in->op);
+  case RDNA3_SMEM: return INST(SMEM, SCALAR);
+  case RDNA3_DS:
+  case RDNA3_FLAT:
+  case RDNA3_GLOBAL:
+  case RDNA3_SCRATCH:
+  case RDNA3_MUBUF:
+  case RDNA3_MTBUF:
+  case RDNA3_MIMG: return memory(in);
+  default: return vector(in);
+  }
+}
+
+void rdna3_sqtt_record(struct rdna3_wave *w, const struct rdna3_inst *in) {
+  struct shader_trace_wave *t = &w->stats->trace->wave[w->index];
+  struct shader_trace_inst *last = t->n ? &t->insts[t->n - 1] : NULL;
+  if (last && last->kind == SHADER_TRACE_BRANCH && in->pc != t->next) last->op = SQTT_GFX11_OP_JUMP;
+  if (t->n == t->cap) {
+    uint32_t cap = t->cap ? t->cap * 2 : 256;
+    struct shader_trace_inst *p = cap > t->cap ? realloc(t->insts, cap * sizeof *p) : NULL;
+    if (!p) return;
+    t->insts = p, t->cap = cap;
+  }
+  t->insts[t->n++] = classify(in);
+  t->next = in->pc + in->size;
+}
