@@ -23,16 +23,17 @@ enum {
   MAX_HEIGHT = 8,        /* of a tile with more rows: their elements come from one cache line in each round */
   MAX_SUMS = 24,         /* maximum number of vectors in a tile */
   BLOCK_BYTES = 2 << 20, /* of a block of rows: second-level cache and part of the third */
+  ROUND_BYTES = 1 << 20, /* of a block of rows in one round of a long sum */
   STRIP_BYTES = 1 << 20, /* of a strip of columns */
   WHOLE_BYTES = 3 << 18, /* of all columns */
   PHASE_BYTES = 1 << 21, /* of all columns, used at all positions of the loops around phases */
   LOOPS_BYTES = 3 << 19, /* of columns of several loops that are copied together */
-  KEPT_BYTES = 1 << 20,  /* of sums kept in memory */
+  KEPT_BYTES = 1 << 22,  /* of sums kept in memory, which are loaded and stored once per round */
   IMAGE_BYTES = 1 << 19, /* of rows of several loops that are copied together */
   FAR_BYTES = 1 << 16,   /* distance of the first and last row of a tile beyond which their lines share few sets of a
                           * cache */
   NEAR_BYTES = 1 << 14,  /* of a strip that stays in the first-level cache without a copy */
-  LONG_SUM = 1 << 13,    /* a longer sum has rounds outside the tiles */
+  LONG_SUM = 1 << 11,    /* a longer sum has rounds outside the tiles */
   ROUND = 1 << 10,       /* maximum number of products per round */
   SHORT_ROUND = 1 << 7,  /* and the minimum */
   TASKS = 8,             /* number of workgroups that keeps all cores busy until the end */
@@ -284,6 +285,9 @@ static int paired(const struct contraction *c) {
 /* The number of workgroups that is wanted; one workgroup runs a phase. */
 static int64_t tasks_of(const struct codegen *k) { return k->is_phase ? 1 : TASKS; }
 
+/* Whether rounds of the sum are outside the tiles. */
+static bool has_rounds(const struct contraction *c) { return c->rounds || (c->depth > LONG_SUM && c->keeps); }
+
 static int64_t extent(const struct codegen *k, uint64_t axes) {
   int64_t n = 1;
   for (; axes; axes &= axes - 1) n *= k->axes[__builtin_ctzll(axes)].size;
@@ -310,11 +314,16 @@ static int64_t shares_of(int64_t tiles, int64_t least) {
 }
 
 /* The number of workgroups that share the rows, in tiles of the given height. A block of rows is as large as fits into
- * the cache. If blocks and the other axes give too few tasks, there are most_tasks. */
+ * the cache, and so are the sums of a block that are kept between rounds. If blocks and the other axes give too few
+ * tasks, there are most_tasks. */
 static int64_t row_shares(const struct contraction *c, const struct form *f, int64_t depth, int64_t height,
                           int64_t most_tasks) {
   int64_t tiles = divide(size_of(c->k, f->row), height);
-  int64_t block = f->pack_rows ? BLOCK_BYTES / ELEMENT / depth / height : tiles;
+  bool rounds = has_rounds(c);
+  int64_t block = f->pack_rows ? (rounds ? ROUND_BYTES : BLOCK_BYTES) / ELEMENT / depth / height : tiles;
+  int64_t kept = KEPT_BYTES / ELEMENT / height / size_of(c->k, f->column) / extent(c->k, f->columns_only);
+  if (kept < 2 * FEW_TILES) kept = 2 * FEW_TILES;
+  if (rounds && kept < block) block = kept;
   int64_t tasks = block < 1 ? tiles : divide(tiles, block);
   uint64_t others = loops(c->k) & ~bit(f->column) & ~bit(f->row);
   int64_t all = tasks_of(c->k);
@@ -439,7 +448,7 @@ static void consider(struct contraction *c, struct form f) {
   if (c->matrix && f.row < 0) return;
   uint64_t all = loops(k), others = all & ~bit(f.column) & ~bit(f.row);
   f.columns_only = others & p->mask & ~q->mask, f.rows_only = others & q->mask & ~p->mask;
-  bool rounds = c->depth > LONG_SUM && c->keeps;
+  bool rounds = has_rounds(c);
   int64_t depth = divide(rounds ? ROUND : c->depth, together_of(c)), width = size_of(k, f.column),
           rows = size_of(k, f.row);
   double both = (double)extent(k, others & p->mask & q->mask);
@@ -835,7 +844,7 @@ static bool order_loops(struct contraction *c, const struct tiling *t) {
 
 static bool contract(struct contraction *c) {
   struct tiling t = {.nrolled = 0};
-  if (c->depth > LONG_SUM && c->keeps && !choose_rounds(c)) return false;
+  if (has_rounds(c) && !choose_rounds(c)) return false;
   if (!split_axes(c, &t) || !unroll_small_sums(c) || !skip_rounds(c, &t)) return false;
   list_axes(c, &t);
   return make_copies(c, &t) && keep_sums(c, &t) && order_loops(c, &t);

@@ -30,6 +30,8 @@ int axis_named(const struct codegen *k, struct axis_name name); /* the axis with
 int64_t next_range_number(const struct codegen *k);             /* a range number that no axis has */
 bool stages_along(const struct codegen *k, unsigned axis);      /* whether some STAGE is filled again at each
                                                                  * position of the axis */
+bool zero_unless(const struct uop *x, const struct uop *when);  /* whether x is a LOAD, maybe converted, that is 0
+                                                                 * where the condition does not hold */
 /* Writes why a step is not possible. Returns false. */
 __attribute__((format(printf, 3, 4))) bool refuse(char *why, size_t cap, const char *fmt, ...);
 

@@ -102,18 +102,6 @@ const struct uop *matrix_of(const struct codegen *k) {
 }
 
 /* ---- when it is possible --------------------------------------------------------------------------------------- */
-/* Whether the term is one of the conditions in the conjunction `all`. */
-static bool implies(const struct uop *all, const struct uop *term) {
-  if (term->op == OP_AND) return implies(all, term->src[0]) && implies(all, term->src[1]);
-  return all == term || (all->op == OP_AND && (implies(all->src[0], term) || implies(all->src[1], term)));
-}
-
-/* Whether x is a LOAD that is 0 where the condition does not hold. */
-static bool zero_unless(const struct uop *x, const struct uop *when) {
-  const struct uop *index = x->op == OP_LOAD ? x->src[0] : NULL;
-  return index && index->nsrc > 2 && x->nsrc > 1 && is_zero(x->src[1]) && implies(index->src[2], when);
-}
-
 /* The operand, or 0 where the condition does not hold. */
 static struct uop *zero_where_not(struct graph *g, struct uop *x, struct uop *when) {
   return !when || zero_unless(x, when) ? x : uop_where(g, when, x, uop_const_int(g, x->dtype, 0));

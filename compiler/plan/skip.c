@@ -55,10 +55,12 @@ unsigned skip_terms(const struct uop *product, struct uop **term, unsigned most)
   return n;
 }
 
-/* Whether lowering checks the condition anyway. */
-static bool is_checked(const struct uop *value, const struct uop *term) {
+/* Whether a check of the condition gains nothing: lowering checks it anyway, or it only excludes padding of an axis. */
+static bool is_useless(const struct codegen *k, const struct uop *value, const struct uop *term) {
   for (; value->op == OP_WHERE; value = value->src[1])
     if (value->src[0] == term) return true;
+  for (unsigned i = 0; i < k->nguards; i++)
+    if (k->guard[i] == term) return true;
   return false;
 }
 
@@ -70,7 +72,7 @@ static unsigned skippable_terms(const struct codegen *k, const struct uop *reduc
   const struct uop *product = summed_product(reduce);
   unsigned n = product ? skip_terms(product, all, MOST_TERMS) : 0, found = 0;
   for (unsigned i = 0; i < n; i++) {
-    bool fits = mask[all[i]->id] >> axis & 1 && !is_checked(reduce->src[0], all[i]);
+    bool fits = mask[all[i]->id] >> axis & 1 && !is_useless(k, reduce->src[0], all[i]);
     for (uint64_t m = mask[all[i]->id]; m; m &= m - 1) {
       enum axis_kind kind = k->axes[__builtin_ctzll(m)].kind;
       fits = fits && kind != AXIS_UPCAST && kind != AXIS_UNROLL;

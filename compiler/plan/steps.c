@@ -60,6 +60,25 @@ static bool replace_ranges(struct codegen *k, struct uop *const *from, struct uo
   return ok || codegen_fail(k, "out of memory");
 }
 
+/* Whether the term is one of the conditions in the conjunction `all`. */
+static bool implies(const struct uop *all, const struct uop *term) {
+  if (term->op == OP_AND) return implies(all, term->src[0]) && implies(all, term->src[1]);
+  return all == term || (all->op == OP_AND && (implies(all->src[0], term) || implies(all->src[1], term)));
+}
+
+bool zero_unless(const struct uop *x, const struct uop *when) {
+  while (x->op == OP_CAST) x = x->src[0];
+  const struct uop *index = x->op == OP_LOAD ? x->src[0] : NULL;
+  return index && index->nsrc > 2 && x->nsrc > 1 && is_zero(x->src[1]) && implies(index->src[2], when);
+}
+
+/* Whether a sum of products needs no condition, because both factors are 0 where it does not hold. */
+static bool sums_zero_unless(const struct uop *reduce, const struct uop *value, const struct uop *when) {
+  if (reduce->aux != OP_ADD) return false;
+  while (value->op == OP_CAST) value = value->src[0];
+  return value->op == OP_MUL && zero_unless(value->src[0], when) && zero_unless(value->src[1], when);
+}
+
 /* Restricts everything over the range to positions where valid holds: accesses get the condition, and a reduction gets
  * the identity element elsewhere. */
 static bool guard_range(struct codegen *k, struct uop *range, struct uop *valid) {
@@ -89,9 +108,10 @@ static bool guard_range(struct codegen *k, struct uop *range, struct uop *valid)
     else if (u->op == OP_REDUCE) {
       bool mine = false;
       for (unsigned s = 1; s < n; s++) mine = mine || u->src[s] == range;
-      if (mine) many[0] = uop_where(k->g, valid, many[0], uop_identity(k->g, u->aux, u->dtype));
+      if (mine && !sums_zero_unless(u, many[0], valid))
+        many[0] = uop_where(k->g, valid, many[0], uop_identity(k->g, u->aux, u->dtype));
       over[u->id] = over[u->src[0]->id] && !mine;
-      same = same && !mine;
+      same = same && many[0] == u->src[0];
     }
     map[u->id] = same && n == u->nsrc ? u : uop_new(k->g, u->op, u->dtype, u->lanes, u->arg, u->aux, many, n);
     if (many != src) free(many);

@@ -274,12 +274,22 @@ static void products_of_bf16(void **state) {
 
 /* The block sums of a long sum are added in memory, whether its length has divisors or not. */
 static void long_sums_have_rounds(void **state) {
-  static const int64_t lengths[] = {16384, 16411};
-  for (unsigned i = 0; i < 2; i++) {
+  static const int64_t lengths[] = {16384, 16411, 4096};
+  for (unsigned i = 0; i < sizeof lengths / sizeof *lengths; i++) {
     enum { M = 8, N = 20 };
     int64_t q = lengths[i];
     check_plan(product(M, N, q, false), (int64_t[]){M * N, M * q, q * N}, 3, 1, (const char *const[]){"order c", NULL});
   }
+}
+
+/* The end of a padded sum is checked where the factors are copied, and not for each of a tile's products. */
+static void ends_of_sums_are_copied(void **state) {
+  struct compiler *c = compiler_new(&(struct compiler_options){.debug = 5, .lower_only = true});
+  const struct kernel *k = must_compile(c, HOST_ARCH, product(256, 256, 8209, false));
+  unsigned choices = 0;
+  for (const char *text = k->c_text; text && (text = strstr(text, "[l] : 0.0f")); text++) choices++;
+  if (!strstr(k->plan, "pad c") || !k->c_text || choices > 4) fail_msg("'%s': %u choices", k->plan, choices);
+  compiler_free(c);
 }
 
 /* A product of a row and a matrix adds up the rows of the matrix, a block of rows at a time. */
@@ -385,7 +395,7 @@ static void windows_of_many_images(void **state) {
              (const char *const[]){"skip f", "pack 0", NULL});
   struct compiler *c = compiler_new(&(struct compiler_options){.lower_only = true});
   const struct kernel *k = must_compile(c, HOST_ARCH, convolution(B, 512, 512));
-  const char *const words[] = {"skip f; skip g; pack 0 d ", "pack 1 b2 f g e b1", "inner b2; inner d"};
+  const char *const words[] = {"skip f; skip g; pack 0 d ", "pack 1 b2 f g e1 b1", "inner b2; inner d"};
   for (unsigned i = 0; i < 3 && strstr(k->plan, "vector a:16"); i++) /* vectors of 64 bytes */
     if (!strstr(k->plan, words[i])) fail_msg("'%s' has no '%s'", k->plan, words[i]);
   compiler_free(c);
@@ -828,6 +838,7 @@ int main(void) {
       cmocka_unit_test(matmul),
       cmocka_unit_test(products_of_bf16),
       cmocka_unit_test(long_sums_have_rounds),
+      cmocka_unit_test(ends_of_sums_are_copied),
       cmocka_unit_test(a_row_times_a_matrix),
       cmocka_unit_test(transposed_columns),
       cmocka_unit_test(gradients_of_convolutions),
