@@ -11,6 +11,7 @@
 #include <sched.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/mman.h>
 #include <sys/prctl.h>
 #include <sys/syscall.h>
 #include <time.h>
@@ -110,9 +111,21 @@ static void run_workgroups(struct cpu_job *job) {
   }
 }
 
+/* Makes large pages of the calling thread's stack, if the system has them: copies that kernels keep there reach over
+ * many pages. */
+static void use_large_pages(void) {
+  pthread_attr_t attributes;
+  void *stack;
+  size_t size;
+  if (pthread_getattr_np(pthread_self(), &attributes)) return;
+  if (!pthread_attr_getstack(&attributes, &stack, &size)) madvise(stack, size, MADV_HUGEPAGE);
+  pthread_attr_destroy(&attributes);
+}
+
 static void *helper_main(void *arg) {
   struct cpu_device *dev = arg;
   uint64_t seen = 0;
+  use_large_pages();
   pthread_mutex_lock(&dev->job_lock);
   while (!atomic_load(&dev->stop)) {
     if (!dev->job || dev->job_number == seen) {
@@ -229,6 +242,7 @@ static void *ring_main(void *arg) {
   struct cpu_device *dev = ring->dev;
   uint64_t rptr = 0, active = 0; /* a queue that was never used sleeps at once */
   prctl(PR_SET_TIMERSLACK, 1000ul);
+  use_large_pages();
   while (!atomic_load(&dev->stop)) {
     uint64_t wptr = atomic_load_explicit(&ring->wptr, memory_order_acquire);
     if (rptr == wptr) {
