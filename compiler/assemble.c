@@ -121,7 +121,7 @@ static int machine_of(struct assembler *a, struct codegen *k) {
   LLVMTargetMachineRef m = LLVMCreateTargetMachine(target, t->triple, cpu, features, (LLVMCodeGenOptLevel)o->level,
                                                    (LLVMRelocMode)o->relocation, (LLVMCodeModel)o->model);
   if (!m) {
-    codegen_fail(k, "LLVM has no machine for %s %s", t->triple, cpu);
+    codegen_fail(k, "LLVM does not support %s %s", t->triple, cpu);
     LLVMDisposeMessage(cpu);
     LLVMDisposeMessage(features);
     return -1;

@@ -728,7 +728,7 @@ static bool lower_kernel(struct lowerer *L) {
                                 (struct uop *[]){lower_to_dtype(L, at, t), lower_to_dtype(L, limit, t)}, 2);
       inside = inside ? lower_mk(L, OP_AND, DT_BOOL, 1, 0, 0, (struct uop *[]){inside, ok}, 2) : ok;
     }
-  if (partly && L->grouped) return lower_fail(L, "a workgroup that reduces together cannot be partly idle");
+  if (partly && L->grouped) return lower_fail(L, "a workgroup that shares a reduction cannot be partly idle");
   if (inside) {
     struct uop *open = uop_new(L->g, OP_IF, DT_VOID, 1, (union uop_arg){0}, 0, &inside, 1);
     L->main = lower_block_open(L, L->main, open);

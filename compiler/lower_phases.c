@@ -59,7 +59,7 @@ bool lower_phases(struct lowerer *L) {
   }
   L->k = k;
   k->local_bytes = (uint32_t)bytes;
-  if (bytes > k->target->local_bytes) return lower_fail(L, "the phases need more local memory than there is");
+  if (bytes > k->target->local_bytes) return lower_fail(L, "the phases need more local memory than the target has");
   struct uop *end = NULL;
   while (nloops > 0 && !L->b.failed) end = lower_block_close(L, opened[--nloops], end ? &end : NULL, end ? 1 : 0);
   return !L->b.failed;

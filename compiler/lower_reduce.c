@@ -259,7 +259,8 @@ static struct uop *group_reduce(struct lowerer *L, struct block *in, enum op op,
     result[l] = lower_mk(L, OP_LOAD, value->dtype, 1, 0, 0, (struct uop *[]){first, order}, 2);
     L->last_barrier = order;
   }
-  if (k->local_bytes > k->target->local_bytes) lower_fail(L, "the reductions need more workgroup memory than there is");
+  if (k->local_bytes > k->target->local_bytes)
+    lower_fail(L, "the reductions need more workgroup memory than the target has");
   return lanes == 1 ? result[0] : lower_vectorize(L, result, lanes);
 }
 

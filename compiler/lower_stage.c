@@ -210,7 +210,7 @@ static struct uop *memory_of(struct lowerer *L, const struct uop *u, int64_t buf
   struct uop *size = lower_iconst(L, DT_INDEX, u->arg.i * buffers);
   uint64_t bytes = (uint64_t)(u->arg.i * buffers) * dtype_info[u->dtype].size;
   k->local_bytes += (uint32_t)((bytes + LINE_BYTES - 1) / LINE_BYTES * LINE_BYTES);
-  if (k->local_bytes > local_room(k)) lower_fail(L, "the stages need more local memory than there is");
+  if (k->local_bytes > local_room(k)) lower_fail(L, "the stages need more local memory than the target has");
   bool tiles = k->tile[0].descriptor; /* the layout of a tile's rows depends on bits of their addresses */
   return lower_mk(L, OP_LOCAL, u->dtype, 1, L->next_local++, tiles ? TILE_ALIGN_BITS : 0, &size, 1);
 }

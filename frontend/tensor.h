@@ -71,7 +71,7 @@ typedef struct db_list {
 #define DB_ONE_OF(choice, first, last)                                                                                 \
   ((choice) + 0 * (int)sizeof(struct {                                                                                 \
                 _Static_assert(DB_CONSTANT_OR(choice, first) >= (first) && DB_CONSTANT_OR(choice, first) <= (last),    \
-                               #choice " is no choice that this function has");                                        \
+                               #choice " is not an option of this function");                                          \
                 int unused_;                                                                                           \
               }))
 #define DB_CONSTANT_OR(value, other) __builtin_choose_expr(__builtin_constant_p(value), (value), (other))

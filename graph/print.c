@@ -164,7 +164,7 @@ void uop_print(FILE *f, struct uop *const *roots, unsigned nroots) {
       append(&t, "  : ");
       for (unsigned k = 0; k < u->shape->rank; k++) append(&t, k ? " x " : ""), append_expr(&t, u->shape->dim[k], 0);
     } else if (!u->shape)
-      append(&t, "  : sources do not fit");
+      append(&t, "  : the sources' shapes do not match");
     fprintf(f, "%s\n", buf);
   }
   uop_map_free(&number);

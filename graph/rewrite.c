@@ -219,7 +219,7 @@ struct uop *rewriter_run(struct rewriter *r, struct uop *root) {
       if (!w)
         result = v;
       else if (++f->steps > MAX_STEPS) {
-        graph_set_error(r->graph, "rewrite rules do not come to rest");
+        graph_set_error(r->graph, "the rewrite rules do not reach a fixed point");
         result = v;
       } else {
         result = memo_get(r, w);

@@ -164,7 +164,7 @@ static int check_assign(const struct check *c) {
   if (x->op != OP_BUFFER && x->op != OP_ASSIGN) return malformed(c, "%s is not in memory", op_info[x->op].name);
   while (to_memory != u->src[0] && to_memory != x && to_memory->op >= OP_RESHAPE && to_memory->op <= OP_FLIP)
     to_memory = to_memory->src[0];
-  if (to_memory != u->src[0] && to_memory != x) return malformed(c, "the second source is no view of the first");
+  if (to_memory != u->src[0] && to_memory != x) return malformed(c, "the second source is not a view of the first");
   if (value->dtype != u->dtype) return malformed(c, "the value is %s", dtype_info[value->dtype].name);
   if (view->shape && value->shape && !shape_equal(view->shape, value->shape))
     return malformed(c, "%s is written to %s", shape_text(value->shape, to, sizeof to),
@@ -180,7 +180,7 @@ static int check_buffer(const struct check *c) {
 
 static int check_iota(const struct check *c) {
   bool good = dtype_is_int(c->u->dtype) && dtype_is_int(c->u->src[0]->dtype);
-  return good ? 0 : malformed(c, "counts in and up to integers");
+  return good ? 0 : malformed(c, "its type and its size must be integers");
 }
 
 /* By op, for sources that have a shape and the op's type. */
@@ -239,7 +239,7 @@ static int check_range(const struct check *c) {
 static int check_special(const struct check *c) {
   const struct uop *u = c->u;
   bool good = u->aux <= 1 && u->arg.i >= 0 && u->arg.i <= 2;
-  return good ? 0 : malformed(c, "there is no dimension %" PRId64 " of kind %u", u->arg.i, u->aux);
+  return good ? 0 : malformed(c, "unknown dimension %" PRId64 " of kind %u", u->arg.i, u->aux);
 }
 
 static int check_index(const struct check *c) {
@@ -258,7 +258,7 @@ static int check_load(const struct check *c) {
   if (uop_skip_after(u->src[0])->op != OP_INDEX)
     return malformed(c, "loads from %s, not an INDEX", op_info[u->src[0]->op].name);
   if (uop_skip_after(u->src[0])->nsrc > 2 && (u->nsrc < 2 || u->src[1]->dtype != u->dtype))
-    return malformed(c, "a conditional load needs a value of its type for when it is not valid");
+    return malformed(c, "a conditional load needs a value of its type for invalid lanes");
   return 0;
 }
 
@@ -295,7 +295,7 @@ static int check_phase(const struct check *c) {
 
 static int check_reduce(const struct check *c) {
   const struct uop *u = c->u;
-  if (c->stage == STAGE_LINEAR) return malformed(c, "is gone once the kernel is linear");
+  if (c->stage == STAGE_LINEAR) return malformed(c, "does not belong in a linear kernel");
   if (!combines(u->aux)) return malformed(c, "reduces with something other than ADD, MUL or MAX");
   if (u->src[0]->dtype != u->dtype) return malformed(c, "its value is %s", dtype_info[u->src[0]->dtype].name);
   return check_ranges(c, 1);
@@ -318,7 +318,7 @@ static int check_mma(const struct check *c) {
 
 static int check_stage(const struct check *c) {
   const struct uop *u = c->u;
-  if (c->stage == STAGE_LINEAR) return malformed(c, "is gone once the kernel is linear");
+  if (c->stage == STAGE_LINEAR) return malformed(c, "does not belong in a linear kernel");
   if (u->src[0]->dtype != u->dtype) return malformed(c, "its value is %s", dtype_info[u->src[0]->dtype].name);
   if (u->aux && !combines(u->aux)) return malformed(c, "combines with something other than ADD, MUL or MAX");
   if (!dtype_is_int(u->src[1]->dtype))
@@ -388,7 +388,7 @@ static int check_kernel(const struct check *c) {
 
 static int check_node(const struct check *c) {
   const struct uop *u = c->u;
-  if (u->op >= OP_COUNT || u->dtype >= DT_COUNT) return malformed(c, "no such op or type");
+  if (u->op >= OP_COUNT || u->dtype >= DT_COUNT) return malformed(c, "unknown op or type");
   const struct op_info *o = &op_info[u->op];
   if (o->arity >= 0 && u->nsrc != o->arity) return malformed(c, "has %u sources, needs %d", u->nsrc, o->arity);
   if (!u->lanes) return malformed(c, "has no lanes");
@@ -435,7 +435,7 @@ int uop_verify(struct uop *const *roots, unsigned nroots, enum uop_stage stage, 
     r = check_node(&c);
     if (r || order[i]->op != OP_RANGE || order[i]->arg.i < 0 || order[i]->arg.i >= 64) continue;
     struct uop **a = &axis[order[i]->arg.i];
-    if (*a && *a != order[i]) r = malformed(&c, "axis %" PRId64 " is two different ranges", order[i]->arg.i);
+    if (*a && *a != order[i]) r = malformed(&c, "axis %" PRId64 " belongs to two different ranges", order[i]->arg.i);
     *a = order[i];
   }
   free(order);

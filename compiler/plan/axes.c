@@ -119,7 +119,7 @@ static bool collect_ranges(struct codegen *k) {
     if (k->naxes == MAX_SCHEDULED_AXES)
       ok = codegen_fail(k, "more than %d axes", MAX_SCHEDULED_AXES);
     else if (u->aux > AXIS_SERIAL && u->aux != AXIS_ORDERED)
-      ok = codegen_fail(k, "range %" PRId64 " is of no kind the scheduler makes", u->arg.i);
+      ok = codegen_fail(k, "range %" PRId64 " has a kind that the scheduler does not make", u->arg.i);
     else {
       unsigned at = k->naxes++;
       struct axis a = {.range = u, .size = uop_max(u->src[0]), .kind = u->aux};
@@ -201,7 +201,7 @@ bool axes_collect_shared(struct codegen *k) {
     struct uop *r = k->ast->src[i];
     if (r->op == OP_SINK && !k->naxes) continue;
     if (r->op != OP_RANGE || r->aux != AXIS_LOOP || r->src[0]->op != OP_CONST || k->naxes == MAX_RANK)
-      return codegen_fail(k, "the ast is not phases and the ranges that they share");
+      return codegen_fail(k, "the ast does not consist of phases and the ranges that they share");
     k->axes[k->naxes++] = (struct axis){.range = r, .size = r->src[0]->arg.i, .kind = AXIS_LOOP};
   }
   size_t count;

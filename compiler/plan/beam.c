@@ -541,7 +541,7 @@ static bool find_chosen(struct beam *b, char *err, size_t errcap) {
   bool ok = k && plan_parse(&chosen.plan, k->plan, err, errcap);
   if (ok) memcpy(b->shape, k->shape, sizeof b->shape);
   if (ok && !(ok = score_proposal(b, &chosen) && enter(b, &chosen)))
-    snprintf(err, errcap, "the optimizer's plan does not fit");
+    snprintf(err, errcap, "the optimizer's plan is not possible");
   compiler_free(c);
   return ok;
 }

@@ -130,7 +130,7 @@ bool matrix_on(const struct matrix *x, const struct target *t) { return has_word
 
 bool matrix_product(const struct codegen *k, const struct matrix *x, struct matrix_product *p, char *why, size_t cap) {
   if (!matrix_on(x, k->target)) return refuse(why, cap, "%s has no %s", k->target->arch, x->name);
-  if (p->reduce->aux != OP_ADD) return refuse(why, cap, "the reduction is no sum");
+  if (p->reduce->aux != OP_ADD) return refuse(why, cap, "the reduction is not a sum");
   enum dtype add_multiple = dtype_is_narrow_float(p->reduce->dtype) ? DT_F32 : p->reduce->dtype;
   if (add_multiple != x->out)
     return refuse(why, cap, "the sum is %s, not %s", dtype_info[add_multiple].name, dtype_info[x->out].name);
@@ -144,7 +144,7 @@ bool matrix_product(const struct codegen *k, const struct matrix *x, struct matr
     }
   }
   if (v->op != OP_MUL || (!dtype_is_float(v->dtype) && v->dtype != x->out))
-    return refuse(why, cap, "what is summed is no product");
+    return refuse(why, cap, "the summed value is not a product");
   p->factor = 1;
   for (unsigned i = 0; i < 2; i++) {
     struct uop *operand = v->src[i];
@@ -166,7 +166,7 @@ static bool find(const struct codegen *k, const struct matrix *x, const int *axi
   for (size_t i = 0; order && i < count; i++)
     if (order[i]->op == OP_REDUCE && reduce_binds(order[i], range)) p->reduce = order[i], reduces++;
   free(order);
-  if (reduces != 1) return refuse(why, cap, "%u sums are along the third axis", reduces);
+  if (reduces != 1) return refuse(why, cap, "%u sums run along the third axis", reduces);
   if (!matrix_product(k, x, p, why, cap)) return false;
   uint64_t row = UINT64_C(1) << axis[0], column = UINT64_C(1) << axis[1], both = row | column;
   struct uop *operand[2] = {NULL, NULL};
@@ -187,7 +187,7 @@ static bool find(const struct codegen *k, const struct matrix *x, const int *axi
       if (order[i] == k->axes[a].range) depends |= UINT64_C(1) << a;
   bool ok = order;
   free(order);
-  return (ok && !(depends & both)) || refuse(why, cap, "a product counts only at some outputs");
+  return (ok && !(depends & both)) || refuse(why, cap, "the condition of a product depends on outputs");
 }
 
 static bool check_step(const struct codegen *k, const struct step *s, const uint64_t *mask, struct matrix_product *p,
@@ -209,10 +209,11 @@ static bool check_step(const struct codegen *k, const struct step *s, const uint
                            : "rows'");
     if (a->range->src[0]->op != OP_CONST) return refuse(why, cap, "an axis has a symbolic size");
     if (a->size % size[i])
-      return refuse(why, cap, "an axis has %" PRId64 ", which is no multiple of %u: pad it first", a->size, size[i]);
+      return refuse(why, cap, "the size %" PRId64 " of an axis is not a multiple of %u: pad it first", a->size,
+                    size[i]);
   }
   for (unsigned i = 0; i < 3; i++)
-    if (stages_along(k, (unsigned)axis[i])) return refuse(why, cap, "what is staged changes along an axis");
+    if (stages_along(k, (unsigned)axis[i])) return refuse(why, cap, "a staged value changes along an axis");
   if (axis[0] == axis[1]) return refuse(why, cap, "rows and columns are one axis");
   int64_t items = matrix_lanes(x, k->target->wave);
   for (unsigned a = 0; a < k->naxes; a++) {
@@ -222,7 +223,7 @@ static bool check_step(const struct codegen *k, const struct step *s, const uint
     if (k->axes[a].kind == AXIS_LOCAL) items *= k->axes[a].size;
   }
   if (items > k->target->max_group)
-    return refuse(why, cap, "a workgroup has %u work-items at most", k->target->max_group);
+    return refuse(why, cap, "a workgroup has at most %u work-items", k->target->max_group);
   if (k->naxes + 16 > MAX_AXES) return refuse(why, cap, "the kernel has %u axes already", k->naxes);
   return find(k, x, axis, mask, p, why, cap) && (!matrix_in_memory(x) || tiles_possible(k, x, p, mask, why, cap));
 }

@@ -65,25 +65,25 @@ static bool reduce_possible(const struct codegen *k, const struct uop *u, const 
                             char *why, size_t cap) {
   for (unsigned i = 0; i < p->n; i++)
     if ((p->reduced >> p->axis[i] & 1) && !binds(k, u, p->axis[i]))
-      return refuse(why, cap, "the reduce axes are of several reductions");
+      return refuse(why, cap, "the reduce axes belong to several reductions");
   if (p->kept & ~mask[u->id]) return refuse(why, cap, "the sums do not change along an axis");
   for (unsigned a = 0; a < k->naxes; a++)
     if ((mask[u->id] & ~p->kept) >> a & 1 && is_expanded(&k->axes[a]))
       return refuse(why, cap, "all %s axes must be listed", axis_kind_name(k->axes[a].kind));
   unsigned left = 0;
   for (unsigned s = 1; s < u->nsrc; s++) left += !(p->reduced & mask[u->src[s]->id]);
-  if (u->src[0]->op == OP_MMA && !left) return refuse(why, cap, "a matrix instruction has no loop left that sums");
+  if (u->src[0]->op == OP_MMA && !left) return refuse(why, cap, "the matrix instruction leaves no loop of the sum");
   size_t count;
   struct uop *value = u->src[0], **order = uop_toposort(&value, 1, &count);
   bool plain = order;
   for (size_t i = 0; i < count && plain; i++) plain = order[i]->op != OP_REDUCE;
   free(order);
-  return plain || refuse(why, cap, "a reduction is inside of it");
+  return plain || refuse(why, cap, "it contains a reduction");
 }
 
 bool order_possible(const struct codegen *k, const struct step *s, const uint64_t *mask, char *why, size_t cap) {
   struct listed p;
-  if (k->target->kind != TARGET_HOST) return refuse(why, cap, "it is for the host only");
+  if (k->target->kind != TARGET_HOST) return refuse(why, cap, "the step applies to the host only");
   if (!list_axes(k, s, &p, why, cap)) return false;
   size_t count;
   struct uop *ast = k->ast, **order = uop_toposort(&ast, 1, &count);
@@ -95,7 +95,7 @@ bool order_possible(const struct codegen *k, const struct step *s, const uint64_
     for (unsigned n = 0; n < order[i]->nsrc; n++)
       below[order[i]->id] = below[order[i]->id] || below[order[i]->src[n]->id];
     if (below[order[i]->id] && binds_from(order[i]) < order[i]->nsrc)
-      ok = refuse(why, cap, "the reduction is inside of another one, or of a copy");
+      ok = refuse(why, cap, "the reduction is inside another one or inside a copy");
     for (unsigned n = 0; n < p.n; n++) any = any || ((p.reduced >> p.axis[n] & 1) && binds(k, order[i], p.axis[n]));
     if (!any || !ok) continue;
     below[order[i]->id] = true;
@@ -105,8 +105,9 @@ bool order_possible(const struct codegen *k, const struct step *s, const uint64_
   free(order);
   free(below);
   if (ok && (!found || found > MAX_ORDERED))
-    return refuse(why, cap, "more than %d reductions are over the axes", MAX_ORDERED);
-  if (ok && bytes > k->target->local_bytes) return refuse(why, cap, "the sums need more local memory than there is");
+    return refuse(why, cap, "more than %d reductions run over the axes", MAX_ORDERED);
+  if (ok && bytes > k->target->local_bytes)
+    return refuse(why, cap, "the sums need more local memory than the target has");
   if (ok && k->naxes + p.n > MAX_AXES) return refuse(why, cap, "the kernel would have more than %d axes", MAX_AXES);
   return ok;
 }

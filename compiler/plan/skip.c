@@ -87,9 +87,9 @@ bool skip_possible(const struct codegen *k, const struct step *s, const uint64_t
   size_t count;
   struct uop *ast = k->ast, **order, *term[MOST_TERMS];
   unsigned found = 0;
-  if (k->target->kind != TARGET_HOST) return refuse(why, cap, "it is for the host only");
+  if (k->target->kind != TARGET_HOST) return refuse(why, cap, "the step applies to the host only");
   if (k->axes[axis].kind != AXIS_REDUCE)
-    return refuse(why, cap, "a %s axis is no loop of a reduction", axis_kind_name(k->axes[axis].kind));
+    return refuse(why, cap, "a %s axis is not a loop of a reduction", axis_kind_name(k->axes[axis].kind));
   order = uop_toposort(&ast, 1, &count);
   for (size_t i = 0; order && i < count; i++)
     if (order[i]->op == OP_REDUCE && reduce_binds(order[i], k->axes[axis].range))

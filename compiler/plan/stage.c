@@ -278,19 +278,19 @@ bool stage_possible(const struct codegen *k, const struct step *s, const uint64_
     if (a < 0) return refuse(why, cap, "the kernel has no such axis at this point");
     if (listed >> a & 1) return refuse(why, cap, "an axis is listed twice");
     if (k->axes[a].range->src[0]->op != OP_CONST) return refuse(why, cap, "an axis has a symbolic size");
-    if (k->axes[a].kind == AXIS_GLOBAL) return refuse(why, cap, "a workgroup does not reach along a thread axis");
+    if (k->axes[a].kind == AXIS_GLOBAL) return refuse(why, cap, "a thread axis spans several workgroups");
     listed |= UINT64_C(1) << a;
   }
   struct uop *value = value_of(k, s, listed, mask);
   if (!value && s->kind == STEP_PACK)
-    return refuse(why, cap, "no sum of products, or several, have a factor %" PRId64 " along these axes", s->amount);
+    return refuse(why, cap, "exactly one sum of products must have a factor %" PRId64 " along these axes", s->amount);
   if (!value) return refuse(why, cap, "argument %" PRId64 " is not loaded once along these axes", s->amount);
-  if (stage_reduces(value)) return refuse(why, cap, "a reduction or another copy is part of it");
+  if (stage_reduces(value)) return refuse(why, cap, "it contains a reduction or another copy");
   if (k->target->kind != TARGET_HOST && is_staged(k, value))
-    return refuse(why, cap, "it is part of another copy, which work-items make together");
+    return refuse(why, cap, "it is part of another copy that work-items share");
   if (tiles_hold(k, value)) return refuse(why, cap, "a matrix instruction reads it from local memory already");
   struct windows w;
-  if (!windows_of(&w, k, value, mask)) return refuse(why, cap, "it depends on the axes by too many sums");
+  if (!windows_of(&w, k, value, mask)) return refuse(why, cap, "it depends on the axes through too many sums");
   int64_t output = stage_written(k, value);
   if (output >= 0) return refuse(why, cap, "argument %" PRId64 " is written to", output);
   for (unsigned a = 0; a < k->naxes; a++) {
@@ -412,7 +412,7 @@ bool stage_apply(struct codegen *k, const struct step *s) {
   int64_t size = choose_layout(&c);
   struct uop *use = consumer_position(&c);
   struct uop *at = k->target->kind == TARGET_HOST ? fill_by_loops(&c, &valid, &over) : fill_by_items(&c);
-  if (!at) return codegen_fail(k, "a stage needs more axes than there may be");
+  if (!at) return codegen_fail(k, "a stage needs more axes than the maximum");
 
   struct uop *copied = uop_substitute(g, value, c.from, c.to, c.nfrom);
   if (valid) copied = guard_loads(&c, copied, over, valid);

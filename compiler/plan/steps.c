@@ -233,7 +233,7 @@ static bool group_possible(const struct codegen *k, unsigned axis, int64_t amoun
   for (unsigned i = 0; i < k->naxes; i++) {
     const struct axis *x = &k->axes[i];
     if (x->kind == AXIS_GROUP && x->size != amount)
-      return refuse(why, cap, "another axis is shared by a group of %" PRId64 ": all groups are of one size", x->size);
+      return refuse(why, cap, "a group of %" PRId64 " shares another axis: all groups must have one size", x->size);
     if (x->kind == AXIS_LOCAL && x->padded)
       return refuse(why, cap, "work-items of a local axis are idle, and a group cannot be partly idle");
   }
@@ -300,12 +300,12 @@ static bool pipeline_possible(const struct codegen *k, unsigned axis, int64_t bu
   const struct axis *a = &k->axes[axis];
   if (a->kind != AXIS_REDUCE) return refuse(why, cap, "a %s axis has no rounds of copies", axis_kind_name(a->kind));
   if (!is_static(a)) return refuse(why, cap, "the axis has a symbolic size");
-  if (buffers > MAX_BUFFERED) return refuse(why, cap, "the amount is %d at most", MAX_BUFFERED);
+  if (buffers > MAX_BUFFERED) return refuse(why, cap, "the amount must be at most %d", MAX_BUFFERED);
   if (a->size < buffers) return refuse(why, cap, "the axis has %" PRId64 " rounds", a->size);
   for (unsigned i = 0; i < k->naxes; i++)
     if (k->axes[i].buffers) return refuse(why, cap, "an axis is pipelined already");
   if (k->target->kind == TARGET_HOST) return refuse(why, cap, "the host has no work-items");
-  if (!stages_along(k, axis) && !tiles_along(k, axis)) return refuse(why, cap, "nothing is staged along it");
+  if (!stages_along(k, axis) && !tiles_along(k, axis)) return refuse(why, cap, "nothing is staged along the axis");
   int64_t bytes = staged_bytes(k) + tiles_bytes(k, axis, 1);
   return bytes * buffers <= local_room(k) ||
          refuse(why, cap, "%" PRId64 " bytes of stages are too many for so many buffers", bytes);
@@ -327,12 +327,12 @@ bool step_possible(const struct codegen *k, struct step s, char *why, size_t cap
   const char *arguments = step_arguments(s.kind);
   bool list = strchr(arguments, 'l');
   int at = axis_named(k, list ? s.list[0] : s.axis), other = axis_named(k, s.other);
-  if (k->plan.n == MAX_STEPS) return refuse(why, cap, "a plan has %d steps at most", MAX_STEPS);
+  if (k->plan.n == MAX_STEPS) return refuse(why, cap, "a plan has at most %d steps", MAX_STEPS);
   if (at < 0 || (arguments[1] == 'a' && other < 0))
     return refuse(why, cap, "the kernel has no such axis at this point");
   const struct axis *a = &k->axes[at];
   if (uop_is_phased(k->ast) && s.kind != STEP_THREAD)
-    return refuse(why, cap, "axes around phases can become workgroups only");
+    return refuse(why, cap, "axes around phases can only become workgroups");
   if (k->is_phase && s.kind == STEP_THREAD) return refuse(why, cap, "a workgroup runs all of a phase");
   if (possible_by_masks[s.kind]) {
     uint64_t *mask = axis_masks(k, false);
@@ -345,21 +345,22 @@ bool step_possible(const struct codegen *k, struct step s, char *why, size_t cap
            refuse(why, cap, "the two axes are not used as one everywhere");
   if (s.kind == STEP_ROLL)
     return (a->kind == AXIS_UPCAST && !a->fragment) ||
-           refuse(why, cap, "a %s axis is no upcast one", kind_name[a->kind]);
+           refuse(why, cap, "a %s axis is not an upcast axis", kind_name[a->kind]);
   if (s.kind == STEP_INNER)
     return a->kind == AXIS_LOOP || a->kind == AXIS_SERIAL ||
-           refuse(why, cap, "a %s axis is no loop around others", kind_name[a->kind]);
-  if (s.amount < 2) return refuse(why, cap, "the amount must be 2 at least");
+           refuse(why, cap, "a %s axis cannot be a loop around others", kind_name[a->kind]);
+  if (s.amount < 2) return refuse(why, cap, "the amount must be at least 2");
   if (s.kind == STEP_PIPELINE) return pipeline_possible(k, (unsigned)at, s.amount, why, cap);
   if (a->buffers) return refuse(why, cap, "the axis is pipelined");
   if (a->padded) return refuse(why, cap, "the axis was split by a local step that leaves work-items idle");
   if (s.kind == STEP_PAD) {
     if (!is_static(a)) return refuse(why, cap, "the axis has a symbolic size");
     if (a->kind > AXIS_SERIAL) return refuse(why, cap, "a %s axis cannot be padded", kind_name[a->kind]);
-    if (s.amount > MAX_PAD) return refuse(why, cap, "the amount is %d at most", MAX_PAD);
+    if (s.amount > MAX_PAD) return refuse(why, cap, "the amount must be at most %d", MAX_PAD);
     if (a->kind == AXIS_REDUCE && multiplies_along(k, a->range))
       return refuse(why, cap, "a matrix instruction sums along it");
-    return a->size % s.amount || refuse(why, cap, "the axis has %" PRId64 ", which is a multiple", a->size);
+    return a->size % s.amount ||
+           refuse(why, cap, "its size %" PRId64 " is a multiple of %" PRId64 " already", a->size, s.amount);
   }
   uint8_t inner = a->kind <= AXIS_SERIAL ? inner_kind[s.kind][a->kind] : NONE;
   if (inner == NONE) return refuse(why, cap, "a %s axis cannot have this step", kind_name[a->kind]);
@@ -368,14 +369,14 @@ bool step_possible(const struct codegen *k, struct step s, char *why, size_t cap
   if (s.kind != STEP_LOCAL && s.kind != STEP_THREAD) {
     if (!is_static(a)) return refuse(why, cap, "the axis has a symbolic size");
     if (a->size % s.amount)
-      return refuse(why, cap, "the axis has %" PRId64 ", which is no multiple: pad it first", a->size);
+      return refuse(why, cap, "its size %" PRId64 " is not a multiple of %" PRId64 ": pad it first", a->size, s.amount);
   }
   if ((expands || items) && stages_along(k, (unsigned)at))
-    return refuse(why, cap, "what is staged changes along the axis");
+    return refuse(why, cap, "a staged value changes along the axis");
   int64_t tiles = expands || items ? tiles_bytes(k, (unsigned)at, s.amount) : 0;
   if (tiles && (tiles + staged_bytes(k)) * buffers_of(k) > local_room(k))
     return refuse(why, cap, "the matrices of a workgroup would have %" PRId64 " bytes of local memory", tiles);
-  if (expands && s.amount > MAX_LANES) return refuse(why, cap, "the amount is %d at most", MAX_LANES);
+  if (expands && s.amount > MAX_LANES) return refuse(why, cap, "the amount must be at most %d", MAX_LANES);
   if ((s.kind == STEP_VECTOR || s.kind == STEP_GROUP) && s.amount & (s.amount - 1))
     return refuse(why, cap, "the amount must be a power of two");
   if (expands && s.kind != STEP_VECTOR && copy_count(k) * s.amount > MAX_COPIES)
@@ -387,11 +388,11 @@ bool step_possible(const struct codegen *k, struct step s, char *why, size_t cap
   if (multiplies(k) && (s.kind == STEP_GROUP || !is_static(a) || a->size % s.amount))
     return refuse(why, cap, "a wave that multiplies matrices cannot be partly idle or share a reduction");
   if (s.amount > k->target->max_group)
-    return refuse(why, cap, "a workgroup has %u work-items at most", k->target->max_group);
+    return refuse(why, cap, "a workgroup has at most %u work-items", k->target->max_group);
   bool grouped;
   int64_t already = work_items(k, &grouped);
   if (!(s.kind == STEP_GROUP && grouped) && already * s.amount > k->target->max_group)
-    return refuse(why, cap, "a workgroup has %u work-items at most, and %" PRId64 " already", k->target->max_group,
+    return refuse(why, cap, "a workgroup has at most %u work-items, and %" PRId64 " already", k->target->max_group,
                   already);
   if (s.kind == STEP_GROUP) return group_possible(k, (unsigned)at, s.amount, why, cap);
   if (grouped && (!is_static(a) || a->size % s.amount))

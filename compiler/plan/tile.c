@@ -223,7 +223,7 @@ static bool number_vectors(const struct layout *x, struct numbers *n) {
     n->bound[n->nbound++] = round = axis_add(k, rounds, rounds <= MAX_ROUNDS ? AXIS_UNROLL : AXIS_REDUCE, false);
   struct uop *item = n->bound[n->nbound++] = axis_add(k, items, AXIS_ITEM, false);
   n->lane = n->bound[n->nbound++] = axis_add(k, x->lanes, AXIS_UNROLL, true);
-  if (!item || !n->lane || (rounds > 1 && !round)) return codegen_fail(k, "the tiles need more axes than there may be");
+  if (!item || !n->lane || (rounds > 1 && !round)) return codegen_fail(k, "the tiles need more axes than the maximum");
   n->vector = (struct digits){round, item, items};
   if (vectors % items) { /* surplus work-items copy the last vector again */
     struct uop *rest = uop_unary(g, OP_NEG, digits_rest(g, &n->vector));

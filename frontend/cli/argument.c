@@ -123,7 +123,7 @@ static int fill(struct argument *a, const char *text, char *err, size_t errcap) 
   else if (!strncmp(text, "rand:", 5) && parse_integer(text + 5, 0, INT64_MAX, &seed))
     fill_random(a, (uint64_t)seed);
   else
-    return refuse_input(err, errcap, "'%s' is none of zeros, ones, iota, rand:SEED, @FILE.npy", text);
+    return refuse_input(err, errcap, "'%s' is not zeros, ones, iota, rand:SEED or @FILE.npy", text);
   return 0;
 }
 
@@ -138,7 +138,7 @@ static int parse_buffer(struct argument *a, const char *size, const char *close,
     digits[n] = 0;
   }
   if (n >= sizeof digits || !parse_integer(digits, 1, most, &a->count))
-    return refuse_input(err, errcap, "'%.*s' is no number of elements from 1 to %" PRId64, (int)n, size, most);
+    return refuse_input(err, errcap, "'%.*s' is not a number of elements from 1 to %" PRId64, (int)n, size, most);
   if (close[1] != '=')
     return refuse_input(err, errcap, "a buffer needs its contents: ...]=zeros|ones|iota|rand:SEED|@FILE.npy");
   a->kind = ARGUMENT_BUFFER;
@@ -157,16 +157,16 @@ int argument_parse(const char *spec, struct argument *out, char *err, size_t err
   if (!strncmp(spec, "local:", 6)) {
     out->kind = ARGUMENT_LOCAL;
     if (!parse_integer(spec + 6, 1, 1 << 30, &out->count))
-      status = refuse_input(err, errcap, "'%s' is no number of bytes", spec + 6);
+      status = refuse_input(err, errcap, "'%s' is not a number of bytes", spec + 6);
   } else if (!dtype_parse(spec, n, &out->dtype)) {
-    status = refuse_input(err, errcap, "'%.*s' is no element type; there are " DTYPE_NAMES, (int)n, spec);
+    status = refuse_input(err, errcap, "'%.*s' is not an element type; the types are " DTYPE_NAMES, (int)n, spec);
   } else if (spec[n] == ':') {
     out->bytes = db_dtype_size(out->dtype);
     out->data = calloc(1, 8);
     if (!out->data)
       status = refuse_input(err, errcap, "out of memory");
     else if (!parse_value(out->dtype, spec + n + 1, out->data))
-      status = refuse_input(err, errcap, "'%s' is no value of %s", spec + n + 1, db_dtype_name(out->dtype));
+      status = refuse_input(err, errcap, "'%s' is not a value of %s", spec + n + 1, db_dtype_name(out->dtype));
   } else {
     const char *close = spec[n] == '[' ? strchr(spec + n, ']') : NULL;
     status = close ? parse_buffer(out, spec + n + 1, close, err, errcap)

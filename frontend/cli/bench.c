@@ -67,7 +67,7 @@ void bench_compare(struct bench_result *r, const float *got, const double *expec
   }
   r->ok = r->error <= tolerance;
   if (!r->ok)
-    snprintf(r->reason, sizeof r->reason, "element %lld is %.9g, the host has %.9g", (long long)worst,
+    snprintf(r->reason, sizeof r->reason, "element %lld is %.9g, but the host has %.9g", (long long)worst,
              (double)got[worst], expected[worst]);
 }
 
@@ -116,7 +116,7 @@ static void add_case(struct argp_state *state, struct ctx *x, const char *name) 
     for (unsigned i = 0; i < bench_ncases; i++) fprintf(f, "\n  %-14s %s", bench_cases[i].name, bench_cases[i].what);
     fclose(f);
   }
-  argp_error(state, "--case %s: there is no such case; there are:%s", name, text ? text : "");
+  argp_error(state, "--case %s: unknown case; the cases are:%s", name, text ? text : "");
   free(text);
 }
 
@@ -124,11 +124,11 @@ static error_t parse(int key, char *value, struct argp_state *state) {
   struct ctx *x = state->input;
   switch (key) {
   case DEVICE:
-    if (x->ndevices == MOST_NAMES) argp_error(state, "more than %d --dev", MOST_NAMES);
+    if (x->ndevices == MOST_NAMES) argp_error(state, "--dev was given more than %d times", MOST_NAMES);
     x->device[x->ndevices++] = value;
     return 0;
   case CASE:
-    if (x->nnames == MOST_NAMES) argp_error(state, "more than %d --case", MOST_NAMES);
+    if (x->nnames == MOST_NAMES) argp_error(state, "--case was given more than %d times", MOST_NAMES);
     add_case(state, x, value);
     return 0;
   case JSON: x->json = true; return 0;
@@ -275,7 +275,7 @@ static int bench_main(const struct command *self, int argc, char **argv) {
   else
     printf("\n%u of %u ok%s. Every result was compared with a plain host computation. Times on EMU devices are the "
            "emulator's.\n",
-           t.ran - t.skipped - t.failed, t.ran - t.skipped, t.skipped ? ", the rest needs ptxas" : "");
+           t.ran - t.skipped - t.failed, t.ran - t.skipped, t.skipped ? ", the others need ptxas" : "");
   db_shutdown();
   return t.failed ? EXIT_FAILED : EXIT_DONE;
 }
@@ -289,8 +289,8 @@ const struct command bench_command = {
          .doc =
              "Runs small tensor programs, and kernels in OpenCL C on AMD and in CUDA C on NVIDIA devices, and compares "
              "every result with a plain host computation. Without --dev: the CPU, the GPUs of this machine, "
-             "EMU+AMD:gfx1100 and EMU+NV:sm_90. Tensor programs on NVIDIA devices need ptxas; where there is none, "
-             "their rows say so and do not count."
+             "EMU+AMD:gfx1100 and EMU+NV:sm_90. Tensor programs on NVIDIA devices need ptxas; without it, their rows "
+             "report this and do not count."
              "\v"
              "Columns: kernels, packets written and doorbells rung by one run; time the kernels took by the device's "
              "clock, the best run (an emulated device runs once); GFLOPS and GB/s from the arithmetic and the least "

@@ -124,7 +124,7 @@ static void compare_exactly(struct bench_result *r, const uint32_t *got, const u
   for (unsigned i = 0; i < n; i++)
     if (got[i] != expected[i]) {
       r->ok = false;
-      snprintf(r->reason, sizeof r->reason, "element %u is %u, the host has %u", i, got[i], expected[i]);
+      snprintf(r->reason, sizeof r->reason, "element %u is %u, but the host has %u", i, got[i], expected[i]);
       return;
     }
 }

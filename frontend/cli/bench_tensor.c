@@ -73,10 +73,10 @@ static void measure(db_device *dev, const struct program *p, struct bench_result
   bench_compare(r, out, expected, n, scale, tolerance);
   if (r->ok && p->kernels && r->kernels != p->kernels) {
     r->ok = false;
-    snprintf(r->reason, sizeof r->reason, "%u kernels (%s), %u are expected", r->kernels, r->kernel_names, p->kernels);
+    snprintf(r->reason, sizeof r->reason, "%u kernels (%s) instead of %u", r->kernels, r->kernel_names, p->kernels);
   } else if (r->ok && p->kernel && strcmp(p->kernel, r->kernel_names) != 0) {
     r->ok = false;
-    snprintf(r->reason, sizeof r->reason, "kernel %s, %s is expected", r->kernel_names, p->kernel);
+    snprintf(r->reason, sizeof r->reason, "kernel %s instead of %s", r->kernel_names, p->kernel);
   }
 out:
   free(out);

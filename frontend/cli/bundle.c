@@ -50,7 +50,7 @@ static int unpack(struct bundle *b, char *err, size_t cap) {
            -ENOTSUP;
   uLongf length = (uLongf)size;
   if (size > MOST_UNPACKED || !(b->unpacked = malloc(size ? size : 1)))
-    return snprintf(err, cap, "an offload bundle of %llu bytes does not fit in memory", (unsigned long long)size),
+    return snprintf(err, cap, "an offload bundle of %llu bytes is too large for the memory", (unsigned long long)size),
            -ENOMEM;
   if (uncompress(b->unpacked, &length, b->bytes + header, (uLong)(b->size - header)) != Z_OK || length != size)
     return snprintf(err, cap, "the offload bundle's compressed data is damaged"), -EINVAL;

@@ -74,6 +74,6 @@ const struct command cache_command = {
     .argp = {.options = options,
              .parser = parse,
              .doc = "Prints where compiled kernels are kept ($XDG_CACHE_HOME/doorbell, or ~/.cache/doorbell), how many "
-                    "there are, and their size. Programs that run meanwhile compile again what is removed."},
+                    "there are, and their size. Running programs compile removed kernels again."},
     .main = cache_main,
 };

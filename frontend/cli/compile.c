@@ -192,7 +192,7 @@ int compile_source(const char *file, const char *arch, void **image, size_t *siz
     snprintf(out, sizeof out, "%s/image", folder);
     int status = compile(l, tool, file, arch, out, said, 1 << 14);
     if (status)
-      snprintf(err, cap, "%s cannot compile it:\n%s", tool, said);
+      snprintf(err, cap, "%s failed to compile it:\n%s", tool, said);
     else
       rc = read_file(out, image, size, err, cap);
     unlink(out);

@@ -60,11 +60,10 @@ static int devices_main(const struct command *self, int argc, char **argv) {
 
 const struct command devices_command = {
     .name = "devices",
-    .summary = "list devices, real and emulated, and why one cannot be used",
+    .summary = "list real and emulated devices, and why a device cannot be used",
     .argp = {.options = options,
              .parser = parse,
-             .doc =
-                 "Lists what db_open and DEV accept on this machine, with the instruction set, the memory and, for a "
-                 "device that is there but cannot be used, the reason."},
+             .doc = "Lists the devices that db_open and DEV accept on this machine, with the instruction set and the "
+                    "memory. For a device that is present but cannot be used, it prints the reason."},
     .main = devices_main,
 };

@@ -24,9 +24,10 @@ static const struct argp_option options[] = {
      "sm_80, "
      "sm_86, sm_89 or sm_90",
      0},
-    {"wave32", WAVE32, NULL, 0, "Names of wave32 (vcc_lo); the default is the kernel descriptor's, or else wave32", 0},
-    {"wave64", WAVE64, NULL, 0, "Names of wave64 (vcc)", 0},
-    {"raw", RAW, NULL, 0, "FILE holds instruction words and nothing else, of gfx1100 without --arch", 0},
+    {"wave32", WAVE32, NULL, 0, "Print wave32 names (vcc_lo); the default follows the kernel descriptor, or is wave32",
+     0},
+    {"wave64", WAVE64, NULL, 0, "Print wave64 names (vcc)", 0},
+    {"raw", RAW, NULL, 0, "FILE contains only instruction words, for gfx1100 unless --arch is given", 0},
     {0}};
 
 static error_t parse(int key, char *value, struct argp_state *state) {
@@ -147,7 +148,7 @@ static int print_section(const struct command *c, const struct ctx *ctx, const s
                          const struct code_object *co, unsigned section) {
   const Elf64_Shdr *sh = &e->sections[section];
   if (sh->sh_offset > e->size || sh->sh_size > e->size - sh->sh_offset)
-    return fail_work(c, "%s: section %s ends behind the file", ctx->file, elf_section_name(e, section));
+    return fail_work(c, "%s: section %s extends past the end of the file", ctx->file, elf_section_name(e, section));
   struct label *labels;
   int n = collect_labels(e, section, &labels);
   if (n < 0) return fail_work(c, "out of memory");
@@ -189,8 +190,8 @@ static int print_elf(const struct command *c, const struct ctx *ctx, const void 
   for (size_t i = 0; i < sizeof machines / sizeof *machines; i++)
     if (elf.header.e_machine == EM_AMDGPU && machines[i].mach == (elf.header.e_flags & 0xff)) arch = machines[i].name;
   if (!arch) {
-    status = fail_work(c, "%s: not supported: code for ELF machine %u, flags 0x%x; gfx1100 to gfx1103 are", ctx->file,
-                       elf.header.e_machine, elf.header.e_flags);
+    status = fail_work(c, "%s: not supported: code for ELF machine %u, flags 0x%x; gfx1100 to gfx1103 are supported",
+                       ctx->file, elf.header.e_machine, elf.header.e_flags);
     goto out;
   }
   if (ctx->arch && strcmp(ctx->arch, arch) != 0) {
@@ -218,7 +219,7 @@ static int disasm_main(const struct command *self, int argc, char **argv) {
   int status = EXIT_DONE;
   command_parse(self, argc, argv, 0, &ctx);
   if (ctx.arch && !known_arch(ctx.arch) && !disasm_nv_arch(ctx.arch))
-    return fail_usage(self, "not supported: --arch %s; gfx1100 and sm_90 are", ctx.arch);
+    return fail_usage(self, "not supported: --arch %s; gfx1100 to gfx1103 and sm_80 to sm_90 are supported", ctx.arch);
   void *bytes;
   size_t size;
   char err[512];
@@ -232,11 +233,10 @@ static int disasm_main(const struct command *self, int argc, char **argv) {
   }
   if (!ctx.raw && (size < 4 || memcmp(bytes, "\177ELF", 4))) {
     free(bytes);
-    return fail_work(
-        self,
-        "%s: not an ELF file, as code objects and cubins are; source (.cl, .cu, .s, .ll, .ptx) is compiled "
-        "first, and words of code alone need --raw",
-        ctx.file);
+    return fail_work(self,
+                     "%s: not an ELF file like a code object or a cubin; compile source (.cl, .cu, .s, .ll, .ptx) "
+                     "first, and give --raw for instruction words without a header",
+                     ctx.file);
   }
   if (ctx.raw && ctx.arch && disasm_nv_arch(ctx.arch))
     status = disasm_nv_raw(self, ctx.file, bytes, size, disasm_nv_arch(ctx.arch));
@@ -257,8 +257,8 @@ const struct command disasm_command = {
          .args_doc = "FILE",
          .doc =
              "Prints the instructions of an AMD code object, linked or not, as llvm-objdump -d -z does: labels, text, "
-             "address and words, and where a branch goes; those of an NVIDIA cubin as nvdisasm -c does. Words that are "
-             "no instruction print as .long or .quad. Of clang's offload bundles it takes the code object for --arch, "
+             "address and words, and branch targets; those of an NVIDIA cubin as nvdisasm -c does. Words that are not "
+             "instructions print as .long or .quad. Of clang's offload bundles it takes the code object for --arch, "
              "or the only one."
              "\v"
              "Examples:\n"

@@ -262,7 +262,7 @@ int disasm_nv_cubin(const struct command *c, const char *file, const struct elf 
   char name[8];
   snprintf(name, sizeof name, "sm_%u", sm);
   if (!disasm_nv_arch(name))
-    return fail_work(c, "%s: not supported: code for %s; sm_80, sm_86, sm_89 and sm_90 are", file, name);
+    return fail_work(c, "%s: not supported: code for %s; sm_80, sm_86, sm_89 and sm_90 are supported", file, name);
   if (arch && arch != sm) return fail_work(c, "%s is for %s, not for sm_%u", file, name, arch);
   struct section *sections = calloc(e->nsections, sizeof *sections);
   unsigned n = 0;

@@ -28,7 +28,7 @@ static const struct argp_option options[] = {
      0},
     {"isa", ISA, "NAME", 0,
      "List the GPU's instructions: executed exactly, approximately (and how far off), or missing; then end", 0},
-    {"verbose", VERBOSE, NULL, 0, "Print why the emulated kernel driver refuses a call", 0},
+    {"verbose", VERBOSE, NULL, 0, "Print why the emulated kernel driver rejects a call", 0},
     {0}};
 
 static error_t parse(int key, char *value, struct argp_state *state) {
@@ -102,7 +102,8 @@ static int run(const struct command *self, const struct ctx *ctx, const char *li
 
 static int print_isa(const struct command *self, const char *gpu) {
   char *text = strncmp(gpu, "sm_", 3) ? rdna3_isa_report(gpu) : sass_isa_report(gpu);
-  if (!text) return fail_usage(self, "not supported: --isa %s; gfx1100, sm_80, sm_86, sm_89 and sm_90 are", gpu);
+  if (!text)
+    return fail_usage(self, "not supported: --isa %s; gfx1100, sm_80, sm_86, sm_89 and sm_90 are supported", gpu);
   fputs(text, stdout);
   free(text);
   return EXIT_DONE;
@@ -119,7 +120,8 @@ static int emu_main(const struct command *self, int argc, char **argv) {
   const char *vendor = strncmp(ctx.gpus, "sm_", 3) ? "AMD" : "NV";
   if (os_emulated(vendor, ctx.gpus, &os, err, sizeof err)) return fail_usage(self, "--gpu %s: %s", ctx.gpus, err);
   os->release(os);
-  if (!find_library(library)) return fail_work(self, "libdoorbell-emu.so is neither beside this program nor in ../lib");
+  if (!find_library(library))
+    return fail_work(self, "libdoorbell-emu.so is neither in the folder of this program nor in ../lib");
   if (strpbrk(library, " :"))
     return fail_work(self, "%s: the dynamic loader cannot preload a path with spaces or colons", library);
   return run(self, &ctx, library, ctx.command);
@@ -127,21 +129,21 @@ static int emu_main(const struct command *self, int argc, char **argv) {
 
 const struct command emu_command = {
     .name = "emu",
-    .summary = "run a program that drives GPUs itself on emulated ones",
+    .summary = "run a program that drives GPUs itself on emulated GPUs",
     .argp =
         {.options = options,
          .parser = parse,
          .args_doc = "COMMAND [ARGUMENT...]\n--isa=NAME",
          .doc =
-             "Runs COMMAND unmodified on a machine with emulated GPUs: whatever it and the programs it starts do "
-             "through the C library with /dev/kfd, the render nodes and their files in sysfs, or with "
-             "/dev/nvidiactl, /dev/nvidia0... and /dev/nvidia-uvm, goes to the emulator. Each process has GPUs of its "
-             "own, and a child process opens the device anew. Calls made without the C library are not seen."
+             "Runs COMMAND unmodified on a machine with emulated GPUs: all calls that it and its child processes make "
+             "through the C library on /dev/kfd, the render nodes and their files in sysfs, or on /dev/nvidiactl, "
+             "/dev/nvidia0... and /dev/nvidia-uvm, go to the emulator. Each process has its own GPUs, and a child "
+             "process opens the device again. The emulator does not see calls made without the C library."
              "\v"
              "GPU faults are printed to standard error, in the form of a kernel's log. The exit status is the "
              "command's; "
-             "128 + the number of the signal that ended it; 127 or 126 when it cannot be run; 1 when the emulator is "
-             "not there; 2 for wrong usage.\n"
+             "128 + the number of the signal that ended it; 127 or 126 if the command cannot be run; 1 if the emulator "
+             "library is missing; 2 for wrong usage.\n"
              "\n"
              "Examples:\n"
              "  doorbell emu --gpu gfx1100,gfx1100 -- env DEV=AMD python3 train.py\n"

@@ -20,9 +20,9 @@ static const char title[] = "doorbell - run tensor programs and GPU kernels with
 void help_print(FILE *f) {
   fprintf(f, "%s\n\nUsage: doorbell COMMAND [ARGUMENT...]\n\n", title);
   for (const struct command *const *c = commands; *c; c++) fprintf(f, "  %-9s %s\n", (*c)->name, (*c)->summary);
-  fputs("  version   print the version\n\nenvironment (the manual page says more):\n", f);
+  fputs("  version   print the version\n\nenvironment (see the manual page for details):\n", f);
   for (unsigned i = 0; i < NVARIABLES; i++) fprintf(f, "  %-17s %s\n", variables[i].name, variables[i].summary);
-  fputs("\nExit status: 0 done, 1 something failed, 2 wrong usage\n", f);
+  fputs("\nExit status: 0 success, 1 failure, 2 wrong usage\n", f);
 }
 
 /* Prints words in lines of `width` columns; lines after the first are indented. */
@@ -118,7 +118,7 @@ static void print_title(FILE *f, const char *page, const char *name, const char 
 }
 
 static void print_exit_status(FILE *f) {
-  fputs(".SH EXIT STATUS\n0 done; 1 something failed; 2 wrong usage.\n.SH SEE ALSO\n", f);
+  fputs(".SH EXIT STATUS\n0 success; 1 failure; 2 wrong usage.\n.SH SEE ALSO\n", f);
 }
 
 static void print_command_page(FILE *f, const struct command *c) {
@@ -142,7 +142,7 @@ static void print_page(FILE *f) {
   fputs(".B doorbell\nCOMMAND [ARGUMENT...]\n.SH DESCRIPTION\n"
         "Doorbell drives GPUs by itself: it opens the kernel driver, writes packets into hardware queues and rings the "
         "doorbell. Where there is no GPU it brings an emulated one that answers the same system calls and executes the "
-        "same machine code. Each command has a page of its own.\n.SH COMMANDS\n",
+        "same machine code. Each command has its own page.\n.SH COMMANDS\n",
         f);
   for (const struct command *const *c = commands; *c; c++) print_entry(f, (*c)->name, NULL, (*c)->summary);
   fputs(".SH ENVIRONMENT\n", f);
@@ -281,10 +281,10 @@ static error_t parse(int key, char *value, struct argp_state *state) {
   case COMPLETION:
     for (unsigned i = 0; i < sizeof shells / sizeof *shells; i++)
       if (!strcmp(value, shells[i].name)) x->completion = shells[i].print;
-    if (!x->completion) argp_error(state, "--completion %s: bash, zsh or fish is expected", value);
+    if (!x->completion) argp_error(state, "--completion %s: expected bash, zsh or fish", value);
     return 0;
   case ARGP_KEY_ARG:
-    if (x->of) argp_error(state, "one command at a time: '%s' and '%s'", x->of->name, value);
+    if (x->of) argp_error(state, "only one command is possible, not '%s' and '%s'", x->of->name, value);
     if (!(x->of = command_find(value))) command_unknown(state->name, value), exit(EXIT_USAGE);
     return 0;
   default: return ARGP_ERR_UNKNOWN;
@@ -315,10 +315,10 @@ static int help_main(const struct command *self, int argc, char **argv) {
 
 const struct command help_command = {
     .name = "help",
-    .summary = "print this text, or that of a command: doorbell help run",
+    .summary = "print this text, or the help of a command: doorbell help run",
     .argp = {.options = options,
              .parser = parse,
              .args_doc = "[COMMAND]",
-             .doc = "Prints what a command does and its options, or what there is."},
+             .doc = "Prints what a command does and its options, or the list of commands."},
     .main = help_main,
 };

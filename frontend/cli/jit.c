@@ -21,15 +21,16 @@ static const struct argp_option options[] = {
     {"run", RUN, NULL, 0, "Run the program once and print its outputs", 0},
     {"in", IN, "K=FILE", 0, "Input K (from 0) of --run: a .npy, or a .safetensors or .npz of one tensor", 0},
     {"out", OUT, "K=FILE", 0, "Write output K (from 0) of --run to a .npy, .npz or .safetensors file", 0},
-    {"dev", DEVICE, "DEV", 0, "The device of --run, once for each of the file's devices; unset: those it names", 0},
+    {"dev", DEVICE, "DEV", 0,
+     "The device of --run, once for each of the file's devices; unset: the devices that the file names", 0},
     {0}};
 
 static void keep_file(struct argp_state *state, const char *option, const char *text, const char *files[MOST_TENSORS]) {
   const char *file;
   int64_t k;
   if (!parse_numbered_file(text, MOST_TENSORS - 1, &k, &file))
-    argp_error(state, "%s %s: K=FILE is expected, K from 0 to %d", option, text, MOST_TENSORS - 1);
-  if (files[k]) argp_error(state, "%s %s: there is '%s' already", option, text, files[k]);
+    argp_error(state, "%s %s: expected K=FILE, K from 0 to %d", option, text, MOST_TENSORS - 1);
+  if (files[k]) argp_error(state, "%s %s: '%s' was given already", option, text, files[k]);
   files[k] = file;
 }
 
@@ -49,7 +50,7 @@ static error_t parse(int key, char *value, struct argp_state *state) {
   case IN: keep_file(state, "--in", value, x->in); return 0;
   case OUT: keep_file(state, "--out", value, x->out); return 0;
   case DEVICE:
-    if (x->ndevices == MOST_DEVICES) argp_error(state, "more than %d --dev", MOST_DEVICES);
+    if (x->ndevices == MOST_DEVICES) argp_error(state, "--dev was given more than %d times", MOST_DEVICES);
     x->device[x->ndevices++] = value;
     return 0;
   case ARGP_KEY_ARG: keep_only_file(state, &x->file, value); return 0;
@@ -88,7 +89,7 @@ static int load_inputs(const struct ctx *x, unsigned n, db_device *dev, db_tenso
     if (db_load(x->in[i], dev, &named, &count)) return fail_work(x->self, "%s", db_error());
     if (count == 1) in[i] = db_retain(named[0].tensor);
     db_named_free(named, count);
-    if (count != 1) return fail_work(x->self, "--in %u=%s: one tensor is expected, there are %u", i, x->in[i], count);
+    if (count != 1) return fail_work(x->self, "--in %u=%s: expected one tensor, found %u", i, x->in[i], count);
   }
   return EXIT_DONE;
 }
@@ -164,16 +165,15 @@ static int jit_main(const struct command *self, int argc, char **argv) {
 
 const struct command jit_command = {
     .name = "jit",
-    .summary = "show what a file of a captured program holds, or run it",
+    .summary = "show or run a captured program",
     .argp = {.options = options,
              .parser = parse,
              .args_doc = "FILE",
-             .doc =
-                 "Prints a program that db_jit_save wrote: its devices, inputs, outputs, parameters and kernels, its "
-                 "memory, and its commands: what each writes <- reads, m3[0..64) being the first 64 bytes of memory 3. "
-                 "With --run it runs the program once instead. A file that is cut, changed or of another version is "
-                 "refused with the reason.\v"
-                 "Example:\n"
-                 "  doorbell jit step.dbj --run --in 0=x.npy --out 0=y.npy --dev EMU+AMD:gfx1100"},
+             .doc = "Prints a program that db_jit_save wrote: its devices, inputs, outputs, parameters, kernels, "
+                    "memory and commands. A command is shown as writes <- reads, where m3[0..64) is the first 64 bytes "
+                    "of memory 3. With --run it runs the program once instead. A file that is truncated, damaged or of "
+                    "another version is rejected with the reason.\v"
+                    "Example:\n"
+                    "  doorbell jit step.dbj --run --in 0=x.npy --out 0=y.npy --dev EMU+AMD:gfx1100"},
     .main = jit_main,
 };

@@ -67,6 +67,6 @@ int main(int argc, char **argv) {
   snprintf(name, sizeof name, "doorbell %s", c->name);
   argv[1] = name;
   int status = c->main(c, argc - 1, argv + 1);
-  if (fflush(stdout) || ferror(stdout)) return fail_work(&(struct command){.name = ""}, "writing the output failed");
+  if (fflush(stdout) || ferror(stdout)) return fail_work(&(struct command){.name = ""}, "cannot write the output");
   return status;
 }

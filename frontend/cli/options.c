@@ -42,7 +42,7 @@ bool parse_integer(const char *text, int64_t least, int64_t most, int64_t *out) 
 }
 
 void keep_only_file(struct argp_state *state, const char **file, const char *word) {
-  if (*file) argp_error(state, "one file at a time: '%s' and '%s'", *file, word);
+  if (*file) argp_error(state, "only one file is possible, not '%s' and '%s'", *file, word);
   *file = word;
 }
 

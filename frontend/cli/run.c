@@ -40,15 +40,15 @@ struct job {
 
 enum { KERNEL = OPTION_KEYS, GRID, BLOCK, ARG, OUT, DEVICE, REPEAT, TIMEOUT, JSON };
 static const struct argp_option options[] = {
-    {"kernel", KERNEL, "NAME", 0, "Which kernel, where the file has several", 0},
+    {"kernel", KERNEL, "NAME", 0, "The kernel, if the file has several", 0},
     {"grid", GRID, "X[,Y[,Z]]", 0, "Number of workgroups", 0},
     {"block", BLOCK, "X[,Y[,Z]]", 0, "Work-items in a workgroup", 0},
-    {"arg", ARG, "SPEC", 0, "An argument of the kernel; one for each parameter, in order", 0},
+    {"arg", ARG, "SPEC", 0, "An argument of the kernel; give one per parameter, in order", 0},
     {"out", OUT, "K=FILE.npy", 0, "Write buffer argument K (from 0) after the last run", 0},
     {"dev", DEVICE, "DEV", 0,
-     "The device. Unset: $DEV, else a GPU of the file's vendor, else EMU+AMD:gfx1100 or EMU+NV:sm_90", 0},
+     "The device. Unset: $DEV, otherwise a GPU of the file's vendor, otherwise EMU+AMD:gfx1100 or EMU+NV:sm_90", 0},
     {"repeat", REPEAT, "N", 0, "Launch N times on the same buffers and show the times", 0},
-    {"timeout", TIMEOUT, "SECONDS", 0, "Give up on a launch after that long (60)", 0},
+    {"timeout", TIMEOUT, "SECONDS", 0, "Give up on a launch after that many seconds (60)", 0},
     {"json", JSON, NULL, 0, "Print the report as JSON", 0},
     {0}};
 
@@ -67,20 +67,20 @@ static void parse_dims(struct argp_state *state, const char *option, const char 
     if (!at[n]) return;
     at += n + 1;
   }
-  argp_error(state, "%s %s: X[,Y[,Z]] with numbers from 1 is expected", option, text);
+  argp_error(state, "%s %s: expected X[,Y[,Z]] with numbers from 1", option, text);
 }
 
 static void parse_arg(struct argp_state *state, struct job *j, const char *spec) {
   char err[512];
-  if (j->nargs == MOST_ARGUMENTS) argp_error(state, "more than %d --arg", MOST_ARGUMENTS);
+  if (j->nargs == MOST_ARGUMENTS) argp_error(state, "--arg was given more than %d times", MOST_ARGUMENTS);
   if (argument_parse(spec, &j->arg[j->nargs], err, sizeof err)) argp_error(state, "--arg %s: %s", spec, err);
   j->nargs++;
 }
 
 static void parse_out(struct argp_state *state, struct job *j, const char *text) {
-  if (j->nouts == MOST_ARGUMENTS) argp_error(state, "more than %d --out", MOST_ARGUMENTS);
+  if (j->nouts == MOST_ARGUMENTS) argp_error(state, "--out was given more than %d times", MOST_ARGUMENTS);
   if (!parse_numbered_file(text, MOST_ARGUMENTS - 1, &j->out[j->nouts].arg, &j->out[j->nouts].path))
-    argp_error(state, "--out %s: K=FILE.npy is expected, K the number of an --arg from 0", text);
+    argp_error(state, "--out %s: expected K=FILE.npy, where K is the number of an --arg, counted from 0", text);
   j->nouts++;
 }
 
@@ -88,20 +88,21 @@ static double parse_seconds(struct argp_state *state, const char *text) {
   char *end;
   double t = strtod(text, &end);
   if (end == text || *end || !(t > 0 && t <= 1e6))
-    argp_error(state, "--timeout %s: seconds, more than 0, are expected", text);
+    argp_error(state, "--timeout %s: expected a positive number of seconds", text);
   return t;
 }
 
 static void check_usage(struct argp_state *state, const struct job *j) {
-  if (!j->file) argp_error(state, "no file: a code object, a cubin, PTX text or source is expected");
+  if (!j->file) argp_error(state, "the file is missing: a code object, a cubin, PTX text or source");
   if (!j->grid[0]) argp_error(state, "--grid is missing: the number of workgroups, X[,Y[,Z]]");
   if (!j->block[0]) argp_error(state, "--block is missing: the work-items of a workgroup, X[,Y[,Z]]");
   for (unsigned i = 0; i < j->nouts; i++) {
     int64_t k = j->out[i].arg;
     if (k >= j->nargs)
-      argp_error(state, "--out %lld=%s: there are %u --arg, numbered from 0", (long long)k, j->out[i].path, j->nargs);
+      argp_error(state, "--out %lld=%s: there are only %u --arg, numbered from 0", (long long)k, j->out[i].path,
+                 j->nargs);
     if (j->arg[k].kind != ARGUMENT_BUFFER)
-      argp_error(state, "--out %lld=%s: argument %lld is no buffer", (long long)k, j->out[i].path, (long long)k);
+      argp_error(state, "--out %lld=%s: argument %lld is not a buffer", (long long)k, j->out[i].path, (long long)k);
   }
 }
 
@@ -116,7 +117,7 @@ static error_t parse(int key, char *value, struct argp_state *state) {
   case DEVICE: j->device = value; return 0;
   case REPEAT:
     if (!parse_integer(value, 1, 1000000, &j->repeat))
-      argp_error(state, "--repeat %s: a number from 1 to 1000000 is expected", value);
+      argp_error(state, "--repeat %s: expected a number from 1 to 1000000", value);
     return 0;
   case TIMEOUT: j->timeout = parse_seconds(state, value); return 0;
   case JSON: j->json = true; return 0;
@@ -165,7 +166,7 @@ static int assemble(const struct job *j, void **image, size_t *size) {
   }
   if (!is_ptx(*image, *size)) return 0;
   if (strncmp(arch, "sm_", 3) != 0)
-    return fail_work(j->self, "%s: PTX needs an NVIDIA device, %s is %s", j->file, db_device_name(j->dev), arch);
+    return fail_work(j->self, "%s: PTX needs an NVIDIA device, but %s is %s", j->file, db_device_name(j->dev), arch);
   if (assemble_ptx(arch, *image, *size, &cubin, &cubin_size, err, sizeof err))
     return fail_work(j->self, "%s: %s", j->file, err);
   free(*image);
@@ -208,7 +209,7 @@ static int check_arguments(struct job *j) {
   const struct db_param *p = db_program_params(j->program, &n);
   const char *kernel = db_program_name(j->program);
   if (n != j->nargs) {
-    fail_usage(j->self, "kernel %s takes %u arguments, %u --arg were given", kernel, n, j->nargs);
+    fail_usage(j->self, "kernel %s has %u parameters, but %u --arg were given", kernel, n, j->nargs);
     char text[64], name[48];
     for (unsigned i = 0; i < n; i++)
       fprintf(stderr, "  argument %u%s: %s\n", i, name_text(&p[i], name, sizeof name),
@@ -339,7 +340,7 @@ static void print_text(const struct job *j, const struct db_param *p, double lea
   if (j->repeat == 1)
     printf("device time   %.2f us\n", least * 1e-3);
   else
-    printf("device time   %.2f us least, %.2f us median, %.2f us most of %lld runs\n", least * 1e-3, middle * 1e-3,
+    printf("device time   %.2f us minimum, %.2f us median, %.2f us maximum of %lld runs\n", least * 1e-3, middle * 1e-3,
            most * 1e-3, (long long)j->repeat);
   if (j->emulated)
     printf("emulated      %llu wave instructions a run\n",
@@ -440,17 +441,18 @@ static int run_main(const struct command *self, int argc, char **argv) {
 
 const struct command run_command = {
     .name = "run",
-    .summary = "run a kernel of a code object, a cubin, PTX text or source",
+    .summary = "run a kernel from a code object, a cubin, PTX text or source",
     .argp =
         {.options = options,
          .parser = parse,
          .args_doc = "FILE",
          .doc =
-             "Loads FILE, launches a kernel and shows its time and what its buffers hold afterwards. FILE is a code "
+             "Loads FILE, launches a kernel, and prints its time and the contents of its buffers afterwards. FILE is a "
+             "code "
              "object, for example what clang makes of OpenCL C; a cubin; or PTX text, which ptxas assembles for the "
              "device (found as $PTXAS, on PATH or under /usr/local/cuda/bin). Source is compiled for the device first: "
-             "OpenCL C (.cl), assembly (.s) and LLVM IR (.ll) by clang ($CLANG), CUDA C (.cu) by nvcc ($NVCC). Of "
-             "clang's offload bundles it takes the device's code object. Hidden arguments are filled in."
+             "OpenCL C (.cl), assembly (.s) and LLVM IR (.ll) by clang ($CLANG), CUDA C (.cu) by nvcc ($NVCC). From a "
+             "clang offload bundle it takes the device's code object. It fills in hidden arguments."
              "\v"
              "SPEC is one of\n"
              "  DTYPE:VALUE            a value, such as f32:2.5 or u32:0x10\n"

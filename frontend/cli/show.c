@@ -198,8 +198,8 @@ static int show_tensors(const struct command *self, const struct show_options *x
   json_decref(list);
   if (!npy && !zip && !ends_in(x->file, ".safetensors"))
     return fail_work(self,
-                     "%s: neither a file of tensors (.safetensors, .npy, .npz), a captured program (.dbj), a "
-                     "thread trace (.sqtt), a code object nor a cubin",
+                     "%s: not a file of tensors (.safetensors, .npy, .npz), a captured program (.dbj), a "
+                     "thread trace (.sqtt), a code object or a cubin",
                      x->file);
   /* The message for a .npz names the file already. */
   return zip ? fail_work(self, "%s", why) : fail_work(self, "%s: %s", x->file, why);
@@ -229,7 +229,7 @@ static int show_main(const struct command *self, int argc, char **argv) {
   bool trace = ends_in(x.file, ".sqtt");
   if (!trace && (x.code || x.kernel || x.insts || x.packets)) {
     unmap_file(&m);
-    return fail_usage(self, "--code, --kernel, --instructions and --packets are for a thread trace (.sqtt)");
+    return fail_usage(self, "--code, --kernel, --instructions and --packets need a thread trace (.sqtt)");
   }
   int status = (elf                       ? show_kernels
                 : ends_in(x.file, ".dbj") ? show_program
@@ -241,17 +241,18 @@ static int show_main(const struct command *self, int argc, char **argv) {
 
 const struct command show_command = {
     .name = "show",
-    .summary = "show what a file of tensors, of a captured program, of kernels or of a thread trace holds",
+    .summary = "show the contents of a file of tensors, a captured program, kernels or a thread trace",
     .argp = {.options = options,
              .parser = parse,
              .args_doc = "FILE",
              .doc =
-                 "Prints the tensors of a .safetensors, .npy or .npz file with type, shape and bytes; of a captured "
-                 "program (.dbj) what doorbell jit prints; of a code object or a cubin its kernels with the number "
-                 "of arguments, registers, local (shared) and private memory; of a thread trace of an AMD GPU (.sqtt, "
-                 "the bytes of one shader engine) its waves with times in clocks, and with --code for each "
-                 "instruction how often it was issued, the clocks that waves stalled before it, and the clocks until "
-                 "its unit executed it. A file that is cut or malformed is refused with the reason."
+                 "Prints the tensors of a .safetensors, .npy or .npz file with type, shape and bytes. For a captured "
+                 "program (.dbj) it prints the same as doorbell jit. For a code object or a cubin it prints the "
+                 "kernels with the number of arguments, registers, and bytes of local (shared) and private memory. "
+                 "For a thread trace of an AMD GPU (.sqtt, the bytes of one shader engine) it prints the waves with "
+                 "times in clocks; with --code it also prints, per instruction, how often it was issued, the clocks "
+                 "that waves stalled before it, and the clocks until its unit executed it. A file that is truncated "
+                 "or malformed is rejected with the reason."
                  "\v"
                  "Examples:\n"
                  "  doorbell show model.safetensors\n"

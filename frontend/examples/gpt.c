@@ -89,7 +89,8 @@ int main(int argc, char **argv) {
   size_t size = f ? fread(text, 1, sizeof text, f) : 0, held = size - size / 10;
   if (f) fclose(f);
   int steps = argc > 2 ? atoi(argv[2]) : 500;
-  if (size < 20 * LENGTH) return fprintf(stderr, "gpt TEXT [STEPS]: a text of at least %d bytes\n", 20 * LENGTH), 1;
+  if (size < 20 * LENGTH)
+    return fprintf(stderr, "usage: gpt TEXT [STEPS], where TEXT is a file of at least %d bytes\n", 20 * LENGTH), 1;
   struct gpt g;
   unsigned n;
   db_params *p = db_params_new(NULL, 1);

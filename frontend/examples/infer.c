@@ -28,7 +28,7 @@ int main(int argc, char **argv) {
     if ((b = find(weights, n, layers, "bias"))) x = db_add(x, b);
   }
   int err = !layers;
-  if (!layers) fprintf(stderr, "%s: there is no tensor \"0.weight\"\n", argv[1]);
+  if (!layers) fprintf(stderr, "%s: the file has no tensor \"0.weight\"\n", argv[1]);
   struct db_named output = {"probabilities", db_softmax(x, -1)};
   if (!err && (err = db_save(argv[3], &output, 1))) fprintf(stderr, "%s\n", db_error());
   if (!err) printf("%u layers, %s written\n", layers, argv[3]);

@@ -68,7 +68,7 @@ static unsigned char *read_idx(const char *path, size_t each, unsigned *n) {
     data = !*n || *n == count ? malloc((size_t)count * each) : NULL; /* the labels must match the images */
     if (!data || fread(data, each, *n = count, f) != count) *n = 0;
   }
-  if (!data || !*n) fprintf(stderr, "%s: no IDX file of bytes\n", path), exit(1);
+  if (!data || !*n) fprintf(stderr, "%s: not an IDX file of bytes\n", path), exit(1);
   return fclose(f), data;
 }
 
@@ -135,7 +135,7 @@ int main(int argc, char **argv) {
   if (argc > 2 && !strcmp(argv[1], "--devices")) {
     int devices = atoi(argv[2]);
     if (devices < 1 || devices > DB_GROUP_MAX)
-      return fprintf(stderr, "--devices %s: 1 to %d are possible\n", argv[2], DB_GROUP_MAX), 1;
+      return fprintf(stderr, "--devices %s: expected 1 to %d\n", argv[2], DB_GROUP_MAX), 1;
     t.ndevices = (unsigned)devices, argc -= 2, argv += 2;
   }
   if (!(t.all = open_devices(&t))) return failed();

@@ -258,7 +258,7 @@ static int save_safetensors(const char *path, const struct image *t, unsigned n)
       if (!strcmp(t[k].name, x->name)) err = db_fail(-EINVAL, "%s: two tensors have the name '%s'", path, x->name);
   }
   if (!err && (!s.tensor || !(header = safetensors_header(&s, &head))))
-    err = db_fail(-EINVAL, "%s: out of memory, or a name is not UTF-8", path);
+    err = db_fail(-EINVAL, "%s: out of memory, or a name is not valid UTF-8", path);
   if (!err) err = safetensors_write(path, &s, header, head);
   free(header);
   free(s.tensor);
@@ -280,14 +280,14 @@ static const struct format *format_of(const char *path) {
     size_t end = strlen(formats[i].end);
     if (n > end && !strcmp(path + n - end, formats[i].end)) return &formats[i];
   }
-  db_fail(-EINVAL, "%s: not supported: the name ends in none of .safetensors, .npz, .npy", path ? path : "(no name)");
+  db_fail(-EINVAL, "%s: not supported: the name must end in .safetensors, .npz or .npy", path ? path : "(no name)");
   return NULL;
 }
 
 int db_load(const char *path, db_device *dev, struct db_named **named, unsigned *n) {
   const struct format *f = format_of(path);
   struct list l = {0};
-  if (!named || !n) return db_fail(-EINVAL, "load: the place for the %s is NULL", named ? "count" : "list");
+  if (!named || !n) return db_fail(-EINVAL, "load: the pointer for the %s is NULL", named ? "count" : "list");
   *named = NULL, *n = 0;
   if (!f) return -EINVAL;
   int err = f->load(path, dev, &l);

@@ -62,7 +62,7 @@ static bool read_shape(struct text *t, struct npy *a) {
 static int parse_header(struct text t, struct npy *a, bool *fortran, char *descr, size_t cap, char *err,
                         size_t errcap) {
   unsigned seen = 0;
-  if (!accept(&t, "{")) return refuse_input(err, errcap, "the header is no dictionary");
+  if (!accept(&t, "{")) return refuse_input(err, errcap, "the header is not a dictionary");
   while (!accept(&t, "}")) {
     char key[32];
     bool good = read_string(&t, key, sizeof key) && accept(&t, ":");
@@ -83,7 +83,7 @@ static int parse_header(struct text t, struct npy *a, bool *fortran, char *descr
     if (!accept(&t, ",") && !(accept(&t, "}") && (t.at--, true)))
       return refuse_input(err, errcap, "the header cannot be read");
   }
-  return seen == 7 ? 0 : refuse_input(err, errcap, "the header lacks descr, fortran_order or shape");
+  return seen == 7 ? 0 : refuse_input(err, errcap, "the header has no descr, fortran_order or shape");
 }
 
 int npy_parse(const void *bytes, size_t size, struct npy *out, char *err, size_t errcap) {
@@ -111,7 +111,8 @@ int npy_parse(const void *bytes, size_t size, struct npy *out, char *err, size_t
       return refuse_input(err, errcap, "the shape is too large");
   size_t have = size - start - length, want;
   if (__builtin_mul_overflow((size_t)out->count, db_dtype_size(out->dtype), &want) || want > have)
-    return refuse_input(err, errcap, "the file has %zu bytes of elements, its shape asks for %lld of %zu bytes", have,
+    return refuse_input(err, errcap,
+                        "the file has %zu bytes of elements, but its shape needs %lld elements of %zu bytes", have,
                         (long long)out->count, db_dtype_size(out->dtype));
   out->data = (uint8_t *)bytes + start + length;
   return 0;
@@ -140,7 +141,7 @@ int read_file(const char *path, void **bytes, size_t *size, char *err, size_t er
     if (ferror(f)) status = refuse_input(err, errcap, "%s: %s", path, strerror(errno));
     if (*size < capacity) break;
     if (!regular && *size >= STREAM_LIMIT) {
-      status = refuse_input(err, errcap, "%s: not a regular file, and more than 1 GiB", path);
+      status = refuse_input(err, errcap, "%s: not a regular file and larger than 1 GiB", path);
       break;
     }
     capacity *= 2;

@@ -28,14 +28,14 @@ static int parse_shape(const json_t *shape, struct safetensor *t, char *err, siz
   size_t n = json_array_size(shape);
   int64_t count = 1;
   if (!json_is_array(shape) || n > sizeof t->dim / sizeof *t->dim)
-    return refuse_input(err, errcap, "%s: shape is no list of at most %zu sizes", t->name,
+    return refuse_input(err, errcap, "%s: shape is not a list of at most %zu sizes", t->name,
                         sizeof t->dim / sizeof *t->dim);
   t->rank = (unsigned)n;
   for (unsigned i = 0; i < t->rank; i++) {
     const json_t *size = json_array_get(shape, i);
     t->dim[i] = json_is_integer(size) ? json_integer_value(size) : -1;
     if (t->dim[i] < 0 || __builtin_mul_overflow(count, t->dim[i], &count))
-      return refuse_input(err, errcap, "%s: size %u is no number of elements, or there are too many", t->name, i);
+      return refuse_input(err, errcap, "%s: size %u is not a number of elements, or too large", t->name, i);
   }
   if (__builtin_mul_overflow((size_t)count, db_dtype_size(t->dtype), &t->bytes))
     return refuse_input(err, errcap, "%s: the shape is too large", t->name);
@@ -58,9 +58,10 @@ static int parse_tensor(const char *name, const json_t *v, const char *data, siz
     return refuse_input(err, errcap, "%s: data_offsets is not two numbers", name);
   json_int_t b = json_integer_value(begin), e = json_integer_value(end);
   if (b < 0 || e < b || (uint64_t)e > size)
-    return refuse_input(err, errcap, "%s: bytes %lld to %lld of %zu", name, (long long)b, (long long)e, size);
+    return refuse_input(err, errcap, "%s: bytes %lld to %lld are not within the %zu bytes of data", name, (long long)b,
+                        (long long)e, size);
   if ((size_t)(e - b) != t->bytes)
-    return refuse_input(err, errcap, "%s: %lld bytes for a shape of %zu", name, (long long)(e - b), t->bytes);
+    return refuse_input(err, errcap, "%s: %lld bytes, but its shape needs %zu", name, (long long)(e - b), t->bytes);
   t->data = data + b;
   return 0;
 }
@@ -76,18 +77,18 @@ int safetensors_parse(const void *bytes, size_t size, struct safetensors *out, c
   uint64_t length = 0;
   json_error_t why;
   *out = (struct safetensors){0};
-  if (size < 8) return refuse_input(err, errcap, "not a safetensors file: %zu bytes", size);
+  if (size < 8) return refuse_input(err, errcap, "not a safetensors file: it has only %zu bytes", size);
   for (int i = 8; i-- > 0;) length = length << 8 | head[i];
   if (length > MOST_HEADER || length > size - 8)
-    return refuse_input(err, errcap, "not a safetensors file, or cut short: a header of %llu bytes in %zu",
+    return refuse_input(err, errcap, "not a safetensors file, or cut short: a header of %llu bytes in a file of %zu",
                         (unsigned long long)length, size);
   json_t *json = json_loadb((const char *)bytes + 8, (size_t)length, JSON_REJECT_DUPLICATES, &why);
-  if (!json) return refuse_input(err, errcap, "the header is no JSON: %s at byte %d", why.text, why.position);
+  if (!json) return refuse_input(err, errcap, "the header is not JSON: %s at byte %d", why.text, why.position);
   const char *data = (const char *)bytes + 8 + length, *name, *at = data;
   size_t room = size - 8 - (size_t)length;
   json_t *v;
   int status = 0;
-  if (!json_is_object(json)) status = refuse_input(err, errcap, "the header is no JSON object");
+  if (!json_is_object(json)) status = refuse_input(err, errcap, "the header is not a JSON object");
   out->tensor = calloc(json_object_size(json) + 1, sizeof *out->tensor);
   if (!out->tensor) status = refuse_input(err, errcap, "out of memory");
   if (!status) json_object_foreach(json, name, v) {
@@ -100,7 +101,7 @@ int safetensors_parse(const void *bytes, size_t size, struct safetensors *out, c
     if (out->tensor[i].data != at)
       status = refuse_input(err, errcap, "%s: tensors overlap, or there is a gap between them", out->tensor[i].name);
   if (!status && at != data + room)
-    status = refuse_input(err, errcap, "%zu bytes behind the last tensor", (size_t)(data + room - at));
+    status = refuse_input(err, errcap, "%zu bytes follow the last tensor", (size_t)(data + room - at));
   if (status) safetensors_free(out);
   return status;
 }

@@ -11,15 +11,16 @@
 static int check_input(const db_jit *j, unsigned i, const db_tensor *t) {
   const struct captured_input *c = &j->in[i];
   if (t->dtype != c->dtype)
-    return db_fail(-EINVAL, "jit: input %u is of %s, it was captured as %s", i, dtype_info[t->dtype].name,
+    return db_fail(-EINVAL, "jit: input %u has type %s, but was captured with type %s", i, dtype_info[t->dtype].name,
                    dtype_info[c->dtype].name);
   if (t->value->slot != c->slot)
-    return db_fail(-EINVAL, "jit: input %u is on %s, it was captured on %s", i,
+    return db_fail(-EINVAL, "jit: input %u is on %s, but was captured on %s", i,
                    db_device_name(slot_device(t->value->slot)), db_device_name(slot_device(c->slot)));
   bool same = t->rank == c->rank;
   for (unsigned k = 0; k < t->rank && same; k++) same = dim_unbound(t->dim[k]) == dim_unbound(c->dim[k]);
   if (!same)
-    return db_fail(-EINVAL, "jit: input %u is %s, it was captured as %s", i, SHAPE(*t), shape_text(c->rank, c->dim).s);
+    return db_fail(-EINVAL, "jit: input %u has shape %s, but was captured with shape %s", i, SHAPE(*t),
+                   shape_text(c->rank, c->dim).s);
   return 0;
 }
 
@@ -32,8 +33,7 @@ static int check_split(const db_jit *j, unsigned i) {
   int err = v->part ? value_sharding(j->input_values[i], &axis, bound) : 0;
   if (err || !v->part) return err;
   if (axis == c->axis && (axis < 0 || !memcmp(bound, c->bound, (value_count(v) + 1) * sizeof *bound))) return 0;
-  return db_fail(-EINVAL,
-                 "jit: input %u is split along axis %d, in other parts than along axis %d when it was captured", i,
+  return db_fail(-EINVAL, "jit: input %u is split along axis %d into other parts than at capture, along axis %d", i,
                  axis, c->axis);
 }
 
@@ -245,9 +245,9 @@ db_jit *db_jit_new(db_jit_fn *fn, void *ctx, unsigned nin, unsigned nout) {
 }
 
 int db_jit_reset(db_jit *j) {
-  if (!j) return db_fail(-EINVAL, "jit: there is none to capture again");
-  if (!j->fn) return db_fail(-EINVAL, "jit: what was loaded from a file has no function that could be captured again");
-  if (capturing) return db_fail(-EINVAL, "jit: a captured function cannot begin captures anew");
+  if (!j) return db_fail(-EINVAL, "jit: the function pointer is NULL: there is nothing to capture again");
+  if (!j->fn) return db_fail(-EINVAL, "jit: a program loaded from a file has no function to capture again");
+  if (capturing) return db_fail(-EINVAL, "jit: a captured function cannot reset captures");
   db_tensor *dropped[SLOT_NUMBERS];
   pthread_mutex_lock(&rt.lock);
   unsigned n = jit_forget(j, dropped);
@@ -282,7 +282,7 @@ void db_jit_free(db_jit *j) {
 
 int db_jit_call(db_jit *j, db_tensor *const *in, db_tensor **out) {
   if (!j || (j->nin && !in) || (j->nout && !out)) return db_fail(-EINVAL, "jit: a list of tensors is NULL");
-  if (capturing) return db_fail(-EINVAL, "jit: not supported: a captured function inside another");
+  if (capturing) return db_fail(-EINVAL, "jit: not supported: a call of a captured function inside another");
   pthread_mutex_lock(&rt.lock);
   const struct env *env;
   int err = runtime_init();

@@ -231,9 +231,8 @@ static int on_use(struct capture *c, struct value *v) {
     shared = o != v && o->storage == v->storage && o->serial <= c->before;
   if (!shared) return 0;
   if (!value_is_contiguous(v, &first))
-    return db_fail(-ENOTSUP,
-                   "jit: not supported: a tensor that is a view, not contiguous, of memory that others are in; "
-                   "use the tensor that it is a view of");
+    return db_fail(-ENOTSUP, "jit: not supported: a tensor that is a non-contiguous view of memory that other tensors "
+                             "share; use the tensor that it views");
   capturing = NULL; /* done once, not in every replay */
   int err = jit_take_own_memory(v, first);
   capturing = c;
@@ -256,7 +255,7 @@ static db_tensor *on_random(struct capture *c, db_device *dev, uint32_t *stream)
   capturing = c;
   *stream = j->stream;
   if (slot < 0 || !j->random_count[slot]) {
-    refuse(j, -ENOMEM, "jit: no state for random numbers: %s", db_error());
+    refuse(j, -ENOMEM, "jit: the state of the random numbers could not be made: %s", db_error());
     return NULL;
   }
   return db_add(j->random_count[slot], (int64_t)j->random_calls[slot]++);
@@ -302,8 +301,9 @@ int jit_find_outer(struct captured_memory *m, struct storage **out) {
 static int describe_output(db_jit *j, unsigned i, const struct value *v, struct captured_output *o) {
   bool varies;
   if (!value_place(v, &o->offset, &varies))
-    return db_fail(-ENOTSUP, "jit: not supported: output %u is a view of memory that is not contiguous", i);
-  if (varies) return db_fail(-ENOTSUP, "jit: not supported: output %u is a view at a place that a variable says", i);
+    return db_fail(-ENOTSUP, "jit: not supported: output %u is a non-contiguous view of memory", i);
+  if (varies)
+    return db_fail(-ENOTSUP, "jit: not supported: output %u is a view whose position depends on a variable", i);
   if (v->storage->size) o->memory = memory_of(j, v->storage);
   if (j->error) return db_fail(j->error, "%s", j->error_text);
   if (o->memory != UINT32_MAX && j->memories[o->memory].kind == OWNED) {
@@ -330,7 +330,7 @@ static int describe_outputs(db_jit *j, db_tensor *const *out) {
     for (unsigned k = 0; k < t->rank; k++) dim_each_var(t->dim[k], add_var, j);
     o->sized = dims_symbolic(t->rank, t->dim);
     if (o->sized && v->part)
-      return db_fail(-ENOTSUP, "jit: not supported: output %u, on several devices, has symbolic sizes, %s", i,
+      return db_fail(-ENOTSUP, "jit: not supported: output %u is on several devices and has symbolic sizes, %s", i,
                      SHAPE(*t));
     if (!v->part) {
       err = describe_output(j, i, v, o);
@@ -353,8 +353,8 @@ static int describe_outputs(db_jit *j, db_tensor *const *out) {
 
 static int input_is_assigned(unsigned i) {
   return db_fail(-ENOTSUP,
-                 "jit: not supported: input %u is assigned inside; return its new value, or assign a tensor that "
-                 "the function finds elsewhere",
+                 "jit: not supported: the function assigns to input %u; return its new value, or assign to a tensor "
+                 "that is not an input",
                  i);
 }
 
@@ -367,11 +367,11 @@ static int settle_memories(db_jit *j) {
     if (m->kind != OUTER) continue;
     follow_assigns(m);
     if (m->value->refs == 1 && m->value->serial <= j->capture.before)
-      return db_fail(-ENOTSUP,
-                     "jit: not supported: a tensor that was there before is released inside, or made to stand "
-                     "for something else without db_assign, which replays could not do");
+      return db_fail(-ENOTSUP, "jit: not supported: the function releases a tensor that existed before, or gives it "
+                               "another value without db_assign; replays could not do this");
     if (m->value->storage != m->storage)
-      return db_fail(-ENOTSUP, "jit: not supported: a tensor that was computed before is given other memory inside");
+      return db_fail(-ENOTSUP,
+                     "jit: not supported: the function gives other memory to a tensor that was computed before");
   }
   return 0;
 }

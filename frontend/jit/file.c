@@ -76,7 +76,7 @@ static int describe(struct saving *s, struct jit_tensor *to, enum dtype t, unsig
     to->part[i] = (struct jit_part){.device = device_number(s, group ? group->device[i] : slot), .memory = UINT32_MAX};
   for (unsigned i = 0; i < rank; i++)
     if (!add_terms(s, dim_uop(dim[i]), &to->dim[i]))
-      return db_fail(-ENOTSUP, "%s: not supported: a size of %s", s->path, dim_text(dim[i]).s);
+      return db_fail(-ENOTSUP, "%s: not supported: the symbolic size %s", s->path, dim_text(dim[i]).s);
   return 0;
 }
 
@@ -112,7 +112,8 @@ static int save_shapes(struct saving *s) {
   for (unsigned i = 0; i < j->nin && !err; i++) err = describe_input(s, i);
   for (size_t i = 0; i < f->nvars && !err; i++)
     if (f->vars[i].max < 0)
-      err = db_fail(-EINVAL, "%s: %s, which kernels take, is in the shape of no input", s->path, f->vars[i].name);
+      err = db_fail(-EINVAL, "%s: variable %s of a kernel does not occur in the shape of an input", s->path,
+                    f->vars[i].name);
   for (unsigned i = 0; i < j->nout && !err; i++) err = describe_output(s, i);
   for (size_t i = 0; i < f->nin && !err; i++) jit_max_parts(f, &f->in[i]);
   return err;
@@ -155,7 +156,7 @@ static int save_param_part(struct saving *s, const char *name, const struct valu
     if (m->kind == OUTER && m->value->storage == v->storage) return 0;
   }
   p->memory = UINT32_MAX;
-  return p->most ? db_fail(-EINVAL, "%s: parameter '%s' is nothing that the captured function uses", s->path, name) : 0;
+  return p->most ? db_fail(-EINVAL, "%s: the captured function does not use parameter '%s'", s->path, name) : 0;
 }
 
 static int save_param(struct saving *s, const db_tensor *t, struct jit_tensor *p) {
@@ -181,8 +182,9 @@ static int save_params(struct saving *s, const struct db_named *params, unsigned
     const db_tensor *t = params[i].tensor;
     struct jit_tensor *p = &f->params[i];
     if (!name || !*name || *name == '.' || strlen(name) > 200 || !strcmp(name, "__metadata__"))
-      return db_fail(-EINVAL, "%s: parameter %u: '%s' is no name; 1 to 200 bytes are, the first not a dot", s->path, i,
-                     name ? name : "");
+      return db_fail(-EINVAL,
+                     "%s: parameter %u: '%s' is not a name: a name has 1 to 200 bytes and does not begin with a dot",
+                     s->path, i, name ? name : "");
     for (unsigned k = 0; k < i; k++)
       if (!strcmp(f->params[k].name, name))
         return db_fail(-EINVAL, "%s: two parameters have the name '%s'", s->path, name);
@@ -208,7 +210,7 @@ static int save_accesses(struct saving *s, const struct program_command *c) {
     const struct jit_file_memory *m = &s->f.memories[a->memory];
     if (m->kind != INPUT || (a->offset <= m->bytes && a->bytes <= m->bytes - a->offset)) continue;
     if (!c->kernel)
-      return db_fail(-ENOTSUP, "%s: not supported: a copy of memory behind input %u, which is a slice", s->path,
+      return db_fail(-ENOTSUP, "%s: not supported: a copy of memory outside of input %u, which is a slice", s->path,
                      m->input);
     if (a->offset > m->bytes) a->offset = m->bytes;
     a->bytes = m->bytes - a->offset;
@@ -228,7 +230,8 @@ static int save_commands(struct saving *s) {
     struct program_command *c = &to->commands[i];
     c->slot = device_number(s, c->slot);
     if (c->exchange)
-      return db_fail(-ENOTSUP, "%s: not supported: a captured function that exchanges with other processes", s->path);
+      return db_fail(-ENOTSUP, "%s: not supported: a captured function that exchanges data with other processes",
+                     s->path);
     if (c->kernel) c->kernel = save_kernel(&s->f, c->kernel);
     err = save_accesses(s, c); // NOLINT(clang-analyzer-unix.Malloc): jit_file_free frees the commands
   }
@@ -260,7 +263,7 @@ int db_jit_save(db_jit *j, const char *path, const struct db_named *params, unsi
                    : !path ? "the file's name"
                            : "the list of parameters");
   if (j->calls < 2)
-    return db_fail(-EINVAL, "%s: nothing is captured to save: the second call captures, unless JIT=0", path);
+    return db_fail(-EINVAL, "%s: nothing is captured yet: the second call captures, unless JIT=0", path);
   struct saving s = {.j = j, .path = path, .f.stream = j->stream};
   memset(s.device, NO_DEVICE, sizeof s.device);
   int err = 0;
@@ -326,7 +329,8 @@ static const char *missing_word(const char *list, const char *other, char *word,
 static int load_devices(struct jit_loaded *l, const char *path, db_device *const *devices, unsigned n) {
   const struct jit_file *f = &l->file;
   char word[64];
-  if (n && n != f->ndevices) return db_fail(-EINVAL, "%s: it is for %zu devices, %u are given", path, f->ndevices, n);
+  if (n && n != f->ndevices)
+    return db_fail(-EINVAL, "%s: the program needs %zu devices, but %u are given", path, f->ndevices, n);
   l->slot = calloc(f->ndevices + 1, sizeof *l->slot);
   if (!l->slot) return no_memory(path);
   for (size_t i = 0; i < f->ndevices; i++) {
@@ -338,11 +342,11 @@ static int load_devices(struct jit_loaded *l, const char *path, db_device *const
     if (slot < 0) return slot;
     l->slot[l->nslots++] = slot;
     if (strcmp(db_device_arch(slot_device((unsigned)slot)), d->isa) != 0)
-      return db_fail(-ENOEXEC, "%s: device %zu, %s, was of %s when this was saved, %s is of %s", path, i, d->name,
-                     d->isa, db_device_name(slot_device((unsigned)slot)), db_device_arch(slot_device((unsigned)slot)));
+      return db_fail(-ENOEXEC, "%s: device %zu, %s, had ISA %s when the program was saved, but %s has %s", path, i,
+                     d->name, d->isa, db_device_name(slot_device((unsigned)slot)),
+                     db_device_arch(slot_device((unsigned)slot)));
     if (missing_word(d->features, target_features(slot_target((unsigned)slot)), word, sizeof word))
-      return db_fail(-ENOEXEC, "%s: its kernels were compiled for a processor with %s, which this one lacks", path,
-                     word);
+      return db_fail(-ENOEXEC, "%s: its kernels need a processor with %s, which this one does not have", path, word);
   }
   return 0;
 }
@@ -444,7 +448,7 @@ static int load_program(db_jit *j, const char *path) {
       uint32_t memory = f->program.accesses[c->first + k].memory;
       unsigned other = (unsigned)l->slot[f->program.memories[memory].slot];
       if (!f->memories[memory].pinned && !slots_reach(slot, other))
-        return db_fail(-ENOTSUP, "%s: not supported: a command of %s on memory of %s, which it does not reach", path,
+        return db_fail(-ENOTSUP, "%s: not supported: a command of %s on memory of %s, which it cannot access", path,
                        db_device_name(slot_device(slot)), db_device_name(slot_device(other)));
     }
     if (c->kernel) {
@@ -620,6 +624,6 @@ db_tensor *db_jit_param(const db_jit *j, const char *name) {
   const struct jit_loaded *l = j ? j->loaded : NULL;
   for (size_t i = 0; l && name && i < l->file.nparams; i++)
     if (!strcmp(l->file.params[i].name, name)) return l->params[i];
-  return db_fail_null(-ENOENT, "jit: there is no parameter '%s'; those of a loaded program have names",
+  return db_fail_null(-ENOENT, "jit: there is no parameter '%s'; only a loaded program has parameters",
                       name ? name : "");
 }

@@ -108,7 +108,8 @@ static void set_place(struct reader *r, const char *fmt, ...) {
 static bool read_number(struct reader *r, const json_t *v, const char *what, uint64_t most, uint64_t *out) {
   json_int_t n = json_is_integer(v) ? json_integer_value(v) : -1;
   *out = 0;
-  if (n < 0 || (uint64_t)n > most) return refuse(r, "%s is no number from 0 to %llu", what, (unsigned long long)most);
+  if (n < 0 || (uint64_t)n > most)
+    return refuse(r, "%s is not a number from 0 to %llu", what, (unsigned long long)most);
   return *out = (uint64_t)n, true;
 }
 static bool get_number(struct reader *r, const json_t *in, const char *key, uint64_t most, uint64_t *out) {
@@ -117,7 +118,7 @@ static bool get_number(struct reader *r, const json_t *in, const char *key, uint
 /* Reads an index in a list of n. */
 static bool get_place(struct reader *r, const json_t *in, const char *key, size_t n, uint64_t *out) {
   *out = 0;
-  if (!n) return refuse(r, "%s: there is none", key);
+  if (!n) return refuse(r, "%s is missing", key);
   return get_number(r, in, key, n - 1, out);
 }
 
@@ -132,7 +133,7 @@ static bool read_text(struct reader *r, const json_t *v, const char *what, size_
   const char *s = json_string_value(v);
   bool good = s && strlen(s) < most;
   for (const char *p = s; good && *p; p++) good = (unsigned char)*p >= ' ' && *p != 127;
-  if (!good) return refuse(r, "%s is no text of less than %zu printable bytes", what, most);
+  if (!good) return refuse(r, "%s is not a text of fewer than %zu printable bytes", what, most);
   return *out = s, true;
 }
 static bool get_text(struct reader *r, const json_t *in, const char *key, size_t most, const char **out) {
@@ -144,7 +145,7 @@ static const json_t *get_list(struct reader *r, const json_t *in, const char *ke
                               size_t *n) {
   const json_t *v = json_object_get(in, key);
   if (!json_is_array(v) || json_array_size(v) > most) {
-    note_refusal(r, "%s is no list of at most %zu", key, most);
+    note_refusal(r, "%s is not a list of at most %zu elements", key, most);
     return NULL;
   }
   void *p = calloc(json_array_size(v) + 1, size);
@@ -171,12 +172,13 @@ static bool read_size(struct reader *r, const json_t *v, struct jit_size *s) {
     struct jit_term *t = &s->term[i];
     size_t length = json_array_size(term);
     if (!length || length > JIT_FACTORS + 1 || !json_is_integer(json_array_get(term, 0)))
-      return refuse(r, "a size has a term that is no product");
+      return refuse(r, "a term of a size is not a product");
     t->factor = json_integer_value(json_array_get(term, 0));
     t->nvars = (unsigned)length - 1;
     for (unsigned k = 0; k < t->nvars; k++) {
       if (!read_number(r, json_array_get(term, k + 1), "a size's variable", UINT32_MAX, &n)) return false;
-      if (n >= r->f->nvars) return refuse(r, "a size has variable %llu of %zu", (unsigned long long)n, r->f->nvars);
+      if (n >= r->f->nvars)
+        return refuse(r, "a size uses variable %llu, but there are only %zu", (unsigned long long)n, r->f->nvars);
       t->var[k] = (uint32_t)n;
     }
   }
@@ -216,9 +218,9 @@ static bool read_vars(struct reader *r, const json_t *in) {
         !get_number(r, v, "min", max, &min))
       return false;
     f->vars[i].min = (int64_t)min, f->vars[i].max = (int64_t)max;
-    if (!dim_is_name(f->vars[i].name)) return refuse(r, "'%s' is no name of a variable", f->vars[i].name);
+    if (!dim_is_name(f->vars[i].name)) return refuse(r, "'%s' is not the name of a variable", f->vars[i].name);
     for (size_t k = 0; k < i; k++)
-      if (!strcmp(f->vars[k].name, f->vars[i].name)) return refuse(r, "%s is there twice", f->vars[i].name);
+      if (!strcmp(f->vars[k].name, f->vars[i].name)) return refuse(r, "%s occurs twice", f->vars[i].name);
   }
   set_place(r, "program");
   if (!list || !get_number(r, in, "taken", f->nvars, &taken)) return false;
@@ -233,7 +235,7 @@ static bool check_within(struct reader *r, const struct jit_tensor *t, const str
   const struct jit_file_memory *m = &r->f->memories[p->memory];
   uint64_t begin = (uint64_t)p->first * dtype_info[t->dtype].size; /* first is less than 2^48 */
   if (begin > m->bytes || p->most > m->bytes - begin)
-    return refuse(r, "%llu bytes from %llu on in memory %u of %llu", (unsigned long long)p->most,
+    return refuse(r, "%llu bytes from offset %llu are not within memory %u of %llu bytes", (unsigned long long)p->most,
                   (unsigned long long)begin, p->memory, (unsigned long long)m->bytes);
   if (p->device != r->f->program.memories[p->memory].slot) return refuse(r, "it is not on the device of its memory");
   return true;
@@ -243,7 +245,7 @@ static bool check_within(struct reader *r, const struct jit_tensor *t, const str
 static bool read_part_memory(struct reader *r, const json_t *v, const struct jit_tensor *t, struct jit_part *p) {
   const struct jit_file *f = r->f;
   uint64_t memory, first;
-  if (!json_object_get(v, "memory")) return !p->most || refuse(r, "it has elements, but no memory");
+  if (!json_object_get(v, "memory")) return !p->most || refuse(r, "it has elements but no memory");
   if (!get_place(r, v, "memory", f->program.nmemories, &memory) || !get_number(r, v, "first", MOST_BYTES, &first))
     return false;
   p->memory = (uint32_t)memory, p->first = (int64_t)first;
@@ -251,7 +253,7 @@ static bool read_part_memory(struct reader *r, const json_t *v, const struct jit
   if (!check_within(r, t, p)) return false;
   if (t->name && m->kind != OUTER) return refuse(r, "memory %llu has no contents", (unsigned long long)memory);
   if (!t->name && m->kind == OWNED && !m->output)
-    return refuse(r, "memory %llu is not one for outputs", (unsigned long long)memory);
+    return refuse(r, "memory %llu cannot hold an output", (unsigned long long)memory);
   return true;
 }
 
@@ -275,9 +277,10 @@ static bool read_parts(struct reader *r, const json_t *list, struct jit_tensor *
     sum += p->size; /* at most SLOTS * 2^48 */
   }
   if (t->axis >= 0 && !jit_size_is_number(&t->dim[t->axis], &size))
-    return refuse(r, "it is split along axis %d, of symbolic size", t->axis);
+    return refuse(r, "it is split along axis %d, which has a symbolic size", t->axis);
   if (sum != size)
-    return refuse(r, "parts of %lld elements along axis %d, of %lld", (long long)sum, t->axis, (long long)size);
+    return refuse(r, "its parts have %lld elements along axis %d, which has %lld", (long long)sum, t->axis,
+                  (long long)size);
   return true;
 }
 
@@ -288,11 +291,11 @@ static bool read_layout(struct reader *r, const json_t *v, struct jit_tensor *t)
   t->axis = SHARD_REPLICATED;
   if (t->group && !json_is_null(axis)) {
     if (!t->rank || !read_number(r, axis, "axis", t->rank - 1, &n))
-      return refuse(r, "axis is neither null nor one of %u", t->rank);
+      return refuse(r, "axis is neither null nor less than %u", t->rank);
     t->axis = (int)n;
   }
   if (t->group && (!json_array_size(parts) || json_array_size(parts) > r->f->ndevices))
-    return refuse(r, "parts is no list of 1 to %zu", r->f->ndevices);
+    return refuse(r, "parts is not a list of 1 to %zu elements", r->f->ndevices);
   n = t->group ? json_array_size(parts) : 1;
   if (!(t->part = calloc(n, sizeof *t->part))) return refuse(r, "out of memory for parts");
   t->nparts = (unsigned)n;
@@ -310,7 +313,7 @@ static bool read_tensor(struct reader *r, const json_t *v, struct jit_tensor *t)
     if (!strcmp(dtype, dtype_info[k].name)) t->dtype = (enum dtype)k;
   if (t->dtype == DT_VOID) return refuse(r, "not supported: elements of type '%s'", dtype);
   if (!json_is_array(shape) || json_array_size(shape) > MAX_RANK)
-    return refuse(r, "shape is no list of at most %d sizes", MAX_RANK);
+    return refuse(r, "shape is not a list of at most %d sizes", MAX_RANK);
   t->rank = (unsigned)json_array_size(shape);
   for (unsigned i = 0; i < t->rank; i++)
     if (!read_size(r, json_array_get(shape, i), &t->dim[i])) return false;
@@ -347,11 +350,11 @@ static bool check_output_sizes(struct reader *r, const struct jit_tensor *t) {
   int64_t size;
   for (unsigned i = 0; i < t->rank; i++) {
     const struct jit_size *s = &t->dim[i];
-    if (t->group && !jit_size_is_number(s, &size)) return refuse(r, "it is on several devices, of symbolic size");
+    if (t->group && !jit_size_is_number(s, &size)) return refuse(r, "it is on several devices and has a symbolic size");
     for (unsigned k = 0; k < s->nterms; k++)
       for (unsigned v = 0; v < s->term[k].nvars; v++)
         if (s->term[k].var[v] >= f->program.nvars)
-          return refuse(r, "a size has %s, which the program does not take", f->vars[s->term[k].var[v]].name);
+          return refuse(r, "a size uses %s, which is not a variable of the program", f->vars[s->term[k].var[v]].name);
   }
   return true;
 }
@@ -393,7 +396,7 @@ static bool read_memory(struct reader *r, const json_t *v, struct jit_file_memor
   p->slot = (uint8_t)device;
   unsigned k = 0;
   while (k < sizeof jit_file_kinds / sizeof *jit_file_kinds && strcmp(kind, jit_file_kinds[k]) != 0) k++;
-  if (k == sizeof jit_file_kinds / sizeof *jit_file_kinds) return refuse(r, "'%s' is no kind of memory", kind);
+  if (k == sizeof jit_file_kinds / sizeof *jit_file_kinds) return refuse(r, "'%s' is not a kind of memory", kind);
   m->kind = (enum memory_kind)k;
   if (m->kind == INPUT) {
     if (!get_place(r, v, "input", r->f->nin, &input)) return false;
@@ -402,7 +405,7 @@ static bool read_memory(struct reader *r, const json_t *v, struct jit_file_memor
     if (t->group && !get_place(r, v, "part", t->nparts, &part)) return false;
     m->part = (unsigned)part;
     if (m->bytes > t->part[part].most || p->slot != t->part[part].device)
-      return refuse(r, "it is not where input %u is, or larger", m->input);
+      return refuse(r, "it is not on the device of input %u, or is larger", m->input);
   }
   if (m->kind == OWNED && (!get_bool(r, v, "output", &m->output) || !get_bool(r, v, "pinned", &m->pinned)))
     return false;
@@ -412,7 +415,7 @@ static bool read_memory(struct reader *r, const json_t *v, struct jit_file_memor
   const struct safetensor *t = tensor_of(r->f, name);
   if (!t) return refuse(r, "the file has no tensor '%s'", name);
   if (t->bytes != m->bytes)
-    return refuse(r, "%llu bytes, but tensor '%s' has %zu", (unsigned long long)m->bytes, name, t->bytes);
+    return refuse(r, "it has %llu bytes, but tensor '%s' has %zu", (unsigned long long)m->bytes, name, t->bytes);
   m->contents = t->data;
   return true;
 }
@@ -437,7 +440,7 @@ static bool read_dims(struct reader *r, const json_t *in, const char *key, uint3
   uint64_t n = 0;
   for (unsigned i = 0; i < 3; i++) {
     if (json_array_size(v) != 3 || !read_number(r, json_array_get(v, i), key, UINT32_MAX, &n) || !n)
-      return refuse(r, "%s is not three numbers of at least 1", key);
+      return refuse(r, "%s does not consist of three numbers of at least 1", key);
     out[i] = (uint32_t)n;
   }
   return true;
@@ -456,17 +459,17 @@ static bool read_extent(struct reader *r, const json_t *v, const struct kernel *
   if (!get_number(r, v, "per", UINT32_MAX, &n)) return false;
   e->per = (uint32_t)n;
   if (!e->times || !e->per || !json_array_size(terms) || json_array_size(terms) > EXTENT_TERMS)
-    return refuse(r, "a grid's size is none");
+    return refuse(r, "a grid's size is not an object");
   const uint8_t nterms = (uint8_t)json_array_size(terms);
   for (; e->nterms < nterms; e->nterms++) {
     const json_t *term = json_array_get(terms, e->nterms), *factor = json_array_get(term, 0);
     struct extent_term *t = &e->term[e->nterms];
     if (!json_is_integer(factor) || json_array_size(term) > 1 + EXTENT_VARS)
-      return refuse(r, "a grid's size has a term that is none");
+      return refuse(r, "a term of a grid's size is not an object");
     t->factor = json_integer_value(factor);
     for (; t->nvars + 1u < json_array_size(term); t->nvars++) {
       if (!nvars || !read_number(r, json_array_get(term, t->nvars + 1u), "a variable of a grid", nvars - 1, &n))
-        return refuse(r, "a grid's size depends on what the kernel does not take");
+        return refuse(r, "a grid's size depends on a variable that the kernel does not have");
       t->var[t->nvars] = (uint8_t)n;
     }
   }
@@ -482,10 +485,10 @@ static bool read_kernel(struct reader *r, const json_t *v, struct kernel *k) {
       !get_number(r, v, "bytes", INT64_MAX, &k->bytes))
     return false;
   strcpy(k->name, name);
-  if (!json_is_number(json_object_get(v, "flops"))) return refuse(r, "flops is no number");
+  if (!json_is_number(json_object_get(v, "flops"))) return refuse(r, "flops is not a number");
   k->flops = json_number_value(json_object_get(v, "flops"));
   const struct safetensor *t = tensor_of(r->f, image);
-  if (!t || !t->bytes) return refuse(r, "the file has no code '%s'", image);
+  if (!t || !t->bytes) return refuse(r, "the file has no code object '%s'", image);
   k->image = t->data, k->image_size = t->bytes;
   const json_t *list = get_list(r, v, "parameters", MAX_KERNEL_ARGS, sizeof *p, &p, &n);
   if (!list) return false;
@@ -500,7 +503,7 @@ static bool read_kernel(struct reader *r, const json_t *v, struct kernel *k) {
   const json_t *extents = json_object_get(v, "extents");
   for (unsigned d = 0; d < 3; d++)
     if (json_array_size(extents) != 3)
-      return refuse(r, "extents are not three");
+      return refuse(r, "extents does not have three elements");
     else if (!read_extent(r, json_array_get(extents, d), k, &k->extent[d], k->grid[d]))
       return false;
   return true;
@@ -522,17 +525,20 @@ static bool read_accesses(struct reader *r, const json_t *list, struct program_a
   for (size_t i = 0; i < json_array_size(list); i++, a++) {
     const json_t *v = json_array_get(list, i);
     uint64_t n[4];
-    if (json_array_size(v) != 4) return refuse(r, "argument %zu is not four numbers", i);
+    if (json_array_size(v) != 4) return refuse(r, "argument %zu does not consist of four numbers", i);
     for (unsigned k = 0; k < 4; k++)
       if (!read_number(r, json_array_get(v, k), "an argument's number", k == 3 ? 1 : MOST_BYTES, &n[k])) return false;
     if (n[0] >= f->program.nmemories)
-      return refuse(r, "argument %zu is memory %llu of %u", i, (unsigned long long)n[0], f->program.nmemories);
+      return refuse(r, "argument %zu uses memory %llu, but there are only %u", i, (unsigned long long)n[0],
+                    f->program.nmemories);
     const struct jit_file_memory *m = &f->memories[n[0]];
     if (n[1] > m->bytes || n[2] > m->bytes - n[1])
-      return refuse(r, "argument %zu is %llu bytes from %llu on in memory %llu of %llu", i, (unsigned long long)n[2],
-                    (unsigned long long)n[1], (unsigned long long)n[0], (unsigned long long)m->bytes);
+      return refuse(r, "argument %zu has %llu bytes from offset %llu, which are not within memory %llu of %llu bytes",
+                    i, (unsigned long long)n[2], (unsigned long long)n[1], (unsigned long long)n[0],
+                    (unsigned long long)m->bytes);
     if (n[3] && !m->written)
-      return refuse(r, "argument %zu is written, memory %llu is not", i, (unsigned long long)n[0]);
+      return refuse(r, "argument %zu is written, but memory %llu is not marked as written", i,
+                    (unsigned long long)n[0]);
     *a = (struct program_access){(uint32_t)n[0], n[3], n[1], n[2]};
   }
   return true;
@@ -544,7 +550,7 @@ static bool check_command(struct reader *r, const struct program_command *c) {
   const struct program_access *a = &r->f->program.accesses[c->first];
   if (c->kernel) {
     if (c->naccesses + c->nvars != c->kernel->nparams)
-      return refuse(r, "kernel %s takes %u arguments, not %u", c->kernel->name, c->kernel->nparams,
+      return refuse(r, "kernel %s has %u parameters, but %u arguments", c->kernel->name, c->kernel->nparams,
                     c->naccesses + c->nvars);
     for (unsigned i = 0; i < c->kernel->nparams; i++)
       if (c->kernel->params[i].is_buffer != (i < c->naccesses))
@@ -552,11 +558,11 @@ static bool check_command(struct reader *r, const struct program_command *c) {
                       i < c->naccesses ? "a number" : "memory");
     return true;
   }
-  if (c->naccesses != 2 || c->nvars) return refuse(r, "a copy has two arguments");
+  if (c->naccesses != 2 || c->nvars) return refuse(r, "a copy must have two arguments");
   if (!a[0].written || a[1].written || a[0].bytes != a[1].bytes || !a[0].bytes)
-    return refuse(r, "a copy writes the first argument's bytes with as many of the second's");
+    return refuse(r, "the arguments of a copy must have equal sizes, the first written and the second read");
   if (a[0].memory == a[1].memory && a[0].offset < a[1].offset + a[1].bytes && a[1].offset < a[0].offset + a[0].bytes)
-    return refuse(r, "a copy's arguments overlap");
+    return refuse(r, "the arguments of a copy overlap");
   return true;
 }
 
@@ -577,7 +583,7 @@ static bool read_command(struct reader *r, const json_t *v, struct program_comma
   for (uint32_t i = 0; i < c->nvars; i++) {
     uint64_t n;
     if (!read_number(r, json_array_get(vars, i), "a variable", UINT32_MAX, &n)) return false;
-    if (n >= p->nvars) return refuse(r, "variable %llu of %u", (unsigned long long)n, p->nvars);
+    if (n >= p->nvars) return refuse(r, "variable %llu does not exist; there are %u", (unsigned long long)n, p->nvars);
     p->var_of[c->vars + i] = (uint32_t)n;
   }
   p->naccesses += c->naccesses, p->nvar_of += c->nvars;
@@ -607,10 +613,10 @@ static bool read_program(struct reader *r, const json_t *in) {
   const char *what;
   uint64_t version, stream;
   if (!get_text(r, in, "format", MOST_NAME, &what)) return false;
-  if (strcmp(what, jit_file_format) != 0) return refuse(r, "it is a '%s', not a '%s'", what, jit_file_format);
+  if (strcmp(what, jit_file_format) != 0) return refuse(r, "its format is '%s', not '%s'", what, jit_file_format);
   if (!get_number(r, in, "version", INT32_MAX, &version)) return false;
   if (version != JIT_FILE_VERSION)
-    return refuse(r, "not supported: version %llu; this reads version %d", (unsigned long long)version,
+    return refuse(r, "not supported: version %llu; this library reads version %d", (unsigned long long)version,
                   JIT_FILE_VERSION);
   if (!get_number(r, in, "stream", UINT32_MAX, &stream)) return false;
   r->f->stream = (uint32_t)stream;
@@ -626,13 +632,13 @@ static bool read_program(struct reader *r, const json_t *in) {
 /* Checks the last tensor, a checksum of all bytes before it. */
 static bool check_sum(struct reader *r, const uint8_t *bytes, size_t size) {
   const struct safetensor *t = tensor_of(r->f, ".checksum");
-  if (!t) return refuse(r, "a safetensors file, but not one of a captured program");
+  if (!t) return refuse(r, "a safetensors file, but not a captured program");
   if (t->bytes != JIT_CHECKSUM_BYTES || (const uint8_t *)t->data + JIT_CHECKSUM_BYTES != bytes + size)
-    return refuse(r, ".checksum is not the file's last %d bytes", JIT_CHECKSUM_BYTES);
+    return refuse(r, ".checksum is not in the last %d bytes of the file", JIT_CHECKSUM_BYTES);
   const uint8_t *s = t->data;
   uint32_t said = (uint32_t)s[0] | (uint32_t)s[1] << 8 | (uint32_t)s[2] << 16 | (uint32_t)s[3] << 24;
   uint32_t is = (uint32_t)crc32_z(0, bytes, size - JIT_CHECKSUM_BYTES);
-  if (said != is) return refuse(r, "bytes were changed: their checksum is %08x, not %08x", is, said);
+  if (said != is) return refuse(r, "the file is damaged: its checksum is %08x, not %08x", is, said);
   return true;
 }
 
@@ -651,7 +657,7 @@ int jit_file_parse(const void *bytes, size_t size, struct jit_file *out, char *e
   json_error_t why;
   out->text = json_loadb(t->data, t->bytes, JSON_REJECT_DUPLICATES, &why);
   if (!out->text) {
-    note_refusal(&r, "no JSON: %s at byte %d", why.text, why.position);
+    note_refusal(&r, "not JSON: %s at byte %d", why.text, why.position);
     goto bad;
   }
   if (read_program(&r, out->text)) {

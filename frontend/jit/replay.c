@@ -100,12 +100,12 @@ static int place_outer(struct captured_memory *m, const struct program_memory *a
   int err = jit_find_outer(m, &m->storage);
   if (err || !m->written) return err;
   if (has_dependents(m->value))
-    return db_fail(-EINVAL, "jit: a tensor that this assigns has others built on it that are not realized; realize "
-                            "or release them before, they would see the new value");
+    return db_fail(-EINVAL, "jit: tensors that are not realized depend on a tensor to which the function assigns; "
+                            "realize or release them first, because they would see the new value");
   if (m->storage->refs == 1) return 0;
   if (!value_is_whole_memory(m->value))
     return db_fail(-EINVAL,
-                   "jit: a tensor that this assigns is a part of memory that others are in, too; capture again");
+                   "jit: the function assigns to a tensor that shares its memory with other tensors; capture again");
   err = jit_take_own_memory(m->value, 0);
   m->storage = m->value->storage;
   return err;
@@ -187,15 +187,16 @@ static int bind_vars(db_jit *j, db_tensor *const *in) {
       for (unsigned a = 0; a < in[k]->rank; a++) {
         if (!dim_var_value(in[k]->dim[a], j->var_names[i], &other)) continue;
         if (from < j->nin && other != value)
-          return db_fail(-EINVAL, "jit: %s is %lld in the shape of input %u and %lld in that of input %u",
+          return db_fail(-EINVAL,
+                         "jit: variable %s is %lld in the shape of input %u, but %lld in the shape of input %u",
                          j->var_names[i], (long long)value, from, (long long)other, k);
         from = k, value = other;
       }
     if (from == j->nin)
-      return db_fail(-EINVAL,
-                     "jit: nothing gives %s a value: a variable that changes between calls has to be in the "
-                     "shape of an input",
-                     j->var_names[i]);
+      return db_fail(
+          -EINVAL,
+          "jit: variable %s has no value: a variable that changes between calls must occur in the shape of an input",
+          j->var_names[i]);
     j->program.vars[i] = value;
   }
   return 0;
@@ -268,7 +269,8 @@ static int run_program(db_jit *j) {
 }
 
 int jit_replay(db_jit *j, db_tensor *const *in, db_tensor **out) {
-  if (j->failed) return db_fail(j->failed, "jit: what was captured could not be made ready before; capture again");
+  if (j->failed)
+    return db_fail(j->failed, "jit: an earlier attempt to build the captured program failed; capture again");
   int err = j->built ? 0 : list_written(j);
   if (!err) err = place_memories(j);
   if (!err) err = bind_vars(j, in);

@@ -181,7 +181,7 @@ int jit_file_write(const struct jit_file *f, const char *path) {
   good = good && add_tensor(&s, ".program", NULL, text, strlen(text)) &&
          add_tensor(&s, ".checksum", NULL, sum, sizeof sum);
   if (good) head = safetensors_header(&s, &length);
-  int err = head ? 0 : db_fail(-EINVAL, "%s: out of memory, or a name is not UTF-8", path);
+  int err = head ? 0 : db_fail(-EINVAL, "%s: out of memory, or a name is not valid UTF-8", path);
   if (head) {
     uLong crc = crc32_z(0, (const uint8_t *)head, length);
     for (size_t i = 0; i + 1 < s.n; i++) crc = crc32_z(crc, s.tensor[i].data, s.tensor[i].bytes);

@@ -14,12 +14,12 @@ const struct mpi_calls *mpi_load(char *err, size_t cap) {
   if (!calls) {
     const char *why = dlerror();
     snprintf(err, cap,
-             "mpirun started this process as one of several, which takes %s: %s; it is built where Open MPI is "
+             "mpirun started this process as one of several, which needs %s: %s; it is built where Open MPI is "
              "installed (make deps MPI=1)",
              LIBRARY, why ? why : "cannot be loaded");
     return NULL;
   }
   if (calls->exchange_size == sizeof(struct exchange)) return calls;
-  snprintf(err, cap, "%s is of another version than this library", LIBRARY);
+  snprintf(err, cap, "%s and this library have different versions", LIBRARY);
   return NULL;
 }

@@ -56,7 +56,7 @@ static int begin(unsigned *rank, unsigned *size, char *err, size_t cap) {
     status = MPI_Init_thread(NULL, NULL, MPI_THREAD_FUNNELED, &level);
   if (status) return check_code(status, "MPI_Init_thread", err, cap);
   if (level < (started ? MPI_THREAD_MULTIPLE : MPI_THREAD_FUNNELED)) {
-    snprintf(err, cap, "not supported: MPI was started with thread level %d; exchanges have a thread of their own",
+    snprintf(err, cap, "not supported: MPI was started with thread level %d; exchanges run in a separate thread",
              level);
     return -ENOTSUP;
   }
@@ -129,13 +129,13 @@ static int compare(unsigned place, uint64_t value, char *err, size_t cap) {
   mpi.compared[0] = value;
   mpi.compared[1] = ~value;
   int code = MPI_Iallreduce(MPI_IN_PLACE, mpi.compared, 2, MPI_UINT64_T, MPI_MIN, mpi.comm, &mpi.request[place]);
-  return check_code(code, "comparing what processes exchange", err, cap);
+  return check_code(code, "comparing the exchanges of the processes", err, cap);
 }
 static bool is_same(void) { return mpi.compared[0] == ~mpi.compared[1]; } /* min(value) == max(value) */
 
 static int gather_texts(unsigned place, const char *mine, char *all, char *err, size_t cap) {
   int code = MPI_Iallgather(mine, MPI_TEXT, MPI_CHAR, all, MPI_TEXT, MPI_CHAR, mpi.comm, &mpi.request[place]);
-  return check_code(code, "telling each other what is exchanged", err, cap);
+  return check_code(code, "gathering descriptions of the exchanges", err, cap);
 }
 
 static int poll_request(unsigned place, char *err, size_t cap) {

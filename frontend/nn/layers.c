@@ -146,10 +146,10 @@ db_tensor *db_embedding_apply(DB_AT, const db_embedding *l, db_tensor *index) {
   struct call c;
   db_tensor *weight = param_tensor(l->weight), *in[] = {weight, index};
   if (!call_begin_sized(&c, "embedding", file, line, 2, in)) return c.result;
-  if (weight->rank != 2) return call_fail(&c, "a weight of %s; 2 axes are needed", SHAPE(*weight));
+  if (weight->rank != 2) return call_fail(&c, "the weight is %s; it must have 2 axes", SHAPE(*weight));
   if (!dtype_is_int(index->dtype))
-    return call_fail(&c, "an index of %s; integers are needed", dtype_info[index->dtype].name);
-  if (index->rank == MAX_RANK) return call_fail(&c, "not supported: an index of %u axes", index->rank);
+    return call_fail(&c, "the index is %s; it must be integers", dtype_info[index->dtype].name);
+  if (index->rank == MAX_RANK) return call_fail(&c, "not supported: an index with %u axes", index->rank);
   int64_t width = weight->dim[1], rows = dims_numel(index->rank, index->dim), dim[MAX_RANK];
   struct expr at = expr_reshape(expr_of(index), 2, (int64_t[]){rows, 1});
   struct expr e = expr_gather(expr_of(weight), 0, expr_expand(at, (int64_t[]){rows, width}));
@@ -201,7 +201,7 @@ static db_tensor *refuse(DB_AT, const db_multihead *m, db_tensor *x) {
   struct call c;
   db_tensor *weight = param_tensor(m->weight), *in[] = {x, weight, param_tensor(m->bias)};
   if (!call_begin(&c, "multihead", file, line, 3, in)) return c.result;
-  return call_fail(&c, "of %s; [batch, length, %lld] is needed", SHAPE(*x), (long long)weight->dim[1]);
+  return call_fail(&c, "the input is %s; it must be [batch, length, %lld]", SHAPE(*x), (long long)weight->dim[1]);
 }
 
 db_tensor *db_multihead_attend_at(DB_AT, const db_multihead *m, db_tensor *q, db_tensor *k, db_tensor *v,

@@ -215,7 +215,7 @@ struct db_optim_options db_optim_defaults(enum db_optim_kind kind) {
 
 db_optim *db_optim_new(enum db_optim_kind kind, db_tensor *const *params, unsigned n, struct db_optim_options options) {
   if ((unsigned)kind - DB_OPTIM_SGD >= sizeof kinds / sizeof *kinds)
-    return db_fail(-EINVAL, "optim: there is no kind %d", (int)kind), NULL;
+    return db_fail(-EINVAL, "optim: unknown kind %d", (int)kind), NULL;
   const struct kind *k = &kinds[kind - DB_OPTIM_SGD];
   if (n && !params) return db_fail_null(-EINVAL, "%s: the array of %u parameters is NULL", k->name, n);
   if (check_options(k, &options)) return NULL;
@@ -235,7 +235,9 @@ db_optim *db_optim_new(enum db_optim_kind kind, db_tensor *const *params, unsign
       goto fail;
     }
     if (kind == DB_OPTIM_MUON && db_rank(t) < 2) {
-      db_fail(-EINVAL, "muon: parameter %u has %u axes; it takes matrices, another optimizer the rest", i, db_rank(t));
+      db_fail(-EINVAL,
+              "muon: parameter %u has %u axes; muon takes matrices only, so use another optimizer for the others", i,
+              db_rank(t));
       goto fail;
     }
   }
@@ -298,7 +300,7 @@ static int plan_step(const struct db_optim *o, struct step *s) {
   free(now);
   for (unsigned i = 0; i < s->n; i++)
     if (db_poison(s->next[i])) return db_fail(-EINVAL, "%s: %s", k->name, db_poison(s->next[i]));
-  return any ? 0 : db_fail(-EINVAL, "%s: no parameter has a gradient; db_backward collects them", k->name);
+  return any ? 0 : db_fail(-EINVAL, "%s: no parameter has a gradient; call db_backward first", k->name);
 }
 
 static void assign_all(struct step *s) {

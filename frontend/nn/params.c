@@ -128,7 +128,7 @@ int db_param_set(db_parameter *param, db_tensor *t) {
   if (db_poison(now) || db_poison(old))
     err = db_fail(-EINVAL, "param_set: %s: %s", param->name, db_poison(old) ? db_poison(old) : db_poison(now));
   else if (now->rank != old->rank || memcmp(now->dim, old->dim, old->rank * sizeof *old->dim) != 0)
-    err = db_fail(-EINVAL, "param_set: %s is %s, the new value %s", param->name, SHAPE(*old), SHAPE(*now));
+    err = db_fail(-EINVAL, "param_set: %s is %s, but the new value is %s", param->name, SHAPE(*old), SHAPE(*now));
   else
     db_assign(old, now);
   db_scope_end();
@@ -157,11 +157,11 @@ db_parameter *db_param_new(db_params *p, const char *name, db_tensor *init, bool
     return NULL;
   }
   db_scope_begin();
-  if (db_params_find(p, path)) init = poisoned_parameter("", path, "there is a parameter of this name already");
+  if (db_params_find(p, path)) init = poisoned_parameter("", path, "a parameter with this name exists already");
   /* a separate handle, which the caller's other uses of init do not share */
   db_tensor *own = init && !db_poison(init) ? db_detach(init)
                    : init                   ? init
-                                            : poisoned_parameter("", path, "the first value is NULL");
+                                            : poisoned_parameter("", path, "the initial value is NULL");
   *param = (db_parameter){path, db_retain(own), trained};
   db_scope_end();
   t->params[t->nparams++] = param;
@@ -196,14 +196,14 @@ static const char *why_impossible(db_list shape, char *text, size_t cap) {
   if (shape.n > MAX_RANK)
     snprintf(text, cap, "impossible sizes: %u axes, more than %d", shape.n, MAX_RANK);
   else if (!shape.v)
-    snprintf(text, cap, "impossible sizes: the list of %u has no numbers", shape.n);
+    snprintf(text, cap, "impossible sizes: the list of %u sizes is NULL", shape.n);
   else if (dims_symbolic(shape.n, shape.v))
-    snprintf(text, cap, "impossible sizes: %s has a symbolic one", shape_text(shape.n, shape.v).s);
+    snprintf(text, cap, "impossible sizes: %s has a symbolic size", shape_text(shape.n, shape.v).s);
   else {
     bool negative = false;
     for (unsigned i = 0; i < shape.n; i++) negative |= shape.v[i] < 0;
     snprintf(text, cap, "impossible sizes: %s %s", shape_text(shape.n, shape.v).s,
-             negative ? "has one below 0; a layer gives -1 where groups or heads do not divide its channels, or where "
+             negative ? "has a negative size; a layer passes -1 if groups or heads do not divide its channels, or if "
                         "its kernel has another number of axes"
                       : "has too many elements");
   }
@@ -229,7 +229,7 @@ static db_parameter *make_parameter(db_params *p, const char *name, enum init in
   if (!possible)
     value = poisoned_parameter(p->prefix, name, why_impossible(shape, why, sizeof why));
   else if (!good)
-    value = poisoned_parameter(p->prefix, name, "its first values are not finite");
+    value = poisoned_parameter(p->prefix, name, "its initial values are not finite");
   else if (data)
     fill_random(data, n, init, v, key), value = db_from_at(NULL, 0, data, DB_F32, t->dev, shape);
   else
@@ -301,13 +301,13 @@ int db_params_load(db_params *p, const char *path, bool partial) {
   for (size_t k = 0; k < db_params_count(p) && !err && !partial; k++) {
     bool found = false;
     for (unsigned i = 0; i < n && !found; i++) found = !strcmp(named[i].name, db_params_get(p, k)->name);
-    if (!found) err = db_fail(-ENOENT, "%s: parameter '%s' is not in it", path, db_params_get(p, k)->name);
+    if (!found) err = db_fail(-ENOENT, "%s: the file has no parameter '%s'", path, db_params_get(p, k)->name);
   }
   for (unsigned i = 0; i < n && !err; i++) {
     db_parameter *param = db_params_find(p, named[i].name);
     if (param && !(err = db_param_set(param, named[i].tensor))) set++;
   }
-  if (!err && !set && n) err = db_fail(-ENOENT, "%s: none of its %u tensors is a parameter", path, n);
+  if (!err && !set && n) err = db_fail(-ENOENT, "%s: none of its %u tensors is a parameter of the tree", path, n);
   db_named_free(named, n);
   return err;
 }

@@ -73,7 +73,7 @@ static db_tensor *check_arguments(DB_AT, const db_recurrent *r, db_tensor *x, db
   if (!room) return call_fail(&call, "out of memory for %lld steps", (long long)db_dim(x, 0));
   bool fits = x->rank == 3 && x->dim[0] > 0 && weight->rank == 2 && x->dim[2] == weight->dim[1];
   if (fits && state_fits(r, x, h) && state_fits(r, x, c)) return call_leave(&call), NULL;
-  return call_fail(&call, "of %s; [length, batch, %lld] and states [%u, batch, %lld] are needed", SHAPE(*x),
+  return call_fail(&call, "the input is %s; it must be [length, batch, %lld], with states [%u, batch, %lld]", SHAPE(*x),
                    (long long)db_dim(weight, 1), r->layers, (long long)r->hidden);
 }
 

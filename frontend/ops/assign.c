@@ -36,7 +36,7 @@ static int ensure_own_memory(struct value *v) {
   int err = capture_unshare(v);
   if (err || value_is_whole_memory(v)) return err;
   if (!value_is_contiguous(v, &offset))
-    return db_fail(-ENOTSUP, "not supported: assigning to a part of what has a symbolic size");
+    return db_fail(-ENOTSUP, "not supported: assigning to a part of a tensor with a symbolic size");
   return value_takes_copy(v, offset);
 }
 
@@ -117,8 +117,7 @@ static db_tensor *assign_operand(struct call *c, db_operand value, struct expr v
   for (unsigned i = 0; i < e.rank; i++) {
     int64_t have = e.dim[e.rank - 1 - i], want = i < view.rank ? view.dim[view.rank - 1 - i] : 1;
     if (e.rank > view.rank || (have != want && have != 1))
-      return assign_failed(x,
-                           call_fail(c, "of %s to %s, which it does not broadcast to", SHAPE(*value.t), SHAPE(view)));
+      return assign_failed(x, call_fail(c, "the value %s does not broadcast to %s", SHAPE(*value.t), SHAPE(view)));
   }
   return call_assign(c, view, expr_broadcast(e, view.rank, view.dim));
 }

@@ -28,21 +28,22 @@ static bool channels(struct call *c, struct conv *v, const db_tensor *x, const d
   v->batch = x->rank == n + 2 ? x->dim[0] : 1;
   v->groups = o->groups ? o->groups : 1;
   if (v->groups < 1) return call_fail(c, "%lld groups", (long long)v->groups), false;
-  if (weight->rank != n + 2) return call_fail(c, "a weight of %s; %u axes are needed", SHAPE(*weight), n + 2), false;
+  if (weight->rank != n + 2)
+    return call_fail(c, "the weight is %s; it must have %u axes", SHAPE(*weight), n + 2), false;
   for (unsigned i = 0; i < n; i++) {
     v->w.kernel[i] = weight->dim[2 + i];
     if (v->w.kernel[i] < 1 || v->w.kernel[i] > INT32_MAX)
-      return call_fail(c, "a weight of %s has no elements along axis %u", SHAPE(*weight), 2 + i), false;
+      return call_fail(c, "the weight %s has no elements along axis %u", SHAPE(*weight), 2 + i), false;
   }
   int64_t from = transposed ? weight->dim[0] : dim_product(weight->dim[1], v->groups);
   int64_t to = transposed ? dim_product(weight->dim[1], v->groups) : weight->dim[0];
   if (from != all || all % v->groups || to % v->groups)
-    return call_fail(c, "input %s and weight %s in %lld groups: %lld channels against %lld", SHAPE(*x), SHAPE(*weight),
-                     (long long)v->groups, (long long)all, (long long)from),
+    return call_fail(c, "input %s and weight %s in %lld groups: the input has %lld channels, the weight needs %lld",
+                     SHAPE(*x), SHAPE(*weight), (long long)v->groups, (long long)all, (long long)from),
            false;
   v->in = all / v->groups, v->out = to / v->groups;
   if (bias && (bias->rank != 1 || bias->dim[0] != to))
-    return call_fail(c, "a bias of %s for %lld output channels", SHAPE(*bias), (long long)to), false;
+    return call_fail(c, "the bias is %s; it must have %lld output channels", SHAPE(*bias), (long long)to), false;
   v->type = dtype_promote(x->dtype, weight->dtype);
   if (bias) v->type = dtype_promote(v->type, bias->dtype);
   v->sum = v->type == DT_BOOL ? DT_I32 : dtype_is_narrow_float(v->type) ? DT_F32 : v->type;
@@ -85,8 +86,8 @@ static db_tensor *convolve(struct call *c, db_tensor *x, db_tensor *weight, db_t
   if (!window_input(c, w, x, n) || !channels(c, &v, x, weight, bias, o, false)) return c->result;
   if (!window_list(c, "stride", o->stride, n, 1, 1, w->stride)) return c->result;
   if (!window_list(c, "dilation", o->dilation, n, 1, 1, w->dilation)) return c->result;
-  if (o->same && o->padding.n) return call_fail(c, "both padding and same padding");
-  if (o->output_padding.n) return call_fail(c, "output padding is for transposed convolutions");
+  if (o->same && o->padding.n) return call_fail(c, "padding and same padding exclude each other");
+  if (o->output_padding.n) return call_fail(c, "output padding is possible for transposed convolutions only");
   if (!window_padding(c, o->padding, n, w->before, w->after)) return c->result;
   if (o->same) pad_same(w);
   if (!window_output(c, w, false)) return c->result;
@@ -141,9 +142,9 @@ static db_tensor *convolve_transposed(struct call *c, db_tensor *x, db_tensor *w
     int64_t full = (w->in[i] - 1) * w->stride[i] + (w->kernel[i] - 1) * w->dilation[i] + 1 + v.extra[i];
     w->out[i] = full - w->before[i] - w->after[i];
     if (v.extra[i] && v.extra[i] >= w->stride[i] && v.extra[i] >= w->dilation[i])
-      return call_fail(c, "an output padding of %lld; it is less than the stride or the dilation",
+      return call_fail(c, "the output padding is %lld; it must be less than the stride or the dilation",
                        (long long)v.extra[i]);
-    if (w->out[i] < 1) return call_fail(c, "padding leaves nothing of %lld outputs", (long long)full);
+    if (w->out[i] < 1) return call_fail(c, "the padding removes all %lld outputs", (long long)full);
   }
   /* [groups * in, out, kernel] to [groups, out, in, kernel] */
   struct expr y = expr_cast(expr_of(weight), v.sum);

@@ -10,9 +10,9 @@ db_tensor *db_full_at(DB_AT, db_operand value, db_dtype dtype, db_device *dev, d
   struct call c;
   int64_t dim[MAX_RANK];
   if (!call_begin(&c, "full", file, line, 0, NULL)) return c.result;
-  if (!dtype_public(dtype)) return call_fail(&c, "%d is no element type", (int)dtype);
+  if (!dtype_public(dtype)) return call_fail(&c, "%d is not an element type", (int)dtype);
   if (value.kind == DB_OPERAND_TENSOR)
-    return call_fail(&c, "the value is a tensor, not a number; db_expand repeats one");
+    return call_fail(&c, "the value is a tensor, not a number; use db_expand to repeat a tensor");
   if (!call_number(&c, &value, (enum dtype)dtype)) return c.result;
   if (!call_shape(&c, shape, dim) || !call_device(&c, dev)) return c.result;
   return call_end(&c, expr_full(operand_expr(&value, (enum dtype)dtype), shape.n, dim));
@@ -57,7 +57,7 @@ db_tensor *db_from_at(DB_AT, const void *data, db_dtype dtype, db_device *dev, d
   struct call c;
   int64_t dim[MAX_RANK];
   if (!call_begin(&c, "from", file, line, 0, NULL)) return c.result;
-  if (!dtype_public(dtype)) return call_fail(&c, "%d is no element type", (int)dtype);
+  if (!dtype_public(dtype)) return call_fail(&c, "%d is not an element type", (int)dtype);
   if (!call_shape(&c, shape, dim)) return c.result;
   if (!data && dims_numel(shape.n, dim)) return call_fail(&c, "the data is NULL");
   if (!call_device(&c, dev)) return c.result;
@@ -74,7 +74,7 @@ static bool in_range(enum dtype t, double v) {
 
 static bool numeric_type(struct call *c, db_dtype t) {
   if (dtype_public(t) && t != DB_BOOL) return true;
-  return call_fail(c, "of %s; a numeric type is needed", db_dtype_name(t)), false;
+  return call_fail(c, "the type is %s; it must be numeric", db_dtype_name(t)), false;
 }
 
 static struct expr affine(struct expr i, double step, double start) {
@@ -97,7 +97,7 @@ db_tensor *db_arange_at(DB_AT, double start, double stop, double step, db_dtype 
   if (!call_begin(&c, "arange", file, line, 0, NULL)) return c.result;
   if (!numeric_type(&c, dtype)) return c.result;
   double count = ceil((stop - start) / step);
-  if (!(fabs(count) < 1e15)) return call_fail(&c, "from %g to %g by %g has no end", start, stop, step);
+  if (!(fabs(count) < 1e15)) return call_fail(&c, "a range from %g to %g by %g has no end", start, stop, step);
   int64_t n = count > 0 ? (int64_t)count : 0;
   enum dtype t = (enum dtype)dtype;
   double last = start + (double)(n - 1) * step;
@@ -115,7 +115,7 @@ db_tensor *db_linspace_at(DB_AT, double start, double stop, int64_t n, db_dtype 
   if (!numeric_type(&c, dtype) || !call_shape(&c, (db_list){1, &n}, dim)) return c.result;
   enum dtype t = (enum dtype)dtype;
   if (!isfinite(start) || !isfinite(stop) || !in_range(t, start) || !in_range(t, stop))
-    return call_fail(&c, "from %g to %g of %s: both ends have to be numbers of that type", start, stop,
+    return call_fail(&c, "a range from %g to %g of %s: both ends must be numbers of that type", start, stop,
                      db_dtype_name(dtype));
   if (!call_device(&c, dev)) return c.result;
   int64_t half = (n + 1) / 2;
@@ -145,7 +145,7 @@ db_tensor *db_eye_at(DB_AT, int64_t rows, int64_t cols, db_dtype dtype, db_devic
   struct call c;
   int64_t dim[2];
   if (!call_begin(&c, "eye", file, line, 0, NULL)) return c.result;
-  if (!dtype_public(dtype)) return call_fail(&c, "%d is no element type", (int)dtype);
+  if (!dtype_public(dtype)) return call_fail(&c, "%d is not an element type", (int)dtype);
   if (!call_shape(&c, DB_LIST(rows, cols), dim) || !call_device(&c, dev)) return c.result;
   struct expr on = expr_binary(OP_AND, below_diagonal(2, dim, 1), expr_not(below_diagonal(2, dim, 0)));
   return call_end(&c, expr_cast(on, (enum dtype)dtype));
@@ -155,7 +155,7 @@ db_tensor *db_tri_at(DB_AT, int64_t rows, int64_t cols, int64_t diagonal, db_dty
   struct call c;
   int64_t dim[2];
   if (!call_begin(&c, "tri", file, line, 0, NULL)) return c.result;
-  if (!dtype_public(dtype)) return call_fail(&c, "%d is no element type", (int)dtype);
+  if (!dtype_public(dtype)) return call_fail(&c, "%d is not an element type", (int)dtype);
   if (!call_shape(&c, DB_LIST(rows, cols), dim) || !call_device(&c, dev)) return c.result;
   return call_end(&c, expr_cast(below_diagonal(2, dim, diagonal_within(diagonal, dim) + 1), (enum dtype)dtype));
 }
@@ -163,8 +163,8 @@ db_tensor *db_tri_at(DB_AT, int64_t rows, int64_t cols, int64_t diagonal, db_dty
 db_tensor *db_triangle_at(DB_AT, db_tensor *x, int64_t diagonal, bool upper) {
   struct call c;
   if (!call_begin_sized(&c, upper ? "triu" : "tril", file, line, 1, &x)) return c.result;
-  if (x->rank < 2) return call_fail(&c, "of %s; two axes are needed", SHAPE(*x));
-  if (dim_is_symbolic(diagonal)) return call_fail(&c, "not supported: a symbolic diagonal of %s", SHAPE(*x));
+  if (x->rank < 2) return call_fail(&c, "the input is %s; it must have two axes", SHAPE(*x));
+  if (dim_is_symbolic(diagonal)) return call_fail(&c, "not supported: a symbolic diagonal number of %s", SHAPE(*x));
   struct expr e = expr_of(x),
               lower = below_diagonal(x->rank, x->dim, diagonal_within(diagonal, x->dim + x->rank - 2) + !upper);
   struct expr zero = expr_num(e, 0);
@@ -182,7 +182,7 @@ db_tensor *db_full_like_at(DB_AT, db_tensor *x, db_operand value) {
 db_tensor *db_size_tensor_at(DB_AT, int64_t size, db_device *dev) {
   struct call c;
   if (!call_begin(&c, "size_tensor", file, line, 0, NULL)) return c.result;
-  if (dim_min(size) < 0) return call_fail(&c, "%lld is no size", (long long)size);
+  if (dim_min(size) < 0) return call_fail(&c, "%lld is not a size", (long long)size);
   if (!call_device(&c, dev)) return c.result;
   return call_end(&c, (struct expr){.u = uop_cast(rt.graph, dim_uop(size), DT_I64), .dtype = DT_I64});
 }

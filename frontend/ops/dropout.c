@@ -5,8 +5,8 @@ db_tensor *db_dropout_at(DB_AT, db_tensor *x, double p, bool training) {
   struct call c;
   db_tensor *kept = NULL;
   if (!call_begin(&c, "dropout", file, line, 1, &x)) return c.result;
-  if (!(p >= 0 && p <= 1)) return call_fail(&c, "a probability of %g; 0 to 1 is possible", p);
-  if (!dtype_is_float(x->dtype)) return call_fail(&c, "of %s; cast to a float", dtype_info[x->dtype].name);
+  if (!(p >= 0 && p <= 1)) return call_fail(&c, "the probability is %g; it must be from 0 to 1", p);
+  if (!dtype_is_float(x->dtype)) return call_fail(&c, "the input is %s; cast it to a float", dtype_info[x->dtype].name);
   db_tensor *same = call_end(&c, expr_of(x));
   if (!training || p == 0) return same;
   {

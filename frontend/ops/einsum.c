@@ -35,7 +35,7 @@ static bool read_operand(struct call *c, struct sum *s, const char **spec, const
   for (; *end && *end != ',' && *end != '-'; end++)
     if (letter(*end) >= 0) letters++;
   if (letters > x->rank)
-    return call_fail(c, "operand %u is %s, which has less axes than \"%.*s\" names", k, SHAPE(*x), (int)(end - *spec),
+    return call_fail(c, "operand %u is %s, which has fewer axes than \"%.*s\" names", k, SHAPE(*x), (int)(end - *spec),
                      *spec),
            false;
   unsigned rest = x->rank - letters;
@@ -58,7 +58,7 @@ static bool read_operand(struct call *c, struct sum *s, const char **spec, const
   for (unsigned i = 0; i < n; i++) {
     int64_t *size = &s->size[name[i]], have = x->dim[i];
     if (s->times[name[i]]++ && *size != have && *size != 1 && have != 1)
-      return call_fail(c, "axis %u of operand %u, %s, has size %lld where another of that name has %lld", i, k,
+      return call_fail(c, "axis %u of operand %u, %s, has size %lld, but another axis with that name has %lld", i, k,
                        SHAPE(*x), (long long)have, (long long)*size),
              false;
     if (s->times[name[i]] == 1 || *size == 1) *size = have;
@@ -81,7 +81,7 @@ static bool read_result(struct call *c, struct sum *s, const char *spec, const c
       continue;
     }
     if (l < 0 || !s->times[l] || s->in_out[l] || s->nout == MAX_RANK)
-      return call_fail(c, "'%c' in the result of \"%s\" is no axis of an operand, or is there twice", *spec, whole),
+      return call_fail(c, "'%c' in the result of \"%s\" is not an axis of an operand, or occurs twice", *spec, whole),
              false;
     s->out[s->nout++] = (uint8_t)l;
     s->in_out[l] = true;
@@ -109,7 +109,7 @@ static bool take_diagonals(struct call *c, struct term *t) {
     for (unsigned j = i + 1; j < t->e.rank; j++) {
       if (t->name[i] != t->name[j]) continue;
       if (t->e.dim[i] != t->e.dim[j])
-        return call_fail(c, "axes %u and %u of %s have one name and two sizes", i, j,
+        return call_fail(c, "axes %u and %u of %s have the same name but different sizes", i, j,
                          shape_text(t->e.rank, t->e.dim).s),
                false;
       uint8_t name = t->name[i];
@@ -161,7 +161,7 @@ static bool multiply(struct call *c, const struct sum *s, struct term *a, struct
     }
     if (pass == 0) kept = n;
   }
-  if (n > MAX_RANK) return call_fail(c, "a product of %u axes, more than %d", n, MAX_RANK), false;
+  if (n > MAX_RANK) return call_fail(c, "a product has %u axes, more than %d", n, MAX_RANK), false;
   struct expr x = align_axes(a, name, n), y = align_axes(b, name, n);
   int64_t dim[MAX_RANK];
   for (unsigned i = 0; i < n; i++) dim[i] = x.dim[i] == 1 ? y.dim[i] : x.dim[i];
@@ -176,7 +176,7 @@ db_tensor *db_einsum_at(DB_AT, const char *spec, db_tensor *const *x, unsigned n
   struct call c;
   struct sum s = {.noperands = n};
   if (!call_begin(&c, "einsum", file, line, n, x)) return c.result;
-  if (!spec || !n) return call_fail(&c, spec ? "of no tensors" : "the text that names the axes is NULL");
+  if (!spec || !n) return call_fail(&c, spec ? "there are no tensors" : "the text that names the axes is NULL");
   struct term *t = calloc(n, sizeof *t), product;
   enum dtype type = x[0]->dtype;
   if (!t) return call_fail(&c, "out of memory for %u tensors", n);
@@ -227,7 +227,7 @@ db_tensor *db_inner_at(DB_AT, db_tensor *a, db_tensor *b) {
   if (!call_begin(&c, "inner", file, line, 2, (db_tensor *[]){a, b})) return c.result;
   if (!a->rank || !b->rank || a->dim[a->rank - 1] != b->dim[b->rank - 1] || a->rank + b->rank - 1 > MAX_RANK) {
     struct shape_text have = shape_text(a->rank, a->dim);
-    return call_fail(&c, "of %s and %s: the last axes do not match", have.s, SHAPE(*b));
+    return call_fail(&c, "the last axes of %s and %s do not match", have.s, SHAPE(*b));
   }
   enum dtype t = dtype_promote(a->dtype, b->dtype), sum = t == DT_BOOL ? DT_I32 : dtype_is_narrow_float(t) ? DT_F32 : t;
   unsigned rank = a->rank + b->rank - 1, mask = 1u << (rank - 1);

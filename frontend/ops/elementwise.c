@@ -109,10 +109,10 @@ db_tensor *db_unary_at(DB_AT, enum db_unary_op op, db_tensor *x) {
   struct call c;
   bool known = (unsigned)op < sizeof unary_rows / sizeof *unary_rows;
   if (!call_begin_sized(&c, known ? unary_rows[op].name : "unary", file, line, 1, &x)) return c.result;
-  if (!known) return call_fail(&c, "there is no unary operation %d", (int)op);
+  if (!known) return call_fail(&c, "unknown unary operation %d", (int)op);
   const struct unary_row *row = &unary_rows[op];
   if (!takes_type(row->takes, x->dtype))
-    return call_fail(&c, "a tensor of %s; %s is defined for %s", dtype_info[x->dtype].name, row->name,
+    return call_fail(&c, "the tensor is %s; %s is defined for %s", dtype_info[x->dtype].name, row->name,
                      type_names[row->takes]);
   struct expr e = expr_of(x);
   if (row->takes != MATH) return call_end(&c, row->build(e));
@@ -298,14 +298,15 @@ db_tensor *db_binary_at(DB_AT, enum db_binary_op op, db_operand a, db_operand b)
   bool known = (unsigned)op < sizeof binary_rows / sizeof *binary_rows;
   unsigned nin = operand_tensors(o, 2, in);
   if (!call_begin_sized(&c, known ? binary_rows[op].name : "binary", file, line, nin, in)) return c.result;
-  if (!known) return call_fail(&c, "there is no binary operation %d", (int)op);
-  if (!nin) return call_fail(&c, "both operands are numbers; one has to be a tensor");
+  if (!known) return call_fail(&c, "unknown binary operation %d", (int)op);
+  if (!nin) return call_fail(&c, "both operands are numbers; one must be a tensor");
   const struct binary_row *row = &binary_rows[op];
   enum dtype t = operands_type(o, 2);
   struct expr power;
   if (op == DB_BINARY_POW && a.kind == DB_OPERAND_TENSOR && known_power(&b, a.t, &power)) return call_end(&c, power);
   if (!takes_type(row->takes, t))
-    return call_fail(&c, "operands of %s; %s is defined for %s", dtype_info[t].name, row->name, type_names[row->takes]);
+    return call_fail(&c, "the operands are %s; %s is defined for %s", dtype_info[t].name, row->name,
+                     type_names[row->takes]);
   bool narrow = row->wide && dtype_is_narrow_float(t);
   enum dtype in_type = narrow || (row->takes == MATH && !dtype_is_float(t)) ? DT_F32 : t;
   struct expr e[2];
@@ -320,7 +321,7 @@ db_tensor *db_where_at(DB_AT, db_tensor *cond, db_operand a, db_operand b) {
   db_tensor *in[3];
   if (!call_begin_sized(&c, "where", file, line, operand_tensors(o, 3, in), in)) return c.result;
   if (cond->dtype != DT_BOOL)
-    return call_fail(&c, "the condition is of %s, not bool; compare it, or cast it", dtype_info[cond->dtype].name);
+    return call_fail(&c, "the condition is %s, not bool; compare it or cast it", dtype_info[cond->dtype].name);
   enum dtype t = operands_type(o + 1, 2);
   if (a.kind != DB_OPERAND_TENSOR && b.kind != DB_OPERAND_TENSOR)
     t = a.kind == DB_OPERAND_FLOAT || b.kind == DB_OPERAND_FLOAT ? DT_F32 : DT_I32;
@@ -334,7 +335,7 @@ db_tensor *db_masked_fill_at(DB_AT, db_tensor *x, db_tensor *mask, db_operand va
   db_operand o[3] = {db_operand_tensor(mask), value, db_operand_tensor(x)};
   db_tensor *in[3];
   if (!call_begin_sized(&c, "masked_fill", file, line, operand_tensors(o, 3, in), in)) return c.result;
-  if (mask->dtype != DT_BOOL) return call_fail(&c, "the mask is of %s, not bool", dtype_info[mask->dtype].name);
+  if (mask->dtype != DT_BOOL) return call_fail(&c, "the mask is %s, not bool", dtype_info[mask->dtype].name);
   struct expr e[3];
   if (!broadcast_operands(&c, o, 3, (enum dtype[]){DT_BOOL, x->dtype, x->dtype}, e)) return c.result;
   return call_end(&c, expr_where(e[0], e[1], e[2]));
@@ -343,18 +344,18 @@ db_tensor *db_masked_fill_at(DB_AT, db_tensor *x, db_tensor *mask, db_operand va
 db_tensor *db_cast_at(DB_AT, db_tensor *x, db_dtype dtype) {
   struct call c;
   if (!call_begin_sized(&c, "cast", file, line, 1, &x)) return c.result;
-  if (!dtype_public(dtype)) return call_fail(&c, "%d is no element type", (int)dtype);
+  if (!dtype_public(dtype)) return call_fail(&c, "%d is not an element type", (int)dtype);
   return call_end(&c, expr_cast(expr_of(x), (enum dtype)dtype));
 }
 
 db_tensor *db_bitcast_at(DB_AT, db_tensor *x, db_dtype dtype) {
   struct call c;
   if (!call_begin_sized(&c, "bitcast", file, line, 1, &x)) return c.result;
-  if (!dtype_public(dtype)) return call_fail(&c, "%d is no element type", (int)dtype);
+  if (!dtype_public(dtype)) return call_fail(&c, "%d is not an element type", (int)dtype);
   struct expr e = expr_of(x);
   if (e.dtype == (enum dtype)dtype) return call_end(&c, e);
   if (dtype_info[dtype].size != dtype_info[e.dtype].size || dtype == DB_BOOL || e.dtype == DT_BOOL)
-    return call_fail(&c, "%s as %s: numbers of one size are needed", dtype_info[e.dtype].name, db_dtype_name(dtype));
+    return call_fail(&c, "%s as %s: the types must have equal sizes", dtype_info[e.dtype].name, db_dtype_name(dtype));
   e.dtype = (enum dtype)dtype;
   e.u = uop_new(rt.graph, OP_BITCAST, e.dtype, 1, (union uop_arg){0}, 0, &e.u, 1);
   return call_end(&c, e);
@@ -390,12 +391,13 @@ db_tensor *db_ternary_at(DB_AT, enum db_ternary_op op, db_operand a, db_operand 
   bool known = (unsigned)op < sizeof ternary_rows / sizeof *ternary_rows;
   unsigned nin = operand_tensors(o, 3, in);
   if (!call_begin_sized(&c, known ? ternary_rows[op].name : "ternary", file, line, nin, in)) return c.result;
-  if (!known) return call_fail(&c, "there is no ternary operation %d", (int)op);
-  if (!nin) return call_fail(&c, "all operands are numbers; one has to be a tensor");
+  if (!known) return call_fail(&c, "unknown ternary operation %d", (int)op);
+  if (!nin) return call_fail(&c, "all operands are numbers; one must be a tensor");
   const struct ternary_row *row = &ternary_rows[op];
   enum dtype t = operands_type(o, 3), in_type = row->takes == MATH && !dtype_is_float(t) ? DT_F32 : t;
   if (!takes_type(row->takes, t))
-    return call_fail(&c, "operands of %s; %s is defined for %s", dtype_info[t].name, row->name, type_names[row->takes]);
+    return call_fail(&c, "the operands are %s; %s is defined for %s", dtype_info[t].name, row->name,
+                     type_names[row->takes]);
   struct expr e[3];
   if (!broadcast_operands(&c, o, 3, (enum dtype[]){in_type, in_type, in_type}, e)) return c.result;
   return call_end(&c, row->build(e));
@@ -405,7 +407,8 @@ db_tensor *db_isclose_at(DB_AT, db_tensor *a, db_tensor *b, double rtol, double 
   struct call c;
   db_operand o[2] = {db_operand_tensor(a), db_operand_tensor(b)};
   if (!call_begin_sized(&c, "isclose", file, line, 2, (db_tensor *[]){a, b})) return c.result;
-  if (!(rtol >= 0 && atol >= 0)) return call_fail(&c, "tolerances %g and %g; they are not negative", rtol, atol);
+  if (!(rtol >= 0 && atol >= 0))
+    return call_fail(&c, "the tolerances are %g and %g; they must not be negative", rtol, atol);
   enum dtype t = operands_type(o, 2), in_type = dtype_is_float(t) ? math_type(t) : t;
   if (!dtype_is_float(t) && (rtol || atol)) in_type = DT_F64;
   struct expr e[2];
@@ -466,9 +469,9 @@ db_tensor *db_activation_at(DB_AT, enum db_activation op, db_tensor *x, double a
   struct call c;
   bool known = (unsigned)op < sizeof activation_rows / sizeof *activation_rows;
   if (!call_begin_sized(&c, known ? activation_rows[op].name : "activation", file, line, 1, &x)) return c.result;
-  if (!known) return call_fail(&c, "there is no activation %d", (int)op);
+  if (!known) return call_fail(&c, "unknown activation %d", (int)op);
   if (isnan(a) || isnan(b) || (activation_rows[op].divides && a == 0))
-    return call_fail(&c, "of %s with the parameter %g", SHAPE(*x), a);
+    return call_fail(&c, "the activation of %s cannot have the parameter %g", SHAPE(*x), a);
   struct expr r = activation_rows[op].build(expr_cast(expr_of(x), math_type(x->dtype)), a, b);
   return call_end(&c, dtype_is_narrow_float(x->dtype) ? expr_cast(r, x->dtype) : r);
 }
@@ -478,12 +481,12 @@ db_tensor *db_prelu_at(DB_AT, db_tensor *x, db_tensor *slope) {
   struct call c;
   if (!call_begin(&c, "prelu", file, line, 2, (db_tensor *[]){x, slope})) return c.result;
   if (!dtype_is_float(x->dtype) || !dtype_is_float(slope->dtype))
-    return call_fail(&c, "of %s with slopes of %s; both have to be floats", dtype_info[x->dtype].name,
+    return call_fail(&c, "the input is %s and the slopes are %s; both must be floats", dtype_info[x->dtype].name,
                      dtype_info[slope->dtype].name);
   int64_t n = dims_numel(slope->rank, slope->dim), dim[MAX_RANK];
   if (slope->rank > 1 || (n != 1 && (x->rank < 2 || x->dim[1] != n)))
-    return call_fail(&c, "of %s with slopes %s: one slope is needed, or one for each place along axis 1", SHAPE(*x),
-                     SHAPE(*slope));
+    return call_fail(&c, "the input is %s and the slopes %s: one slope is needed, or one per channel (axis 1)",
+                     SHAPE(*x), SHAPE(*slope));
   enum dtype t = dtype_promote(x->dtype, slope->dtype);
   struct expr e = expr_cast(expr_of(x), t), w = expr_cast(expr_of(slope), t);
   for (unsigned i = 0; i < x->rank; i++) dim[i] = i == 1 ? n : 1;

@@ -138,12 +138,11 @@ static int gradients(const db_tensor *y, const db_tensor *dy, struct value *cons
   struct uop **nodes = NULL, **targets, *seed = NULL;
   int err = -EINVAL;
   if (!dtype_is_float(y->dtype))
-    snprintf(why, cap, "of a result %s of %s; only floats have gradients", SHAPE(*y), dtype_info[y->dtype].name);
+    snprintf(why, cap, "the result is %s of %s; only floats have gradients", SHAPE(*y), dtype_info[y->dtype].name);
   else if (dy && (dy->rank != y->rank || memcmp(dy->dim, y->dim, y->rank * sizeof *y->dim) != 0))
-    snprintf(why, cap, "what flows into the result is %s, the result %s", SHAPE(*dy), SHAPE(*y));
+    snprintf(why, cap, "the gradient of the result is %s, but the result is %s", SHAPE(*dy), SHAPE(*y));
   else if (!dy && dims_numel(y->rank, y->dim) != 1)
-    snprintf(why, cap, "of a result %s, which is not one element; sum it, or say with db_grad_from what flows into it",
-             SHAPE(*y));
+    snprintf(why, cap, "the result is %s, not one element; sum it, or pass its gradient to db_grad_from", SHAPE(*y));
   else
     err = 0;
   if (err) return err;
@@ -175,19 +174,17 @@ static db_tensor *gradient_of(DB_AT, const char *op, db_tensor *x, struct value 
   struct call c;
   if (!call_begin_sized(&c, op, file, line, 1, &x)) return c.result;
   if (!dtype_is_float(x->dtype))
-    return call_fail(&c, "with respect to a tensor %s of %s; only floats have gradients", SHAPE(*x),
-                     dtype_info[x->dtype].name);
+    return call_fail(&c, "the tensor is %s of %s; only floats have gradients", SHAPE(*x), dtype_info[x->dtype].name);
   if (!x->value->placed && !x->value->leaf)
     return call_fail(&c,
-                     "with respect to a tensor %s made of numbers only, as other tensors may be, too; mark it with "
-                     "db_requires_grad, or realize it, before it is used",
+                     "the tensor %s is made of numbers only, so it cannot be told from other tensors; mark it with "
+                     "db_requires_grad, or realize it, before its first use",
                      SHAPE(*x));
   if (!made)
-    return call_fail(
-        &c,
-        "the result does not depend on the tensor %s; what was realized in between forgets that unless the tensor "
-        "was marked with db_requires_grad",
-        SHAPE(*x));
+    return call_fail(&c,
+                     "the result does not depend on the tensor %s; a realized tensor does not record its inputs unless "
+                     "one of them was marked with db_requires_grad",
+                     SHAPE(*x));
   value_retain(made);
   return call_end_value(&c, made, x->dtype, x->rank, x->dim);
 }
@@ -242,8 +239,9 @@ db_tensor *db_requires_grad_at(DB_AT, db_tensor *t) {
   struct call c;
   if (!call_begin_sized(&c, "requires_grad", file, line, 1, &t)) return c.result;
   if (!dtype_is_float(t->dtype))
-    return call_fail(&c, "of a tensor %s of %s; only floats have gradients", SHAPE(*t), dtype_info[t->dtype].name);
-  if (t->value->leaf && t->value->leaf != t) return call_fail(&c, "another tensor of the same value has been marked");
+    return call_fail(&c, "the tensor is %s of %s; only floats have gradients", SHAPE(*t), dtype_info[t->dtype].name);
+  if (t->value->leaf && t->value->leaf != t)
+    return call_fail(&c, "another tensor with the same value is marked already");
   if (!t->value->placed) { /* equal constants share a node; the COPY makes this one distinct and gives it a device */
     struct uop *own = uop_new(rt.graph, OP_COPY, t->dtype, 1, (union uop_arg){.i = rt.next_buffer++}, t->value->slot,
                               &t->value->expr, 1);

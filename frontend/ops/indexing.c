@@ -42,12 +42,15 @@ static bool make_plan(struct call *c, const db_tensor *x, const db_subscript *s,
   if (n && !s) return call_fail(c, "the array of %u subscripts is NULL", n), false;
   for (unsigned i = 0; i < n; i++) {
     if (dims_symbolic(3, (int64_t[]){s[i].begin, s[i].end, s[i].step}))
-      return call_fail(c, "not supported: of %s by symbolic numbers; db_shrink takes them", SHAPE(*x)), false;
+      return call_fail(c, "not supported: symbolic numbers in subscripts of %s; db_shrink takes them", SHAPE(*x)),
+             false;
     used += s[i].kind != DB_SUBSCRIPT_NEW && s[i].kind != DB_SUBSCRIPT_REST;
     rests += s[i].kind == DB_SUBSCRIPT_REST;
   }
   if (used > x->rank || rests > 1)
-    return call_fail(c, rests > 1 ? "%u subscripts of %s: more than one stands for the rest" : "%u subscripts of %s",
+    return call_fail(c,
+                     rests > 1 ? "%u subscripts of %s: more than one of them means all remaining axes"
+                               : "%u subscripts of %s",
                      used, SHAPE(*x)),
            false;
   for (unsigned i = 0; i <= n; i++) {
@@ -70,19 +73,20 @@ static bool make_plan(struct call *c, const db_tensor *x, const db_subscript *s,
       if (kind == DB_SUBSCRIPT_PICK) {
         begin = s[i].begin < 0 ? s[i].begin + size : s[i].begin;
         if (begin < 0 || begin >= size)
-          return call_fail(c, "%lld is outside of axis %u of %s", (long long)s[i].begin, axis, SHAPE(*x)), false;
+          return call_fail(c, "index %lld is outside of axis %u of %s", (long long)s[i].begin, axis, SHAPE(*x)), false;
         count = 1;
         p->axis[axis].dropped = true;
       } else if (kind == DB_SUBSCRIPT_SLICE) {
         step = s[i].step;
         if (!step || step == INT64_MIN)
-          return call_fail(c, "axis %u of %s in steps of %lld", axis, SHAPE(*x), (long long)step), false;
+          return call_fail(c, "axis %u of %s has a step of %lld", axis, SHAPE(*x), (long long)step), false;
         take_slice(&s[i], size, &begin, &count);
       } else if (kind == DB_SUBSCRIPT_TENSOR) {
         if (!dtype_is_int(s[i].t->dtype))
-          return call_fail(
-                     c, "axis %u of %s by a tensor of %s; integers are needed, and a bool one is for db_masked_select",
-                     axis, SHAPE(*x), dtype_info[s[i].t->dtype].name),
+          return call_fail(c,
+                           "the subscript of axis %u of %s is a tensor of %s; it must be integers (for bool, use "
+                           "db_masked_select)",
+                           axis, SHAPE(*x), dtype_info[s[i].t->dtype].name),
                  false;
         p->axis[axis].tensor = (int)p->ntensors;
         p->tensor[p->ntensors++] = s[i].t;
@@ -154,7 +158,7 @@ static bool broadcast_subscripts(struct call *c, const struct plan *p, struct br
     const db_tensor *x = p->tensor[k];
     if (!broadcast_shape(x, &t->rank, t->dim)) {
       struct shape_text have = shape_text(t->rank, t->dim);
-      return call_fail(c, "tensors %s and %s as subscripts do not broadcast", have.s, SHAPE(*x)), false;
+      return call_fail(c, "the subscripts %s and %s do not broadcast", have.s, SHAPE(*x)), false;
     }
   }
   t->count = dims_numel(t->rank, t->dim);
@@ -276,7 +280,7 @@ static db_tensor *set_elements(DB_AT, db_tensor *x, db_operand value, const db_s
   for (unsigned i = 0; fits && i < put.rank; i++) fits = put.dim[i] == 1 || put.dim[i] == dim[i + rank - put.rank];
   if (!fits) {
     struct shape_text have = shape_text(put.rank, put.dim);
-    return call_fail(&c, "%s of %s cannot hold %s", shape_text(rank, dim).s, SHAPE(*x), have.s);
+    return call_fail(&c, "the elements %s of %s cannot hold %s", shape_text(rank, dim).s, SHAPE(*x), have.s);
   }
   put = expr_broadcast(put, rank, dim);
   if (!dims_numel(rank, dim)) return in_place ? call_same(&c, x) : call_end(&c, e);
@@ -288,7 +292,7 @@ static db_tensor *set_elements(DB_AT, db_tensor *x, db_operand value, const db_s
     for (unsigned i = 1; i < rows.rank; i++) flat[i] = rows.dim[i];
     flat[0] = t.count;
     put = expr_reshape(put, rows.rank, flat);
-    if (rows.rank == MAX_RANK) return call_fail(&c, "not supported: of %s, which has %d axes", SHAPE(*x), MAX_RANK);
+    if (rows.rank == MAX_RANK) return call_fail(&c, "not supported: the input %s has %d axes", SHAPE(*x), MAX_RANK);
     struct expr index = rows_index(joined_index(&p, &t, sizes), rows);
     rows = expr_scatter(rows, 0, index, put, DB_SCATTER_REPLACE, true);
     for (unsigned i = 0; i < region.rank; i++) permuted[i] = region.dim[order[i]], back[order[i]] = i;
@@ -314,7 +318,7 @@ db_tensor *db_index_select_at(DB_AT, db_tensor *x, int axis, db_tensor *index) {
   int a = axis_of(axis, x->rank);
   if (a < 0) return call_fail(&c, "there is no axis %d in %s", axis, SHAPE(*x));
   if (!dtype_is_int(index->dtype) || index->rank > 1)
-    return call_fail(&c, "of %s by a tensor %s of %s; a vector of integers is needed", SHAPE(*x), SHAPE(*index),
+    return call_fail(&c, "the index of %s is %s of %s; it must be a vector of integers", SHAPE(*x), SHAPE(*index),
                      dtype_info[index->dtype].name);
   struct expr e = expr_of(x), i = expr_wrapped_index(expr_of(index), e.dim[a]);
   int64_t dim[MAX_RANK];
@@ -329,7 +333,7 @@ db_tensor *db_take_at(DB_AT, db_tensor *x, db_tensor *index) {
   struct call c;
   if (!call_begin(&c, "take", file, line, 2, (db_tensor *[]){x, index})) return c.result;
   if (!dtype_is_int(index->dtype))
-    return call_fail(&c, "of %s by a tensor of %s; integers are needed", SHAPE(*x), dtype_info[index->dtype].name);
+    return call_fail(&c, "the index of %s is %s; it must be integers", SHAPE(*x), dtype_info[index->dtype].name);
   int64_t n = dims_numel(x->rank, x->dim), count = dims_numel(index->rank, index->dim);
   struct expr i = expr_reshape(expr_wrapped_index(expr_of(index), n), 1, &count);
   struct expr e = expr_gather(expr_reshape(expr_of(x), 1, &n), 0, i);

@@ -9,10 +9,10 @@ db_tensor *db_cat_at(DB_AT, db_tensor *const *x, unsigned n, int axis, bool stac
   struct call c;
   struct expr *e = NULL;
   if (!call_begin(&c, stack ? "stack" : "cat", file, line, n, x)) return c.result;
-  if (!n) return call_fail(&c, "of no tensors");
+  if (!n) return call_fail(&c, "there are no tensors");
   unsigned rank = x[0]->rank + stack;
   int a = axis_of(axis, rank);
-  if (a < 0 || rank > MAX_RANK) return call_fail(&c, "of tensors %s along axis %d", SHAPE(*x[0]), axis);
+  if (a < 0 || rank > MAX_RANK) return call_fail(&c, "the tensors are %s and have no axis %d", SHAPE(*x[0]), axis);
   enum dtype t = x[0]->dtype;
   for (unsigned i = 0; i < n; i++) {
     bool fits = x[i]->rank == x[0]->rank;
@@ -20,7 +20,8 @@ db_tensor *db_cat_at(DB_AT, db_tensor *const *x, unsigned n, int axis, bool stac
       fits = x[i]->dim[k] == x[0]->dim[k] || (!stack && k == (unsigned)a);
     if (!fits) {
       struct shape_text first = shape_text(x[0]->rank, x[0]->dim);
-      return call_fail(&c, "of %s and, as number %u, %s along axis %d", first.s, i, SHAPE(*x[i]), axis);
+      return call_fail(&c, "tensor 0 is %s and tensor %u is %s, which do not match except along axis %d", first.s, i,
+                       SHAPE(*x[i]), axis);
     }
     t = dtype_promote(t, x[i]->dtype);
   }
@@ -51,7 +52,7 @@ static db_tensor *split_piece(DB_AT, db_tensor *x, int axis, db_list sizes, unsi
     if (sizes.v[i] < 0 || total < 0 || __builtin_add_overflow(total, sizes.v[i], &total)) total = -1;
   }
   if (total != x->dim[a])
-    return call_fail(&c, "axis %d of %s into %s: the sizes do not add up to %lld", axis, SHAPE(*x),
+    return call_fail(&c, "axis %d of %s cannot be split into %s: the sizes must add up to %lld", axis, SHAPE(*x),
                      shape_text(sizes.n, sizes.v).s, (long long)x->dim[a]);
   return call_end(&c, expr_slice(expr_of(x), (unsigned)a, begin, begin + sizes.v[k]));
 }
@@ -96,9 +97,11 @@ struct expr expr_repeat(struct expr x, unsigned axis, int64_t n) { return repeat
 static bool room_to_repeat(struct call *c, struct expr x, unsigned axis, int64_t n, int64_t *dim) {
   dim[axis] = dim_product(dim[axis], n);
   if (n < 0)
-    return call_fail(c, "of %s %lld times along axis %u", shape_text(x.rank, x.dim).s, (long long)n, axis), false;
+    return call_fail(c, "%s cannot be repeated %lld times along axis %u", shape_text(x.rank, x.dim).s, (long long)n,
+                     axis),
+           false;
   if (x.rank == MAX_RANK && x.dim[axis] != 1 && n != 1)
-    return call_fail(c, "not supported: of %s, which has %d axes", shape_text(x.rank, x.dim).s, MAX_RANK), false;
+    return call_fail(c, "not supported: the input %s has %d axes", shape_text(x.rank, x.dim).s, MAX_RANK), false;
   return true;
 }
 
@@ -107,7 +110,7 @@ db_tensor *db_repeat_at(DB_AT, db_tensor *x, db_list times) {
   int64_t dim[MAX_RANK], checked[MAX_RANK];
   if (!call_begin(&c, "repeat", file, line, 1, &x) || !list_ok(&c, times)) return c.result;
   unsigned rank = times.n > x->rank ? times.n : x->rank;
-  if (rank > MAX_RANK) return call_fail(&c, "%u axes, more than %d", rank, MAX_RANK);
+  if (rank > MAX_RANK) return call_fail(&c, "%u axes are more than %d", rank, MAX_RANK);
   for (unsigned i = 0; i < rank; i++) dim[i] = i < rank - x->rank ? 1 : x->dim[i - (rank - x->rank)];
   struct expr e = expr_reshape(expr_of(x), rank, dim);
   for (unsigned i = 0; i < times.n; i++)
@@ -138,7 +141,8 @@ static struct expr roll_axis(struct expr x, unsigned axis, int64_t by) {
 db_tensor *db_roll_at(DB_AT, db_tensor *x, db_list shifts, db_list axes) {
   struct call c;
   if (!call_begin(&c, "roll", file, line, 1, &x) || !list_ok(&c, shifts) || !list_ok(&c, axes)) return c.result;
-  if (dims_symbolic(shifts.n, shifts.v)) return call_fail(&c, "not supported: of %s by a symbolic number", SHAPE(*x));
+  if (dims_symbolic(shifts.n, shifts.v))
+    return call_fail(&c, "not supported: a shift of %s by a symbolic number", SHAPE(*x));
   struct expr e = expr_of(x);
   if (!axes.n && shifts.n == 1) {
     e = roll_axis(expr_reshape(e, 1, (int64_t[]){dims_numel(x->rank, x->dim)}), 0, shifts.v[0]);
@@ -159,10 +163,10 @@ static db_tensor *grid_output(DB_AT, db_tensor *const *x, unsigned n, bool colum
   struct call c;
   int64_t dim[MAX_RANK], ones[MAX_RANK];
   if (!call_begin(&c, "meshgrid", file, line, n, x)) return c.result;
-  if (n > MAX_RANK) return call_fail(&c, "%u axes, more than %d", n, MAX_RANK);
+  if (n > MAX_RANK) return call_fail(&c, "%u axes are more than %d", n, MAX_RANK);
   for (unsigned i = 0; i < n; i++) {
     unsigned a = columns_first && n > 1 && i < 2 ? 1 - i : i; /* the axis along which tensor i runs */
-    if (x[i]->rank > 1) return call_fail(&c, "tensor %u is %s; one axis is needed", i, SHAPE(*x[i]));
+    if (x[i]->rank > 1) return call_fail(&c, "tensor %u is %s; it must have one axis", i, SHAPE(*x[i]));
     dim[a] = dims_numel(x[i]->rank, x[i]->dim);
     ones[a] = i == k ? dim[a] : 1;
   }

@@ -74,7 +74,7 @@ static const struct {
 static bool reduction_known(struct call *c, enum db_reduction r) {
   if (!r) return true;
   if (r >= DB_REDUCTION_MEAN && r <= DB_REDUCTION_NONE) return true;
-  return call_fail(c, "there is no reduction %d of a loss", (int)r), false;
+  return call_fail(c, "unknown reduction %d", (int)r), false;
 }
 
 static struct expr reduce_loss(struct expr loss, enum db_reduction r) {
@@ -90,7 +90,7 @@ static bool same_shape(const db_tensor *a, const db_tensor *b) {
 
 static bool weight_fits(struct call *c, const char *what, const db_tensor *w, const db_tensor *x) {
   if (!w || (w->rank <= x->rank && !memcmp(w->dim, x->dim + x->rank - w->rank, w->rank * sizeof *x->dim))) return true;
-  return call_fail(c, "a %s of %s for %s; it has the last axes of it", what, SHAPE(*w), SHAPE(*x)), false;
+  return call_fail(c, "the %s is %s, which are not the last axes of %s", what, SHAPE(*w), SHAPE(*x)), false;
 }
 
 db_tensor *db_loss_at(DB_AT, enum db_loss_kind kind, db_tensor *x, db_tensor *target, struct db_loss o) {
@@ -99,10 +99,10 @@ db_tensor *db_loss_at(DB_AT, enum db_loss_kind kind, db_tensor *x, db_tensor *ta
   bool known = (unsigned)kind < sizeof rows / sizeof *rows;
   unsigned nin = 2 + !!o.weight + !!o.positive;
   if (!call_begin(&c, known ? rows[kind].name : "loss", file, line, nin, in)) return c.result;
-  if (!known) return call_fail(&c, "there is no loss %d", (int)kind);
+  if (!known) return call_fail(&c, "unknown loss %d", (int)kind);
   if (!reduction_known(&c, o.reduction)) return c.result;
-  if (!dtype_is_float(x->dtype)) return call_fail(&c, "of %s; cast to a float", dtype_info[x->dtype].name);
-  if (!same_shape(x, target)) return call_fail(&c, "of %s and a target of %s", SHAPE(*x), SHAPE(*target));
+  if (!dtype_is_float(x->dtype)) return call_fail(&c, "the input is %s; cast it to a float", dtype_info[x->dtype].name);
+  if (!same_shape(x, target)) return call_fail(&c, "the input is %s, but the target is %s", SHAPE(*x), SHAPE(*target));
   if (!weight_fits(&c, "weight", o.weight, x) || !weight_fits(&c, "positive weight", o.positive, x)) return c.result;
   if (!(o.delta >= 0)) return call_fail(&c, "a delta of %g", o.delta);
   enum dtype t = dtype_is_narrow_float(x->dtype) ? DT_F32 : x->dtype;
@@ -167,7 +167,9 @@ static bool target_fits(struct call *c, const db_tensor *x, const db_tensor *tar
   bool fits = target->rank + 1 == x->rank;
   for (unsigned i = 0; fits && i < target->rank; i++) fits = target->dim[i] == x->dim[i + (i >= axis)];
   if (fits) return true;
-  return call_fail(c, "of %s and a target of %s; classes are axis %u", SHAPE(*x), SHAPE(*target), axis), false;
+  return call_fail(c, "the input is %s and the target %s, but the classes are axis %u", SHAPE(*x), SHAPE(*target),
+                   axis),
+         false;
 }
 
 db_tensor *db_cross_entropy_at(DB_AT, bool logits, db_tensor *x, db_tensor *target, struct db_cross_entropy o) {
@@ -175,28 +177,28 @@ db_tensor *db_cross_entropy_at(DB_AT, bool logits, db_tensor *x, db_tensor *targ
   db_tensor *in[3] = {x, target, o.weight};
   if (!call_begin(&c, logits ? "cross_entropy" : "nll_loss", file, line, o.weight ? 3 : 2, in)) return c.result;
   if (!reduction_known(&c, o.reduction) || !list_ok(&c, o.ignore)) return c.result;
-  if (!x->rank) return call_fail(&c, "of %s; an axis of classes is needed", SHAPE(*x));
-  if (!dtype_is_float(x->dtype)) return call_fail(&c, "of %s; cast to a float", dtype_info[x->dtype].name);
+  if (!x->rank) return call_fail(&c, "the input is %s; it must have an axis of classes", SHAPE(*x));
+  if (!dtype_is_float(x->dtype)) return call_fail(&c, "the input is %s; cast it to a float", dtype_info[x->dtype].name);
   if (!(o.label_smoothing >= 0 && o.label_smoothing <= 1))
-    return call_fail(&c, "label smoothing of %g; 0 to 1 is possible", o.label_smoothing);
+    return call_fail(&c, "the label smoothing is %g; it must be from 0 to 1", o.label_smoothing);
   if (o.ignore.n > 1) return call_fail(&c, "not supported: %u targets to ignore", o.ignore.n);
   enum dtype t = dtype_is_narrow_float(x->dtype) ? DT_F32 : x->dtype;
   struct classes k = {.axis = x->rank > 1, .o = &o};
   k.n = x->dim[k.axis];
   if (o.weight && (o.weight->rank != 1 || o.weight->dim[0] != k.n))
-    return call_fail(&c, "a weight of %s for %lld classes", SHAPE(*o.weight), (long long)k.n);
+    return call_fail(&c, "the weight is %s for %lld classes", SHAPE(*o.weight), (long long)k.n);
   bool index = dtype_is_int(target->dtype);
   if (!index && (!dtype_is_float(target->dtype) || !logits))
-    return call_fail(&c, "a target of %s; %s", dtype_info[target->dtype].name,
+    return call_fail(&c, "the target is %s; %s", dtype_info[target->dtype].name,
                      logits ? "indices of classes or probabilities are needed" : "indices of classes are needed");
   if (!index && !same_shape(x, target) && target->rank + 1 == x->rank)
-    return call_fail(
-        &c,
-        "of %s and a target %s of %s, which would be probabilities in the shape of the first; indices of classes are "
-        "integers: cast it",
-        SHAPE(*x), SHAPE(*target), dtype_info[target->dtype].name);
-  if (!index && !same_shape(x, target)) return call_fail(&c, "of %s and a target of %s", SHAPE(*x), SHAPE(*target));
-  if (!index && o.ignore.n) return call_fail(&c, "probabilities are not ignored by index");
+    return call_fail(&c,
+                     "the input is %s and the target %s of %s; probabilities must have the shape of the input, and "
+                     "indices of classes must be integers: cast the target",
+                     SHAPE(*x), SHAPE(*target), dtype_info[target->dtype].name);
+  if (!index && !same_shape(x, target))
+    return call_fail(&c, "the input is %s, but the target is %s", SHAPE(*x), SHAPE(*target));
+  if (!index && o.ignore.n) return call_fail(&c, "an index to ignore does not apply to probabilities");
   if (index && !target_fits(&c, x, target, k.axis)) return c.result;
   k.logp = expr_cast(expr_of(x), t);
   if (logits) k.logp = math_log_softmax(k.logp, 1u << k.axis);

@@ -8,7 +8,7 @@ db_tensor *db_reshape_at(DB_AT, db_tensor *x, db_list shape) {
   int64_t dim[MAX_RANK], known = 1, n;
   int open = -1;
   if (!call_begin_sized(&c, "reshape", file, line, 1, &x) || !list_ok(&c, shape)) return c.result;
-  if (shape.n > MAX_RANK) return call_fail(&c, "%u axes, more than %d", shape.n, MAX_RANK);
+  if (shape.n > MAX_RANK) return call_fail(&c, "%u axes are more than %d", shape.n, MAX_RANK);
   n = dims_numel(x->rank, x->dim);
   for (unsigned i = 0; i < shape.n; i++) {
     dim[i] = shape.v[i];
@@ -17,14 +17,13 @@ db_tensor *db_reshape_at(DB_AT, db_tensor *x, db_list shape) {
       open = (int)i;
       dim[i] = 1;
     } else if (dim_min(dim[i]) < 0 || (!symbolic && __builtin_mul_overflow(known, dim[i], &known))) {
-      return call_fail(&c, "%s to %s: sizes are not negative, and one of them may be -1", SHAPE(*x),
+      return call_fail(&c, "%s to %s: sizes must not be negative, but one of them may be -1", SHAPE(*x),
                        shape_text(shape.n, shape.v).s);
     } else if (symbolic)
       known = dim_product(known, dim[i]);
   }
   if (open >= 0 && !known)
-    return call_fail(&c, "%s to %s: any size would do for -1 beside a size of 0", SHAPE(*x),
-                     shape_text(shape.n, shape.v).s);
+    return call_fail(&c, "%s to %s: -1 is ambiguous beside a size of 0", SHAPE(*x), shape_text(shape.n, shape.v).s);
   if (open >= 0) dim_quotient(n, known, &dim[open]);
   if (dims_numel(shape.n, dim) != n)
     return call_fail(&c, "%s has %s elements, which %s cannot hold", SHAPE(*x), dim_text(n).s,
@@ -48,7 +47,7 @@ db_tensor *db_permute_at(DB_AT, db_tensor *x, db_list axes) {
   struct call c;
   unsigned mask, order[MAX_RANK];
   if (!call_begin_sized(&c, "permute", file, line, 1, &x) || !list_ok(&c, axes)) return c.result;
-  if (axes.n != x->rank) return call_fail(&c, "%u axes named for %s, which has %u", axes.n, SHAPE(*x), x->rank);
+  if (axes.n != x->rank) return call_fail(&c, "%u axes are named, but %s has %u", axes.n, SHAPE(*x), x->rank);
   if (!call_axes(&c, x, axes, false, &mask)) return c.result;
   for (unsigned i = 0; i < axes.n; i++) order[i] = (unsigned)axis_of(axes.v[i], x->rank);
   return call_end(&c, expr_permute(expr_of(x), order));
@@ -71,13 +70,13 @@ db_tensor *db_expand_at(DB_AT, db_tensor *x, db_list shape) {
   int64_t want[MAX_RANK], dim[MAX_RANK];
   if (!call_begin_sized(&c, "expand", file, line, 1, &x) || !list_ok(&c, shape)) return c.result;
   if (shape.n < x->rank || shape.n > MAX_RANK)
-    return call_fail(&c, "%s to %s: an expansion keeps all axes, of at most %d", SHAPE(*x),
-                     shape_text(shape.n, shape.v).s, MAX_RANK);
+    return call_fail(&c, "%s to %s: an expansion keeps all axes, at most %d", SHAPE(*x), shape_text(shape.n, shape.v).s,
+                     MAX_RANK);
   for (unsigned i = 0; i < shape.n; i++) {
     int64_t have = i < shape.n - x->rank ? 1 : x->dim[i - (shape.n - x->rank)];
     want[i] = shape.v[i] == -1 ? have : shape.v[i];
     if (have != 1 && want[i] != have)
-      return call_fail(&c, "%s to %s: axis %u has size %s, only size 1 grows", SHAPE(*x),
+      return call_fail(&c, "%s to %s: axis %u has size %s; only an axis of size 1 can grow", SHAPE(*x),
                        shape_text(shape.n, shape.v).s, i, dim_text(have).s);
   }
   if (!call_sizes(&c, (db_list){shape.n, want}, dim)) return c.result;
@@ -87,7 +86,7 @@ db_tensor *db_expand_at(DB_AT, db_tensor *x, db_list shape) {
 static bool pair_count_good(struct call *c, const db_tensor *x, db_list pairs) {
   if (!list_ok(c, pairs)) return false;
   if (pairs.n == 2 * x->rank) return true;
-  return call_fail(c, "%u numbers for %s; two for each axis are needed", pairs.n, SHAPE(*x)), false;
+  return call_fail(c, "%u numbers were given for %s; two per axis are needed", pairs.n, SHAPE(*x)), false;
 }
 
 bool call_pairs(struct call *c, const db_tensor *x, db_list pairs) {
@@ -156,11 +155,11 @@ db_tensor *db_unsqueeze_at(DB_AT, db_tensor *x, db_list axes) {
   unsigned rank, mask = 0;
   if (!call_begin_sized(&c, "unsqueeze", file, line, 1, &x) || !list_ok(&c, axes)) return c.result;
   rank = x->rank + axes.n;
-  if (rank > MAX_RANK) return call_fail(&c, "of %s with %u more axes, more than %d", SHAPE(*x), axes.n, MAX_RANK);
+  if (rank > MAX_RANK) return call_fail(&c, "%s with %u more axes has more than %d", SHAPE(*x), axes.n, MAX_RANK);
   for (unsigned i = 0; i < axes.n; i++) {
     int a = axis_of(axes.v[i], rank);
     if (a < 0 || (mask >> a & 1))
-      return call_fail(&c, "of %s: axis %lld of %u %s", SHAPE(*x), (long long)axes.v[i], rank,
+      return call_fail(&c, "%s: axis %lld of %u %s", SHAPE(*x), (long long)axes.v[i], rank,
                        a < 0 ? "does not exist" : "is named twice");
     mask |= 1u << a;
   }
@@ -175,7 +174,7 @@ db_tensor *db_flatten_at(DB_AT, db_tensor *x, int first, int last) {
   if (!call_begin(&c, "flatten", file, line, 1, &x)) return c.result;
   if (!x->rank) return call_end(&c, expr_reshape(expr_of(x), 1, (int64_t[]){1}));
   int a = axis_of(first, x->rank), b = axis_of(last, x->rank);
-  if (a < 0 || b < a) return call_fail(&c, "from axis %d to axis %d of %s", first, last, SHAPE(*x));
+  if (a < 0 || b < a) return call_fail(&c, "axis %d to axis %d is not a range of axes of %s", first, last, SHAPE(*x));
   for (int i = 0; i < (int)x->rank; i++) {
     if (i >= a && i <= b) joined *= x->dim[i];
     if (i < a || i > b) dim[n++] = x->dim[i];
@@ -197,11 +196,11 @@ db_tensor *db_unflatten_at(DB_AT, db_tensor *x, int axis, db_list sizes) {
     if (v == -1 && open < 0)
       open = a + (int)i;
     else if (v < 0 || __builtin_mul_overflow(known, v, &known))
-      return call_fail(&c, "axis %d of %s to %s", axis, SHAPE(*x), shape_text(sizes.n, sizes.v).s);
+      return call_fail(&c, "axis %d of %s cannot become %s", axis, SHAPE(*x), shape_text(sizes.n, sizes.v).s);
   }
   bool fits = open < 0 ? known == x->dim[a] : known && x->dim[a] % known == 0;
   if (!fits)
-    return call_fail(&c, "axis %d of %s to %s: the sizes do not multiply to %lld", axis, SHAPE(*x),
+    return call_fail(&c, "axis %d of %s cannot become %s: the product of the sizes must be %lld", axis, SHAPE(*x),
                      shape_text(sizes.n, sizes.v).s, (long long)x->dim[a]);
   if (open >= 0) dim[open] = x->dim[a] / known;
   for (unsigned i = (unsigned)a + 1; i < x->rank; i++) dim[i - 1 + sizes.n] = x->dim[i];
@@ -212,7 +211,7 @@ db_tensor *db_movedim_at(DB_AT, db_tensor *x, db_list from, db_list to) {
   struct call c;
   unsigned source, target, order[MAX_RANK];
   if (!call_begin_sized(&c, "movedim", file, line, 1, &x)) return c.result;
-  if (from.n != to.n) return call_fail(&c, "%u axes of %s to %u places", from.n, SHAPE(*x), to.n);
+  if (from.n != to.n) return call_fail(&c, "%u axes of %s cannot move to %u positions", from.n, SHAPE(*x), to.n);
   if (!call_axes(&c, x, from, false, &source) || !call_axes(&c, x, to, false, &target)) return c.result;
   for (unsigned i = 0; i < from.n; i++) order[axis_of(to.v[i], x->rank)] = (unsigned)axis_of(from.v[i], x->rank);
   for (unsigned i = 0, k = 0; i < x->rank; i++) {
@@ -234,7 +233,8 @@ db_tensor *db_rot90_at(DB_AT, db_tensor *x, int times, int from, int to) {
   struct call c;
   if (!call_begin_sized(&c, "rot90", file, line, 1, &x)) return c.result;
   int a = axis_of(from, x->rank), b = axis_of(to, x->rank);
-  if (a < 0 || b < 0 || a == b) return call_fail(&c, "from axis %d to axis %d of %s", from, to, SHAPE(*x));
+  if (a < 0 || b < 0 || a == b)
+    return call_fail(&c, "axes %d and %d of %s must be two different axes", from, to, SHAPE(*x));
   int k = (times % 4 + 4) % 4;
   struct expr e = expr_of(x);
   if (k == 2) e = expr_flip(e, 1u << a | 1u << b);
@@ -266,12 +266,13 @@ struct expr expr_stride(struct expr x, unsigned axis, int64_t step) {
 db_tensor *db_stride_at(DB_AT, db_tensor *x, db_list steps) {
   struct call c;
   if (!call_begin(&c, "stride", file, line, 1, &x) || !list_ok(&c, steps)) return c.result;
-  if (steps.n != x->rank) return call_fail(&c, "%u steps for %s; one for each axis is needed", steps.n, SHAPE(*x));
+  if (steps.n != x->rank)
+    return call_fail(&c, "%u steps were given for %s; one per axis is needed", steps.n, SHAPE(*x));
   struct expr e = expr_of(x);
   for (unsigned i = 0; i < x->rank; i++) {
     int64_t step = steps.v[i];
     if (!step || step == INT64_MIN || dim_is_symbolic(step))
-      return call_fail(&c, "axis %u of %s by steps of %lld", i, SHAPE(*x), (long long)step);
+      return call_fail(&c, "axis %u of %s has a step of %lld", i, SHAPE(*x), (long long)step);
     if (step < 0) e = expr_flip(e, 1u << i);
     e = expr_stride(e, i, step < 0 ? -step : step);
   }
@@ -293,9 +294,10 @@ db_tensor *db_unfold_at(DB_AT, db_tensor *x, int axis, int64_t size, int64_t ste
   int a = axis_of(axis, x->rank);
   if (a < 0) return call_fail(&c, "there is no axis %d in %s", axis, SHAPE(*x));
   if (size < 1 || size > x->dim[a] || step < 1)
-    return call_fail(&c, "axis %d of %s in windows of %lld, %lld apart", axis, SHAPE(*x), (long long)size,
-                     (long long)step);
-  if (x->rank == MAX_RANK) return call_fail(&c, "not supported: windows of %s, which has %d axes", SHAPE(*x), MAX_RANK);
+    return call_fail(&c, "axis %d of %s cannot have windows of %lld at distances of %lld", axis, SHAPE(*x),
+                     (long long)size, (long long)step);
+  if (x->rank == MAX_RANK)
+    return call_fail(&c, "not supported: windows of %s, which has %d axes already", SHAPE(*x), MAX_RANK);
   return call_end(&c, expr_windows(expr_of(x), (unsigned)a, size, step, 1));
 }
 
@@ -318,7 +320,8 @@ db_tensor *db_diagonal_at(DB_AT, db_tensor *x, int64_t offset, int rows, int col
   struct call c;
   if (!call_begin(&c, "diagonal", file, line, 1, &x)) return c.result;
   int a = axis_of(rows, x->rank), b = axis_of(cols, x->rank);
-  if (a < 0 || b < 0 || a == b) return call_fail(&c, "of axes %d and %d of %s", rows, cols, SHAPE(*x));
+  if (a < 0 || b < 0 || a == b)
+    return call_fail(&c, "axes %d and %d of %s must be two different axes", rows, cols, SHAPE(*x));
   if (dim_is_symbolic(offset)) return call_fail(&c, "not supported: a symbolic offset");
   if (offset < -x->dim[a]) offset = -x->dim[a];
   if (offset > x->dim[b]) offset = x->dim[b];
@@ -332,9 +335,9 @@ db_tensor *db_diag_at(DB_AT, db_tensor *x, int64_t offset) {
   struct call c;
   if (x && x->value && x->rank == 2) return db_diagonal_at(file, line, x, offset, 0, 1);
   if (!call_begin(&c, "diag", file, line, 1, &x)) return c.result;
-  if (x->rank != 1) return call_fail(&c, "of %s; one or two axes are needed", SHAPE(*x));
+  if (x->rank != 1) return call_fail(&c, "the input is %s; it must have one or two axes", SHAPE(*x));
   if (offset > INT32_MAX || offset < -INT32_MAX)
-    return call_fail(&c, "the diagonal %lld is too far off", (long long)offset);
+    return call_fail(&c, "the diagonal %lld is too far from the main diagonal", (long long)offset);
   int64_t n = x->dim[0], side = n + (offset < 0 ? -offset : offset), dim[2];
   if (!call_shape(&c, DB_LIST(side, side), dim)) return c.result;
   /* element (i, j) is element j - i of a vector that has only element 0; shearing turns the column into a diagonal */

@@ -12,8 +12,9 @@ struct affine {
 };
 
 static bool check_float(struct call *c, const db_tensor *x, double eps) {
-  if (!dtype_is_float(x->dtype)) return call_fail(c, "of %s; cast to a float", dtype_info[x->dtype].name), false;
-  if (!(eps >= 0)) return call_fail(c, "an epsilon of %g", eps), false;
+  if (!dtype_is_float(x->dtype))
+    return call_fail(c, "the input is %s; cast it to a float", dtype_info[x->dtype].name), false;
+  if (!(eps >= 0)) return call_fail(c, "epsilon is %g; it must not be negative", eps), false;
   return true;
 }
 
@@ -22,9 +23,11 @@ static bool parameter_fits(struct call *c, const char *what, const db_tensor *p,
   unsigned n = a->end - a->begin;
   if (!p) return true;
   if (p->rank != n || memcmp(p->dim, x->dim + a->begin, n * sizeof *p->dim) != 0)
-    return call_fail(c, "a %s of %s for %s; it has axes %u to %u", what, SHAPE(*p), SHAPE(*x), a->begin, a->end - 1),
+    return call_fail(c, "the %s is %s; for the input %s it must have axes %u to %u", what, SHAPE(*p), SHAPE(*x),
+                     a->begin, a->end - 1),
            false;
-  if (!dtype_is_float(p->dtype)) return call_fail(c, "a %s of %s", what, dtype_info[p->dtype].name), false;
+  if (!dtype_is_float(p->dtype))
+    return call_fail(c, "the %s is %s; it must be a float", what, dtype_info[p->dtype].name), false;
   return true;
 }
 
@@ -72,10 +75,10 @@ static db_tensor *norm_last_axes(DB_AT, const char *name, bool centred, db_tenso
   struct call c;
   db_tensor *in[3] = {x, weight, bias};
   if (!call_begin_sized(&c, name, file, line, drop_null(in, 3), in)) return c.result;
-  if (axes < 1 || axes > x->rank) return call_fail(&c, "over the last %u axes of %s", axes, SHAPE(*x));
+  if (axes < 1 || axes > x->rank) return call_fail(&c, "cannot normalize the last %u axes of %s", axes, SHAPE(*x));
   struct affine a = {x->rank - axes, x->rank, weight, bias};
   if (dims_symbolic(axes, x->dim + a.begin))
-    return call_fail(&c, "not supported: over the last %u axes of %s, of symbolic size", axes, SHAPE(*x));
+    return call_fail(&c, "not supported: the last %u axes of %s have a symbolic size", axes, SHAPE(*x));
   if (!check_float(&c, x, eps) || !parameter_fits(&c, "weight", weight, x, &a) ||
       !parameter_fits(&c, "bias", bias, x, &a))
     return c.result;
@@ -96,10 +99,11 @@ db_tensor *db_group_norm_at(DB_AT, db_tensor *x, int64_t groups, db_tensor *weig
   struct call c;
   db_tensor *in[3] = {x, weight, bias};
   if (!call_begin(&c, groups ? "group_norm" : "instance_norm", file, line, drop_null(in, 3), in)) return c.result;
-  if (x->rank < 2) return call_fail(&c, "of %s; batch and channels are needed", SHAPE(*x));
+  if (x->rank < 2) return call_fail(&c, "the input is %s; it must have a batch and channels", SHAPE(*x));
   if (!groups) groups = x->dim[1] ? x->dim[1] : 1; /* one group per channel */
   if (groups < 1 || x->dim[1] % groups)
-    return call_fail(&c, "%lld channels of %s in %lld groups", (long long)x->dim[1], SHAPE(*x), (long long)groups);
+    return call_fail(&c, "the %lld channels of %s cannot be divided into %lld groups", (long long)x->dim[1], SHAPE(*x),
+                     (long long)groups);
   struct affine a = {1, 2, weight, bias};
   if (!check_float(&c, x, eps) || !parameter_fits(&c, "weight", weight, x, &a) ||
       !parameter_fits(&c, "bias", bias, x, &a))
@@ -117,8 +121,8 @@ db_tensor *db_batch_norm_at(DB_AT, db_tensor *x, db_tensor *weight, db_tensor *b
   struct call c;
   db_tensor *in[5] = {x, weight, bias, mean, var};
   if (!call_begin(&c, "batch_norm", file, line, drop_null(in, 5), in)) return c.result;
-  if (x->rank < 2) return call_fail(&c, "of %s; batch and channels are needed", SHAPE(*x));
-  if (!mean != !var) return call_fail(&c, "a mean and a variance go together");
+  if (x->rank < 2) return call_fail(&c, "the input is %s; it must have a batch and channels", SHAPE(*x));
+  if (!mean != !var) return call_fail(&c, "a mean and a variance must be given together");
   struct affine a = {1, 2, weight, bias};
   if (!check_float(&c, x, eps) || !parameter_fits(&c, "weight", weight, x, &a) ||
       !parameter_fits(&c, "bias", bias, x, &a) || !parameter_fits(&c, "mean", mean, x, &a) ||

@@ -7,13 +7,13 @@ static bool crop(struct call *c, struct expr *x, db_list pairs, int64_t *pad) {
   int64_t inside[2 * MAX_RANK], sum[MAX_RANK], dim[MAX_RANK];
   if (!list_ok(c, pairs)) return false;
   if (pairs.n != 2 * x->rank)
-    return call_fail(c, "%u numbers for %s; two for each axis are needed", pairs.n, SHAPE(*x)), false;
+    return call_fail(c, "%u numbers were given for %s; two per axis are needed", pairs.n, SHAPE(*x)), false;
   for (unsigned i = 0; i < x->rank; i++) {
     int64_t before = pairs.v[2 * i], after = pairs.v[2 * i + 1], n = x->dim[i];
     if (dims_symbolic(2, &pairs.v[2 * i]) || dim_is_symbolic(n)) {
       if (dim_min(before) < 0 || dim_min(after) < 0)
         return call_fail(c,
-                         "axis %u: %s before and %s after; nothing is taken off a symbolic size, db_shrink does that",
+                         "axis %u: %s before and %s after; a symbolic size cannot be reduced by padding, use db_shrink",
                          i, dim_text(before).s, dim_text(after).s),
                false;
       pad[2 * i] = before;
@@ -25,7 +25,7 @@ static bool crop(struct call *c, struct expr *x, db_list pairs, int64_t *pad) {
     }
     int64_t cut = before < 0 ? before : 0, cut_end = after < 0 ? after : 0;
     if (cut < -n || cut_end < -n || cut + cut_end < -n)
-      return call_fail(c, "axis %u of %s: %lld before and %lld after take away more than there is", i, SHAPE(*x),
+      return call_fail(c, "axis %u of %s: %lld before and %lld after remove more elements than it has", i, SHAPE(*x),
                        (long long)before, (long long)after),
              false;
     inside[2 * i] = -cut;
@@ -34,7 +34,7 @@ static bool crop(struct call *c, struct expr *x, db_list pairs, int64_t *pad) {
     pad[2 * i + 1] = after - cut_end;
     if (__builtin_add_overflow(n + cut + cut_end, pad[2 * i], &sum[i]) ||
         __builtin_add_overflow(sum[i], pad[2 * i + 1], &sum[i]))
-      return call_fail(c, "axis %u grows without bound", i), false;
+      return call_fail(c, "axis %u becomes too large", i), false;
   }
   if (!call_sizes(c, (db_list){x->rank, sum}, dim)) return false;
   *x = expr_bounds(OP_SHRINK, *x, inside);
@@ -72,15 +72,15 @@ db_tensor *db_pad_mode_at(DB_AT, db_tensor *x, enum db_pad_mode mode, db_list pa
   int64_t pad[2 * MAX_RANK] = {0};
   bool known = (unsigned)mode - DB_PAD_REFLECT < sizeof names / sizeof *names;
   if (!call_begin(&c, known ? names[mode - DB_PAD_REFLECT] : "pad", file, line, 1, &x)) return c.result;
-  if (!known) return call_fail(&c, "there is no way to pad %d", (int)mode);
+  if (!known) return call_fail(&c, "unknown padding mode %d", (int)mode);
   struct expr e = expr_of(x);
   if (!crop(&c, &e, pairs, pad)) return c.result;
-  if (dims_symbolic(pairs.n, pairs.v)) return call_fail(&c, "not supported: by a symbolic size");
+  if (dims_symbolic(pairs.n, pairs.v)) return call_fail(&c, "not supported: padding by a symbolic size");
   for (unsigned i = 0; i < e.rank; i++) {
     int64_t before = pad[2 * i], after = pad[2 * i + 1], size = e.dim[i];
     int64_t most = mode == DB_PAD_REFLECT ? size - 1 : mode == DB_PAD_CIRCULAR ? size : size ? INT64_MAX : 0;
     if (before > most || after > most)
-      return call_fail(&c, "axis %u of %s: %lld before and %lld after; %lld elements give at most %lld", i, SHAPE(*x),
+      return call_fail(&c, "axis %u of %s: %lld before and %lld after; %lld elements allow at most %lld", i, SHAPE(*x),
                        (long long)before, (long long)after, (long long)size, (long long)(most < 0 ? 0 : most));
     struct expr part[3];
     unsigned n = 0;

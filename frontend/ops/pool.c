@@ -71,7 +71,7 @@ static struct expr pool(const struct window *w, enum db_pool_op op, struct expr 
 
 static bool pool_known(struct call *c, enum db_pool_op op) {
   if (op == DB_POOL_MAX || op == DB_POOL_MEAN) return true;
-  return call_fail(c, "there is no pool %d", (int)op), false;
+  return call_fail(c, "unknown pooling %d", (int)op), false;
 }
 
 db_tensor *db_pool_at(DB_AT, unsigned axes, enum db_pool_op op, db_tensor *x, db_list kernel, struct db_pool o) {
@@ -79,7 +79,7 @@ db_tensor *db_pool_at(DB_AT, unsigned axes, enum db_pool_op op, db_tensor *x, db
   struct window w = {0};
   if (!call_begin(&c, op == DB_POOL_MEAN ? "avg_pool" : "max_pool", file, line, 1, &x)) return c.result;
   if (!pool_known(&c, op) || !window_input(&c, &w, x, axes)) return c.result;
-  if (!kernel.n) return call_fail(&c, "the kernel has no size");
+  if (!kernel.n) return call_fail(&c, "the size of the kernel is missing");
   if (!window_list(&c, "kernel", kernel, axes, 1, 1, w.kernel)) return c.result;
   if (!window_list(&c, "stride", o.stride.n ? o.stride : kernel, axes, 1, 1, w.stride)) return c.result;
   if (!window_list(&c, "dilation", o.dilation, axes, 1, 1, w.dilation)) return c.result;
@@ -88,7 +88,7 @@ db_tensor *db_pool_at(DB_AT, unsigned axes, enum db_pool_op op, db_tensor *x, db
     int64_t span = (w.kernel[i] - 1) * w.dilation[i] + 1;
     if (w.before[i] >= span || w.after[i] >= span)
       return call_fail(
-          &c, "padding of %lld before and %lld after for a kernel that spans %lld; windows would hold nothing else",
+          &c, "the padding is %lld before and %lld after, but the kernel spans %lld; windows would hold padding only",
           (long long)w.before[i], (long long)w.after[i], (long long)span);
   }
   if (!window_output(&c, &w, o.ceil_mode)) return c.result;
@@ -158,7 +158,7 @@ db_tensor *db_adaptive_pool_at(DB_AT, unsigned axes, enum db_pool_op op, db_tens
   const char *name = op == DB_POOL_MEAN ? "adaptive_avg_pool" : "adaptive_max_pool";
   if (!call_begin(&c, name, file, line, 1, &x)) return c.result;
   if (!pool_known(&c, op) || !window_input(&c, &w, x, axes)) return c.result;
-  if (!sizes.n) return call_fail(&c, "no size of the result");
+  if (!sizes.n) return call_fail(&c, "the size of the result is missing");
   if (!window_list(&c, "size", sizes, axes, 1, 1, w.out)) return c.result;
   bool equal = true;
   for (unsigned i = 0; i < axes; i++) {

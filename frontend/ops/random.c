@@ -130,7 +130,7 @@ static bool begin_random(struct call *c, DB_AT, const char *op, enum dtype t, bo
                          int64_t *dim) {
   if (!call_begin(c, op, file, line, 0, NULL)) return false;
   // NOLINTNEXTLINE(clang-analyzer-optin.core.EnumCastOutOfRange): db_dtype_name accepts any number
-  if (!fits) return call_fail(c, "of %s; that type is not for it", db_dtype_name((db_dtype)t)), false;
+  if (!fits) return call_fail(c, "the type is %s, which is not possible here", db_dtype_name((db_dtype)t)), false;
   if (!call_shape(c, shape, dim)) return false;
   if (dims_numel(shape.n, dim) > INT64_C(1) << 32)
     return call_fail(c, "not supported: more than 2^32 random numbers at once, as in %s",
@@ -154,7 +154,7 @@ db_tensor *db_random_at(DB_AT, enum db_random kind, double a, double b, db_dtype
   if (!call_begin(&c, names[kind], file, line, 1, &state)) {
     r = c.result;
   } else if (!isfinite(a) || !isfinite(b)) {
-    r = call_fail(&c, "from %g, %g; both have to be numbers", a, b);
+    r = call_fail(&c, "the parameters are %g and %g; both must be finite numbers", a, b);
   } else {
     struct words w = random_words(state, dims_numel(shape.n, dim));
     bool plain = kind == DB_RANDOM_UNIFORM && a == 0 && b == 1;
@@ -185,7 +185,7 @@ db_tensor *db_randint_at(DB_AT, int64_t low, int64_t high, db_dtype dtype, db_de
   if (!call_begin(&c, "randint", file, line, 1, &state))
     r = c.result;
   else if (low >= high)
-    r = call_fail(&c, "from %lld up to but without %lld", (long long)low, (long long)high);
+    r = call_fail(&c, "the range from %lld to %lld (exclusive) is empty", (long long)low, (long long)high);
   else {
     struct words w = random_words(state, dims_numel(shape.n, dim));
     struct expr e = whole_numbers(w, low, (uint64_t)high - (uint64_t)low);
@@ -234,7 +234,8 @@ db_tensor *db_randperm_at(DB_AT, int64_t n, db_device *dev) {
 db_tensor *db_bernoulli_at(DB_AT, db_tensor *p) {
   struct call c;
   if (!call_begin(&c, "bernoulli", file, line, 1, &p)) return c.result;
-  if (!dtype_is_float(p->dtype)) return call_fail(&c, "of %s; probabilities are floats", dtype_info[p->dtype].name);
+  if (!dtype_is_float(p->dtype))
+    return call_fail(&c, "the input is %s; probabilities must be floats", dtype_info[p->dtype].name);
   call_leave(&c);
   db_scope_begin();
   enum dtype t = math_type(p->dtype);
@@ -252,12 +253,13 @@ db_tensor *db_multinomial_at(DB_AT, db_tensor *weights, int64_t n, bool replacem
   struct call c;
   if (!call_begin(&c, "multinomial", file, line, 1, &weights)) return c.result;
   if (weights->rank < 1 || weights->rank > 2 || !dtype_is_float(weights->dtype))
-    return call_fail(&c, "of %s of %s; one or two axes of floats are needed", SHAPE(*weights),
+    return call_fail(&c, "the input is %s of %s; it must be floats with one or two axes", SHAPE(*weights),
                      dtype_info[weights->dtype].name);
   unsigned last = weights->rank - 1;
   int64_t count = weights->dim[last], dim[2] = {weights->dim[0], count};
   if (n < 1 || count < 1 || (!replacement && n > count))
-    return call_fail(&c, "%lld of the %lld along the last axis of %s", (long long)n, (long long)count, SHAPE(*weights));
+    return call_fail(&c, "%lld samples of the %lld elements along the last axis of %s", (long long)n, (long long)count,
+                     SHAPE(*weights));
   call_leave(&c);
   db_scope_begin();
   db_dtype t = (db_dtype)math_type(weights->dtype);

@@ -73,10 +73,11 @@ db_tensor *db_rearrange_at(DB_AT, db_tensor *x, const char *text, const char *si
   unsigned order[MAX_RANK], n = 0;
   if (!call_begin(&c, "rearrange", file, line, 1, &x)) return c.result;
   const char *arrow = text ? strstr(text, "->") : NULL;
-  if (!arrow) return call_fail(&c, "of %s: the text is not \"AXES -> AXES\"", SHAPE(*x));
+  if (!arrow) return call_fail(&c, "%s: the text is not \"AXES -> AXES\"", SHAPE(*x));
   if (!read_side(&c, text, arrow, &from) || !read_side(&c, arrow + 2, arrow + strlen(arrow), &to)) return c.result;
   if (from.groups != x->rank)
-    return call_fail(&c, "of %s: \"%.*s\" has %u axes", SHAPE(*x), (int)(arrow - text), text, from.groups);
+    return call_fail(&c, "the input is %s, but \"%.*s\" has %u axes", SHAPE(*x), (int)(arrow - text), text,
+                     from.groups);
   for (unsigned i = 0; i < from.n; i++) dim[i] = strcmp(from.name[i], "1") ? -1 : 1;
   if (sizes && !read_sizes(&c, sizes, &from, dim)) return c.result;
   for (unsigned g = 0; g < from.groups; g++) { /* at most one size per group is inferred */
@@ -92,7 +93,7 @@ db_tensor *db_rearrange_at(DB_AT, db_tensor *x, const char *text, const char *si
     }
     if (good && open >= 0 && known > 0 && x->dim[g] % known == 0) dim[open] = x->dim[g] / known, known = x->dim[g];
     if (!good || (open >= 0 && dim[open] < 0) || known != x->dim[g])
-      return call_fail(&c, "of %s: the sizes of axis %u do not follow, or do not multiply to %lld", SHAPE(*x), g,
+      return call_fail(&c, "%s: the sizes of axis %u are ambiguous, or their product is not %lld", SHAPE(*x), g,
                        (long long)x->dim[g]);
   }
   for (unsigned i = 0; i < from.n; i++)

@@ -88,11 +88,10 @@ db_tensor *db_reduce_at(DB_AT, enum db_reduce_op op, db_tensor *x, db_list axes,
   unsigned mask;
   bool known = reduce_row(op) < sizeof rows / sizeof *rows;
   if (!call_begin_sized(&c, known ? rows[reduce_row(op)].name : "reduce", file, line, 1, &x)) return c.result;
-  if (!known) return call_fail(&c, "there is no reduction %d", (int)op);
+  if (!known) return call_fail(&c, "unknown reduction %d", (int)op);
   if (!call_axes(&c, x, axes, true, &mask)) return c.result;
   if ((op == DB_REDUCE_MAX || op == DB_REDUCE_MIN) && !dim_at_most(1, reduced_count(expr_of(x), mask)))
-    return call_fail(&c, "%s has no element along these axes, and no elements have no %s", SHAPE(*x),
-                     rows[reduce_row(op)].name);
+    return call_fail(&c, "%s has no element along these axes, so it has no %s", SHAPE(*x), rows[reduce_row(op)].name);
   struct expr r = rows[reduce_row(op)].build(expr_of(x), mask);
   if (dtype_is_narrow_float(x->dtype) && dtype_is_float(r.dtype)) r = expr_cast(r, x->dtype);
   return call_end(&c, keep ? r : expr_drop_axes(r, mask));
@@ -103,7 +102,8 @@ db_tensor *db_variance_at(DB_AT, db_tensor *x, db_list axes, double correction, 
   unsigned mask;
   if (!call_begin(&c, root ? "std" : "var", file, line, 1, &x)) return c.result;
   if (!call_axes(&c, x, axes, true, &mask)) return c.result;
-  if (!isfinite(correction)) return call_fail(&c, "of %s with the correction %g", SHAPE(*x), correction);
+  if (!isfinite(correction))
+    return call_fail(&c, "the variance of %s has the correction %g; it must be finite", SHAPE(*x), correction);
   struct expr r = variance(expr_of(x), mask, correction);
   if (root) r = math_sqrt(r);
   if (dtype_is_narrow_float(x->dtype)) r = expr_cast(r, x->dtype);
@@ -114,10 +114,10 @@ db_tensor *db_norm_at(DB_AT, db_tensor *x, double p, db_list axes, bool keep) {
   struct call c;
   unsigned mask;
   if (!call_begin(&c, "norm", file, line, 1, &x)) return c.result;
-  if (isnan(p)) return call_fail(&c, "of %s with the power NaN", SHAPE(*x));
+  if (isnan(p)) return call_fail(&c, "the norm of %s has the power NaN", SHAPE(*x));
   if (!call_axes(&c, x, axes, true, &mask)) return c.result;
   if (isinf(p) && reduced_count(expr_of(x), mask) == 0)
-    return call_fail(&c, "%s has no element along these axes, and no elements have no extreme", SHAPE(*x));
+    return call_fail(&c, "%s has no element along these axes, so it has no extreme", SHAPE(*x));
   struct expr e = expr_cast(expr_of(x), float_type(x->dtype)), a = math_abs(e), r;
   if (p == 2)
     r = math_sqrt(expr_reduce(OP_ADD, math_square(e), mask));
@@ -141,10 +141,10 @@ db_tensor *db_arg_at(DB_AT, db_tensor *x, db_list axis, bool keep, bool least) {
   struct call c;
   unsigned mask;
   if (!call_begin(&c, least ? "argmin" : "argmax", file, line, 1, &x)) return c.result;
-  if (axis.n > 1) return call_fail(&c, "%u axes named for %s; one, or none for all of it", axis.n, SHAPE(*x));
+  if (axis.n > 1) return call_fail(&c, "%u axes were given for %s; give one, or none for all axes", axis.n, SHAPE(*x));
   if (!call_axes(&c, x, axis, true, &mask)) return c.result;
   if (reduced_count(expr_of(x), mask) == 0)
-    return call_fail(&c, "%s has no element along these axes, and no elements have no extreme", SHAPE(*x));
+    return call_fail(&c, "%s has no element along these axes, so it has no extreme", SHAPE(*x));
   struct expr e = expr_of(x);
   if (!axis.n) e = expr_reshape(e, 1, (int64_t[]){dims_numel(x->rank, x->dim)});
   unsigned a = axis.n ? (unsigned)axis_of(axis.v[0], x->rank) : 0, along = 1u << a;
@@ -175,23 +175,24 @@ db_tensor *db_softmax_at(DB_AT, db_tensor *x, int axis, bool logarithm) {
 db_tensor *db_matmul_at(DB_AT, db_tensor *a, db_tensor *b) {
   struct call c;
   if (!call_begin_sized(&c, "matmul", file, line, 2, (db_tensor *[]){a, b})) return c.result;
-  if (!a->rank || !b->rank) return call_fail(&c, "of %s and %s; both need an axis", SHAPE(*a), SHAPE(*b));
+  if (!a->rank || !b->rank)
+    return call_fail(&c, "the inputs are %s and %s; both must have an axis", SHAPE(*a), SHAPE(*b));
   enum dtype t = dtype_promote(a->dtype, b->dtype), sum = t == DT_BOOL ? DT_I32 : dtype_is_narrow_float(t) ? DT_F32 : t;
   struct expr x = expr_cast(expr_of(a), sum), y = expr_cast(expr_of(b), sum);
   if (a->rank == 1) x = expr_reshape(x, 2, (int64_t[]){1, x.dim[0]});
   if (b->rank == 1) y = expr_reshape(y, 2, (int64_t[]){y.dim[0], 1});
   int64_t m = x.dim[x.rank - 2], k = x.dim[x.rank - 1], n = y.dim[y.rank - 1];
   if (y.dim[y.rank - 2] != k)
-    return call_fail(&c, "of %s and %s: %s columns against %s rows", SHAPE(*a), SHAPE(*b), dim_text(k).s,
-                     dim_text(y.dim[y.rank - 2]).s);
+    return call_fail(&c, "the inputs are %s and %s: the first has %s columns, but the second has %s rows", SHAPE(*a),
+                     SHAPE(*b), dim_text(k).s, dim_text(y.dim[y.rank - 2]).s);
   unsigned batch = (x.rank > y.rank ? x.rank : y.rank) - 2, rank = batch + 3;
-  if (rank > MAX_RANK) return call_fail(&c, "of %s and %s: too many axes", SHAPE(*a), SHAPE(*b));
+  if (rank > MAX_RANK) return call_fail(&c, "the inputs %s and %s have too many axes", SHAPE(*a), SHAPE(*b));
   int64_t dim[MAX_RANK], one[MAX_RANK];
   for (unsigned i = 0; i < batch; i++) {
     int64_t p = i + x.rank < batch + 2 ? 1 : x.dim[i + x.rank - batch - 2];
     int64_t q = i + y.rank < batch + 2 ? 1 : y.dim[i + y.rank - batch - 2];
     if (p != q && p != 1 && q != 1)
-      return call_fail(&c, "of %s and %s: the axes in front do not broadcast", SHAPE(*a), SHAPE(*b));
+      return call_fail(&c, "the inputs are %s and %s: the batch axes do not broadcast", SHAPE(*a), SHAPE(*b));
     dim[i] = p == 1 ? q : p;
   }
   dim[batch] = m, dim[batch + 1] = n, dim[batch + 2] = k;

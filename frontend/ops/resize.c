@@ -62,16 +62,17 @@ db_tensor *db_interpolate_at(DB_AT, db_tensor *x, db_list sizes, struct db_inter
   struct window w = {0};
   if (!call_begin(&c, "interpolate", file, line, 1, &x)) return c.result;
   if (x->rank < 3 || x->rank > 2 + WINDOW_AXES)
-    return call_fail(&c, "of %s; 3 to %d axes are possible, batch and channels first", SHAPE(*x), 2 + WINDOW_AXES);
+    return call_fail(&c, "the input is %s; it must have 3 to %d axes, batch and channels first", SHAPE(*x),
+                     2 + WINDOW_AXES);
   if (!window_input(&c, &w, x, x->rank - 2)) return c.result;
   if (!o.mode) o.mode = DB_INTERPOLATE_NEAREST;
   if (o.mode < DB_INTERPOLATE_NEAREST || o.mode > DB_INTERPOLATE_LINEAR)
-    return call_fail(&c, "there is no interpolation %d", (int)o.mode);
+    return call_fail(&c, "unknown interpolation %d", (int)o.mode);
   if (o.align_corners && o.mode != DB_INTERPOLATE_LINEAR)
-    return call_fail(&c, "corners are aligned by linear interpolation only");
+    return call_fail(&c, "align_corners is possible for linear interpolation only");
   if (o.mode == DB_INTERPOLATE_LINEAR && !dtype_is_float(x->dtype))
-    return call_fail(&c, "of %s linearly; cast to a float", dtype_info[x->dtype].name);
-  if (!sizes.n == !(o.scale[0] != 0)) return call_fail(&c, "either sizes or a scale is needed");
+    return call_fail(&c, "linear interpolation of %s; cast it to a float", dtype_info[x->dtype].name);
+  if (!sizes.n == !(o.scale[0] != 0)) return call_fail(&c, "give either sizes or a scale");
   if (sizes.n && !window_list(&c, "size", sizes, w.n, 1, 1, w.out)) return c.result;
   struct expr e = expr_of(x);
   if (o.mode == DB_INTERPOLATE_LINEAR && e.dtype != DT_F64) e = expr_cast(e, DT_F32);
@@ -80,7 +81,8 @@ db_tensor *db_interpolate_at(DB_AT, db_tensor *x, db_list sizes, struct db_inter
     if (!sizes.n) {
       double out = floor((double)w.in[i] * factor);
       if (!(factor > 0) || !(out >= 1 && out <= INT32_MAX))
-        return call_fail(&c, "a scale of %g makes nothing, or no end, of %lld elements", factor, (long long)w.in[i]);
+        return call_fail(&c, "the scale %g gives no elements, or too many, for a size of %lld", factor,
+                         (long long)w.in[i]);
       w.out[i] = (int64_t)out;
     }
     struct resize r = {w.in[i], w.out[i], sizes.n ? (double)w.in[i] / (double)w.out[i] : 1 / factor, o.mode,

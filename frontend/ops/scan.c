@@ -93,7 +93,7 @@ db_tensor *db_scan_at(DB_AT, enum db_scan_op op, db_tensor *x, int axis) {
   struct call c;
   bool known = (unsigned)op < sizeof scans / sizeof *scans;
   if (!call_begin(&c, known ? scans[op].name : "scan", file, line, 1, &x)) return c.result;
-  if (!known) return call_fail(&c, "there is no scan %d", (int)op);
+  if (!known) return call_fail(&c, "unknown scan %d", (int)op);
   const struct scan *s = &scans[op];
   int a = axis_of(axis, x->rank);
   if (a < 0) return call_fail(&c, "there is no axis %d in %s", axis, SHAPE(*x));

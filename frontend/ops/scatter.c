@@ -86,10 +86,10 @@ static bool index_fits(struct call *c, const db_tensor *x, int a, const db_tenso
   if (fits) return true;
   struct shape_text by = shape_text(index->rank, index->dim), from = {""};
   if (src) from = shape_text(src->rank, src->dim);
-  return call_fail(
-             c,
-             "of %s with an index %s of %s%s%s: it has to be of integers, of the same rank, and not larger off axis %d",
-             SHAPE(*x), by.s, dtype_info[index->dtype].name, src ? " and a source " : "", from.s, a),
+  return call_fail(c,
+                   "the input is %s and the index %s of %s%s%s: the index must be integers, have the same rank, and "
+                   "not be larger except along axis %d",
+                   SHAPE(*x), by.s, dtype_info[index->dtype].name, src ? " and a source " : "", from.s, a),
          false;
 }
 
@@ -117,16 +117,16 @@ db_tensor *db_scatter_at(DB_AT, db_tensor *x, int axis, db_tensor *index, db_ope
   bool has_source = value.kind == DB_OPERAND_TENSOR;
   if (!call_begin(&c, "scatter", file, line, has_source ? 3 : 2, in)) return c.result;
   int a = axis_of(axis, x->rank);
-  if (mode < DB_SCATTER_REPLACE || mode > DB_SCATTER_MEAN)
-    return call_fail(&c, "there is no way to scatter %d", (int)mode);
+  if (mode < DB_SCATTER_REPLACE || mode > DB_SCATTER_MEAN) return call_fail(&c, "unknown scatter mode %d", (int)mode);
   if (a < 0) return call_fail(&c, "there is no axis %d in %s", axis, SHAPE(*x));
   if (!index_fits(&c, x, a, index, has_source ? value.t : NULL)) return c.result;
   if (has_source && value.t->dtype != x->dtype)
-    return call_fail(&c, "a source of %s for %s; cast it", dtype_info[value.t->dtype].name, dtype_info[x->dtype].name);
+    return call_fail(&c, "the source is %s, but the input is %s; cast the source", dtype_info[value.t->dtype].name,
+                     dtype_info[x->dtype].name);
   if (!call_number(&c, &value, x->dtype)) return c.result;
   if (x->dtype == DT_BOOL && (mode == DB_SCATTER_SUM || mode == DB_SCATTER_PROD || mode == DB_SCATTER_MEAN))
-    return call_fail(&c, "of bool; sums, products and means are of numbers");
-  if (x->rank == MAX_RANK) return call_fail(&c, "not supported: of %s, which has %d axes", SHAPE(*x), MAX_RANK);
+    return call_fail(&c, "the input is bool; sums, products and means need numbers");
+  if (x->rank == MAX_RANK) return call_fail(&c, "not supported: the input %s has %d axes", SHAPE(*x), MAX_RANK);
   struct expr e = expr_of(x), i = expr_wrapped_index(expr_of(index), x->dim[a]), part = crop(e, a, index->dim);
   struct expr src = operand_expr(&value, x->dtype);
   src = has_source ? crop(src, -1, index->dim) : expr_full(src, index->rank, index->dim);
@@ -150,8 +150,8 @@ db_tensor *db_one_hot_at(DB_AT, db_tensor *x, int64_t classes) {
   memcpy(dim, x->dim, sizeof x->dim);
   dim[x->rank] = 1;
   if (!dtype_is_int(x->dtype) || x->rank == MAX_RANK)
-    return call_fail(&c, "of %s of %s; integers of less than %d axes are needed", SHAPE(*x), dtype_info[x->dtype].name,
-                     MAX_RANK);
+    return call_fail(&c, "the input is %s of %s; it must be integers with fewer than %d axes", SHAPE(*x),
+                     dtype_info[x->dtype].name, MAX_RANK);
   struct expr e = expr_reshape(expr_of(x), x->rank + 1, dim);
   dim[x->rank] = classes;
   if (!call_shape(&c, (db_list){x->rank + 1, dim}, checked)) return c.result;
@@ -171,7 +171,7 @@ db_tensor *db_bincount_at(DB_AT, db_tensor *x, int64_t n) {
   struct call c;
   int64_t dim[1], count;
   if (!call_begin(&c, "bincount", file, line, 1, &x)) return c.result;
-  if (!dtype_is_int(x->dtype)) return call_fail(&c, "of %s; integers are needed", dtype_info[x->dtype].name);
+  if (!dtype_is_int(x->dtype)) return call_fail(&c, "the input is %s; it must be integers", dtype_info[x->dtype].name);
   if (!call_shape(&c, (db_list){1, &n}, dim)) return c.result;
   count = dims_numel(x->rank, x->dim);
   return call_end(&c, count_equal(expr_reshape(expr_cast(expr_of(x), DT_I64), 1, &count), n));
@@ -182,7 +182,8 @@ db_tensor *db_histogram_at(DB_AT, db_tensor *x, int64_t bins, double low, double
   int64_t dim[1], count;
   if (!call_begin(&c, "histogram", file, line, 1, &x)) return c.result;
   if (bins < 1 || !(low < high) || !isfinite(high - low))
-    return call_fail(&c, "of %s in %lld bins from %g to %g", SHAPE(*x), (long long)bins, low, high);
+    return call_fail(&c, "a histogram of %s needs finite bounds and at least one bin, not %lld bins from %g to %g",
+                     SHAPE(*x), (long long)bins, low, high);
   if (!call_shape(&c, (db_list){1, &bins}, dim)) return c.result;
   count = dims_numel(x->rank, x->dim);
   struct expr e = expr_reshape(expr_cast(expr_of(x), math_type(x->dtype)), 1, &count);

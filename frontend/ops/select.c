@@ -30,7 +30,8 @@ db_tensor *db_nonzero_at(DB_AT, db_tensor *x) {
   int64_t *coordinates = at ? malloc((size_t)(count * rank) * sizeof *at + 1) : NULL;
   db_tensor *r;
   if (!coordinates) {
-    r = call_begin(&c, "nonzero", file, line, 0, NULL) ? call_fail(&c, "of %s: %s", SHAPE(*x), db_error()) : c.result;
+    r = call_begin(&c, "nonzero", file, line, 0, NULL) ? call_fail(&c, "the input is %s: %s", SHAPE(*x), db_error())
+                                                       : c.result;
   } else {
     for (int64_t i = 0; i < count; i++)
       for (int64_t a = rank, left = at[i]; a-- > 0; left /= x->dim[a]) coordinates[i * rank + a] = left % x->dim[a];
@@ -46,7 +47,7 @@ db_tensor *db_masked_select_at(DB_AT, db_tensor *x, db_tensor *mask) {
   unsigned rank = 0;
   int64_t dim[MAX_RANK], count;
   if (!call_begin(&c, "masked_select", file, line, 2, (db_tensor *[]){x, mask})) return c.result;
-  if (mask->dtype != DT_BOOL) return call_fail(&c, "the mask is of %s, not bool", dtype_info[mask->dtype].name);
+  if (mask->dtype != DT_BOOL) return call_fail(&c, "the mask is %s, not bool", dtype_info[mask->dtype].name);
   if (!broadcast_shape(x, &rank, dim) || !broadcast_shape(mask, &rank, dim)) {
     struct shape_text have = shape_text(x->rank, x->dim);
     return call_fail(&c, "shapes %s and %s do not broadcast", have.s, SHAPE(*mask));
@@ -60,8 +61,9 @@ db_tensor *db_masked_select_at(DB_AT, db_tensor *x, db_tensor *mask) {
     r = db_take_at(file, line, db_expand_at(file, line, x, shape),
                    db_from_at(file, line, at, DB_I64, db_device_of(x), DB_LIST(count)));
   else
-    r = call_begin(&c, "masked_select", file, line, 0, NULL) ? call_fail(&c, "of %s: %s", SHAPE(*x), db_error())
-                                                             : c.result;
+    r = call_begin(&c, "masked_select", file, line, 0, NULL)
+            ? call_fail(&c, "the input is %s: %s", SHAPE(*x), db_error())
+            : c.result;
   db_keep(r);
   db_scope_end();
   free(at);

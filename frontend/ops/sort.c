@@ -158,7 +158,8 @@ static db_tensor *sort_axis(DB_AT, const char *op, db_tensor *x, int axis, int64
   int a = axis_of(axis, x->rank);
   if (a < 0) return call_fail(&c, "there is no axis %d in %s", axis, SHAPE(*x));
   int64_t n = x->dim[a];
-  if (k < -1 || k > n) return call_fail(&c, "the first %lld of axis %d of %s", (long long)k, axis, SHAPE(*x));
+  if (k < -1 || k > n)
+    return call_fail(&c, "the first %lld elements of axis %d of %s do not exist", (long long)k, axis, SHAPE(*x));
   if (n >= INT32_MAX / (2 * RADIX) || x->rank + 1 >= MAX_RANK)
     return call_fail(&c, "not supported: sorting %s, of more than %d elements or %d axes", SHAPE(*x),
                      INT32_MAX / (2 * RADIX), MAX_RANK - 2);

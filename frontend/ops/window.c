@@ -7,11 +7,11 @@ bool window_list(struct call *c, const char *what, db_list list, unsigned n, int
                  int64_t *out) {
   if (!list_ok(c, list)) return false;
   if (list.n > 1 && list.n != n)
-    return call_fail(c, "%u numbers as %s; one, or one for each of %u axes", list.n, what, n), false;
+    return call_fail(c, "%u numbers were given as %s; give one, or one per axis for %u axes", list.n, what, n), false;
   for (unsigned i = 0; i < n; i++) {
     out[i] = !list.n ? otherwise : list.v[list.n == 1 ? 0 : i];
     if (out[i] < least || out[i] > INT32_MAX)
-      return call_fail(c, "a %s of %lld; at least %lld is needed", what, (long long)out[i], (long long)least), false;
+      return call_fail(c, "the %s is %lld; it must be at least %lld", what, (long long)out[i], (long long)least), false;
   }
   return true;
 }
@@ -27,7 +27,7 @@ bool window_padding(struct call *c, db_list list, unsigned n, int64_t *before, i
     before[i] = list.v[2 * i], after[i] = list.v[2 * i + 1];
     int64_t least = before[i] < after[i] ? before[i] : after[i];
     if (least < 0 || before[i] > INT32_MAX || after[i] > INT32_MAX)
-      return call_fail(c, "padding of %lld before and %lld after; at least 0 is needed", (long long)before[i],
+      return call_fail(c, "the padding is %lld before and %lld after; it must not be negative", (long long)before[i],
                        (long long)after[i]),
              false;
   }
@@ -35,16 +35,19 @@ bool window_padding(struct call *c, db_list list, unsigned n, int64_t *before, i
 }
 
 bool window_input(struct call *c, struct window *w, const db_tensor *x, unsigned n) {
-  if (n < 1 || n > WINDOW_AXES) return call_fail(c, "over %u axes; 1 to %d are possible", n, WINDOW_AXES), false;
+  if (n < 1 || n > WINDOW_AXES)
+    return call_fail(c, "the kernel has %u axes; it must have 1 to %d", n, WINDOW_AXES), false;
   if (x->rank != n + 1 && x->rank != n + 2)
-    return call_fail(c, "of %s; %u axes are needed, channels and %u to move over, and a batch in front if there is one",
-                     SHAPE(*x), n + 1, n),
+    return call_fail(
+               c,
+               "the input is %s; it must have %u axes, channels and %u that windows move over, after an optional batch",
+               SHAPE(*x), n + 1, n),
            false;
   w->n = n;
   for (unsigned i = 0; i < n; i++) {
     w->in[i] = x->dim[x->rank - n + i];
     if (w->in[i] < 1 || w->in[i] > INT32_MAX)
-      return call_fail(c, "not supported: to move over axis %u of %s", x->rank - n + i, SHAPE(*x)), false;
+      return call_fail(c, "not supported: windows along axis %u of %s", x->rank - n + i, SHAPE(*x)), false;
   }
   return true;
 }
@@ -53,7 +56,7 @@ bool window_output(struct call *c, struct window *w, bool ceil) {
   for (unsigned i = 0; i < w->n; i++) {
     int64_t span = (w->kernel[i] - 1) * w->dilation[i] + 1, have = w->in[i] + w->before[i] + w->after[i];
     if (have < span)
-      return call_fail(c, "a kernel that spans %lld of axis %u, which has %lld with padding", (long long)span, i,
+      return call_fail(c, "the kernel spans %lld of axis %u, which has %lld with padding", (long long)span, i,
                        (long long)have),
              false;
     w->out[i] = (have - span + (ceil ? w->stride[i] - 1 : 0)) / w->stride[i] + 1;

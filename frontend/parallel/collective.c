@@ -32,10 +32,11 @@ static int check_parts(DB_AT, const char *op, db_tensor *const *in, unsigned n, 
     if (db_poison(in[i]))
       return poison_all(file, line, op, out, n, "part %u: %s", i, db_poison(in[i]));
     else if (slot_group(in[i]->value->slot))
-      return poison_all(file, line, op, out, n, "part %u is on %s; a part is on one device", i,
+      return poison_all(file, line, op, out, n, "part %u is on %s; each part must be on one device", i,
                         db_device_name(db_device_of(in[i])));
     else if (dims_symbolic(in[i]->rank, in[i]->dim))
-      return poison_all(file, line, op, out, n, "not supported: part %u is %s, of symbolic size", i, SHAPE(*in[i]));
+      return poison_all(file, line, op, out, n, "not supported: part %u is %s, which has a symbolic size", i,
+                        SHAPE(*in[i]));
   return 0;
 }
 
@@ -48,7 +49,7 @@ static int check_alike(DB_AT, const char *op, db_tensor *const *in, unsigned n, 
     for (unsigned k = 0; k < db_rank(in[i]) && same; k++)
       same = (int)k == axis || db_dim(in[i], (int)k) == db_dim(in[0], (int)k);
     if (!same)
-      return poison_all(file, line, op, out, n, "part %u is %s of %s, part 0 %s of %s", i, SHAPE(*in[i]),
+      return poison_all(file, line, op, out, n, "part %u is %s of %s, but part 0 is %s of %s", i, SHAPE(*in[i]),
                         db_dtype_name(db_dtype_of(in[i])), SHAPE(*in[0]), db_dtype_name(db_dtype_of(in[0])));
   }
   return 0;
@@ -177,7 +178,7 @@ void db_reduce_scatter_at(DB_AT, enum db_reduce_op op, db_tensor *const *in, uns
   else if (a < 0)
     poison_all(file, line, "reduce_scatter", out, n, "there is no axis %d in %s", axis, SHAPE(*in[0]));
   else
-    poison_all(file, line, "reduce_scatter", out, n, "reduction %d does not combine", (int)op);
+    poison_all(file, line, "reduce_scatter", out, n, "reduction %d cannot combine parts", (int)op);
 }
 
 void db_all_reduce_at(DB_AT, enum db_reduce_op op, db_tensor *const *in, unsigned n, db_tensor **out) {
@@ -185,5 +186,5 @@ void db_all_reduce_at(DB_AT, enum db_reduce_op op, db_tensor *const *in, unsigne
   if (can_combine(op))
     reduce_parts(file, line, "all_reduce", op, in, n, -1, out);
   else
-    poison_all(file, line, "all_reduce", out, n, "reduction %d does not combine", (int)op);
+    poison_all(file, line, "all_reduce", out, n, "reduction %d cannot combine parts", (int)op);
 }

@@ -8,7 +8,7 @@ db_tensor *db_shard_at(DB_AT, db_tensor *x, db_device *const *devices, unsigned 
   int a = axis == DB_REPLICATE ? SHARD_REPLICATED : axis_of(axis, x->rank);
   if (axis != DB_REPLICATE && a < 0) return call_fail(&c, "there is no axis %d in %s", axis, SHAPE(*x));
   if (a >= 0 && dim_is_symbolic(x->dim[a]))
-    return call_fail(&c, "not supported: axis %d of %s, of symbolic size", axis, SHAPE(*x));
+    return call_fail(&c, "not supported: axis %d of %s has a symbolic size", axis, SHAPE(*x));
   int slot = slot_of_devices(devices, n);
   if (slot < 0) return call_fail(&c, "%s", db_error());
   c.slot = (unsigned)slot;
@@ -49,7 +49,7 @@ db_tensor *db_part_at(DB_AT, db_tensor *t, unsigned i) {
   struct call c;
   if (!call_begin_sized(&c, "part", file, line, 1, &t)) return c.result;
   unsigned n = value_count(t->value);
-  if (i >= n) return call_fail(&c, "%u of a tensor on %u devices", i, n);
+  if (i >= n) return call_fail(&c, "part %u does not exist: the tensor is on %u devices", i, n);
   if (!slot_group(t->value->slot)) return call_end(&c, expr_of(t));
   if (realize_values(&t->value, 1, false)) return call_fail(&c, "%s", db_error());
   const struct value *part = t->value->part[i];

@@ -52,7 +52,7 @@ static const struct {
 
 static bool can_combine(struct call *c, enum db_reduce_op op) {
   if (reduce_row(op) < sizeof combinations / sizeof *combinations && combinations[reduce_row(op)].combines) return true;
-  return call_fail(c, "reduction %d does not combine", (int)op), false;
+  return call_fail(c, "reduction %d cannot combine tensors of processes", (int)op), false;
 }
 
 /* The type in which processes exchange and combine elements. */
@@ -83,7 +83,7 @@ db_tensor *db_world_broadcast_at(DB_AT, db_tensor *t, int root) {
   struct call c;
   if (!begin_call(&c, "world_broadcast", file, line, &t)) return c.result;
   if (root < 0 || root >= (int)world_size())
-    return call_fail(&c, "from process %d; there are %u, counted from 0", root, world_size());
+    return call_fail(&c, "process %d does not exist: there are %u, counted from 0", root, world_size());
   struct expr x = expr_of(t);
   if (world_size() > 1) x = exchange_expr(&c, EXCHANGE_BROADCAST, (unsigned)root, x, t->rank, t->dim);
   return call_end(&c, x);
@@ -112,7 +112,7 @@ db_tensor *db_world_all_gather_at(DB_AT, db_tensor *t, int axis) {
   if (a < 0) return c.result;
   int64_t n = (int64_t)world_size(), numel = dims_numel(t->rank, t->dim), dim[MAX_RANK + 1];
   if (n == 1) return call_end(&c, expr_of(t));
-  if (t->rank == MAX_RANK) return call_fail(&c, "of %s, which has the most axes there can be", SHAPE(*t));
+  if (t->rank == MAX_RANK) return call_fail(&c, "%s has the maximum number of axes", SHAPE(*t));
   struct expr x = exchange_expr(&c, EXCHANGE_GATHER, 0, expr_reshape(expr_of(t), 1, &numel), 2, (int64_t[]){n, numel});
   dim[0] = n;
   memcpy(dim + 1, t->dim, t->rank * sizeof *dim);
@@ -130,11 +130,11 @@ db_tensor *db_world_reduce_scatter_at(DB_AT, enum db_reduce_op op, db_tensor *t,
   int64_t n = (int64_t)world_size(), dim[MAX_RANK + 1];
   if (op != DB_REDUCE_SUM && op != DB_REDUCE_MEAN)
     return call_fail(&c, "not supported: a reduction that is not a sum or a mean");
-  if (t->dtype == DT_BOOL) return call_fail(&c, "not supported: of bool");
+  if (t->dtype == DT_BOOL) return call_fail(&c, "not supported: the tensor is bool");
   if (t->dim[a] % n)
     return call_fail(&c, "axis %d of %s is not a multiple of the %lld processes", a, SHAPE(*t), (long long)n);
   if (n == 1) return call_end(&c, convert_result(op, expr_of(t), t->dtype));
-  if (t->rank == MAX_RANK) return call_fail(&c, "of %s, which has the most axes there can be", SHAPE(*t));
+  if (t->rank == MAX_RANK) return call_fail(&c, "%s has the maximum number of axes", SHAPE(*t));
   for (unsigned i = 0; i < t->rank; i++) dim[i + (i > (unsigned)a)] = t->dim[i];
   dim[a] = n, dim[a + 1] = t->dim[a] / n;
   struct expr x = move_axis(expr_reshape(expr_cast(expr_of(t), wire_type(t->dtype)), t->rank + 1, dim), (unsigned)a, 0);

@@ -76,7 +76,7 @@ static void save_best(struct search *s) {
   s->record.best_us = best * 1e6;
   s->record.plan = (char *)plan;
   int err = beam_cache_put(cache, &s->record);
-  if (err && !no_file) fprintf(stderr, "doorbell: plans found by BEAM are not kept: beam.txt: %s\n", strerror(-err));
+  if (err && !no_file) fprintf(stderr, "doorbell: plans found by BEAM are not saved: beam.txt: %s\n", strerror(-err));
   if (err) no_file = err;
 }
 
@@ -166,5 +166,5 @@ int beam_plan(const struct env *env, const struct schedule_item *item, const cha
 }
 
 void beam_refused(const char *plan, const char *why) {
-  fprintf(stderr, "doorbell: a plan of beam.txt is ignored: %s: '%s'\n", why, plan);
+  fprintf(stderr, "doorbell: a plan in beam.txt is ignored: %s: '%s'\n", why, plan);
 }

@@ -49,7 +49,7 @@ bool beam_record_parse(const char *line, struct beam_record *out, char *why, siz
     return fail(why, cap, "a key, machine, shape, width, state, two times, '=' and a plan are expected");
   if (strcmp(state, "done") != 0 && (sscanf(state, "round:%u%n", &out->round, &end) != 1 || state[end] || !out->round))
     return fail(why, cap, "the state is neither done nor round:N");
-  if (!out->width || out->width > BEAM_MOST) return fail(why, cap, "the width is not one that BEAM may be");
+  if (!out->width || out->width > BEAM_MOST) return fail(why, cap, "the width is not a possible value of BEAM");
   if (!(out->chosen_us > 0 && isfinite(out->chosen_us) && out->best_us > 0 && isfinite(out->best_us)))
     return fail(why, cap, "a time is not a positive number");
   const char *behind = plan_parse(&plan, line + at, plan_why, sizeof plan_why);

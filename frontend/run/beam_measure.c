@@ -180,7 +180,7 @@ static int time_model(struct beam_measure *m, const struct kernel *k, db_program
   emu_detail(os, false);
   *seconds = (double)(after.detail.model_ps - before.detail.model_ps) * 1e-12;
   if (err || *seconds > 0) return err;
-  return db_fail(-ENOTSUP, "not supported: BEAM on %s, of which emu/exec/cost.def has no model", db_device_name(dev));
+  return db_fail(-ENOTSUP, "not supported: BEAM on %s, for which emu/exec/cost.def has no model", db_device_name(dev));
 }
 
 static int time_launch(struct beam_measure *m, const struct kernel *k, db_program *program, double *seconds) {
@@ -243,11 +243,10 @@ static int compare(const struct memory *x, const uint8_t *got, const char *name,
     double want = number_of(x->dtype, a), have = number_of(x->dtype, b), scale = fabs(want) + fabs(have);
     if ((isnan(want) && isnan(have)) || fabs(want - have) <= tolerance_of(x->dtype) * (scale > 1 ? scale : 1)) continue;
     if (byte_float && fabs(want - have) <= 1) continue; /* adjacent values */
-    return db_fail(
-        -EPROTO,
-        "BEAM: element %lld of an output of %s is %.9g by the plan '%s', %.9g by the optimizer's: an error of "
-        "the compiler",
-        (long long)i, name, have, plan, want);
+    return db_fail(-EPROTO,
+                   "BEAM: element %lld of an output of %s is %.9g with the plan '%s', but %.9g with the optimizer's "
+                   "plan: this is an error of the compiler",
+                   (long long)i, name, have, plan, want);
   }
   return 0;
 }

@@ -44,18 +44,18 @@ static void refuse_capture(int err, const char *why) {
 void capture_host_read(void) {
   refuse_capture(
       -EINVAL,
-      "jit: a value is read inside the captured function; replays do not run it, so return the tensor instead");
+      "jit: the captured function reads a value; replays do not run the function, so return the tensor instead");
 }
 
 void capture_place_varies(void) {
-  refuse_capture(-ENOTSUP, "jit: not supported: an assign to a copy of what lies where a variable says");
+  refuse_capture(-ENOTSUP, "jit: not supported: an assign to a copy of memory whose position depends on a variable");
 }
 
 void capture_assign_moves(const struct value *from) {
   if (capturing && from->serial <= capturing->before)
-    refuse_capture(
-        -ENOTSUP, "jit: not supported: a tensor that was there before is assigned while its old value is still needed, "
-                  "by another tensor or a later step; compute what needs it before the assign");
+    refuse_capture(-ENOTSUP,
+                   "jit: not supported: the function assigns to a tensor that existed before, while another tensor or "
+                   "a later step still needs its old value; compute what needs it before the assign");
 }
 
 int capture_unshare(struct value *v) { return capturing ? capturing->ops->unshare(capturing, v) : 0; }

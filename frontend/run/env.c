@@ -60,7 +60,7 @@ int env_get(const struct env **out) {
       char *end;
       long v = strtol(s, &end, 10);
       if (*end || v < 0 || v > variables[i].most)
-        return db_fail(-EINVAL, "%s=%s: a number from 0 to %d is expected", variables[i].name, s, variables[i].most);
+        return db_fail(-EINVAL, "%s=%s: expected a number from 0 to %d", variables[i].name, s, variables[i].most);
       value[i] = (int)v;
     }
     const char *plan;

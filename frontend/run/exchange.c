@@ -159,7 +159,7 @@ static bool poll_arrival(void) {
     if (is_late(world.waits_since)) {
       char text[96];
       job_text(&j->what, text, sizeof text);
-      fail("process %u: %s, number %llu: %s has not brought what is to be sent within %.0f s", world.rank, text,
+      fail("process %u: %s, number %llu: %s has not delivered the data to send within %.0f s", world.rank, text,
            (unsigned long long)count_of(c) + 1, db_device_name(db_buffer_device(j->buffer)), timeout_s());
     }
     return false;
@@ -179,11 +179,11 @@ static void explain_difference(void) {
   unsigned other = 1;
   while (done > 0 && other + 1 < world.size && !strncmp(all, all + (size_t)other * MPI_TEXT, MPI_TEXT)) other++;
   if (done > 0)
-    fail("the processes do not exchange the same: process 0 has %.*s; process %u has %.*s", MPI_TEXT, all, other,
+    fail("the processes disagree on their exchanges: process 0 has %.*s; process %u has %.*s", MPI_TEXT, all, other,
          MPI_TEXT, all + (size_t)other * MPI_TEXT);
   else {
     world.comparing = true;
-    fail("the processes do not exchange the same; process %u has %s", world.rank, mine);
+    fail("the processes disagree on their exchanges; process %u has %s", world.rank, mine);
   }
   free(all);
 }
@@ -202,7 +202,7 @@ static bool compare_runs(void) {
   if (status < 0) fail("process %u: %s", world.rank, err);
   if (status == 0 && is_late(world.compare_since)) {
     run_text(run_at(world.started.run), err, sizeof err);
-    fail("process %u: others have not come to exchange %s within %.0f s", world.rank, err, timeout_s());
+    fail("process %u: other processes have not reached the exchange %s within %.0f s", world.rank, err, timeout_s());
   }
   if (status <= 0) return false;
   world.comparing = false;
@@ -265,7 +265,7 @@ static bool end_exchanges(void) {
   if (!moved && first < behind && is_late(world.since[oldest])) {
     char text[96];
     job_text(&job_at(&world.ended)->what, text, sizeof text);
-    fail("process %u: %s, number %llu: not done within %.0f s", world.rank, text,
+    fail("process %u: %s, number %llu, has not completed within %.0f s", world.rank, text,
          (unsigned long long)count_of(&world.ended) + 1, timeout_s());
   }
   return moved;
@@ -338,7 +338,7 @@ static void at_exit(int status, void *unused) {
 
 static int start_thread(void) {
   if (sem_init(&world.wake, 0, 0) || pthread_create(&world.thread, NULL, thread_main, NULL)) {
-    return db_fail(-EAGAIN, "the thread that exchanges with other processes could not be made");
+    return db_fail(-EAGAIN, "the thread for exchanges with other processes could not be started");
   }
   world.running = true;
   pthread_atfork(NULL, NULL, mark_forked);
@@ -352,7 +352,7 @@ int world_begin(void) {
   if (err) return err;
   pthread_mutex_lock(&world.lock);
   if (world.running && !is_ours())
-    err = db_fail(-ENOTSUP, "not supported: exchanging with other processes after fork");
+    err = db_fail(-ENOTSUP, "not supported: exchanges with other processes after fork");
   else if (world.status == 1 && !env->launched)
     world.status = 0;
   else if (world.status == 1 && !world.running)
@@ -378,7 +378,7 @@ int world_check(void) { return atomic_load(&world.failed) ? db_fail(-EIO, "%s", 
 /* Waits for a free entry of the ring and returns it. */
 static struct run *next_run(void) {
   if (world_check()) return NULL;
-  if (!is_ours()) return db_fail_null(-ENOTSUP, "not supported: exchanging with other processes after fork");
+  if (!is_ours()) return db_fail_null(-ENOTSUP, "not supported: exchanges with other processes after fork");
   uint64_t i = atomic_load_explicit(&world.queued, memory_order_relaxed);
   while (i - atomic_load_explicit(&world.finished, memory_order_acquire) == RUNS)
     sleep_briefly(); /* terminates: all jobs finish or fail */

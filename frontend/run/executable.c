@@ -220,7 +220,7 @@ static int make_kernel(struct making *m, const struct schedule_item *item, const
   for (unsigned i = item->nbufs; i < k->nparams; i++) {
     int var = var_index(m->binding, k->params[i].name);
     if (var < 0 || k->params[i].is_buffer)
-      return db_fail(-EINVAL, "kernel %s needs a value for %s, which nothing binds", k->name, k->params[i].name);
+      return db_fail(-EINVAL, "kernel %s needs a value for %s, which is not bound", k->name, k->params[i].name);
     m->e->args[c->args + i] = (uint32_t)var;
   }
   return 0;

@@ -77,8 +77,8 @@ static int stale_error(const struct realizing *r, int64_t id) {
   }
   if (!found) return db_fail(-EPROTO, "realize: buffer %lld has no memory", (long long)id);
   return db_fail(-EINVAL,
-                 "realize: this was built on a value that the assign at %s:%d has overwritten; realize it before, or "
-                 "together with what was assigned",
+                 "realize: the tensor depends on a value that the assign at %s:%d has overwritten; realize it before "
+                 "the assign, or together with the assigned tensor",
                  found->file, found->line);
 }
 
@@ -228,7 +228,7 @@ int value_takes_copy(struct value *v, int64_t offset) {
   int64_t n = shape_numel(v->expr->shape);
   size_t size = dtype_info[v->expr->dtype].size, bytes = (size_t)n * size;
   bool varies = false;
-  if (n < 0) return db_fail(-ENOTSUP, "not supported: a copy of what has a symbolic size");
+  if (n < 0) return db_fail(-ENOTSUP, "not supported: a copy of a tensor with a symbolic size");
   if (value_place(v, &offset, &varies) && varies) capture_place_varies();
   struct storage *s = storage_new(v->slot, rt.next_buffer++, bytes);
   if (!s) return -ENOMEM;

@@ -86,7 +86,7 @@ static char cache_dir[4096];
 const char *runtime_cache_dir(void) { return *cache_dir ? cache_dir : NULL; }
 
 static void print_no_disk(const struct env *env) {
-  if (env->debug) fprintf(stderr, "--- kernels are compiled again by every process: %s\n", no_disk);
+  if (env->debug) fprintf(stderr, "--- every process compiles its kernels again: %s\n", no_disk);
 }
 
 void runtime_check_disk(const struct env *env) {
@@ -165,11 +165,11 @@ static void slot_close(unsigned index) {
 static int slot_add(db_device *dev, bool is_default) {
   unsigned i = 0;
   while (i < SLOTS && rt.slots[i]) i++;
-  if (i == SLOTS) return db_fail(-EMFILE, "more than %d devices in use by tensors", SLOTS);
+  if (i == SLOTS) return db_fail(-EMFILE, "tensors use more than %d devices", SLOTS);
   const struct target *target = target_find(db_device_arch(dev));
   if (!target)
-    return db_fail(-ENOTSUP, "not supported: tensors on %s, for whose %s the compiler has no target",
-                   db_device_name(dev), db_device_arch(dev));
+    return db_fail(-ENOTSUP, "not supported: tensors on %s: the compiler has no target for %s", db_device_name(dev),
+                   db_device_arch(dev));
   struct slot *s = calloc(1, sizeof *s);
   if (!s) return db_fail(-ENOMEM, "out of memory for a device slot");
   s->device = dev;
@@ -200,7 +200,7 @@ static int group_of(db_device *group) {
   if (at == NO_SLOT) {
     struct slot_group *p = free_place < 0 ? NULL : malloc(sizeof *p);
     if (!p)
-      at = free_place < 0 ? db_fail(-EMFILE, "more than %d groups of devices in use by tensors", SLOT_NUMBERS - SLOTS)
+      at = free_place < 0 ? db_fail(-EMFILE, "tensors use more than %d groups of devices", SLOT_NUMBERS - SLOTS)
                           : db_fail(-ENOMEM, "out of memory for a group of devices");
     else {
       *p = g;
@@ -488,7 +488,7 @@ int db_shutdown(void) {
   pthread_mutex_lock(&rt.lock);
   int err = 0;
   if (rt.nvalues)
-    err = db_fail(-EBUSY, "shutdown: %zu tensors still live", rt.nvalues);
+    err = db_fail(-EBUSY, "shutdown: %zu tensors have not been released", rt.nvalues);
   else {
     reports_settle(true);
     executables_drop(UINT64_MAX);

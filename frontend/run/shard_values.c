@@ -181,8 +181,8 @@ int values_realize_shards(struct value *const *v, unsigned n, const struct reach
   for (unsigned i = 0; i < n && !err; i++) {
     v[i]->mark = asked;
     if (v[i]->stale && on_group(v[i]))
-      err = db_fail(-EINVAL, "realize: the assign at %s:%d has overwritten this; realize it before", v[i]->file,
-                    v[i]->line);
+      err = db_fail(-EINVAL, "realize: the assign at %s:%d has overwritten this tensor; realize it before the assign",
+                    v[i]->file, v[i]->line);
   }
   if (!err) qsort(w.values, w.n, sizeof *w.values, by_serial);
   for (size_t i = 0; i < w.n && !err; i++)

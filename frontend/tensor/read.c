@@ -95,7 +95,7 @@ int db_read(db_tensor *t, void *dst, size_t bytes) {
   } else {
     size_t size = (size_t)dim_value(dims_numel(t->rank, t->dim)) * dtype_info[t->dtype].size;
     if (bytes != size)
-      err = db_fail(-EINVAL, "read: %zu bytes asked of a tensor %s of %s, which has %zu", bytes, SHAPE(*t),
+      err = db_fail(-EINVAL, "read: %zu bytes were requested, but the tensor %s of %s has %zu", bytes, SHAPE(*t),
                     dtype_info[t->dtype].name, size);
     else if (!dst && size)
       err = db_fail(-EINVAL, "read: the destination is NULL");
@@ -119,7 +119,7 @@ int db_item(db_tensor *t, double *out) {
     float f32;
     double f64;
   } v = {0};
-  if (!out) return db_fail(-EINVAL, "item: the place for the value is NULL");
+  if (!out) return db_fail(-EINVAL, "item: the pointer for the value is NULL");
   if (t && t->value && db_numel(t) != 1)
     return db_fail(-EINVAL, "item: the tensor is %s and has %lld elements, not one", SHAPE(*t), (long long)db_numel(t));
   int err = db_read(t, &v, t ? dtype_info[t->dtype].size : 0);

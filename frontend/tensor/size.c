@@ -185,13 +185,14 @@ int64_t dim_bind(const char *name, int64_t min, int64_t max, int64_t value) {
 }
 
 int64_t db_bind(const char *name, int64_t min, int64_t max, int64_t value) {
-  if (!name || !*name || strlen(name) > 64) return db_fail(-EINVAL, "bind: a name of 1 to 64 characters is needed");
-  if (!dim_is_name(name)) return db_fail(-EINVAL, "bind: %s is no name; letters, digits and _ make one", name);
+  if (!name || !*name || strlen(name) > 64) return db_fail(-EINVAL, "bind: the name must have 1 to 64 characters");
+  if (!dim_is_name(name))
+    return db_fail(-EINVAL, "bind: %s is not a name; a name consists of letters, digits and _", name);
   if (min < 0 || max < min || max > INT32_MAX)
-    return db_fail(-EINVAL, "bind: %s from %lld to %lld; bounds are 0 <= min <= max < 2^31", name, (long long)min,
-                   (long long)max);
+    return db_fail(-EINVAL, "bind: the bounds of %s are %lld and %lld; 0 <= min <= max < 2^31 is needed", name,
+                   (long long)min, (long long)max);
   if (value < min || value > max)
-    return db_fail(-EINVAL, "bind: %s is from %lld to %lld and cannot be %lld", name, (long long)min, (long long)max,
+    return db_fail(-EINVAL, "bind: %s must be from %lld to %lld, not %lld", name, (long long)min, (long long)max,
                    (long long)value);
   pthread_mutex_lock(&rt.lock);
   int64_t size = runtime_init();

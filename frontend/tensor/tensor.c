@@ -174,7 +174,7 @@ bool call_begin(struct call *c, const char *op, DB_AT, unsigned nin, db_tensor *
   if (!call_begin_sized(c, op, file, line, nin, in)) return false;
   for (unsigned i = 0; i < nin; i++)
     if (dims_symbolic(in[i]->rank, in[i]->dim))
-      return call_fail(c, "not supported: argument %u is %s, of symbolic size", i + 1, SHAPE(*in[i])), false;
+      return call_fail(c, "not supported: argument %u is %s, which has a symbolic size", i + 1, SHAPE(*in[i])), false;
   return true;
 }
 
@@ -187,7 +187,7 @@ bool call_begin_sized(struct call *c, const char *op, DB_AT, unsigned nin, db_te
   for (unsigned i = 0; i < nin; i++) {
     if (!in[i]) return call_fail(c, nin > 1 ? "argument %u is NULL" : "the argument is NULL", i + 1), false;
     if (in[i]->poison == (struct poison *)&released_text)
-      return call_fail(c, "argument %u was released, or its scope has ended; db_keep hands it to the enclosing one",
+      return call_fail(c, "argument %u was released, or its scope has ended; db_keep moves it to the enclosing scope",
                        i + 1),
              false;
     if (!in[i]->value) {
@@ -200,7 +200,7 @@ bool call_begin_sized(struct call *c, const char *op, DB_AT, unsigned nin, db_te
   if (nin) c->slot = in[0]->value->slot;
   for (unsigned i = 1; i < nin; i++)
     if (in[i]->value->slot != c->slot)
-      return call_fail(c, "argument %u is on %s, the first on %s; move one with db_to%s", i + 1,
+      return call_fail(c, "argument %u is on %s, but the first is on %s; move one with db_to%s", i + 1,
                        db_device_name(slot_device(in[i]->value->slot)), db_device_name(slot_device(c->slot)),
                        slot_group(c->slot) || slot_group(in[i]->value->slot) ? " or db_shard" : ""),
              false;
@@ -286,8 +286,8 @@ bool call_possible(struct call *c, unsigned rank, const int64_t *dim) {
   for (unsigned i = 0; i < c->nin && i < 3; i++)
     n += (size_t)snprintf(of + n, sizeof of - n, "%s%s", i ? ", " : "of ", SHAPE(*c->in[i]));
   struct shape_text bad = rt.oversized ? rt.oversized_shape : shape_text(rank, dim);
-  call_fail(c, "%s%s%s%s has too many elements; fewer than 2^59 are possible", of, c->nin > 3 ? ", ..." : "",
-            c->nin ? ": " : "", bad.s);
+  call_fail(c, "%s%s%s%s has too many elements; the limit is 2^59", of, c->nin > 3 ? ", ..." : "", c->nin ? ": " : "",
+            bad.s);
   return false;
 }
 
@@ -305,7 +305,7 @@ struct expr expr_of(const db_tensor *t) {
 
 bool list_ok(struct call *c, db_list list) {
   if (list.v || !list.n) return true;
-  return call_fail(c, "a list of %u numbers has none: its pointer is NULL; DB_LIST makes lists", list.n), false;
+  return call_fail(c, "the pointer of a list of %u numbers is NULL; DB_LIST makes lists", list.n), false;
 }
 
 bool results_ok(const char *op, db_tensor **out, unsigned n) {
@@ -316,17 +316,17 @@ bool results_ok(const char *op, db_tensor **out, unsigned n) {
 struct bind_failure bind_failure(int64_t size) {
   struct bind_failure f = {""};
   bool failed = (size == -EINVAL || size == -ENOMEM) && !strncmp(db_error(), "bind: ", 6);
-  if (failed) snprintf(f.s, sizeof f.s, "; db_bind gave that: %.200s", db_error() + 6);
+  if (failed) snprintf(f.s, sizeof f.s, "; db_bind reported: %.200s", db_error() + 6);
   return f;
 }
 
 bool call_sizes(struct call *c, db_list list, int64_t *dim) {
   if (!list_ok(c, list)) return false;
-  if (list.n > MAX_RANK) return call_fail(c, "%u axes, more than %d", list.n, MAX_RANK), false;
+  if (list.n > MAX_RANK) return call_fail(c, "%u axes are more than %d", list.n, MAX_RANK), false;
   for (unsigned i = 0; i < list.n; i++) {
     dim[i] = list.v[i];
     if (dim_min(dim[i]) < 0)
-      return call_fail(c, "axis %u of %s has size %s; sizes are not negative%s", i, shape_text(list.n, list.v).s,
+      return call_fail(c, "axis %u of %s has size %s; a size must not be negative%s", i, shape_text(list.n, list.v).s,
                        dim_text(dim[i]).s, bind_failure(dim[i]).s),
              false;
   }

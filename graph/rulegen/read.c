@@ -99,7 +99,7 @@ static void add_op(bool *set, const char *name, const char *where) {
       for (unsigned k = 0; k < OP_COUNT; k++) set[k] |= sets[i].op[k];
       found = true;
     }
-  if (!found) die(where, "no op or set of ops is called %s", name);
+  if (!found) die(where, "unknown op or set of ops: %s", name);
 }
 
 void read_ops(bool *set) {
@@ -152,11 +152,11 @@ static void read_constant(struct term *t, bool replacement) {
 
 /* A name, or NAME@ before a node. Returns whether a node follows. */
 static bool read_name(struct term *t, bool replacement) {
-  if (isdigit((unsigned char)*at)) die(at, "a bare number; constants are written #%s", ident());
+  if (isdigit((unsigned char)*at)) die(at, "a constant is written #%s", ident());
   t->kind = VARIABLE;
   t->name = ident();
   if (!strcmp(t->name, "_")) {
-    if (replacement) die(t->where, "_ stands for nothing in a replacement");
+    if (replacement) die(t->where, "_ is not possible in a replacement");
     t->kind = ANY;
   }
   if (*at != '@') {
@@ -240,7 +240,7 @@ uint32_t type_mask(const char *t, const char *where) {
           (!strcmp(p, "sint") && c == 'i') || (!strcmp(p, "uint") && c == 'u') || (!strcmp(p, "float") && c == 'f'))
         mask |= 1u << i;
     }
-    if (mask == had) die(where, "no type or class of types is called %s", p);
+    if (mask == had) die(where, "unknown type or class of types: %s", p);
   }
   free(all);
   return mask;

@@ -170,7 +170,7 @@ static void read_file(void) {
     } else if (*at == '#') {
       at++;
       char *word = ident();
-      if (strcmp(word, "include")) die(where, "#%s is not a directive; there is #include", word);
+      if (strcmp(word, "include")) die(where, "#%s is not a directive; the only one is #include", word);
       fprintf(out, "#include %s\n", rest_of_line());
     } else if (ident_char(*at)) {
       char *word = ident();
@@ -181,7 +181,7 @@ static void read_file(void) {
     } else
       die(where, "unexpected '%c'", *at);
   }
-  if (!set_name) die(at, "no `set NAME`");
+  if (!set_name) die(at, "`set NAME` is missing");
   if (!nrules) die(at, "no rules");
 }
 

@@ -55,7 +55,7 @@ static void write_type_test(const char *t, const char *e, const char *where) {
     else {
       unsigned i = 0;
       while (i < DT_COUNT && strcmp(types[i].name, p)) i++;
-      if (i == DT_COUNT) die(where, "no type or class of types is called %s", p);
+      if (i == DT_COUNT) die(where, "unknown type or class of types: %s", p);
       fprintf(out, "%s->dtype == %s", e, types[i].symbol);
     }
   }

@@ -185,9 +185,8 @@ static void finish_assign(struct scheduler *s, struct node *n) {
   struct uop *flat = index_flatten(s->simplifier, shape, k->idx);
   struct uop *size = uop_index(g, node_of(s, n->u->src[1])->numel);
   if (size->arg.i < 0) {
-    schedule_fail(
-        s, -EINVAL,
-        "not supported: assigning a value of symbolic size that is made of other elements of the same memory");
+    schedule_fail(s, -EINVAL,
+                  "not supported: assigning a value of symbolic size that reads other elements of the same memory");
     return;
   }
   struct uop *b = uop_new(g, OP_BUFFER, n->u->dtype, 1, (union uop_arg){.i = (*s->next_buffer)++}, u->device, &size, 1);

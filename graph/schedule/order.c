@@ -57,7 +57,7 @@ static void set_writer(struct scheduler *s, struct uop *buffer, uint32_t unit) {
   if (s->version[before].next_writer != NO_UNIT && s->version[before].next_writer != unit)
     schedule_fail(
         s, -EINVAL,
-        "not supported: two ASSIGNs to the same contents of one memory; the second has to be of the first's result");
+        "not supported: two ASSIGNs to the same contents of one memory; the second must assign to the first's result");
   s->version[before].next_writer = unit;
 }
 

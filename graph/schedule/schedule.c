@@ -94,8 +94,7 @@ static void compute_facts(struct scheduler *s, struct node *n) {
   n->numel = shape_numel(u->shape);
   if (u->op == OP_BIND) schedule_fail(s, -EINVAL, "BIND is not a tensor; variables are scheduled without their values");
   if (u->op == OP_SHARD || u->op == OP_MULTI)
-    schedule_fail(s, -EINVAL, "%s is over several devices; resolve it first (graph/shard/shard.h)",
-                  op_info[u->op].name);
+    schedule_fail(s, -EINVAL, "%s spans several devices; resolve it first (graph/shard/shard.h)", op_info[u->op].name);
   if (u->op == OP_SINK) schedule_fail(s, -EINVAL, "SINK is not a tensor; schedule its sources as roots");
   if (u->op == OP_BUFFER) n->device = u->aux, n->buffer = u;
   s->assigns |= u->op == OP_ASSIGN;

@@ -22,23 +22,23 @@
 
 /* X(name, text): why a value is written to memory. */
 #define SCHEDULE_REASONS(X)                                                                                            \
-  X(ROOT, "it is asked for")                                                                                           \
-  X(CONTIGUOUS, "it is asked for in memory of its own")                                                                \
+  X(ROOT, "the caller asks for it")                                                                                    \
+  X(CONTIGUOUS, "the caller asks for a contiguous copy of it")                                                         \
   X(COPIED, "it is copied to another device")                                                                          \
   X(EXCHANGED, "it is exchanged with other processes")                                                                 \
   X(ASSIGNED, "it is assigned")                                                                                        \
-  X(INDEX, "it is an index that is expensive or reduced")                                                              \
-  X(PARTIAL, "it is the partial results of a long reduction")                                                          \
-  X(SHARED, "a reduction is used at several places")                                                                   \
-  X(NESTED, "a reduction is used inside another and would be repeated by it")                                          \
-  X(REPEATED, "a reduction would be repeated along an expanded axis")                                                  \
-  X(CROWDED, "its kernel holds other reductions that do not go with it")                                               \
-  X(WIDE, "its kernel reads as many buffers as a kernel may")                                                          \
-  X(DEEP, "the expression is as long as a kernel's may be")                                                            \
-  X(EXPENSIVE, "it is expensive and used again and again")                                                             \
-  X(JOINED, "it is put together of pieces that are computed each by itself")                                           \
-  X(SCATTERED, "it goes to, or is made of, what goes to the places that an index names")                               \
-  X(OVERWRITTEN, "the memory it is read from is written at other elements")
+  X(INDEX, "it is an expensive or reduced index")                                                                      \
+  X(PARTIAL, "it holds the partial results of a long reduction")                                                       \
+  X(SHARED, "several uses share a reduction")                                                                          \
+  X(NESTED, "another reduction uses a reduction and would repeat it")                                                  \
+  X(REPEATED, "an expanded axis would repeat a reduction")                                                             \
+  X(CROWDED, "its kernel has other reductions that cannot share its loops")                                            \
+  X(WIDE, "its kernel reads the maximum number of buffers")                                                            \
+  X(DEEP, "its expression has the maximum depth")                                                                      \
+  X(EXPENSIVE, "it is expensive and used several times")                                                               \
+  X(JOINED, "separate kernels compute its pieces")                                                                     \
+  X(SCATTERED, "it is read or written at positions that an index selects")                                             \
+  X(OVERWRITTEN, "its kernel writes other elements of the memory that it reads")
 enum schedule_reason {
 #define X(e, text) SCHEDULE_##e,
   SCHEDULE_REASONS(X)

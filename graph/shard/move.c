@@ -158,7 +158,7 @@ static struct sharded *change_bounds(struct sharder *s, struct uop *u, struct sh
   int64_t size = x->bound[n];
   bool pads = u->op == OP_PAD;
   if (!uop_is_const(first) || !uop_is_const(last))
-    return shard_fail(s, -ENOTSUP, "not supported: %s by a symbolic size along the axis that devices share",
+    return shard_fail(s, -ENOTSUP, "not supported: %s by a symbolic size along the axis that is split over devices",
                       op_info[u->op].name);
   int64_t a = first->arg.i, b = last->arg.i, now = pads ? size + a + b : b - a,
           change = now > size ? now - size : size - now;
@@ -243,8 +243,7 @@ struct sharded *shard_move(struct sharder *s, struct uop *u, struct sharded *x, 
   default: break;
   }
   if (!y && views)
-    shard_fail(s, -ENOTSUP,
-               "not supported: assigning to a view of a tensor on several devices that %s moves between them",
+    shard_fail(s, -ENOTSUP, "not supported: assigning to a view whose elements %s moves between devices",
                op_info[u->op].name);
   return y;
 }

@@ -212,7 +212,8 @@ static struct sharded *gather(struct sharder *s, struct uop *u, struct sharded *
 static struct sharded *assign(struct sharder *s, struct uop *u, struct sharded **x, unsigned n) {
   if (x[0]->group == SHARD_ORDINARY) {
     if (x[2]->group != SHARD_ORDINARY)
-      return shard_fail(s, -EINVAL, "ASSIGN of a tensor on several devices to one on one; move it with COPY first");
+      return shard_fail(s, -EINVAL,
+                        "ASSIGN of a tensor on several devices to a tensor on one device; move it with COPY first");
     return keep_ordinary(s, u, x, n);
   }
   struct uop *chain[64], *at = u->src[1];
@@ -222,7 +223,7 @@ static struct sharded *assign(struct sharder *s, struct uop *u, struct sharded *
       return shard_fail(s, -ENOTSUP, "not supported: assigning to a view of more than 64 steps");
     chain[length++] = at;
   }
-  if (at != u->src[0]) return shard_fail(s, -EINVAL, "ASSIGN to what is no view of its first source");
+  if (at != u->src[0]) return shard_fail(s, -EINVAL, "ASSIGN to a tensor that is not a view of its first source");
   struct sharded *view = x[0], *value, *y = shard_like(s, x[0], true);
   while (length && view) view = shard_move(s, chain[--length], view, true);
   if (!view || !y || !(value = shard_lay_out(s, x[2], view))) return NULL;
@@ -278,7 +279,7 @@ static struct sharded *shard(struct sharder *s, struct uop *u, struct sharded **
   int axis = (int)u->arg.i;
   const struct shape *shape = u->shape;
   const struct shard_group *group = s->group(u->aux);
-  if (!group) return shard_fail(s, -EINVAL, "SHARD over %u, which is no group of devices", u->aux);
+  if (!group) return shard_fail(s, -EINVAL, "SHARD over %u, which is not a group of devices", u->aux);
   if (axis >= 0 && (axis >= (int)shape->rank || !uop_is_const(shape->dim[axis])))
     return shard_fail(s, -ENOTSUP, "not supported: a tensor split along an axis of symbolic size");
   struct sharded *layout = shard_even(s, u->aux, axis, axis < 0 ? 0 : shape->dim[axis]->arg.i, x[0]->placed);
@@ -337,11 +338,11 @@ static struct sharded *resolve_node(struct sharder *s, struct uop *u) {
   unsigned n = tensor_sources(u);
   if (u->op == OP_MULTI) return resolve_multi(s, u);
   if (n > MOST_RULE_SOURCES) return shard_fail(s, -EINVAL, "%s of %u sources", op_info[u->op].name, n);
-  if (!u->shape) return shard_fail(s, -EINVAL, "%s of shapes that do not go together", op_info[u->op].name);
+  if (!u->shape) return shard_fail(s, -EINVAL, "%s of shapes that do not match", op_info[u->op].name);
   for (unsigned k = 0; k < n; k++) x[k] = uop_map_get(&s->done, binder_resolve(s->binder, u->src[k]));
   if (cls == OPCLASS_ALU) return elementwise(s, u, x, n);
   if (cls == OPCLASS_LEAF) return keep_leaf(s, u, x, 0);
-  if (!rules[u->op].apply) return shard_fail(s, -EINVAL, "%s is no tensor", op_info[u->op].name);
+  if (!rules[u->op].apply) return shard_fail(s, -EINVAL, "%s is not a tensor", op_info[u->op].name);
   return rules[u->op].apply(s, u, x, n);
 }
 

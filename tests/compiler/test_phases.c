@@ -204,7 +204,7 @@ static void refused(void **state) {
     const char *arch, *plan, *says;
   } cases[] = {
       {"gfx1100", NULL, "not supported: phases on gfx1100"},
-      {HOST_ARCH, "serial a:2", "axes around phases can become workgroups only"},
+      {HOST_ARCH, "serial a:2", "axes around phases can only become workgroups"},
       {HOST_ARCH, " | thread a:2", "a workgroup runs all of a phase"},
       {HOST_ARCH, "", "the plan 0"},
   };

@@ -28,8 +28,8 @@ static void growing_keys(void **state) {
     must_read(db_shrink(db_layer_norm(db_reshape(keys, 2 * MOST, WIDTH), 1, NULL, NULL, 1e-5), 0, 1, 0, WIDTH), want,
               WIDTH * sizeof *want);
     for (int i = 0; i < WIDTH; i++) assert_true(fabsf(got[i] - want[i]) < 1e-5f);
-    assert_contains(db_poison(db_layer_norm(rows, 2, NULL, NULL, 1e-5)), "of symbolic size");
-    assert_contains(db_poison(db_batch_norm(rows, NULL, NULL, NULL, NULL, 1e-5)), "of symbolic size");
+    assert_contains(db_poison(db_layer_norm(rows, 2, NULL, NULL, 1e-5)), "a symbolic size");
+    assert_contains(db_poison(db_batch_norm(rows, NULL, NULL, NULL, NULL, 1e-5)), "a symbolic size");
   }
 }
 

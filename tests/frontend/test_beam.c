@@ -125,7 +125,7 @@ static void survives_damage(void **state) {
       asprintf(&text, "%016llx %s %s 2 done 1 1 = upcast z:4\n", (unsigned long long)r.key, r.machine, r.shape) > 0);
   put_contents(text);
   assert_int_equal(compute("CPU", said, sizeof said), 1);
-  assert_non_null(strstr(said, "a plan of beam.txt is ignored: kernel "));
+  assert_non_null(strstr(said, "a plan in beam.txt is ignored: kernel "));
   assert_non_null(strstr(said, "'upcast z:4'"));
   free(text);
   /* A plan written by hand is used. */

@@ -28,7 +28,7 @@ __attribute__((format(printf, 1, 2))) static int doorbell(const char *fmt, ...) 
 #define EXPECT(status, ...)                                                                                            \
   do {                                                                                                                 \
     int got_ = doorbell(__VA_ARGS__);                                                                                  \
-    if (got_ != (status)) fail_msg("exit status %d, %d is expected: %s", got_, status, out);                           \
+    if (got_ != (status)) fail_msg("exit status %d instead of %d: %s", got_, status, out);                             \
   } while (0)
 #define REFUSES(part, ...)                                                                                             \
   do {                                                                                                                 \
@@ -167,10 +167,10 @@ static void completions(void **state) {
 
 static void every_bad_flag_names_itself(void **state) {
   const char *co = BENCH_CO("saxpy");
-  REFUSES("no file", "run");
+  REFUSES("the file is missing", "run");
   REFUSES("--grid is missing", "run %s --block 64", co);
   REFUSES("--block is missing", "run %s --grid 1", co);
-  REFUSES("--grid 0: X[,Y[,Z]]", "run %s --grid 0 --block 64", co);
+  REFUSES("--grid 0: expected X[,Y[,Z]]", "run %s --grid 0 --block 64", co);
   REFUSES("--grid 1,2,3,4", "run %s --grid 1,2,3,4 --block 64", co);
   REFUSES("--grid 1,,2", "run %s --grid 1,,2 --block 64", co);
   REFUSES("--block x", "run %s --grid 1 --block x", co);
@@ -191,29 +191,29 @@ static void every_bad_spec_names_itself(void **state) {
   static const struct {
     const char *spec, *part;
   } bad[] = {
-      {"f31:1", "'f31' is no element type; there are bool"},
+      {"f31:1", "'f31' is not an element type; the types are bool"},
       {"f32", "neither DTYPE:VALUE nor"},
-      {"", "'' is no element type"},
-      {"f32:", "'' is no value of f32"},
-      {"f32:one", "'one' is no value of f32"},
-      {"u8:256", "'256' is no value of u8"},
-      {"u8:-1", "'-1' is no value of u8"},
-      {"i8:128", "'128' is no value of i8"},
-      {"i32:2147483648", "no value of i32"},
-      {"i64:9223372036854775808", "no value of i64"},
-      {"u64:18446744073709551616", "no value of u64"},
-      {"bool:2", "no value of bool"},
-      {"i32:1.5", "no value of i32"},
+      {"", "'' is not an element type"},
+      {"f32:", "'' is not a value of f32"},
+      {"f32:one", "'one' is not a value of f32"},
+      {"u8:256", "'256' is not a value of u8"},
+      {"u8:-1", "'-1' is not a value of u8"},
+      {"i8:128", "'128' is not a value of i8"},
+      {"i32:2147483648", "is not a value of i32"},
+      {"i64:9223372036854775808", "is not a value of i64"},
+      {"u64:18446744073709551616", "is not a value of u64"},
+      {"bool:2", "is not a value of bool"},
+      {"i32:1.5", "is not a value of i32"},
       {"f32[4]", "a buffer needs its contents"},
       {"f32[4", "neither"},
-      {"f32[]=zeros", "no number of elements"},
-      {"f32[0]=zeros", "no number of elements"},
-      {"f32[-1]=zeros", "no number of elements"},
-      {"f32[99999999999999999999]=zeros", "no number of elements"},
-      {"f32[4]=twos", "none of zeros, ones, iota, rand:SEED, @FILE.npy"},
-      {"f32[4]=rand:x", "none of"},
+      {"f32[]=zeros", "not a number of elements"},
+      {"f32[0]=zeros", "not a number of elements"},
+      {"f32[-1]=zeros", "not a number of elements"},
+      {"f32[99999999999999999999]=zeros", "not a number of elements"},
+      {"f32[4]=twos", "not zeros, ones, iota, rand:SEED or @FILE.npy"},
+      {"f32[4]=rand:x", "is not zeros"},
       {"f32[4]=@nothing.npy", "nothing.npy: No such file"},
-      {"local:0", "no number of bytes"},
+      {"local:0", "not a number of bytes"},
   };
   for (unsigned i = 0; i < sizeof bad / sizeof *bad; i++) {
     EXPECT(2, "run %s --grid 1 --block 1 --arg '%s'", BENCH_CO("saxpy"), bad[i].spec);
@@ -226,14 +226,14 @@ static void every_bad_spec_names_itself(void **state) {
 
 static void arguments_must_fit_the_kernel(void **state) {
   const char *co = BENCH_CO("saxpy");
-  REFUSES("takes 4 arguments, 1 --arg", "run %s --grid 1 --block 64" GPU "--arg f32[64]=ones", co);
+  REFUSES("has 4 parameters, but 1 --arg", "run %s --grid 1 --block 64" GPU "--arg f32[64]=ones", co);
   assert_contains(out, "argument 2: a value of 4 bytes");
   REFUSES("argument 2 of kernel saxpy is a value of 4 bytes",
           "run %s --grid 1 --block 64" GPU "--arg f32[64]=ones --arg f32[64]=ones --arg f64:2 --arg u32:64", co);
   REFUSES("argument 0 of kernel saxpy is a buffer",
           "run %s --grid 1 --block 64" GPU "--arg f32:1 --arg f32[64]=ones --arg f32:2 --arg u32:64", co);
   REFUSES("--out 9=x.npy", "run %s --grid 1 --block 64 --arg f32[64]=ones --out 9=x.npy", co);
-  REFUSES("--out 1=x.npy: argument 1 is no buffer",
+  REFUSES("--out 1=x.npy: argument 1 is not a buffer",
           "run %s --grid 1 --block 64 --arg f32[64]=ones --arg f32:1 --out 1=x.npy", co);
   REFUSES("--out x.npy", "run %s --grid 1 --block 64 --out x.npy", co);
 }
@@ -353,13 +353,13 @@ static void hostile_npy_files(void **state) {
       {"{'descr': '>f4', 'fortran_order': False, 'shape': (4,), }", "elements of type '>f4'", 16},
       {"{'descr': '|O', 'fortran_order': False, 'shape': (4,), }", "elements of type '|O'", 16},
       {"{'descr': [('a', '<f4')], 'fortran_order': False, 'shape': (4,), }", "cannot be read", 16},
-      {"{'descr': '<f4', 'shape': (4,), }", "lacks descr", 16},
+      {"{'descr': '<f4', 'shape': (4,), }", "has no descr", 16},
       {"{'descr': '<f4', 'fortran_order': False, 'shape': (-4,), }", "cannot be read", 16},
       {"{'descr': '<f4', 'fortran_order': False, 'shape': (4294967296, 4294967296, 4), }", "too large", 16},
       {"{'descr': '<f4', 'fortran_order': False, 'shape': (99999999999999999999,), }", "cannot be read", 16},
       {"{'descr': '<f4', 'fortran_order': False, 'shape': (4,)", "cannot be read", 16},
-      {"import os", "no dictionary", 16},
-      {"", "no dictionary", 16},
+      {"import os", "not a dictionary", 16},
+      {"", "not a dictionary", 16},
   };
   char data[64] = {0};
   for (unsigned i = 0; i < sizeof bad / sizeof *bad; i++) {
@@ -411,7 +411,7 @@ static void runs_cubins(void **state) {
   assert_contains(out, "f32[1024] = 1 3 5 7 9 11 13 15 ...");
   EXPECT(0, "run " CUBIN SAXPY_ARGUMENTS " --dev EMU+NV:sm_90 --json");
   json_decref(json_out());
-  REFUSES("kernel saxpy takes 4 arguments, 1 --arg were given", "run " CUBIN " --grid 1 --block 1 --arg u32:1");
+  REFUSES("kernel saxpy has 4 parameters, but 1 --arg were given", "run " CUBIN " --grid 1 --block 1 --arg u32:1");
   REFUSES("--arg u64:1: argument 3 (arg3) of kernel saxpy is a value of 4 bytes",
           "run " CUBIN " --grid 1 --block 1 --arg u64:0 --arg u64:0 --arg f32:1 --arg u64:1");
   EXPECT(1, "run " CUBIN SAXPY_ARGUMENTS GPU);
@@ -421,7 +421,7 @@ static void runs_cubins(void **state) {
 
 static void runs_ptx(void **state) {
   EXPECT(1, "run " PTX SAXPY_ARGUMENTS GPU);
-  assert_contains(out, "PTX needs an NVIDIA device, EMU+AMD:gfx1100 is gfx1100");
+  assert_contains(out, "PTX needs an NVIDIA device, but EMU+AMD:gfx1100 is gfx1100");
   setenv("PTXAS", "/no/such/tool", 1);
   EXPECT(1, "run " PTX SAXPY_ARGUMENTS);
   assert_contains(out, "cannot run /no/such/tool: No such file or directory");
@@ -516,7 +516,7 @@ static void runs_with_dynamic_local_memory(void **state) {
     assert_contains(out, beyond[i]);
     EXPECT(1, "run %s --grid 1 --block 64 --arg i32[64]=zeros --arg local:300000", cases[i]);
     assert_contains(out, i ? "301024 bytes of shared memory" : "300000 bytes of local memory");
-    REFUSES("takes 1 arguments, 2 --arg were given", "run %s --grid 1 --block 64 --arg i32[64]=zeros --arg i32:256",
+    REFUSES("has 1 parameters, but 2 --arg were given", "run %s --grid 1 --block 64 --arg i32[64]=zeros --arg i32:256",
             cases[i]);
   }
 }
@@ -689,7 +689,7 @@ static void benches(void **state) {
 static void environment_is_checked(void **state) {
   setenv("DEBUG", "9", 1);
   EXPECT(1, "bench --dev CPU --case dot");
-  assert_contains(out, "DEBUG=9: a number from 0 to 7 is expected");
+  assert_contains(out, "DEBUG=9: expected a number from 0 to 7");
   setenv("DEBUG", "2", 1);
   EXPECT(0, "bench --dev CPU --case dot");
   assert_contains(out, "*** CPU");
@@ -707,12 +707,13 @@ static void environment_is_checked(void **state) {
   assert_contains(out, "r_2 = vector a:2\n");
   setenv("PLAN", "upcast b:4", 1);
   EXPECT(0, "bench --dev CPU --case dot");
-  assert_contains(out, "PLAN does not fit: kernel r_2: plan: step 1 at column 1 of the plan, 'upcast b:4': the kernel "
-                       "has no such axis");
+  assert_contains(out,
+                  "PLAN is not possible: kernel r_2: plan: step 1 at column 1 of the plan, 'upcast b:4': the kernel "
+                  "has no such axis");
   unsetenv("DEBUG");
   setenv("PLAN", "r_2 = unroll a:3", 1);
   EXPECT(1, "bench --dev CPU --case dot");
-  assert_contains(out, "'unroll a:3': the axis has 2, which is no multiple: pad it first");
+  assert_contains(out, "'unroll a:3': its size 2 is not a multiple of 3: pad it first");
   setenv("PLAN", "r_2 = pad a:3; unrol a:3", 1);
   EXPECT(1, "bench --dev CPU --case dot");
   assert_contains(out, "PLAN: line 1, column 10 of the plan, at 'unrol': not a step");
@@ -722,10 +723,10 @@ static void environment_is_checked(void **state) {
   unsetenv("PLAN");
   setenv("BEAM", "many", 1);
   EXPECT(1, "bench --dev CPU --case dot");
-  assert_contains(out, "BEAM=many: a number from 0 to 64 is expected");
+  assert_contains(out, "BEAM=many: expected a number from 0 to 64");
   setenv("BEAM", "65", 1);
   EXPECT(1, "bench --dev CPU --case dot");
-  assert_contains(out, "BEAM=65: a number from 0 to 64 is expected");
+  assert_contains(out, "BEAM=65: expected a number from 0 to 64");
   unsetenv("BEAM");
   setenv("NOOPT", "1", 1);
   EXPECT(0, "bench --dev CPU --case dot --case perceptron");
@@ -809,7 +810,7 @@ static void shows_files(void **state) {
   EXPECT(1, "show %s/main.c", BENCH_FOLDER);
   assert_contains(out, "No such file");
   EXPECT(1, "show %s/saxpy.cl", BENCH_FOLDER);
-  assert_contains(out, "saxpy.cl: neither a file of tensors");
+  assert_contains(out, "saxpy.cl: not a file of tensors");
   EXPECT(1, "version && head -c 60 t.npz >cut.npz && " DOORBELL " show cut.npz");
   assert_contains(out, "cut.npz");
   REFUSES("no file", "show");
@@ -852,7 +853,7 @@ static void shows_traces(void **state) {
   assert_contains(out, "the code has no kernel 'nothing'");
   EXPECT(1, "version && head -c 13 t.sqtt >cut.sqtt && " DOORBELL " show cut.sqtt");
   assert_contains(out, "cut.sqtt: thread trace: the packet INST at nibble 24 (byte 0xc) needs 5 nibbles");
-  REFUSES("are for a thread trace (.sqtt)", "show t.npy --packets");
+  REFUSES("need a thread trace (.sqtt)", "show t.npy --packets");
   REFUSES("--json has no packets", "show t.sqtt --json --packets");
 }
 
@@ -865,13 +866,13 @@ static void runs_captured_programs(void **state) {
   EXPECT(1, "jit t.dbj --run");
   assert_contains(out, "t.dbj has 1 inputs: --in 0=FILE is missing");
   EXPECT(1, "jit t.dbj --run --in 0=t.npz");
-  assert_contains(out, "--in 0=t.npz: one tensor is expected, there are 2");
+  assert_contains(out, "--in 0=t.npz: expected one tensor, found 2");
   EXPECT(1, "jit t.dbj --run --in 0=t.npy --out 2=x.npy");
   assert_contains(out, "--out 2: t.dbj has 2 outputs");
   EXPECT(1, "jit t.dbj --run --in 0=t.npy --dev " EMULATED);
   assert_contains(out, "t.dbj: device 0");
   REFUSES("--in, --out and --dev need --run", "jit t.dbj --in 0=t.npy");
-  REFUSES("--in 0: K=FILE is expected", "jit t.dbj --run --in 0");
+  REFUSES("--in 0: expected K=FILE", "jit t.dbj --run --in 0");
 }
 
 /* Uses a separate cache, into which one kernel is compiled. */

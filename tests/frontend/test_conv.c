@@ -67,22 +67,24 @@ static void refused(void **state) {
     DB_SCOPED;
     db_tensor *x = db_zeros(DB_F32, NULL, 2, 4, 8, 8), *w = db_zeros(DB_F32, NULL, 6, 4, 3, 3);
     db_tensor *b = db_zeros(DB_F32, NULL, 5), *v = db_zeros(DB_F32, NULL, 6, 4, 3);
-    assert_contains(db_poison(db_conv2d(x, w, b)), "a bias of [5] for 6 output channels");
-    assert_contains(db_poison(db_conv2d(x, v, NULL)), "a weight of [6, 4, 3]; 4 axes are needed");
+    assert_contains(db_poison(db_conv2d(x, w, b)), "the bias is [5]; it must have 6 output channels");
+    assert_contains(db_poison(db_conv2d(x, v, NULL)), "the weight is [6, 4, 3]; it must have 4 axes");
     assert_contains(db_poison(db_conv1d(x, v, NULL)), "conv1d at");
-    assert_contains(db_poison(db_conv1d(x, v, NULL)), "[2, 4, 8, 8]; 2 axes are needed");
-    assert_contains(db_poison(db_conv2d(x, w, NULL, .groups = 2)), "4 channels against 8");
+    assert_contains(db_poison(db_conv1d(x, v, NULL)), "[2, 4, 8, 8]; it must have 2 axes");
+    assert_contains(db_poison(db_conv2d(x, w, NULL, .groups = 2)), "the input has 4 channels, the weight needs 8");
     assert_contains(db_poison(db_conv2d(x, w, NULL, .groups = -2)), "-2 groups");
-    assert_contains(db_poison(db_conv2d(x, w, NULL, .stride = DB_LIST(0))), "a stride of 0; at least 1 is needed");
+    assert_contains(db_poison(db_conv2d(x, w, NULL, .stride = DB_LIST(0))), "the stride is 0; it must be at least 1");
     assert_contains(db_poison(db_conv2d(x, w, NULL, .dilation = DB_LIST(4))),
-                    "a kernel that spans 9 of axis 0, which has 8");
-    assert_contains(db_poison(db_conv2d(x, w, NULL, .padding = DB_LIST(1, 1, 1))), "3 numbers as padding");
+                    "the kernel spans 9 of axis 0, which has 8");
+    assert_contains(db_poison(db_conv2d(x, w, NULL, .padding = DB_LIST(1, 1, 1))), "3 numbers were given as padding");
     assert_contains(db_poison(db_conv2d(x, w, NULL, .padding = DB_LIST(1, -1, 1, 1))), "1 before and -1 after");
-    assert_contains(db_poison(db_conv2d(x, w, NULL, .padding = DB_LIST(1), .same = true)), "both padding and same");
-    assert_contains(db_poison(db_conv_transpose2d(x, w, NULL)), "4 channels against 6");
+    assert_contains(db_poison(db_conv2d(x, w, NULL, .padding = DB_LIST(1), .same = true)),
+                    "padding and same padding exclude each other");
+    assert_contains(db_poison(db_conv_transpose2d(x, w, NULL)), "the input has 4 channels, the weight needs 6");
     db_tensor *t = db_zeros(DB_F32, NULL, 4, 6, 3, 3);
-    assert_contains(db_poison(db_conv_transpose2d(x, t, NULL, .output_padding = DB_LIST(1))), "an output padding of 1");
-    assert_contains(db_poison(db_conv_transpose2d(x, t, NULL, .padding = DB_LIST(5))), "padding leaves nothing of 10");
+    assert_contains(db_poison(db_conv_transpose2d(x, t, NULL, .output_padding = DB_LIST(1))),
+                    "the output padding is 1");
+    assert_contains(db_poison(db_conv_transpose2d(x, t, NULL, .padding = DB_LIST(5))), "the padding removes all 10");
   }
 }
 

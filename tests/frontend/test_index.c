@@ -111,18 +111,19 @@ static void outside_is_zero_or_refused(void **state) {
     assert_true(got[0] == 0);
     assert_contains(db_poison(db_index(x, DB_PICK(4))), "4 is outside of axis 0 of [4, 5, 6]");
     assert_contains(db_poison(db_index(x, DB_WHOLE, DB_WHOLE, DB_WHOLE, DB_WHOLE)), "4 subscripts of [4, 5, 6]");
-    assert_contains(db_poison(db_index(x, DB_REST, DB_REST)), "more than one stands for the rest");
-    assert_contains(db_poison(db_index(x, DB_SLICE(0, 2, 0))), "in steps of 0");
-    assert_contains(db_poison(db_index(x, DB_BY(x))), "by a tensor of f32");
+    assert_contains(db_poison(db_index(x, DB_REST, DB_REST)), "more than one of them means all remaining axes");
+    assert_contains(db_poison(db_index(x, DB_SLICE(0, 2, 0))), "has a step of 0");
+    assert_contains(db_poison(db_index(x, DB_BY(x))), "is a tensor of f32");
     assert_contains(db_poison(db_index(x, DB_BY(at), DB_BY(db_zeros(DB_I32, NULL, 2)))), "do not broadcast");
     assert_contains(db_poison(db_setitem(x, db_zeros(DB_F32, NULL, 2, 2), DB_PICK(0))),
                     "[5, 6] of [4, 5, 6] cannot hold [2, 2]");
     assert_contains(db_poison(db_setitem(db_cast(x, DB_U8), 300, DB_PICK(0))), "300 does not fit u8");
     assert_contains(db_poison(db_gather(x, 3, at)), "no axis 3");
-    assert_contains(db_poison(db_gather(x, 0, at)), "of the same rank");
-    assert_contains(db_poison(db_scatter(x, 0, db_zeros(DB_I64, NULL, 1, 9, 1), 0)), "not larger off axis 0");
+    assert_contains(db_poison(db_gather(x, 0, at)), "have the same rank");
+    assert_contains(db_poison(db_scatter(x, 0, db_zeros(DB_I64, NULL, 1, 9, 1), 0)),
+                    "not be larger except along axis 0");
     assert_contains(db_poison(db_scatter(x, 0, db_zeros(DB_I64, NULL, 1, 1, 1), db_zeros(DB_F64, NULL, 1, 1, 1))),
-                    "cast it");
+                    "cast the source");
     assert_contains(db_poison(db_index_select(x, 0, db_zeros(DB_F32, NULL, 2))), "a vector of integers");
     assert_contains(db_poison(db_masked_select(x, x)), "not bool");
     assert_contains(db_poison(db_masked_fill(x, db_ones(DB_BOOL, NULL, 4, 4), 0)), "do not broadcast");

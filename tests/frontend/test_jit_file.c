@@ -401,62 +401,62 @@ struct lie {
 static const struct lie lies[] = {
     {"\"version\":2,", "\"version\":1,", "program: not supported: version 1"},
     {"captured program", "captured kitten", "'doorbell captured kitten'"},
-    {"\"stream\":", "\"river\":", "program: stream is no number"},
-    {"\"isa\":\"", "\"isa\":\"other", "when this was saved"},
-    {"\"features\":\"", "\"features\":\"magic ", "a processor with magic, which this one lacks"},
+    {"\"stream\":", "\"river\":", "program: stream is not a number"},
+    {"\"isa\":\"", "\"isa\":\"other", "when the program was saved"},
+    {"\"features\":\"", "\"features\":\"magic ", "a processor with magic, which this one does not have"},
     {"\"name\":\"CPU\"", "\"name\":\"EMU+AMD:gfx1\"", "device 0, EMU+AMD:gfx1"},
-    {"\"name\":\"CPU\"", "\"name\":\"C\\u0001U\"", "devices[0]: name is no text"},
-    {"\"min\":1", "\"min\":33", "variables[0]: min is no number from 0 to 32"},
-    {"\"name\":\"n\"", "\"name\":\"n.\"", "'n.' is no name of a variable"},
-    {"\"shape\":[[[1,0]]]", "\"shape\":[[[1,1]]]", "inputs[0]: a size has variable 1 of 1"},
+    {"\"name\":\"CPU\"", "\"name\":\"C\\u0001U\"", "devices[0]: name is not a text"},
+    {"\"min\":1", "\"min\":33", "variables[0]: min is not a number from 0 to 32"},
+    {"\"name\":\"n\"", "\"name\":\"n.\"", "'n.' is not the name of a variable"},
+    {"\"shape\":[[[1,0]]]", "\"shape\":[[[1,1]]]", "inputs[0]: a size uses variable 1, but there are only 1"},
     {"\"shape\":[[[1,0]]]", "\"shape\":[[[-1,0]]]", "inputs[0]: a size may be negative"},
-    {"\"shape\":[[[1,0]]]", "\"shape\":[[[1,0,0,0,0,0,0,0]]]", "inputs[0]: a size has a term that is no product"},
+    {"\"shape\":[[[1,0]]]", "\"shape\":[[[1,0,0,0,0,0,0,0]]]", "inputs[0]: a term of a size is not a product"},
     {"\"shape\":[[[1,0]]]", "\"shape\":[[[1,0]],281474976710656,281474976710656]", "too many elements"},
     {"\"dtype\":\"f32\"", "\"dtype\":\"f33\"", "not supported: elements of type 'f33'"},
-    {"\"device\":0", "\"device\":1", "device is no number from 0 to 0"},
-    {"\"kind\":\"input\"", "\"kind\":\"output\"", "'output' is no kind of memory"},
-    {"\"input\":0", "\"input\":2", "input is no number from 0 to 1"},
+    {"\"device\":0", "\"device\":1", "device is not a number from 0 to 0"},
+    {"\"kind\":\"input\"", "\"kind\":\"output\"", "'output' is not a kind of memory"},
+    {"\"input\":0", "\"input\":2", "input is not a number from 0 to 1"},
     {"\"kind\":\"input\",\"device\":0,\"bytes\":128", "\"kind\":\"input\",\"device\":0,\"bytes\":129",
-     "it is not where input 0 is, or larger"},
+     "it is not on the device of input 0, or is larger"},
     {"\"contents\":\".memory.", "\"contents\":\".memery.", "the file has no tensor '.memery."},
-    {"\"memory\":", "\"memory\":4", "is no number from 0 to"},
-    {"\"first\":0", "\"first\":1", "bytes from 4 on in memory"},
-    {"\"image\":\".kernel.0\"", "\"image\":\".kernel.9\"", "kernels[0]: the file has no code '.kernel.9'"},
-    {"\"grid\":[", "\"grid\":[0,", "grid is not three numbers"},
+    {"\"memory\":", "\"memory\":4", "is not a number from 0 to"},
+    {"\"first\":0", "\"first\":1", "bytes from offset 4 are not within memory"},
+    {"\"image\":\".kernel.0\"", "\"image\":\".kernel.9\"", "kernels[0]: the file has no code object '.kernel.9'"},
+    {"\"grid\":[", "\"grid\":[0,", "grid does not consist of three numbers"},
     {"\"buffer\":true", "\"buffer\":false", "is a number"},
     {"\"buffer\":true", "\"buffer\":1", "buffer is neither true nor false"},
     {"\"kernel\":0", "\"kernel\":99", "commands["},
-    {"\"arguments\":[", "\"arguments\":[[99,0,4,0],", "commands[0]: argument 0 is memory 99 of"},
-    {"\"arguments\":[[0,0,", "\"arguments\":[[0,1,", "bytes from 1 on in memory 0"},
-    {"\"arguments\":[[", "\"arguments\":[[0,0,0,0],[", "arguments, not"},
-    {"\"variables\":[0]", "\"variables\":[1]", "variable 1 of 1"},
-    {"\"commands\":[", "\"commands\":[{},", "commands[0]: device is no number"},
-    {"\"commands\":", "\"comands\":", "commands is no list"},
-    {"}]", "}", "no JSON"},
+    {"\"arguments\":[", "\"arguments\":[[99,0,4,0],", "commands[0]: argument 0 uses memory 99, but"},
+    {"\"arguments\":[[0,0,", "\"arguments\":[[0,1,", "bytes from offset 1, which are not within memory 0"},
+    {"\"arguments\":[[", "\"arguments\":[[0,0,0,0],[", "parameters, but 4 arguments"},
+    {"\"variables\":[0]", "\"variables\":[1]", "variable 1 does not exist; there are 1"},
+    {"\"commands\":[", "\"commands\":[{},", "commands[0]: device is not a number"},
+    {"\"commands\":", "\"comands\":", "commands is not a list"},
+    {"}]", "}", "not JSON"},
 };
 
 #define PARTS "[{\"device\":0,\"size\":3},{\"device\":1,\"size\":4}]"
 static const struct lie lies_of_groups[] = {
-    {"\"axis\":0", "\"axis\":2", "inputs[0]: axis is neither null nor one of 2"},
+    {"\"axis\":0", "\"axis\":2", "inputs[0]: axis is neither null nor less than 2"},
     {"\"axis\":0", "\"oxis\":0", "inputs[0]: axis is neither"},
-    {"\"size\":3", "\"size\":4", "inputs[0]: parts of 8 elements along axis 0, of 7"},
-    {"\"size\":3", "\"size\":-3", "inputs[0]: size is no number"},
-    {"\"size\":3", "\"zise\":3", "inputs[0]: size is no number"},
-    {"\"parts\":" PARTS, "\"parts\":[]", "inputs[0]: parts is no list of 1 to 2"},
-    {"\"parts\":" PARTS, "\"parts\":7", "inputs[0]: parts is no list of 1 to 2"},
-    {"\"parts\":[{", "\"parts\":[{},{},{", "inputs[0]: parts is no list of 1 to 2"},
+    {"\"size\":3", "\"size\":4", "inputs[0]: its parts have 8 elements along axis 0, which has 7"},
+    {"\"size\":3", "\"size\":-3", "inputs[0]: size is not a number"},
+    {"\"size\":3", "\"zise\":3", "inputs[0]: size is not a number"},
+    {"\"parts\":" PARTS, "\"parts\":[]", "inputs[0]: parts is not a list of 1 to 2"},
+    {"\"parts\":" PARTS, "\"parts\":7", "inputs[0]: parts is not a list of 1 to 2"},
+    {"\"parts\":[{", "\"parts\":[{},{},{", "inputs[0]: parts is not a list of 1 to 2"},
     {"\"parts\":[{\"device\":0,", "\"parts\":[{\"device\":1,", "inputs[0]: two parts are on device 1"},
-    {"\"device\":1,\"size\":4", "\"device\":2,\"size\":4", "inputs[0]: device is no number from 0 to 1"},
+    {"\"device\":1,\"size\":4", "\"device\":2,\"size\":4", "inputs[0]: device is not a number from 0 to 1"},
     {"\"variables\":[],\"inputs\":[{\"dtype\":\"f32\",\"shape\":[7,",
      "\"variables\":[{\"name\":\"n\",\"min\":7,\"max\":7}],\"inputs\":[{\"dtype\":\"f32\",\"shape\":[[[1,0]],",
-     "inputs[0]: it is split along axis 0, of symbolic size"},
-    {"\"part\":0", "\"part\":2", "part is no number from 0 to 1"},
-    {"\"part\":0", "\"part\":1", "it is not where input"},
+     "inputs[0]: it is split along axis 0, which has a symbolic size"},
+    {"\"part\":0", "\"part\":2", "part is not a number from 0 to 1"},
+    {"\"part\":0", "\"part\":1", "it is not on the device of input"},
     {"\"parts\":[{\"device\":0,\"memory\":", "\"parts\":[{\"device\":0,\"memory\":9999",
-     "outputs[0].parts[0]: memory is no number from 0 to"},
-    {"\"size\":3,\"memory\":", "\"size\":3,\"memery\":", "outputs[1].parts[0]: it has elements, but no memory"},
-    {"\"size\":3,\"memory\":", "\"size\":3,\"part\":", "outputs[1].parts[0]: it has elements, but no memory"},
-    {"\"first\":0", "\"first\":9", "outputs[0].parts[0]: 4 bytes from 36 on in memory"},
+     "outputs[0].parts[0]: memory is not a number from 0 to"},
+    {"\"size\":3,\"memory\":", "\"size\":3,\"memery\":", "outputs[1].parts[0]: it has elements but no memory"},
+    {"\"size\":3,\"memory\":", "\"size\":3,\"part\":", "outputs[1].parts[0]: it has elements but no memory"},
+    {"\"first\":0", "\"first\":9", "outputs[0].parts[0]: 4 bytes from offset 36 are not within memory"},
 };
 
 /* Modifies the file's text in each of the given ways; it must be rejected with the given message. */
@@ -469,7 +469,7 @@ static void tell(const char *path, const struct lie *lie, size_t n) {
     db_jit *j = db_jit_load(other, NULL, 0);
     if (j) fail_msg("%s -> %s was believed", lie[i].from, lie[i].to);
     if (!strstr(db_error(), lie[i].says) || !strstr(db_error(), other))
-      fail_msg("%s -> %s: \"%s\" does not say \"%s\"", lie[i].from, lie[i].to, db_error(), lie[i].says);
+      fail_msg("%s -> %s: \"%s\" does not contain \"%s\"", lie[i].from, lie[i].to, db_error(), lie[i].says);
   }
   rewrite(other, b, "\"version\":2,", "\"version\": 2,"); /* a rewritten file that is correct is accepted */
   db_jit *j = db_jit_load(other, NULL, 0);
@@ -517,7 +517,7 @@ static void groups_in_files(void **state) {
   db_jit *j = capture(&w, s, path);
   db_tensor *unused = db_shard(w.data, w.dev, 2, 0);
   assert_true(db_jit_save(j, path, &(struct db_named){"x", unused}, 1) < 0);
-  assert_contains(db_error(), "parameter 'x' is nothing that the captured function uses");
+  assert_contains(db_error(), "the captured function does not use parameter 'x'");
   db_release(unused);
   db_jit_free(j);
   show(path, shown, sizeof shown);
@@ -553,15 +553,15 @@ static void groups_in_files(void **state) {
     db_device *turned[2] = {w.dev[1], w.dev[0]};
     s->inputs(&w, 1, in);
     assert_int_equal(db_jit_call(j, in, t), -EINVAL);
-    assert_contains(db_error(), "input 0 is on 2 devices, CPU to CPU:1, it was captured on 2 devices, CPU:1 to CPU");
+    assert_contains(db_error(), "input 0 is on 2 devices, CPU to CPU:1, but was captured on 2 devices, CPU:1 to CPU");
     for (int i = 0; i < 3; i++) in[i] = db_shard(in[i], turned, 2, i < 2 ? 0 : DB_REPLICATE);
     db_tensor *other = in[0];
     in[0] = db_shard(other, turned, 2, 1);
     assert_int_equal(db_jit_call(j, in, t), -EINVAL);
-    assert_contains(db_error(), "input 0 is split along axis 1, in other parts than along axis 0");
+    assert_contains(db_error(), "input 0 is split along axis 1 into other parts than at capture, along axis 0");
     in[0] = db_to(other, w.dev[0]);
     assert_int_equal(db_jit_call(j, in, t), -EINVAL);
-    assert_contains(db_error(), "input 0 is on CPU, it was captured on 2 devices");
+    assert_contains(db_error(), "input 0 is on CPU, but was captured on 2 devices");
     in[0] = other;
     db_assign(first, 4.0); /* assigned from outside: the program uses the new value */
     OK(db_realize(first));
@@ -577,13 +577,13 @@ static void groups_in_files(void **state) {
 }
 
 static const struct lie lies_of_sizes[] = {
-    {"\"taken\":1", "\"taken\":0", "outputs[2]: a size has n, which the program does not take"},
+    {"\"taken\":1", "\"taken\":0", "outputs[2]: a size uses n, which is not a variable of the program"},
     {"\"shape\":[1,3],\"axis\":0,\"parts\":[{\"device\":0,\"size\":0},",
      "\"shape\":[1,3],\"axis\":0,\"parts\":[{\"device\":0,\"size\":1},",
-     "inputs[0]: parts of 2 elements along axis 0, of 1"},
+     "inputs[0]: its parts have 2 elements along axis 0, which has 1"},
     {"\"shape\":[1,3],\"axis\":0,\"parts\":[{\"device\":0,\"size\":0},{\"device\":1,\"size\":1,",
      "\"shape\":[1,[[0,0]]],\"axis\":0,\"parts\":[{\"device\":0,\"size\":0},{\"device\":1,\"size\":1,",
-     "outputs[0]: it is on several devices, of symbolic size"},
+     "outputs[0]: it is on several devices and has a symbolic size"},
 };
 
 /* All rows are on one of two devices; also sizes that change. */
@@ -650,12 +650,12 @@ static void cut_and_changed_files(void **state) {
   }
   b.p[b.n / 2] ^= 1;
   put(other, b.p, b.n);
-  refused(other, "bytes were changed");
+  refused(other, "the file is damaged");
   b.p[b.n / 2] ^= 1;
   refused("/nonexistent/file.dbj", "No such file");
   refused("/", "not a regular file");
   OK(db_save(strcat(other, ".safetensors"), &(struct db_named){"x", w.data}, 1));
-  refused(other, "not one of a captured program");
+  refused(other, "not a captured program");
   unlink(other);
   other[strlen(other) - strlen(".safetensors")] = 0;
   unlink(other);
@@ -689,9 +689,9 @@ static void mistakes(void **state) {
   struct db_named named[2] = {{"a", w.shift}, {"a", w.shift}};
   save_fails(j, path, named, 2, "two parameters have the name 'a'");
   named[1] = (struct db_named){".hidden", w.shift};
-  save_fails(j, path, named, 2, "'.hidden' is no name");
+  save_fails(j, path, named, 2, "'.hidden' is not a name");
   named[1] = (struct db_named){"b", db_params_find(w.params, "in.weight")->tensor};
-  save_fails(j, path, named, 2, "parameter 'b' is nothing that the captured function uses");
+  save_fails(j, path, named, 2, "parameter 'b'");
   named[1] = (struct db_named){"b", NULL};
   save_fails(j, path, named, 2, "parameter 'b'");
   OK(db_jit_save(j, path, named, 1));
@@ -700,11 +700,11 @@ static void mistakes(void **state) {
 
   db_device *two[2] = {w.dev[0], w.dev[0]}, *none[1] = {NULL}, *amd[1] = {open_device(EMULATED)};
   assert_null(db_jit_load(path, two, 2));
-  assert_contains(db_error(), "it is for 1 devices, 2 are given");
+  assert_contains(db_error(), "the program needs 1 devices, but 2 are given");
   assert_null(db_jit_load(path, none, 1));
   assert_contains(db_error(), "it is NULL");
   assert_null(db_jit_load(path, amd, 1));
-  assert_contains(db_error(), "is of gfx1100");
+  assert_contains(db_error(), "has gfx1100");
   assert_null(db_jit_load(NULL, NULL, 0));
   db_close(amd[0]);
   j = db_jit_load(path, w.dev, 1);
@@ -716,10 +716,10 @@ static void mistakes(void **state) {
     DB_SCOPED; /* inputs are checked like those of a program captured here, from the first call on */
     db_tensor *in[2] = {db_ones(DB_F32, w.dev[0], 3), db_ones(DB_F32, w.dev[0], 4)}, *t[5];
     assert_int_equal(db_jit_call(j, in, t), -EINVAL);
-    assert_contains(db_error(), "input 0 is [3]");
+    assert_contains(db_error(), "input 0 has shape [3]");
     in[0] = db_shrink(w.data, 0, db_bind("n", 1, 32, 7)), in[1] = db_ones(DB_I32, w.dev[0], 4);
     assert_int_equal(db_jit_call(j, in, t), -EINVAL);
-    assert_contains(db_error(), "input 1 is of i32");
+    assert_contains(db_error(), "input 1 has type i32");
     in[1] = db_full(10, DB_F32, w.dev[0], 4);
     OK(db_assign(db_jit_param(j, "a"), 1.0) ? 0 : -1); /* assigned from outside: the program uses the new value */
     OK(db_realize(db_jit_param(j, "a")));

@@ -27,7 +27,7 @@ static void expect_same(const char *layer, const char *what, db_tensor *got) {
   must_read(got, a, n * 4), must_read(want, b, n * 4);
   for (size_t i = 0; i < n; i++)
     if (!(fabsf(a[i] - b[i]) <= 5e-5f * fmaxf(1, fabsf(b[i]))))
-      fail_msg("%s.%s: element %zu is %g, %g is expected", layer, what, i, (double)a[i], (double)b[i]);
+      fail_msg("%s.%s: element %zu is %g, expected %g", layer, what, i, (double)a[i], (double)b[i]);
   free(a), free(b);
 }
 
@@ -114,7 +114,7 @@ static void state_goes_on(void **state) { /* two halves of a sequence give the s
     expect_same("lstm", "y2", h);
     db_tensor *wrong = db_zeros(DB_F32, device, 1, 2, 4);
     assert_contains(db_poison(db_recurrent_run(&lstm, x, &wrong, NULL)), "lstm at");
-    assert_contains(db_poison(db_apply(&lstm, wrong)), "[length, batch, 3] and states [2, batch, 4] are needed");
+    assert_contains(db_poison(db_apply(&lstm, wrong)), "[length, batch, 3], with states [2, batch, 4]");
   }
   end();
 }
@@ -182,12 +182,12 @@ static void trees(void **state) {
   assert_false(db_params_find(p, "layer1.0.bn.running_mean")->trained);
   assert_null(db_params_find(p, "bn.weight"));
   db_parameter *twice = db_param_full(block, "conv.weight", 0, DB_LIST(1));
-  assert_contains(db_poison(twice->tensor), "layer1.0.conv.weight: there is a parameter of this name already");
+  assert_contains(db_poison(twice->tensor), "layer1.0.conv.weight: a parameter with this name exists already");
   {
     DB_SCOPED;
     db_parameter *w = db_params_find(p, "layer1.0.bn.weight");
     assert_int_not_equal(db_param_set(w, db_zeros(DB_F32, NULL, 9)), 0);
-    assert_contains(db_error(), "layer1.0.bn.weight is [8], the new value [9]");
+    assert_contains(db_error(), "layer1.0.bn.weight is [8], but the new value is [9]");
     assert_int_equal(db_param_set(w, db_full(3, DB_F64, NULL, 8)), 0);
     float v[8];
     must_read(w->tensor, v, sizeof v);
@@ -198,7 +198,7 @@ static void trees(void **state) {
     db_multihead odd = db_multihead_new(p, "odd", 10, 3);
     assert_contains(db_poison(db_apply(&odd, db_zeros(DB_F32, NULL, 1, 2, 10))), "impossible");
     db_embedding e = db_embedding_new(p, "e", 4, 2);
-    assert_contains(db_poison(db_apply(&e, w->tensor)), "an index of f32");
+    assert_contains(db_poison(db_apply(&e, w->tensor)), "the index is f32");
   }
   db_params_free(p);
 }
@@ -224,14 +224,14 @@ static void dropout(void **state) {
     assert_true(y[0] == 3 && y[N - 1] == 3);
     must_read(db_dropout(x, 1, true), y, sizeof y);
     assert_true(y[0] == 0 && y[N - 1] == 0);
-    assert_contains(db_poison(db_dropout(x, 1.5, true)), "a probability of 1.5");
+    assert_contains(db_poison(db_dropout(x, 1.5, true)), "the probability is 1.5");
     db_tensor *q = db_ones(DB_F32, NULL, 1, 2, 64, 8);
     static float out[1024];
     must_read(db_attention(q, q, q, .dropout = 0.5), out, sizeof out); /* without it all are 1 */
     double mean = 0;
     for (int i = 0; i < 1024; i++) mean += (double)out[i] / 1024;
     assert_true(fabs(mean - 1) < 0.1 && out[0] != 1);
-    assert_contains(db_poison(db_attention(q, q, q, .dropout = 2)), "a probability of 2");
+    assert_contains(db_poison(db_attention(q, q, q, .dropout = 2)), "the probability is 2");
   }
   db_params_free(p);
 }

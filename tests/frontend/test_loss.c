@@ -27,17 +27,20 @@ static void refused(void **state) {
     DB_SCOPED;
     db_tensor *x = db_zeros(DB_F32, NULL, 4, 3), *t = db_zeros(DB_I32, NULL, 4), *i = db_zeros(DB_I32, NULL, 4, 3);
     assert_contains(db_poison(db_mse_loss(x, t)), "mse_loss at");
-    assert_contains(db_poison(db_mse_loss(x, t)), "of [4, 3] and a target of [4]");
-    assert_contains(db_poison(db_l1_loss(i, x)), "of i32; cast to a float");
+    assert_contains(db_poison(db_mse_loss(x, t)), "the input is [4, 3], but the target is [4]");
+    assert_contains(db_poison(db_l1_loss(i, x)), "the input is i32; cast it to a float");
     assert_contains(db_poison(db_huber_loss(x, x, .delta = -1)), "a delta of -1");
-    assert_contains(db_poison(db_mse_loss(x, x, .weight = t)), "a weight of [4] for [4, 3]");
-    assert_contains(db_poison(db_mse_loss(x, x, .reduction = (enum db_reduction)9)), "there is no reduction 9");
-    assert_contains(db_poison(db_cross_entropy(x, i)), "of [4, 3] and a target of [4, 3]; classes are axis 1");
-    assert_contains(db_poison(db_cross_entropy(x, t, .weight = x)), "a weight of [4, 3] for 3 classes");
-    assert_contains(db_poison(db_cross_entropy(x, t, .label_smoothing = 2)), "label smoothing of 2");
-    assert_contains(db_poison(db_nll_loss(x, x)), "a target of f32; indices of classes are needed");
-    assert_contains(db_poison(db_cross_entropy(x, x, .ignore = DB_LIST(0))), "probabilities are not ignored");
-    assert_contains(db_poison(db_cross_entropy(db_zeros(DB_F32, NULL), t)), "an axis of classes is needed");
+    assert_contains(db_poison(db_mse_loss(x, x, .weight = t)),
+                    "the weight is [4], which are not the last axes of [4, 3]");
+    assert_contains(db_poison(db_mse_loss(x, x, .reduction = (enum db_reduction)9)), "unknown reduction 9");
+    assert_contains(db_poison(db_cross_entropy(x, i)),
+                    "the input is [4, 3] and the target [4, 3], but the classes are axis 1");
+    assert_contains(db_poison(db_cross_entropy(x, t, .weight = x)), "the weight is [4, 3] for 3 classes");
+    assert_contains(db_poison(db_cross_entropy(x, t, .label_smoothing = 2)), "the label smoothing is 2");
+    assert_contains(db_poison(db_nll_loss(x, x)), "the target is f32; indices of classes are needed");
+    assert_contains(db_poison(db_cross_entropy(x, x, .ignore = DB_LIST(0))),
+                    "an index to ignore does not apply to probabilities");
+    assert_contains(db_poison(db_cross_entropy(db_zeros(DB_F32, NULL), t)), "it must have an axis of classes");
   }
 }
 

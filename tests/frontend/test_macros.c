@@ -202,13 +202,13 @@ static void choices(void **state) {
   CHECK(good, bad);
   DB_SCOPED;
   db_tensor *x = db_zeros(DB_F32, NULL, 1, 1, 2, 2), *flat = db_zeros(DB_F32, NULL, 2);
-  assert_contains(db_poison(db_mse_loss(x, x, .reduction = (enum db_reduction)DB_REDUCE_SUM)), "no reduction 100");
+  assert_contains(db_poison(db_mse_loss(x, x, .reduction = (enum db_reduction)DB_REDUCE_SUM)), "unknown reduction 100");
   assert_contains(db_poison(db_interpolate(x, DB_LIST(4), .mode = (enum db_interpolation)DB_PAD_REPLICATE)),
-                  "no interpolation 301");
+                  "unknown interpolation 301");
   assert_contains(db_poison(db_reduce_at(DB_HERE, (enum db_reduce_op)DB_BINARY_MAX, x, DB_LIST(), false)),
-                  "there is no reduction");
+                  "unknown reduction");
   assert_null(db_optim_new((enum db_optim_kind)DB_REDUCE_SUM, &flat, 1, (struct db_optim_options){0}));
-  assert_contains(db_error(), "no kind 100");
+  assert_contains(db_error(), "unknown kind 100");
 }
 
 /* break, continue and return work as without a scope, and they end the scope. */

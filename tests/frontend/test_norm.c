@@ -26,14 +26,18 @@ static void refused(void **state) {
   {
     DB_SCOPED;
     db_tensor *x = db_zeros(DB_F32, NULL, 2, 6, 4), *w = db_zeros(DB_F32, NULL, 6), *i = db_zeros(DB_I32, NULL, 2, 6);
-    assert_contains(db_poison(db_layer_norm(x, 1, w, NULL, 1e-5)), "a weight of [6] for [2, 6, 4]; it has axes 2 to 2");
-    assert_contains(db_poison(db_layer_norm(x, 4, NULL, NULL, 1e-5)), "over the last 4 axes of [2, 6, 4]");
-    assert_contains(db_poison(db_rms_norm(i, 1, NULL, 1e-5)), "of i32; cast to a float");
-    assert_contains(db_poison(db_rms_norm(x, 1, NULL, NAN)), "an epsilon of nan");
-    assert_contains(db_poison(db_group_norm(x, 4, NULL, NULL, 1e-5)), "6 channels of [2, 6, 4] in 4 groups");
-    assert_contains(db_poison(db_group_norm(w, 1, NULL, NULL, 1e-5)), "of [6]; batch and channels are needed");
-    assert_contains(db_poison(db_batch_norm(x, w, NULL, w, NULL, 1e-5)), "a mean and a variance go together");
-    assert_contains(db_poison(db_batch_norm(x, NULL, NULL, x, w, 1e-5)), "a mean of [2, 6, 4]");
+    assert_contains(db_poison(db_layer_norm(x, 1, w, NULL, 1e-5)),
+                    "the weight is [6]; for the input [2, 6, 4] it must have axes 2 to 2");
+    assert_contains(db_poison(db_layer_norm(x, 4, NULL, NULL, 1e-5)), "cannot normalize the last 4 axes of [2, 6, 4]");
+    assert_contains(db_poison(db_rms_norm(i, 1, NULL, 1e-5)), "the input is i32; cast it to a float");
+    assert_contains(db_poison(db_rms_norm(x, 1, NULL, NAN)), "epsilon is nan");
+    assert_contains(db_poison(db_group_norm(x, 4, NULL, NULL, 1e-5)),
+                    "the 6 channels of [2, 6, 4] cannot be divided into 4 groups");
+    assert_contains(db_poison(db_group_norm(w, 1, NULL, NULL, 1e-5)),
+                    "the input is [6]; it must have a batch and channels");
+    assert_contains(db_poison(db_batch_norm(x, w, NULL, w, NULL, 1e-5)),
+                    "a mean and a variance must be given together");
+    assert_contains(db_poison(db_batch_norm(x, NULL, NULL, x, w, 1e-5)), "the mean is [2, 6, 4]");
     assert_contains(db_poison(db_batch_norm(NULL, w, w, w, w, 1e-5)), "NULL");
   }
 }

@@ -462,7 +462,7 @@ static void test_bad_calls(void **state) {
     assert_null(db_muon(&w, 1, .lr = 1));
     assert_contains(db_error(), "parameter 0 has 1 axes");
     assert_null(db_optim_new(17, &w, 1, (struct db_optim_options){0}));
-    assert_contains(db_error(), "no kind 17");
+    assert_contains(db_error(), "unknown kind 17");
     db_optim *o = db_sgd(&w, 1, .lr = 0.5);
     assert_int_equal(db_optim_step(o), -EINVAL);
     assert_contains(db_error(), "no parameter has a gradient");

@@ -29,29 +29,29 @@ static void shapes(void **state) {
     DB_SCOPED;
     db_tensor *x = zeros(2, 3);
     poisoned(db_add(x, zeros(4, 3)), "add", "[2, 3] and [4, 3] do not broadcast");
-    poisoned(db_matmul(x, x), "matmul", "[2, 3] and [2, 3]: 3 columns against 2 rows");
-    poisoned(db_matmul(x, db_zeros(DB_F32, NULL)), "matmul", "both need an axis");
+    poisoned(db_matmul(x, x), "matmul", "[2, 3] and [2, 3]: the first has 3 columns, but the second has 2 rows");
+    poisoned(db_matmul(x, db_zeros(DB_F32, NULL)), "matmul", "both must have an axis");
     poisoned(db_matmul(db_zeros(DB_F32, NULL, 2, 2, 3), db_zeros(DB_F32, NULL, 3, 3, 2)), "matmul", "do not broadcast");
     poisoned(db_reshape(x, 4, 2), "reshape", "[2, 3] has 6 elements, which [4, 2] cannot hold");
     poisoned(db_reshape(x, 4, -1), "reshape", "cannot hold");
     poisoned(db_reshape(x, -1, -1), "reshape", "one of them may be -1");
     poisoned(db_reshape(x, 0, 6), "reshape", "[2, 3] has 6 elements, which [0, 6] cannot hold");
-    poisoned(db_reshape(x, -2, 6), "reshape", "not negative");
-    poisoned(db_reshape(zeros(0, 3), 0, -1), "reshape", "any size would do");
+    poisoned(db_reshape(x, -2, 6), "reshape", "must not be negative");
+    poisoned(db_reshape(zeros(0, 3), 0, -1), "reshape", "-1 is ambiguous");
     poisoned(db_expand(x, 2, 6), "expand", "axis 1 has size 3");
     poisoned(db_expand(x, 3), "expand", "keeps all axes");
-    poisoned(db_pad(x, 1, 1), "pad", "2 numbers for [2, 3]");
-    poisoned(db_pad(x, 1, -3, 0, 0), "pad", "take away more than there is");
-    poisoned(db_cat(0, x, zeros(2, 4)), "cat", "[2, 3] and, as number 1, [2, 4]");
+    poisoned(db_pad(x, 1, 1), "pad", "2 numbers were given for [2, 3]");
+    poisoned(db_pad(x, 1, -3, 0, 0), "pad", "remove more elements than it has");
+    poisoned(db_cat(0, x, zeros(2, 4)), "cat", "tensor 0 is [2, 3] and tensor 1 is [2, 4]");
     poisoned(db_pad_mode(x, DB_PAD_REFLECT, 2, 0, 0, 0), "pad_reflect", "2 before");
     poisoned(db_unfold(x, 1, 4, 1), "unfold", "windows of 4");
     poisoned(db_norm(x, NAN), "norm", "NaN");
     poisoned(db_cumsum(x, 2), "cumsum", "no axis 2");
     poisoned(db_argmax(x, 0, 1), "argmax", "2 axes");
-    poisoned(db_pad(x, INT64_MAX, 1, 0, 0), "pad", "without bound");
+    poisoned(db_pad(x, INT64_MAX, 1, 0, 0), "pad", "axis 0 becomes too large");
     poisoned(db_shrink(x, 0, 3, 0, 3), "shrink", "[0, 3) is not within [0, 2)");
     poisoned(db_shrink(x, 2, 1, 0, 3), "shrink", "[2, 1) is not within");
-    poisoned(db_zeros(DB_F32, NULL, 2, -1), "full", "sizes are not negative");
+    poisoned(db_zeros(DB_F32, NULL, 2, -1), "full", "must not be negative");
     poisoned(db_zeros(DB_F32, NULL, 0, 1ll << 40, 1ll << 40), "full", "too many elements");
     poisoned(db_add(zeros(0, 3), zeros(2, 3)), "add", "[0, 3] and [2, 3] do not broadcast");
     poisoned(db_expand(zeros(0, 3), 2, 3), "expand", "axis 0 has size 0");
@@ -146,12 +146,11 @@ static void causes(void **state) {
 #else
   (void)gone;
 #endif
-  poisoned(db_zeros(DB_F32, NULL, db_bind("n", 1, 8, 9)), "full",
-           "db_bind gave that: n is from 1 to 8 and cannot be 9");
-  poisoned(db_shrink(x, 0, db_bind("n", 1, 8, 0), 0, 3), "shrink", "cannot be 0");
+  poisoned(db_zeros(DB_F32, NULL, db_bind("n", 1, 8, 9)), "full", "db_bind reported: n must be from 1 to 8, not 9");
+  poisoned(db_shrink(x, 0, db_bind("n", 1, 8, 0), 0, 3), "shrink", "not 0");
   poisoned(
       db_cross_entropy(x, db_zeros(DB_F32, NULL, 2)), "cross_entropy",
-      "target [2] of f32, which would be probabilities in the shape of the first; indices of classes are integers");
+      "target [2] of f32; probabilities must have the shape of the input, and indices of classes must be integers");
   db_params *p = db_params_new(NULL, 1);
   db_params *block = db_params_at(p, "block");
   db_linear linear = db_linear_new(block, "up", -4, 8, false);
@@ -159,7 +158,7 @@ static void causes(void **state) {
   db_embedding table = db_embedding_new(p, "table", 1ll << 40, 1ll << 40);
   assert_string_equal(db_poison(db_apply(&linear, x)), db_poison(linear.weight->tensor));
   assert_contains(db_poison(linear.weight->tensor),
-                  "parameter: block.up.weight: impossible sizes: [8, -4] has one below 0");
+                  "parameter: block.up.weight: impossible sizes: [8, -4] has a negative size");
   assert_contains(db_poison(heads.weight->tensor), "parameter: heads.in_proj_weight: impossible sizes: [-3, 10]");
   assert_contains(db_poison(table.weight->tensor),
                   "table.weight: impossible sizes: [1099511627776, 1099511627776] has too many elements");
@@ -170,27 +169,27 @@ static void products_by_name(void **state) {
   {
     DB_SCOPED;
     db_tensor *x = zeros(2, 3), *v = db_zeros(DB_F32, NULL, 4);
-    poisoned(db_einsum("ijk->i", x), "einsum", "operand 0 is [2, 3], which has less axes than \"ijk\" names");
+    poisoned(db_einsum("ijk->i", x), "einsum", "operand 0 is [2, 3], which has fewer axes than \"ijk\" names");
     poisoned(db_einsum("i->i", x), "einsum", "more axes than \"i\" names");
-    poisoned(db_einsum("ij,j", x, v), "einsum", "has size 4 where another of that name has 3");
-    poisoned(db_einsum("ii", x), "einsum", "size 3 where another of that name has 2");
+    poisoned(db_einsum("ij,j", x, v), "einsum", "has size 4, but another axis with that name has 3");
+    poisoned(db_einsum("ii", x), "einsum", "size 3, but another axis with that name has 2");
     poisoned(db_einsum("ij->ijk", x), "einsum", "'k' in the result");
-    poisoned(db_einsum("ij->ii", x), "einsum", "is there twice");
+    poisoned(db_einsum("ij->ii", x), "einsum", "occurs twice");
     poisoned(db_einsum("ij,j", x), "einsum", "does not name the axes of 1 tensors");
     poisoned(db_einsum("i1", x), "einsum", "'1' in \"i1\" names no axis");
     poisoned(db_einsum(NULL, x), "einsum", "NULL");
-    poisoned(db_inner(x, v), "inner", "[2, 3] and [4]: the last axes do not match");
-    poisoned(db_stack(3, x, x), "stack", "along axis 3");
+    poisoned(db_inner(x, v), "inner", "the last axes of [2, 3] and [4] do not match");
+    poisoned(db_stack(3, x, x), "stack", "have no axis 3");
     poisoned(db_roll(x, 1, 2), "roll", "no axis 2");
-    poisoned(db_tril(v, 0), "tril", "of [4]; two axes are needed");
+    poisoned(db_tril(v, 0), "tril", "the input is [4]; it must have two axes");
     poisoned(db_eye(2, -1, DB_F32, NULL), "eye", "axis 1 of [2, -1]");
     poisoned(db_linspace(0, INFINITY, 3, DB_F32, NULL), "linspace", "both ends");
     poisoned(db_unsqueeze(x, 4), "unsqueeze", "axis 4 of 3 does not exist");
-    poisoned(db_flatten(x, 1, 0), "flatten", "from axis 1 to axis 0 of [2, 3]");
-    poisoned(db_unflatten(x, 1, 2, 2), "unflatten", "do not multiply to 3");
+    poisoned(db_flatten(x, 1, 0), "flatten", "axis 1 to axis 0 is not a range of axes of [2, 3]");
+    poisoned(db_unflatten(x, 1, 2, 2), "unflatten", "the product of the sizes must be 3");
     poisoned(db_repeat_interleave(x, -1, 0), "repeat_interleave", "-1 times");
     poisoned(db_diag(db_zeros(DB_F32, NULL, 1, 1, 1), 0), "diag", "one or two axes");
-    poisoned(db_stride(x, 1, 0), "stride", "by steps of 0");
+    poisoned(db_stride(x, 1, 0), "stride", "has a step of 0");
   }
 }
 
@@ -203,7 +202,7 @@ static void axes(void **state) {
     poisoned(db_mean(x, 1, -1), "mean", "axis 1 of [2, 3] is named twice");
     poisoned(db_softmax(x, 5), "softmax", "no axis 5");
     poisoned(db_log_softmax(x, 5), "log_softmax", "no axis 5");
-    poisoned(db_permute(x, 0), "permute", "1 axes named for [2, 3]");
+    poisoned(db_permute(x, 0), "permute", "1 axes are named, but [2, 3] has");
     poisoned(db_permute(x, 0, 0), "permute", "twice");
     poisoned(db_transpose(x, 0, 2), "transpose", "no axis 2");
     poisoned(db_flip(x, 7), "flip", "no axis 7");
@@ -218,14 +217,14 @@ static void types(void **state) {
     poisoned(db_not(f), "not", "f32");
     poisoned(db_sub(b, b), "sub", "bool");
     poisoned(db_and(f, f), "and", "integers and bool");
-    poisoned(db_where(f, f, f), "where", "the condition is of f32, not bool");
+    poisoned(db_where(f, f, f), "where", "the condition is f32, not bool");
     poisoned(db_add(u, 300), "add", "300 does not fit u8");
     poisoned(db_add(u, -1), "add", "-1 does not fit u8");
-    poisoned(db_pow(b, b), "pow", "operands of bool");
+    poisoned(db_pow(b, b), "pow", "the operands are bool");
     poisoned(db_shl(f, 1), "shl", "defined for integers");
-    poisoned(db_bitcast(f, DB_I64), "bitcast", "numbers of one size");
+    poisoned(db_bitcast(f, DB_I64), "bitcast", "the types must have equal sizes");
     poisoned(db_celu(f, 0), "celu", "parameter 0");
-    poisoned(db_cast(f, (db_dtype)99), "cast", "99 is no element type");
+    poisoned(db_cast(f, (db_dtype)99), "cast", "99 is not an element type");
     poisoned(db_full(1000, DB_U8, NULL, 2), "full", "1000 does not fit u8");
     poisoned(db_full(f, DB_F32, NULL, 2), "full", "a tensor, not a number");
     poisoned(db_arange(0, 300, 1, DB_U8, NULL), "arange", "299 does not fit u8");
@@ -235,7 +234,7 @@ static void types(void **state) {
     poisoned(db_unary_at(DB_HERE, (enum db_unary_op)99, f), "unary", "99");
     poisoned(db_binary_at(DB_HERE, (enum db_binary_op)99, db_operand_tensor(f), db_operand_int(1)), "binary", "99");
     poisoned(db_reduce_at(DB_HERE, (enum db_reduce_op)99, f, DB_LIST(), false), "reduce", "99");
-    poisoned(db_add(1, 2), "add", "one has to be a tensor");
+    poisoned(db_add(1, 2), "add", "one must be a tensor");
     poisoned(db_add((db_tensor *)NULL, 2), "add", "NULL");
   }
 }
@@ -248,7 +247,7 @@ static void other_devices(void **state) {
       DB_SCOPED;
       char text[160];
       db_tensor *here = zeros(2, 2), *there = db_zeros(DB_F32, gpu, 2, 2);
-      snprintf(text, sizeof text, "argument 2 is on %s, the first on CPU; move one with db_to", gpus[i]);
+      snprintf(text, sizeof text, "argument 2 is on %s, but the first is on CPU; move one with db_to", gpus[i]);
       poisoned(db_add(here, there), "add", text);
       poisoned(db_where(db_lt(here, 1), here, there), "where", "argument 3");
     }
@@ -283,7 +282,7 @@ static void reading(void **state) {
     double v;
     db_tensor *x = zeros(2, 3);
     assert_int_equal(db_read(x, out, 4), -EINVAL);
-    assert_contains(db_error(), "4 bytes asked of a tensor [2, 3] of f32, which has 24");
+    assert_contains(db_error(), "4 bytes were requested, but the tensor [2, 3] of f32 has 24");
     assert_int_equal(db_read(x, NULL, 24), -EINVAL);
     assert_int_equal(db_item(x, &v), -EINVAL);
     assert_contains(db_error(), "6 elements, not one");

@@ -466,7 +466,7 @@ static void mistakes(void **state) {
     assert_contains(db_poison(db_shard(x, gpus, 0, 0)), "0 devices");
     assert_contains(db_poison(db_add(x, y)), "move one with db_to or db_shard");
     assert_contains(db_poison(db_add(y, db_shard(x, gpus, 2, 0))), "argument 2 is on 2 devices");
-    assert_contains(db_poison(db_part(y, 3)), "3 of a tensor on 3 devices");
+    assert_contains(db_poison(db_part(y, 3)), "part 3 does not exist: the tensor is on 3 devices");
     assert_int_equal(db_sharding(db_shard(x, gpus, 3, 2), NULL), 0);
     assert_int_equal(db_reshard(x, gpus, 3, 5), -EINVAL);
     assert_null(db_poison(x));
@@ -483,16 +483,16 @@ static void mistakes(void **state) {
     OK(db_device_synchronize(group, SECOND));
     db_tensor *parts[2] = {y, y};
     db_all_reduce(DB_REDUCE_SUM, parts, 2, out);
-    assert_contains(db_poison(out[0]), "a part is on one device");
+    assert_contains(db_poison(out[0]), "each part must be on one device");
     db_jit *j = db_jit_new(doubles, NULL, 1, 1);
     for (int i = 0; i < 3; i++) OK(db_jit_call(j, &y, out));
     expect_split(out[0], 3, 0);
     assert_float_equal(must_item(db_sum(out[0])), 120, 0);
     db_tensor *other = db_shard(x, gpus, 3, 1);
     assert_int_equal(db_jit_call(j, &other, out), -EINVAL);
-    assert_contains(db_error(), "input 0 is split along axis 1, in other parts than along axis 0");
+    assert_contains(db_error(), "input 0 is split along axis 1 into other parts than at capture, along axis 0");
     assert_int_equal(db_jit_call(j, &x, out), -EINVAL);
-    assert_contains(db_error(), "input 0 is on CPU, it was captured on 3 devices");
+    assert_contains(db_error(), "input 0 is on CPU, but was captured on 3 devices");
     OK(db_jit_call(j, &y, out));
     db_jit_free(j);
   }

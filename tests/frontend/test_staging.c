@@ -143,7 +143,7 @@ static void saved(void **state) {
   db_jit_free(j);
   j = db_jit_load(path, (db_device *[]){dev[a], dev[2]}, 2);
   assert_int_equal(j == NULL, directly);
-  if (directly) assert_contains(db_error(), "which it does not reach");
+  if (directly) assert_contains(db_error(), "which it cannot access");
   db_jit_free(j);
   db_close(second);
   db_jit_free(loaded[0]);

@@ -201,11 +201,11 @@ static void errors(void **state) {
     bad("[n=3, 2) is not within", rows(x, n, 2));
     bad("[0, n*2=6) is not within", rows(x, 0, db_size_mul(2, n)));
     bad("n*8=24 elements, which [5, -1] cannot hold", db_reshape(a, 5, -1));
-    bad("only size 1 grows", db_expand(a, m, D));
-    bad("8 columns against n=3 rows", db_matmul(x, a));
-    bad("no elements have no max", db_max(a)); /* n may be 0 */
-    bad("not supported: of [16, 8] by symbolic numbers", db_index(x, DB_SLICE(0, n, 1)));
-    bad("not supported: argument 1 is [n=3, 8], of symbolic size", db_index(a, DB_PICK(0)));
+    bad("only an axis of size 1 can grow", db_expand(a, m, D));
+    bad("the first has 8 columns, but the second has n=3 rows", db_matmul(x, a));
+    bad("it has no max", db_max(a)); /* n may be 0 */
+    bad("not supported: symbolic numbers in subscripts of [16, 8]", db_index(x, DB_SLICE(0, n, 1)));
+    bad("not supported: argument 1 is [n=3, 8], which has a symbolic size", db_index(a, DB_PICK(0)));
     bad("not supported: the symbolic size in [n=3]", db_zeros(DB_F32, NULL, n));
     assert_float_equal(must_item(db_sum(rows(x, 0, db_bind("n", 0, MOST, 0)))), 0, 0);
     assert_true(isnan(must_item(db_mean(rows(x, 0, db_bind("n", 0, MOST, 0))))));
@@ -215,12 +215,12 @@ static void errors(void **state) {
     assert_true(db_bind("", 0, 3, 1) < 0);
     assert_true(db_bind(NULL, 0, 3, 1) < 0);
     assert_true(db_bind("n", 0, 3, 4) < 0);
-    assert_contains(db_error(), "n is from 0 to 3 and cannot be 4");
+    assert_contains(db_error(), "n must be from 0 to 3, not 4");
     assert_true(db_bind("n", 3, 0, 1) < 0);
     bad("[0, -22) is not within", rows(x, 0, db_bind("n", 3, 0, 1)));
     float out[4];
     assert_int_equal(db_read(a, out, sizeof out), -EINVAL);
-    assert_contains(db_error(), "of a tensor [n=3, 8] of f32, which has 96");
+    assert_contains(db_error(), "the tensor [n=3, 8] of f32 has 96");
   }
 }
 

@@ -106,7 +106,7 @@ static void all_reduce_edges(void **state) {
     OK(db_realize(none));
     EXPECT_FLOATS(db_world_all_reduce(DB_REDUCE_SUM, db_world_all_reduce(DB_REDUCE_SUM, db_full(1.0, DB_F32, NULL, 1))),
                   (float)(size * size));
-    assert_contains(db_poison(db_world_all_reduce(DB_REDUCE_VAR, a)), "does not combine");
+    assert_contains(db_poison(db_world_all_reduce(DB_REDUCE_VAR, a)), "cannot combine");
   }
 }
 
@@ -535,7 +535,7 @@ static void what_does_not_fit_is_told(void **state) {
   for (int i = 0; i < 2; i++) {
     char want[256];
     snprintf(want, sizeof want,
-             "process %d: the processes do not exchange the same: process 0 has all-reduce sum of 4 x f32; "
+             "process %d: the processes disagree on their exchanges: process 0 has all-reduce sum of 4 x f32; "
              "process 1 has all-reduce sum of 5 x f32",
              i);
     assert_contains(output, want);
@@ -562,8 +562,9 @@ static void an_example_trains_alike(void **state) {
 static void who_does_not_come_is_missed(void **state) {
   const char *cpus[] = {"CPU", "CPU"};
   assert_int_not_equal(run_world("absent", 2, cpus), 0);
-  assert_contains(output,
-                  "process 0: process 0: others have not come to exchange all-reduce sum of 4 x f32 within 0 s");
+  assert_contains(
+      output,
+      "process 0: process 0: other processes have not reached the exchange all-reduce sum of 4 x f32 within 0 s");
   assert_int_not_equal(run_world("dead", 2, cpus), 0);
 }
 

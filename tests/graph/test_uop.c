@@ -305,7 +305,7 @@ static void test_verify(void **state) {
          STAGE_KERNEL, "needs a value of its type");
   refuse(node(OP_REDUCE, DT_F32, 2, v, five), STAGE_KERNEL, "other than ADD");
   struct uop *r0 = uop_range(g, five, 0, AXIS_LOOP), *r1 = uop_range(g, uop_index(g, 6), 0, AXIS_LOOP);
-  refuse(add(r0, r1), STAGE_KERNEL, "axis 0 is two different ranges");
+  refuse(add(r0, r1), STAGE_KERNEL, "axis 0 belongs to two different ranges");
   refuse(node(OP_GEP, DT_F32, 1, v)->op == OP_GEP ? uop_new(g, OP_GEP, DT_F32, 1, (union uop_arg){.i = 3}, 0, &v, 1)
                                                   : v,
          STAGE_KERNEL, "lane 3 of a vector of 1");
