@@ -1,5 +1,5 @@
 /* doorbell run: launches a kernel of a code object, cubin or PTX text with arguments from the command line. */
-#include "cli.h"
+#include "run.h"
 #include "../../emu/emu.h"
 #include "../../hcq/backend.h"
 #include <errno.h>
@@ -13,6 +13,7 @@ enum { MOST_ARGUMENTS = 64, SHOWN = 8 };
 struct job {
   const struct command *self;
   const char *file, *kernel, *device;
+  const char *trace_prefix; /* of --thread-trace; NULL: no trace */
   uint32_t grid[3], block[3];
   struct argument arg[MOST_ARGUMENTS];
   db_buffer *buffer[MOST_ARGUMENTS];
@@ -28,7 +29,8 @@ struct job {
 
   db_device *dev;
   db_program *program;
-  uint64_t *device_ns; /* by repetition; sorted at the end */
+  db_thread_trace *trace; /* of the last launch */
+  uint64_t *device_ns;    /* by repetition; sorted at the end */
   struct emu_stats stats;
   bool emulated;
   bool stuck; /* the kernel still runs: nothing that it uses can be closed, so the process exits without cleaning up */
@@ -38,7 +40,7 @@ struct job {
 
 /* ---- options ---- */
 
-enum { KERNEL = OPTION_KEYS, GRID, BLOCK, ARG, OUT, DEVICE, REPEAT, TIMEOUT, JSON };
+enum { KERNEL = OPTION_KEYS, GRID, BLOCK, ARG, OUT, DEVICE, REPEAT, TIMEOUT, THREAD_TRACE, JSON };
 static const struct argp_option options[] = {
     {"kernel", KERNEL, "NAME", 0, "The kernel, if the file has several", 0},
     {"grid", GRID, "X[,Y[,Z]]", 0, "Number of workgroups", 0},
@@ -49,6 +51,10 @@ static const struct argp_option options[] = {
      "The device. Unset: $DEV, otherwise a GPU of the file's vendor, otherwise EMU+AMD:gfx1100 or EMU+NV:sm_90", 0},
     {"repeat", REPEAT, "N", 0, "Launch N times on the same buffers and show the times", 0},
     {"timeout", TIMEOUT, "SECONDS", 0, "Give up on a launch after that many seconds (60)", 0},
+    {"thread-trace", THREAD_TRACE, "PREFIX", 0,
+     "Trace the waves of the last launch (AMD) to PREFIX.se0.sqtt and so on, one file per shader engine; doorbell show "
+     "prints them",
+     0},
     {"json", JSON, NULL, 0, "Print the report as JSON", 0},
     {0}};
 
@@ -120,6 +126,7 @@ static error_t parse(int key, char *value, struct argp_state *state) {
       argp_error(state, "--repeat %s: expected a number from 1 to 1000000", value);
     return 0;
   case TIMEOUT: j->timeout = parse_seconds(state, value); return 0;
+  case THREAD_TRACE: j->trace_prefix = value; return 0;
   case JSON: j->json = true; return 0;
   case ARGP_KEY_ARG:
     if (j->file) argp_error(state, "unexpected argument '%s' after the file '%s'", value, j->file);
@@ -283,9 +290,12 @@ static int launch_all(struct job *j) {
   emu_log(db_device_os(j->dev), append_note, j);
   for (int64_t i = 0; i < j->repeat && !status; i++) {
     uint64_t when;
+    bool traced = j->trace && i == j->repeat - 1;
+    if (traced) db_queue_trace_begin(q, j->trace);
     db_queue_timestamp(q, begin);
     db_queue_exec(q, j->program, args, j->nargs, j->grid, j->block);
     db_queue_timestamp(q, end);
+    if (traced) db_queue_trace_end(q, j->trace);
     int err = db_queue_submit(q, &when);
     if (!err) err = db_wait(db_queue_timeline(q), when, (uint64_t)(j->timeout * 1e9));
     j->stuck = err == -ETIMEDOUT;
@@ -345,6 +355,12 @@ static void print_text(const struct job *j, const struct db_param *p, double lea
   if (j->emulated)
     printf("emulated      %llu wave instructions a run\n",
            (unsigned long long)(j->stats.instructions / (uint64_t)j->repeat));
+  if (j->trace) {
+    char first[RUN_TRACE_PATH], last[RUN_TRACE_PATH];
+    run_trace_path(first, j->trace_prefix, 0);
+    run_trace_path(last, j->trace_prefix, db_thread_trace_engines(j->trace) - 1);
+    printf("thread trace  %s to %s\n", first, last);
+  }
   for (unsigned i = 0; i < j->nargs; i++) {
     const struct argument *a = &j->arg[i];
     if (!j->buffer[i]) continue;
@@ -408,8 +424,10 @@ static int execute(struct job *j) {
   if (status) return status;
   status = check_arguments(j);
   if (!status) status = prepare(j);
+  if (!status && j->trace_prefix && !(j->trace = run_trace_open(j->self, j->dev))) status = EXIT_FAILED;
   if (!status) status = launch_all(j);
   if (!status) status = read_results(j);
+  if (!status && j->trace) status = run_trace_save(j->self, j->trace, j->trace_prefix);
   if (status) return status;
   qsort(j->device_ns, (size_t)j->repeat, sizeof *j->device_ns, by_time);
   size_t half = (size_t)j->repeat / 2;
@@ -433,6 +451,7 @@ static int run_main(const struct command *self, int argc, char **argv) {
     db_buffer_release(j->buffer[i]);
     free(j->arg[i].data);
   }
+  db_thread_trace_release(j->trace);
   db_program_release(j->program);
   db_close(j->dev);
   free(j->device_ns);
@@ -472,6 +491,9 @@ const struct command run_command = {
              "Examples:\n"
              "  doorbell run saxpy.cl --grid 4 --block 256 --arg f32[1024]=ones \\\n"
              "    --arg f32[1024]=iota --arg f32:2 --arg u32:1024 --out 0=y.npy\n"
+             "  doorbell run saxpy.co --grid 4 --block 256 --arg f32[1024]=ones \\\n"
+             "    --arg f32[1024]=iota --arg f32:2 --arg u32:1024 --thread-trace saxpy\n"
+             "  doorbell show saxpy.se0.sqtt --code saxpy.co\n"
              "  doorbell run saxpy.ptx --grid 4 --block 256 --arg f32[1024]=ones \\\n"
              "    --arg f32[1024]=iota --arg f32:2 --arg u32:1024"},
     .main = run_main,

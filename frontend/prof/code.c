@@ -151,8 +151,8 @@ static int find_entry(const struct elf *e, const char *kernel, unsigned *section
 
 int prof_code_elf(struct prof_code *c, const void *elf, size_t size, const char *kernel, enum sqtt_layout layout) {
   struct elf e;
-  unsigned section;
-  uint64_t offset;
+  unsigned section = 0;
+  uint64_t offset = 0;
   *c = (struct prof_code){0};
   int err = elf_open(&e, elf, size);
   if (err) return err;

@@ -857,6 +857,32 @@ static void shows_traces(void **state) {
   REFUSES("--json has no packets", "show t.sqtt --json --packets");
 }
 
+/* A trace of a launch on the emulated GPU agrees with the kernel's code, and all of its waves are in it. */
+static void traces_launches(void **state) {
+  unsigned waves = 0;
+  EXPECT(0,
+         "run %s" GPU "--grid 100 --block 64 --arg f32[6400]=ones --arg f32[6400]=iota --arg f32:2 --arg u32:6400 "
+         "--repeat 2 --thread-trace saxpy",
+         BENCH_CO("saxpy"));
+  assert_contains(out, "thread trace  saxpy.se0.sqtt to saxpy.se5.sqtt");
+  for (unsigned engine = 0; engine < 6; engine++) {
+    EXPECT(0, "show saxpy.se%u.sqtt --json --code %s", engine, BENCH_CO("saxpy"));
+    json_t *all = json_out();
+    assert_int_equal(json_integer_value(json_object_get(all, "out_of_step")), 0);
+    assert_true(json_array_size(json_object_get(all, "code")) > 10);
+    waves += (unsigned)json_array_size(json_object_get(all, "waves"));
+    json_decref(all);
+  }
+  assert_int_equal(waves, 200);
+  EXPECT(0, "show saxpy.se0.sqtt --code %s", BENCH_CO("saxpy"));
+  assert_contains(out, "s_endpgm");
+  EXPECT(1,
+         "run %s" GPU "--grid 1 --block 64 --arg f32[64]=ones --arg f32[64]=iota --arg f32:2 --arg u32:64 "
+         "--thread-trace /nonexistent/x",
+         BENCH_CO("saxpy"));
+  assert_contains(out, "/nonexistent/x.se0.sqtt: No such file");
+}
+
 static void runs_captured_programs(void **state) {
   write_files();
   EXPECT(0, "jit t.dbj --run --in 0=t.npy --out 0=twice.npy");
@@ -904,6 +930,7 @@ int main(void) {
       cmocka_unit_test(help_everywhere),
       cmocka_unit_test(shows_files),
       cmocka_unit_test(shows_traces),
+      cmocka_unit_test(traces_launches),
       cmocka_unit_test(runs_captured_programs),
       cmocka_unit_test(shows_the_cache),
       cmocka_unit_test(variables_are_listed),

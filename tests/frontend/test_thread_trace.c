@@ -1,10 +1,12 @@
 /* Thread traces through the driver on the emulated GPU: the decoded instructions of each traced wave are those that the
  * shader machine executes when it runs the same kernel step by step, without driver and trace. */
+#define _GNU_SOURCE
 #include "../../emu/emu.h"
 #include "../../frontend/files/files.h"
 #include "../../frontend/prof/code.h"
 #include "../../hcq/hcq.h"
 #include "../emu/kernel_run.h"
+#include "../hcq/sqtt_recordings.h"
 #include "../ok.h"
 #include "emu/amd/exec/rdna3_wave.h"
 #include "emu/exec/lines.h"
@@ -108,7 +110,7 @@ static db_program *load(const struct launch *l, struct mapping *m) {
   return p;
 }
 
-static void exec(db_queue *q, const struct launch *l, db_program *p) {
+static void exec(db_queue *q, const struct launch *l, db_program *p, uint32_t rows) {
   struct db_arg args[MOST_ARGS] = {{0}};
   db_buffer *buffers[MOST_ARGS];
   static uint32_t numbers[BUFFER / 4];
@@ -118,23 +120,28 @@ static void exec(db_queue *q, const struct launch *l, db_program *p) {
     OK(db_buffer_write(buffers[i], 0, numbers, BUFFER));
   }
   for (unsigned i = 0; i < l->values; i++) args[l->buffers + i].bits = l->value[i];
-  OK(db_queue_exec(q, p, args, l->buffers + l->values, (uint32_t[3]){l->groups, 1, 1}, (uint32_t[3]){l->items, 1, 1}));
+  OK(db_queue_exec(q, p, args, l->buffers + l->values, (uint32_t[3]){l->groups, rows, 1},
+                   (uint32_t[3]){l->items, 1, 1}));
   for (unsigned i = 0; i < l->buffers; i++) db_buffer_release(buffers[i]);
 }
 
-/* Runs a launch while a trace is on. */
-static db_thread_trace *trace(const struct launch *l, db_program *p, size_t bytes) {
+/* Runs a launch while a trace is on, with `rows` workgroups in the second dimension. */
+static db_thread_trace *trace_rows(const struct launch *l, db_program *p, size_t bytes, uint32_t rows) {
   db_thread_trace *t = db_thread_trace_new(dev, bytes);
   db_queue *q = db_queue_new(dev, DB_QUEUE_COMPUTE);
   uint64_t when;
   if (!t) fail_msg("%s", db_error());
   OK(db_queue_trace_begin(q, t));
-  exec(q, l, p);
+  exec(q, l, p, rows);
   OK(db_queue_trace_end(q, t));
   OK(db_queue_submit(q, &when));
   wait_for(q, when);
   db_queue_release(q);
   return t;
+}
+
+static db_thread_trace *trace(const struct launch *l, db_program *p, size_t bytes) {
+  return trace_rows(l, p, bytes, 1);
 }
 
 /* ---- comparison ---- */
@@ -205,6 +212,58 @@ static void traces_what_is_executed(void **state) {
   }
 }
 
+/* ---- recordings of a gfx1100 ---- */
+
+/* Decodes a trace and returns its first wave with instructions. */
+static const struct sqtt_wave *first_traced(struct sqtt_trace *t, const void *bytes, size_t size) {
+  OK(sqtt_decode(t, bytes, size, NULL, 0));
+  for (uint32_t i = 0; i < t->nwaves; i++)
+    if (t->waves[i].insts) return &t->waves[i];
+  fail_msg("no wave has instructions");
+  return NULL;
+}
+
+/* The type of packet, or the op of an INST. Waits that end at the same time share a packet. */
+static unsigned kind_of_packet(const struct sqtt_inst *in) {
+  enum { OPS = 256 };
+  return in->type == SQTT_INST ? in->op : OPS + (in->type == SQTT_IMMEDIATE_MASK ? SQTT_IMMEDIATE : in->type);
+}
+
+static void compare_recording(const char *capture, const struct launch *l, uint32_t rows) {
+  char name[100];
+  size_t size;
+  struct sqtt_trace real, emulated;
+  snprintf(name, sizeof name, "gfx1100/%s/k0.elf", capture);
+  void *code = recorded_bytes(name, &size);
+  db_program *p = db_program_load(dev, code, size, NULL, NULL, 0);
+  if (!p) fail_msg("%s: %s", name, db_error());
+  snprintf(name, sizeof name, "gfx1100/%s/k0_se1.sqtt", capture);
+  void *recorded = recorded_bytes(name, &size);
+  const struct sqtt_wave *a = first_traced(&real, recorded, size);
+  db_thread_trace *t = trace_rows(l, p, 1 << 20, rows);
+  void *bytes = db_thread_trace_read(t, 0, &size, NULL);
+  const struct sqtt_wave *b = first_traced(&emulated, bytes, size);
+  assert_int_equal(a->insts, b->insts);
+  assert_int_equal(a->lanes, b->lanes);
+  for (uint32_t i = a->first, k = b->first, n = 0; i != SQTT_NONE; i = real.insts[i].next, n++) {
+    const struct sqtt_inst *x = &real.insts[i], *y = &emulated.insts[k];
+    if (kind_of_packet(x) != kind_of_packet(y) || (x->duration == SQTT_NONE) != (y->duration == SQTT_NONE))
+      fail_msg("%s: instruction %u: %s op 0x%x, the GPU wrote %s op 0x%x", capture, n, sqtt_type_name(y->type), y->op,
+               sqtt_type_name(x->type), x->op);
+    k = y->next;
+  }
+  sqtt_free(&real), sqtt_free(&emulated), free(code), free(recorded), free(bytes);
+  db_thread_trace_release(t), db_program_release(p);
+}
+
+/* The emulated GPU writes the packets that a real one wrote for the same code. */
+static void packets_of_a_real_gpu(void **state) {
+  fclose(recorded_summary());
+  compare_recording("plus_0", &(struct launch){.groups = 1, .items = 3, .buffers = 3}, 1);
+  compare_recording("empty_0", &(struct launch){.groups = 1, .items = 1}, 1);
+  compare_recording("gemm_0", &(struct launch){.groups = 32, .items = 16, .buffers = 3}, 32);
+}
+
 static void full_memory(void **state) {
   struct mapping m;
   struct launch many = launches[0];
@@ -233,7 +292,7 @@ static void replays(void **state) {
   size_t size[2];
   void *bytes[2];
   OK(db_queue_trace_begin(q, t));
-  exec(q, l, p);
+  exec(q, l, p, 1);
   OK(db_queue_trace_end(q, t));
   db_recording *r = db_queue_bind(q);
   assert_non_null(r);
@@ -275,7 +334,8 @@ static void refuses(void **state) {
 }
 
 int main(void) {
-  const struct CMUnitTest tests[] = {cmocka_unit_test(traces_what_is_executed), cmocka_unit_test(full_memory),
-                                     cmocka_unit_test(replays), cmocka_unit_test(refuses)};
+  const struct CMUnitTest tests[] = {cmocka_unit_test(traces_what_is_executed), cmocka_unit_test(packets_of_a_real_gpu),
+                                     cmocka_unit_test(full_memory), cmocka_unit_test(replays),
+                                     cmocka_unit_test(refuses)};
   return cmocka_run_group_tests_name("thread_trace", tests, open_device, close_device);
 }

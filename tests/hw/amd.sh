@@ -58,6 +58,14 @@ bring_up "$dev"
 step "kernels against the host" 300 "$build/tests/hw/amd_golden" "$dev"
 [ -z "$record" ] || grep -E "^[^ ]+ [^ ]+ [0-9a-f]{16}$" "$log/out" >"$record/amd.golden"
 step "benchmark" 300 "$build/doorbell" bench --dev "$dev"
+trace_args="--grid 1000 --block 64 --arg f32[64000]=ones --arg f32[64000]=iota --arg f32:2 --arg u32:64000"
+saxpy="$build/kernels/bench/kernels/saxpy.gfx1100.co"
+# shellcheck disable=SC2086
+step "thread trace" 60 "$build/doorbell" run "$saxpy" --dev "$dev" $trace_args --thread-trace "$log/saxpy"
+for trace in "$log"/saxpy.se*.sqtt; do
+  step "thread trace ${trace##*/}" 30 "$build/doorbell" show "$trace" --code "$saxpy"
+done
+[ -z "$record" ] || cp "$log"/saxpy.se*.sqtt "$record"
 step "launches and replays" 300 "$build/bench/launch" "$dev"
 for t in tensor cases kernels; do
   step "suite $t" 300 env TEST_DEV="$dev" "$build/tests/frontend/test_$t"

@@ -53,23 +53,27 @@ static struct shader_trace_inst vector(const struct rdna3_inst *in) {
 
 /* ---- memory instructions ---- */
 
-/* Number of registers of the operands that an instruction sends: addresses and, unless it only loads, data. */
+static bool has_scalar_base(const struct rdna3_inst *in) {
+  for (unsigned i = 0; i < in->operands; i++)
+    if (in->operand[i].field == RDNA3_FIELD_saddr && in->arg[i] != RDNA3_NULL) return true;
+  return false;
+}
+
+/* Number of registers of the operands that an instruction sends: addresses and, unless it only loads, data. Beside a
+ * scalar base the address is an offset of 32 bits. */
 static unsigned sent(const struct rdna3_inst *in, bool only_loads) {
   unsigned n = 0;
+  bool base = has_scalar_base(in);
   for (unsigned i = 0; i < in->operands; i++) {
     const struct rdna3_operand *o = &in->operand[i];
     bool address = o->field == RDNA3_FIELD_addr || o->field == RDNA3_FIELD_vaddr;
     bool data = o->field == RDNA3_FIELD_data || o->field == RDNA3_FIELD_data0 || o->field == RDNA3_FIELD_data1 ||
                 o->field == RDNA3_FIELD_vdata;
-    if (o->kind == RDNA3_KIND_vgpr && (address || (data && !only_loads))) n += (o->bits + 31u) / 32;
+    if (o->kind != RDNA3_KIND_vgpr) continue;
+    if (address) n += base ? 1 : (o->bits + 31u) / 32;
+    if (data && !only_loads) n += (o->bits + 31u) / 32;
   }
   return n;
-}
-
-static bool has_scalar_base(const struct rdna3_inst *in) {
-  for (unsigned i = 0; i < in->operands; i++)
-    if (in->operand[i].field == RDNA3_FIELD_saddr && in->arg[i] != RDNA3_NULL) return true;
-  return false;
 }
 
 /* The code of n registers in a range of codes, of which the first is the code of `first` registers. */
@@ -88,8 +92,6 @@ static struct shader_trace_inst memory(const struct rdna3_inst *in) {
   if (in->format == RDNA3_FLAT)
     return only_loads ? INST(FLAT_LOAD, MEMORY)
                       : sized(SQTT_GFX11_OP_FLAT_STORE, SQTT_GFX11_OP_FLAT_STORE_128, 3, n, SHADER_TRACE_MEMORY);
-  /* The table's address has 64 bits; with a scalar base the instruction sends an offset of 32 bits. */
-  if (in->format == RDNA3_GLOBAL && has_scalar_base(in) && n > 1 && in->operand[0].bits != 32) n--;
   return only_loads ? sized(SQTT_GFX11_OP_VMEM_LOAD, SQTT_GFX11_OP_VMEM_LOAD_2, 1, n, SHADER_TRACE_MEMORY)
                     : sized(SQTT_GFX11_OP_VMEM_STORE_2, SQTT_GFX11_OP_VMEM_STORE_6, 2, n, SHADER_TRACE_MEMORY);
 }
