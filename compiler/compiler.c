@@ -1,5 +1,6 @@
 /* Runs one kernel through the stages and caches the result. */
 #define _GNU_SOURCE /* asprintf */
+#include "internal.h"
 #include "plan/internal.h"
 #include "ptxas.h"
 #include <inttypes.h>

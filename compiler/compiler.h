@@ -9,14 +9,8 @@
 #ifndef DOORBELL_COMPILER_H
 #define DOORBELL_COMPILER_H
 #include "../graph/uop.h"
-
-struct target; /* compiler/target.h: describes a machine */
-/* Finds a target by name: "gfx1100", "sm_80", "sm_86", "sm_89", "sm_90", "sm_120", "x86_64", "aarch64" (a host's name
- * only on that host). Returns NULL if the name is unknown. */
-const struct target *target_find(const char *arch);
-/* Returns the processor features that kernels for t may use beyond the baseline of its ISA. For the host: the features
- * of the running processor, by the names that compilers use, separated by spaces. For GPUs: "". */
-const char *target_features(const struct target *t);
+#include "plan/extent.h"
+#include "target/target.h"
 
 struct compiler_options {
   bool noopt;            /* NOOPT=1: no optimization steps, one work-item per output element */
@@ -35,18 +29,6 @@ struct kernel_param { /* One argument. The argument segment holds the slots in o
   uint32_t offset, size;
   bool is_buffer;
   const char *name;
-};
-
-/* The number of workgroups in a grid dimension that depends on variables: times * ceil(sum of terms / per). A term is
- * the product of its factor and its variables. `var` numbers the kernel's parameters that are not buffers, from 0. */
-enum { EXTENT_TERMS = 4, EXTENT_VARS = 3 };
-struct kernel_extent {
-  uint32_t times, per;
-  uint8_t nterms; /* 0: the dimension is kernel.grid, whatever the variables are */
-  struct extent_term {
-    int64_t factor;
-    uint8_t nvars, var[EXTENT_VARS];
-  } term[EXTENT_TERMS];
 };
 
 struct kernel {
@@ -81,8 +63,6 @@ static inline bool kernel_grid_varies(const struct kernel *k) {
 }
 
 struct compiler;
-/* Checks the syntax of compiler_options.plan. On failure err names the line, the column and the word that is wrong. */
-bool compiler_check_plan(const char *lines, char *err, size_t errcap);
 struct compiler *compiler_new(const struct compiler_options *options);
 void compiler_free(struct compiler *c);
 /* A kernel in the cache on disk. */

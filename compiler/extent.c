@@ -1,6 +1,7 @@
 /* Grids that depend on variables: the workgroups of a symbolic axis cover its current size instead of its maximum.
  * Sizes are polynomials in variables (graph/dims.h). If a polynomial has too many terms, the grid has its maximum
  * size. */
+#include "internal.h"
 #include "plan/internal.h"
 #include <string.h>
 

@@ -2,6 +2,7 @@
  * linearize.c. */
 #ifndef DOORBELL_COMPILER_LOWER_H
 #define DOORBELL_COMPILER_LOWER_H
+#include "internal.h"
 #include "plan/internal.h"
 
 enum { VEC = -1 }; /* position of an axis whose elements are all lanes of a vector */

@@ -3,6 +3,7 @@
  * AMDGPU and NVPTX: a kernel whose arguments are the parameters. Pointers are in address space 1 (global) or 3
  * (workgroup memory). Host: a function that is called once per workgroup and reads its arguments from the argument
  * segment. */
+#include "internal.h"
 #include "plan/internal.h"
 #include "plan/matrix.h"
 #include <inttypes.h>

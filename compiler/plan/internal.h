@@ -2,7 +2,7 @@
  * optimizer. */
 #ifndef DOORBELL_COMPILER_PLAN_INTERNAL_H
 #define DOORBELL_COMPILER_PLAN_INTERNAL_H
-#include "../internal.h"
+#include "codegen.h"
 
 /* axes.c: the axes of an ast */
 bool axes_collect(struct codegen *k);

@@ -1,6 +1,5 @@
 /* Prints and parses plans as text, and finds the line of a text that applies to a kernel. */
 #include "plan.h"
-#include "../compiler.h"
 #include "matrix.h"
 #include <ctype.h>
 #include <inttypes.h>
@@ -202,7 +201,7 @@ const char *plan_line(const char *lines, const char *name, unsigned number, bool
   return every;
 }
 
-bool compiler_check_plan(const char *lines, char *err, size_t errcap) {
+bool plan_check(const char *lines, char *err, size_t errcap) {
   struct plan ignored;
   unsigned number = 0;
   char why[384];

@@ -60,4 +60,7 @@ const char *plan_parse(struct plan *p, const char *text, char *err, size_t errca
  * plan", or a plan for every kernel. A line that names the kernel takes precedence over one for every kernel. Returns
  * the text after `=`, or NULL if there is none. Sets *named to whether the line names the kernel. */
 const char *plan_line(const char *lines, const char *name, unsigned number, bool *named);
+
+/* Checks the syntax of plans given by hand. On failure err names the line, the column and the word that is wrong. */
+bool plan_check(const char *lines, char *err, size_t errcap);
 #endif

@@ -3,7 +3,7 @@
  * written to the cache after every round, and an interrupted search resumes with it. */
 #define _GNU_SOURCE /* for CPU_COUNT */
 #include "beam.h"
-#include "../../compiler/plan/beam.h"
+#include "../../compiler/search/beam.h"
 #include "../../compiler/ptxas.h"
 #include <errno.h>
 #include <math.h>

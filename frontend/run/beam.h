@@ -1,4 +1,4 @@
-/* BEAM=n: searches plans for kernels (compiler/plan/beam.h) by measuring them on their device, and stores the plans
+/* BEAM=n: searches plans for kernels (compiler/search/beam.h) by measuring them on their device, and stores the plans
  * that it finds. */
 #ifndef DOORBELL_FRONTEND_BEAM_H
 #define DOORBELL_FRONTEND_BEAM_H

@@ -39,7 +39,7 @@ static int read_plan(const char **text) {
     if (got <= 0) free(read), read = NULL; /* an empty file contains no plan */
     *text = read;
   }
-  if (*text && !compiler_check_plan(*text, err, sizeof err)) {
+  if (*text && !plan_check(*text, err, sizeof err)) {
     free(read);
     return db_fail(-EINVAL, "PLAN: %s", err);
   }

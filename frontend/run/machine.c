@@ -1,7 +1,7 @@
 /* The scheduler's model of the machine of a target: orders of magnitude of memory and f32 throughput, and of matrix
  * instructions with f32 sums, from the vendors' data sheets (the part named in the table) and per core of hosts. */
 #include "../../compiler/plan/matrix.h"
-#include "../../compiler/target.h"
+#include "../../compiler/target/target.h"
 #include "runtime.h"
 #include <string.h>
 #include <unistd.h>

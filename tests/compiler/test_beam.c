@@ -1,7 +1,7 @@
 /* The beam search with artificial times: it proposes only legal plans, finds the best plan for these times, is
  * deterministic, and its plans compute the same results. */
 #include "kernels.h"
-#include "compiler/plan/beam.h"
+#include "compiler/search/beam.h"
 
 static struct compiler *lowers;
 

@@ -3,7 +3,7 @@
 #include "../graph/soundness.h"
 #include "compiler/decompose.h"
 #include "compiler/compiler.h"
-#include "compiler/target.h"
+#include "compiler/target/target.h"
 
 #ifdef __x86_64__
 #define HOST_ARCH "x86_64"

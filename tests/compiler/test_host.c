@@ -1,6 +1,6 @@
 /* Kernels on the host: every operation in every type, reductions, tiles, masks and symbolic sizes, optimized and plain,
  * compared with a naive interpreter of the same ast. */
-#include "compiler/target.h"
+#include "compiler/target/target.h"
 #include "harness.h"
 
 static struct compiler *plain, *tuned;

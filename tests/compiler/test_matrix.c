@@ -96,7 +96,7 @@ static void what_does_not_fit_is_refused(void **state) {
     compiler_free(c);
   }
   char err[256];
-  assert_false(compiler_check_plan("matrix mma_f32_f17 a b c", err, sizeof err));
+  assert_false(plan_check("matrix mma_f32_f17 a b c", err, sizeof err));
   assert_non_null(strstr(err, "column 8 of the plan, at 'mma_f32_f17': no matrix instruction has this name"));
 }
 

@@ -18,7 +18,7 @@ static int teardown(void **state) {
 
 static struct compiler *with_plan(const char *plan) {
   char err[256];
-  if (!compiler_check_plan(plan, err, sizeof err)) fail_msg("%s", err);
+  if (!plan_check(plan, err, sizeof err)) fail_msg("%s", err);
   return compiler_new(&(struct compiler_options){.debug = 6, .spec = true, .lower_only = true, .plan = plan});
 }
 
@@ -81,12 +81,12 @@ static void wrong_text_is_named(void **state) {
   };
   char err[256];
   for (unsigned i = 0; i < sizeof wrong / sizeof *wrong; i++) {
-    assert_false(compiler_check_plan(wrong[i][0], err, sizeof err));
+    assert_false(plan_check(wrong[i][0], err, sizeof err));
     if (!strstr(err, wrong[i][1])) fail_msg("'%s': %s", wrong[i][0], err);
   }
   char many[2048] = "";
   for (unsigned i = 0; i <= MAX_STEPS; i++) strcat(many, "upcast a:2;");
-  assert_false(compiler_check_plan(many, err, sizeof err));
+  assert_false(plan_check(many, err, sizeof err));
   assert_non_null(strstr(err, "more than 128 steps"));
 }
 

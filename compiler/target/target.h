@@ -37,6 +37,12 @@ struct target {
   bool has_exp2, has_log2;             /* f32 instructions that are accurate for all arguments */
 };
 
+/* Finds a target by name: "gfx1100", "sm_80", "sm_86", "sm_89", "sm_90", "sm_120", "x86_64", "aarch64" (a host's name
+ * only on that host). Returns NULL if the name is unknown. */
+const struct target *target_find(const char *arch);
+/* Returns the processor features that kernels for t may use beyond the baseline of its ISA. For the host: the features
+ * of the running processor, by the names that compilers use, separated by spaces. For GPUs: "". */
+const char *target_features(const struct target *t);
 /* The row for an assembler that lacks instructions of several waves: t itself if it does not use them, else the row of
  * the same arch without them. */
 const struct target *target_without_groups(const struct target *t);

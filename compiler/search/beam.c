@@ -2,8 +2,9 @@
  * in the order in which they were proposed, with their times. */
 #define _GNU_SOURCE
 #include "beam.h"
-#include "internal.h"
-#include "matrix.h"
+#include "../internal.h"
+#include "../plan/internal.h"
+#include "../plan/matrix.h"
 #include <math.h>
 #include <pthread.h>
 #include <sched.h>

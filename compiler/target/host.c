@@ -1,6 +1,5 @@
 /* The features of the running host's processor beyond its architecture's baseline, as far as compilers use them without
  * being asked. Code compiled on one host runs on another only if that has the same features. */
-#include "compiler.h"
 #include "target.h"
 #include <pthread.h>
 #include <stdio.h>

@@ -13,7 +13,6 @@
  *
  * An x86-64 host is assumed to have AVX: vectors of 32 bytes, which LLVM splits on a processor that has only SSE. */
 #include "target.h"
-#include "compiler.h"
 #include <stdio.h>
 #include <string.h>
 
