@@ -163,7 +163,7 @@ static json_t *inst_json(const struct shown *s, const struct sqtt_inst *in) {
   json_t *o = json_pack("{s:I, s:I, s:s, s:s}", "time", (json_int_t)in->time, "stall", (json_int_t)in->stall, "class",
                         sqtt_class_name(in->class), "text", inst_text(s, in));
   if (in->duration != SQTT_NONE) json_object_set_new(o, "duration", json_integer(in->duration));
-  if (in->pc != SQTT_NONE) json_object_set_new(o, "address", json_integer((json_int_t)(s->code.address + in->pc)));
+  if (in->pc != SQTT_NONE) json_object_set_new(o, "address", json_integer((json_int_t)s->code.address + in->pc));
   return o;
 }
 
@@ -182,7 +182,7 @@ static json_t *code_json(const struct shown *s) {
   for (uint32_t i = 0; s->lines && i < s->code.code.size / 4; i++) {
     const struct line *l = &s->lines[i];
     if (!s->code.text[i] || !l->count) continue;
-    json_t *o = json_pack("{s:I, s:s, s:I, s:I}", "address", (json_int_t)(s->code.address + i * 4), "text",
+    json_t *o = json_pack("{s:I, s:s, s:I, s:I}", "address", (json_int_t)s->code.address + (json_int_t)i * 4, "text",
                           s->code.text[i], "count", (json_int_t)l->count, "stall", (json_int_t)l->stall);
     if (l->timed) json_object_set_new(o, "duration", json_finite((double)l->duration / (double)l->timed));
     json_array_append_new(list, o);

@@ -52,7 +52,10 @@ static inline int sqtt_read(struct sqtt_reader *r, struct sqtt_packet *p) {
   if (at >= r->end) return 0;
   uint64_t bits = sqtt_window(r, at);
   const struct sqtt_code_row *c = &r->rows[bits & 0xff];
-  if (__builtin_expect(!c->nibbles || c->nibbles > r->end - at, 0)) return sqtt_refuse(r, bits);
+  if (__builtin_expect(!c->nibbles || c->nibbles > r->end - at, 0)) {
+    int refused = sqtt_refuse(r, bits);
+    return refused < 0 ? refused : 0;
+  }
   uint32_t repeat = 1;
   if (c->filler && !(bits & ((1u << c->filler) - 1))) repeat = sqtt_run(r, bits, c->filler);
   uint64_t field = (bits >> c->shift) & c->mask;

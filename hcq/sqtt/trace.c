@@ -75,8 +75,9 @@ struct decoder {
   const struct positions *at;
   const struct sqtt_code *codes;
   unsigned ncodes;
-  uint64_t program;      /* as the registers name it */
-  uint32_t wave[PLACES]; /* the wave of each slot */
+  uint64_t program;        /* as the registers name it */
+  uint32_t wave[PLACES];   /* the wave of each slot */
+  uint64_t issued[PLACES]; /* time of its last instruction */
   uint32_t cap_waves, cap_insts;
   /* Instructions that were issued to a unit and have not begun to execute: a ring in order of issue. */
   struct {
@@ -221,7 +222,7 @@ static inline int inst_new(struct decoder *d, const struct sqtt_packet *p, unsig
   }
   uint32_t index = t->ninsts++;
   struct sqtt_inst *in = &t->insts[index];
-  uint64_t before = w->last == SQTT_NONE ? w->start : t->insts[w->last].time + 1;
+  uint64_t before = w->last == SQTT_NONE ? w->start : d->issued[at] + 1;
   uint64_t stall = p->time > before ? p->time - before : 0;
   *in = (struct sqtt_inst){.time = p->time,
                            .wave = d->wave[at],
@@ -238,6 +239,7 @@ static inline int inst_new(struct decoder *d, const struct sqtt_packet *p, unsig
     t->insts[w->last].next = index;
   w->last = index;
   w->insts++;
+  d->issued[at] = p->time;
   if (w->pc != SQTT_NONE)
     find_pc(d, w, p, in, p->type == SQTT_INST && class == SQTT_CLASS_BRANCH && op != SQTT_GFX11_OP_JUMP_NO);
   if (unit != UNIT_NONE) {
@@ -393,7 +395,7 @@ int sqtt_decode(struct sqtt_trace *t, const void *bytes, size_t size, const stru
   t->layout = r.layout;
   traced_unit(t, &r);
   err = decode(d, &r);
-  for (unsigned i = 0; i < PLACES; i++)
+  for (unsigned i = 0; t->waves && i < PLACES; i++)
     if (d->wave[i] != SQTT_NONE) t->waves[d->wave[i]].end = t->clocks;
   free(d);
   return err;

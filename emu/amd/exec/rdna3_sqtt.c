@@ -119,7 +119,7 @@ void rdna3_sqtt_record(struct rdna3_wave *w, const struct rdna3_inst *in) {
   struct shader_trace_wave *t = &w->stats->trace->wave[w->index];
   struct shader_trace_inst *last = t->n ? &t->insts[t->n - 1] : NULL;
   if (last && last->kind == SHADER_TRACE_BRANCH && in->pc != t->next) last->op = SQTT_GFX11_OP_JUMP;
-  if (t->n == t->cap) {
+  if (!t->insts || t->n == t->cap) {
     uint32_t cap = t->cap ? t->cap * 2 : 256;
     struct shader_trace_inst *p = cap > t->cap ? realloc(t->insts, cap * sizeof *p) : NULL;
     if (!p) return;
