@@ -64,10 +64,17 @@ static const struct {
     {"", {.class = SQTT_CLASS_UNKNOWN}},
 };
 
-static struct sqtt_code_inst kind_of(const char *name) {
+/* CDNA has no packets that contain what the front end executes itself, such as waits. The last instruction of a wave
+ * has a packet of the class of messages. Whether a barrier has one is not known. Source: recordings of a gfx950. */
+static struct sqtt_code_inst kind_of(const char *name, enum sqtt_layout layout) {
   size_t i = 0;
   while (strncmp(name, kinds[i].prefix, strlen(kinds[i].prefix)) != 0) i++;
-  return kinds[i].inst;
+  struct sqtt_code_inst inst = kinds[i].inst;
+  if (layout != SQTT_CDNA) return inst;
+  if (inst.class == SQTT_CLASS_IMMEDIATE) inst.silent = true;
+  if (inst.class == SQTT_CLASS_END) inst.class = SQTT_CLASS_MESSAGE;
+  if (inst.class == SQTT_CLASS_BARRIER) inst.class = SQTT_CLASS_UNKNOWN;
+  return inst;
 }
 
 static void init_llvm(void) {
@@ -85,7 +92,8 @@ static LLVMDisasmContextRef disassembler(enum sqtt_layout layout) {
 }
 
 /* Fills the tables from the code's first byte on. Words that are no instruction are skipped. */
-static int disassemble(struct prof_code *c, const uint8_t *code, struct sqtt_code_inst *at, LLVMDisasmContextRef llvm) {
+static int disassemble(struct prof_code *c, const uint8_t *code, struct sqtt_code_inst *at, LLVMDisasmContextRef llvm,
+                       enum sqtt_layout layout) {
   size_t size = c->code.size;
   for (size_t i = 0; i + 4 <= size;) {
     char text[256];
@@ -94,7 +102,7 @@ static int disassemble(struct prof_code *c, const uint8_t *code, struct sqtt_cod
     size_t n = LLVMDisasmInstruction(llvm, (uint8_t *)(uintptr_t)code + i, size - i, c->address + i, text, sizeof text);
     if (n && n % 4 == 0) {
       const char *name = text + strspn(text, "\t ");
-      struct sqtt_code_inst inst = kind_of(name);
+      struct sqtt_code_inst inst = kind_of(name, layout);
       inst.bytes = (uint8_t)n;
       if (inst.class == SQTT_CLASS_BRANCH) inst.jump = 4 + (int16_t)(word & 0xffff) * 4;
       at[i / 4] = inst;
@@ -120,7 +128,7 @@ int prof_code_raw(struct prof_code *c, const void *code, size_t size, uint64_t a
   else if (!llvm)
     err = db_fail(-ENOTSUP, "not supported: LLVM cannot disassemble code of %s", sqtt_layout_name(layout));
   else
-    err = disassemble(c, code, at, llvm);
+    err = disassemble(c, code, at, llvm, layout);
   if (llvm) LLVMDisasmDispose(llvm);
   return err;
 }

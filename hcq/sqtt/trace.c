@@ -27,13 +27,14 @@ static const struct positions {
   struct position start_sa, start_wgp, start_simd, start_slot, end_sa, end_wgp, end_simd, end_slot;
   struct position address, value; /* of REG, in CDNA of REG_CS */
   struct position mark;
+  uint8_t jump_no; /* the op of branches that are not taken */
 } layouts[SQTT_LAYOUTS] = {
 #define POSITIONS(l)                                                                                                   \
   .wave = AT(l, INST, wave), .op = AT(l, INST, op), .start_sa = AT(l, WAVESTART, sa),                                  \
   .start_wgp = AT(l, WAVESTART, wgp), .start_simd = AT(l, WAVESTART, simd), .start_slot = AT(l, WAVESTART, wave),      \
   .end_sa = AT(l, WAVEEND, sa), .end_wgp = AT(l, WAVEEND, wgp), .end_simd = AT(l, WAVEEND, simd),                      \
   .end_slot = AT(l, WAVEEND, wave), .address = AT(l, REG, address), .value = AT(l, REG, value),                        \
-  .mark = AT(l, TS_DELTA_OR_MARK, mark)
+  .mark = AT(l, TS_DELTA_OR_MARK, mark), .jump_no = SQTT_##l##_OP_JUMP_NO
     [SQTT_GFX11] = {POSITIONS(GFX11)},
     [SQTT_GFX12] = {POSITIONS(GFX12)},
     [SQTT_CDNA] = {.wave = AT(CDNA, INST, wave),
@@ -47,7 +48,8 @@ static const struct positions {
                    .end_simd = AT(CDNA, WAVEEND, simd),
                    .end_slot = AT(CDNA, WAVEEND, wave),
                    .address = AT(CDNA, REG_CS, address),
-                   .value = AT(CDNA, REG_CS, value)},
+                   .value = AT(CDNA, REG_CS, value),
+                   .jump_no = SQTT_CDNA_OP_JUMP_NO},
 };
 
 static inline uint32_t get(uint64_t bits, struct position p) {
@@ -156,7 +158,7 @@ static int wave_start(struct decoder *d, const struct sqtt_packet *p) {
   else if (GET(p->bits, WAVESTART, size) == 3)
     w->lanes = (uint8_t)(GET(p->bits, WAVESTART, lanes_minus_1) + 1);
   w->code = code_of(d, w->program);
-  if (w->code != SQTT_NONE && w->traced && d->t->layout != SQTT_CDNA) w->pc = d->codes[w->code].entry;
+  if (w->code != SQTT_NONE && w->traced) w->pc = d->codes[w->code].entry;
   return 0;
 }
 
@@ -240,8 +242,8 @@ static inline int inst_new(struct decoder *d, const struct sqtt_packet *p, unsig
   w->last = index;
   w->insts++;
   d->issued[at] = p->time;
-  if (w->pc != SQTT_NONE)
-    find_pc(d, w, p, in, p->type == SQTT_INST && class == SQTT_CLASS_BRANCH && op != SQTT_GFX11_OP_JUMP_NO);
+  bool jumps = p->type == SQTT_INST && class == SQTT_CLASS_BRANCH && op != d->at->jump_no;
+  if (w->pc != SQTT_NONE) find_pc(d, w, p, in, jumps);
   if (unit != UNIT_NONE) {
     d->pending[unit].inst[d->pending[unit].head++ % PENDING] = index;
     if (d->pending[unit].head - d->pending[unit].tail > PENDING) d->pending[unit].tail++;
@@ -285,7 +287,8 @@ static int wave_end(struct decoder *d, const struct sqtt_packet *p) {
       place(get(p->bits, f->end_sa), get(p->bits, f->end_wgp), get(p->bits, f->end_simd), get(p->bits, f->end_slot));
   struct sqtt_wave *w;
   int err = wave_at(d, p, at, &w);
-  if (!err && w->traced) err = inst_new(d, p, at, 0, SQTT_CLASS_END, UNIT_NONE);
+  /* On CDNA the instruction that ends a wave has an INST, too. */
+  if (!err && w->traced && d->t->layout != SQTT_CDNA) err = inst_new(d, p, at, 0, SQTT_CLASS_END, UNIT_NONE);
   if (err) return err;
   w->end = p->time;
   w->has_end = true;

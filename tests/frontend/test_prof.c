@@ -183,8 +183,40 @@ static void code_of_a_kernel(void **state) {
   unmap_file(&m);
 }
 
+/* The instructions of CDNA have no listing. They agree with the code from its first instruction to the last. */
+static void addresses_of_cdna(void **state) {
+  FILE *f = recorded_summary();
+  char line[4096], name[200], *column[RECORDED_COLUMNS];
+  unsigned waves = 0, insts = 0;
+  while (fgets(line, sizeof line, f)) {
+    size_t size;
+    struct sqtt_trace t;
+    struct prof_code c;
+    recorded_split(line, column);
+    if (strcmp(column[RECORDED_ARCH], "gfx950") != 0) continue;
+    snprintf(name, sizeof name, "gfx950/%s/k%s.elf", column[RECORDED_CAPTURE], column[RECORDED_KERN]);
+    if (open_code(&c, name, SQTT_CDNA)) fail_msg("%s: %s", name, db_error());
+    recorded_name(name, column, "sqtt");
+    void *bytes = recorded_bytes(name, &size);
+    if (sqtt_decode(&t, bytes, size, &c.code, 1)) fail_msg("%s: %s", name, db_error());
+    if (t.out_of_step)
+      fail_msg("%s: the first wave that does not agree with the code does so at nibble %" PRIu64 ", 0x%" PRIx64, name,
+               t.first_out_of_step.offset, c.address + t.first_out_of_step.pc);
+    for (uint32_t i = 0; i < t.nwaves; i++) {
+      const struct sqtt_wave *w = &t.waves[i];
+      if (!w->insts) continue;
+      assert_string_equal(c.text[t.insts[w->last].pc / 4], "s_endpgm");
+      waves++, insts += w->insts;
+    }
+    sqtt_free(&t), prof_code_free(&c), free(bytes);
+  }
+  fclose(f);
+  print_message("%u waves, %u instructions\n", waves, insts);
+  assert_true(waves > 0);
+}
+
 int main(void) {
   const struct CMUnitTest tests[] = {cmocka_unit_test(kinds_of_instructions), cmocka_unit_test(code_of_a_kernel),
-                                     cmocka_unit_test(recorded_addresses)};
+                                     cmocka_unit_test(recorded_addresses), cmocka_unit_test(addresses_of_cdna)};
   return cmocka_run_group_tests_name("prof", tests, NULL, NULL);
 }

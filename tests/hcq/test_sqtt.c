@@ -301,7 +301,7 @@ static void lost_packets_of_cdna(void **state) {
   assert_int_equal(t.nwaves, 1);
   assert_int_equal(t.waves[0].lanes, 64);
   assert_int_equal(t.waves[0].start, 12);
-  assert_int_equal(t.waves[0].insts, 2);
+  assert_int_equal(t.waves[0].insts, 1);
   assert_int_equal(t.insts[0].class, SQTT_CLASS_VALU);
   assert_string_equal(sqtt_op_name(t.layout, t.insts[0].op), "VALU_MATRIX");
   sqtt_free(&t);
