@@ -626,10 +626,34 @@ static void find_reduces(struct lowerer *L, struct uop *const *order, size_t cou
       L->summed |= mask_of(L, order[i]);
 }
 
+/* In a phase, opens a block for the condition of all stores, if they have one in common that does not depend on expanded
+ * axes. What depends on the listed loops is then computed only where it is stored. Returns NULL if there is none. */
+static struct block *open_stored(struct lowerer *L, const struct uop *ast, const unsigned *loop, unsigned nloops,
+                                 struct block *in) {
+  struct uop *valid = NULL;
+  for (unsigned i = 0; i < ast->nsrc && L->k->is_phase; i++) {
+    const struct uop *index = ast->src[i]->src[0];
+    if (index->nsrc < 3 || (i && index->src[2] != valid) || (mask_of(L, index->src[2]) & L->expanded)) return NULL;
+    valid = index->src[2];
+  }
+  if (!valid) return NULL;
+  struct uop *when = lower_eval(L, valid);
+  struct uop *open = uop_new(L->g, OP_IF, DT_VOID, 1, (union uop_arg){.i = -(int64_t)L->nblocks - 1}, 0, &when, 1);
+  struct block *inside = lower_block_open(L, in, open);
+  for (unsigned i = 0; i < nloops; i++) {
+    struct uop **v = &L->axis_value[loop[i]];
+    if (mask_of(L, valid) >> loop[i] & 1)
+      *v = lower_mk_in(L, inside, OP_AFTER, (*v)->dtype, (struct uop *[]){*v, open}, 2);
+  }
+  edge_forget(L, mask_of(L, valid)); /* the condition itself was evaluated outside */
+  return inside;
+}
+
 /* Opens the loops of the list and lowers the stores of the ast inside them. */
 static void lower_stores(struct lowerer *L, struct uop *ast, const unsigned *loop, unsigned nloops, struct block *in) {
-  struct block *opened[MAX_AXES];
+  struct block *opened[MAX_AXES + 1], *inside;
   for (unsigned i = 0; i < nloops; i++) opened[i] = in = lower_loop_open(L, in, loop[i], AXIS_SERIAL);
+  if ((inside = open_stored(L, ast, loop, nloops, in))) opened[nloops++] = inside;
   for (unsigned i = 0; i < ast->nsrc && ast->nsrc > 1 && !L->b.failed; i++) evaluate_all(L, ast->src[i]);
   for (unsigned i = 0; i < ast->nsrc && !L->b.failed; i++) lower_store(L, ast->src[i]);
   close_loops(L, opened, nloops);

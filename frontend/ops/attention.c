@@ -78,18 +78,16 @@ static struct expr broadcast_mask(const struct heads *h, const db_tensor *mask, 
   return expr_expand(expr_reshape(expr_of(mask), rank, dim), s.dim);
 }
 
-static struct expr masked(struct expr s, const struct heads *h, const db_tensor *mask, bool causal) {
-  struct expr never = expr_num(s, -INFINITY);
-  if (mask) {
-    struct expr m = broadcast_mask(h, mask, s);
-    s = mask->dtype == DT_BOOL ? expr_where(m, s, never) : expr_binary(OP_ADD, s, expr_cast(m, s.dtype));
-  }
-  if (causal) {
-    struct expr query = expr_count_along(DT_I32, s.rank - 2, s.rank, s.dim);
-    struct expr key = expr_count_along(DT_I32, s.rank - 1, s.rank, s.dim);
-    s = expr_where(expr_binary(OP_CMPLT, query, key), never, s);
-  }
-  return s;
+static struct expr masked_scores(struct expr s, const struct heads *h, const db_tensor *mask) {
+  if (!mask) return s;
+  struct expr m = broadcast_mask(h, mask, s);
+  return mask->dtype == DT_BOOL ? expr_where(m, s, expr_num(s, -INFINITY)) : add(s, expr_cast(m, s.dtype));
+}
+
+/* Where the key is after the query. */
+static struct expr is_later(struct expr s) {
+  struct expr query = expr_count_along(DT_I32, s.rank - 2, s.rank, s.dim);
+  return less(query, expr_count_along(DT_I32, s.rank - 1, s.rank, s.dim));
 }
 
 static bool mask_fits(struct call *c, const struct heads *h, const db_tensor *q, const db_tensor *mask) {
@@ -122,8 +120,10 @@ static db_tensor *probabilities(DB_AT, db_tensor *q, db_tensor *k, db_tensor *v,
   enum dtype t = dtype_is_narrow_float(q->dtype) ? DT_F32 : q->dtype;
   double scale = o->scale != 0 ? o->scale : 1 / sqrt((double)h->width);
   struct expr s = scores(h, expr_cast(expr_of(q), t), expr_cast(expr_of(k), t), scale);
-  s = masked(s, h, o->mask, o->causal);
-  return call_end(&c, expr_cast(math_softmax(s, 1u << (s.rank - 1)), q->dtype));
+  s = masked_scores(s, h, o->mask);
+  struct expr later = is_later(s);
+  if (o->causal) s = expr_where(later, expr_num(s, -INFINITY), s);
+  return call_end(&c, expr_cast(math_softmax(s, 1u << (s.rank - 1), o->causal ? &later : NULL), q->dtype));
 }
 
 /* Multiplies p with the values, which the heads of a group share. */

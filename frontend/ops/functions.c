@@ -394,23 +394,20 @@ struct expr math_erf(struct expr x) {
   return expr_function(FUNCTION_ERF, expr_where(less_num(a, 0.9), near, far), x);
 }
 
-/* Stores in *power e^(x - the maximum), which cannot overflow, and in *sum its sum over the axes. Returns x - the
- * maximum. */
-static struct expr powers_and_sum(struct expr x, unsigned mask, struct expr *power, struct expr *sum) {
-  struct expr d = sub(x, expr_expand(expr_reduce_bound(x, mask), x.dim));
-  *power = math_exp(d);
-  *sum = expr_reduce(OP_ADD, *power, mask);
-  return d;
+/* x - the maximum over the axes, so that its powers cannot overflow. */
+static struct expr below_maximum(struct expr x, unsigned mask) {
+  return sub(x, expr_expand(expr_reduce_bound(x, mask), x.dim));
 }
 
-struct expr math_softmax(struct expr x, unsigned mask) {
-  struct expr power, total;
-  powers_and_sum(x, mask, &power, &total);
+struct expr math_softmax(struct expr x, unsigned mask, const struct expr *masked) {
+  struct expr power = math_exp(below_maximum(x, mask));
+  if (masked) power = expr_where(*masked, expr_num(power, 0), power);
+  struct expr total = expr_reduce(OP_ADD, power, mask);
   struct expr value = mul(power, expr_expand(expr_unary(OP_RECIP, total), x.dim));
   return expr_function_along(FUNCTION_SOFTMAX, mask, value, x);
 }
 
 struct expr math_log_softmax(struct expr x, unsigned mask) {
-  struct expr power, total, d = powers_and_sum(x, mask, &power, &total);
-  return sub(d, expr_expand(math_log(total), x.dim));
+  struct expr d = below_maximum(x, mask);
+  return sub(d, expr_expand(math_log(expr_reduce(OP_ADD, math_exp(d), mask)), x.dim));
 }

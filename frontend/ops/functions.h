@@ -67,7 +67,7 @@ struct expr math_sigmoid(struct expr x);
 struct expr math_softplus(struct expr x);
 struct expr math_logaddexp(struct expr a, struct expr b);
 struct expr math_copysign(struct expr a, struct expr b);
-/* Over the axes in a mask. */
-struct expr math_softmax(struct expr x, unsigned mask);
+/* Over the axes in a mask. masked: where x is -infinity; the result is 0 there. NULL: unknown. */
+struct expr math_softmax(struct expr x, unsigned mask, const struct expr *masked);
 struct expr math_log_softmax(struct expr x, unsigned mask);
 #endif

@@ -167,7 +167,7 @@ db_tensor *db_softmax_at(DB_AT, db_tensor *x, int axis, bool logarithm) {
   int a = axis_of(axis, x->rank);
   if (a < 0) return call_fail(&c, "there is no axis %d in %s", axis, SHAPE(*x));
   struct expr e = expr_cast(expr_of(x), float_type(x->dtype));
-  struct expr r = logarithm ? math_log_softmax(e, 1u << a) : math_softmax(e, 1u << a);
+  struct expr r = logarithm ? math_log_softmax(e, 1u << a) : math_softmax(e, 1u << a, NULL);
   return call_end(&c, dtype_is_narrow_float(x->dtype) ? expr_cast(r, x->dtype) : r);
 }
 

@@ -2,6 +2,7 @@
  * another one computes its result in place of a load. */
 #include "phases.h"
 #include <errno.h>
+#include <stdlib.h>
 #include <string.h>
 
 enum {
@@ -18,7 +19,7 @@ struct maker {
   struct uop *around[MAX_RANK]; /* the ranges that the phases share */
   unsigned naround;
   struct uop *row[MAX_RANK];       /* by number of a row range: its value in the kernel */
-  struct uop *in;                  /* the row's number in its block */
+  struct uop *first, *in;          /* the block's first row; the row's number in its block */
   struct uop *local[MOST_MEMBERS]; /* by member */
 };
 
@@ -45,6 +46,22 @@ static struct uop *renamed(struct maker *m, struct uop *u, const struct renamed 
   return simplify(m->p->s->simplifier, uop_substitute(m->g, u, r->from, r->to, r->n));
 }
 
+/* Replaces a limited range by two, of which the outer one counts chunks. */
+static struct uop *in_chunks(struct maker *m, enum axis_kind kind, struct uop **outer, struct uop **inner) {
+  *outer = new_range(m, uop_index(m->g, m->k->columns / m->k->chunk), kind);
+  *inner = new_range(m, uop_index(m->g, m->k->chunk), kind);
+  return uop_binary(m->g, OP_ADD, uop_binary(m->g, OP_MUL, *outer, uop_index(m->g, m->k->chunk)), *inner);
+}
+
+/* The condition that the block of rows needs a chunk of columns. */
+static struct uop *is_needed(struct maker *m, struct uop *chunk) {
+  struct simplifier *s = m->p->s->simplifier;
+  struct uop *begin = index_binary(s, OP_MUL, chunk, uop_index(m->g, m->k->chunk));
+  if (m->k->upward)
+    return index_binary(s, OP_CMPLT, begin, index_binary(s, OP_ADD, m->first, uop_index(m->g, m->k->block)));
+  return index_binary(s, OP_CMPLT, m->first, index_binary(s, OP_ADD, begin, uop_index(m->g, m->k->chunk)));
+}
+
 /* Makes the ranges around the phases, and the value of each row range. */
 static void make_rows(struct maker *m) {
   struct phased *k = m->k;
@@ -59,8 +76,9 @@ static void make_rows(struct maker *m) {
     if (rows % k->block) /* the minimum of the block's begin and the last begin of a full block */
       first = uop_unary(g, OP_NEG, uop_binary(g, OP_MAX, uop_unary(g, OP_NEG, first), uop_index(g, k->block - rows)));
   }
+  m->first = simplify(m->p->s->simplifier, first);
   m->in = k->block > 1 ? new_range(m, uop_index(g, k->block), AXIS_LOOP) : uop_index(g, 0);
-  m->row[k->blocked] = simplify(m->p->s->simplifier, uop_binary(g, OP_ADD, first, m->in));
+  m->row[k->blocked] = simplify(m->p->s->simplifier, uop_binary(g, OP_ADD, m->first, m->in));
 }
 
 /* Makes the LOCAL memory of each result that is passed on, numbered in the order of the phases. */
@@ -76,8 +94,9 @@ static void make_memories(struct maker *m) {
   }
 }
 
-/* The INDEX in LOCAL memory of the element of member i's result whose ranges have the values `as`. */
-static struct uop *local_index(struct maker *m, unsigned i, struct uop *const *as) {
+/* The INDEX in LOCAL memory of the element of member i's result whose ranges have the values `as`. valid: NULL if it is
+ * always needed. */
+static struct uop *local_index(struct maker *m, unsigned i, struct uop *const *as, struct uop *valid) {
   const struct member *x = &m->k->member[i];
   const struct unit *u = unit_of(m, x);
   struct shape shape = {0};
@@ -85,18 +104,94 @@ static struct uop *local_index(struct maker *m, unsigned i, struct uop *const *a
   for (unsigned r = 0; r < u->nranges; r++)
     if (x->row[r] == NO_ROW) column[shape.rank] = as[r], shape.dim[shape.rank++] = u->range[r]->src[0];
   struct uop *at = uop_binary(m->g, OP_ADD, row, index_flatten(m->p->s->simplifier, &shape, column));
-  return uop_new(m->g, OP_INDEX, m->local[i]->dtype, 1, (union uop_arg){0}, 0, (struct uop *[]){m->local[i], at}, 2);
+  struct uop *src[3] = {m->local[i], at, valid};
+  return uop_new(m->g, OP_INDEX, m->local[i]->dtype, 1, (union uop_arg){0}, 0, src, valid ? 3 : 2);
 }
 
-/* Gives the ranges of the unit's reductions new numbers. */
-static void rename_reductions(struct maker *m, const struct unit *u, struct renamed *to) {
+/* A range of a reduction over limited columns, and the two that replace it. */
+struct limited {
+  struct uop *range, *chunk, *in, *value;
+};
+struct limits {
+  struct limited range[MAX_RANK];
+  unsigned n;
+};
+
+/* The entry of a range of member x, or NULL if it is not limited or counts the results of x. */
+static const struct limited *limit_of(struct maker *m, const struct member *x, struct limits *l, struct uop *range) {
+  for (unsigned i = 0; i < l->n; i++)
+    if (l->range[i].range == range) return &l->range[i];
+  if (!m->k->chunk || l->n == MAX_RANK || phases_own(unit_of(m, x), range) < MAX_RANK ||
+      !phases_is_limited(m->p, m->k, x, range))
+    return NULL;
+  struct limited *made = &l->range[l->n++];
+  made->range = range;
+  made->value = in_chunks(m, AXIS_REDUCE, &made->chunk, &made->in);
+  return made;
+}
+
+/* Lets the reductions in a value of member x leave out columns. A product has a factor 0 there; of other reductions the
+ * value is replaced by the identity element. */
+static struct uop *limit_reductions(struct maker *m, const struct member *x, struct uop *value, struct limits *l) {
+  struct uop *from[MOST_MEMBERS], *to[MOST_MEMBERS], **order;
+  unsigned n = 0;
+  size_t count;
+  order = uop_toposort(&value, 1, &count);
+  for (size_t i = 0; order && i < count && n < MOST_MEMBERS && m->k->chunk; i++) {
+    struct uop *u = order[i], *src[2 * MAX_RANK + 1] = {u->src[0]};
+    unsigned nsrc = 1, before = n;
+    if (u->op != OP_REDUCE) continue;
+    src[0] = uop_substitute(m->g, u->src[0], from, to, n);
+    for (unsigned r = 1; r < u->nsrc; r++) {
+      const struct limited *limit = limit_of(m, x, l, u->src[r]);
+      src[nsrc++] = limit ? limit->chunk : u->src[r];
+      if (!limit) continue;
+      struct uop *range = u->src[r], *identity = uop_identity(m->g, u->aux, u->dtype);
+      src[nsrc++] = limit->in, n = before + 1;
+      src[0] = uop_substitute(m->g, src[0], &range, (struct uop *const *)&limit->value, 1);
+      if (!phases_contracts(unit_of(m, x))) src[0] = uop_where(m->g, is_needed(m, limit->chunk), src[0], identity);
+    }
+    if (n == before) continue;
+    from[before] = u;
+    to[before] = uop_new(m->g, OP_REDUCE, u->dtype, 1, u->arg, u->aux, src, nsrc);
+  }
+  free(order);
+  return uop_substitute(m->g, value, from, to, n);
+}
+
+/* Gives the ranges of the unit's reductions new numbers, except the limited ones. */
+static void rename_reductions(struct maker *m, const struct member *x, struct renamed *to) {
+  const struct unit *u = unit_of(m, x);
   for (unsigned k = 0; k < u->nreduces; k++)
     for (unsigned r = 1; r < u->reduce[k]->nsrc; r++) {
       struct uop *range = u->reduce[k]->src[r];
-      bool seen = false;
+      bool seen = m->k->chunk && phases_is_limited(m->p, m->k, x, range);
       for (unsigned j = 0; j < to->n; j++) seen = seen || to->from[j] == range;
       if (!seen) rename_range(to, range, new_range(m, range->src[0], AXIS_REDUCE));
     }
+}
+
+static struct uop *value_of(struct maker *m, unsigned i);
+
+/* What a load of member x's result in member i is replaced by; as: the values of the ranges of x. */
+static struct uop *value_of_load(struct maker *m, unsigned i, const struct member *x, const struct uop *load,
+                                 struct uop **as, struct limits *l) {
+  const struct member *reader = &m->k->member[i];
+  const struct unit *from = unit_of(m, x);
+  struct uop *valid = NULL;
+  if (x->inlined) {
+    struct renamed to = {.n = 0};
+    for (unsigned r = 0; r < from->nranges; r++) rename_range(&to, from->range[r], as[r]);
+    rename_reductions(m, x, &to);
+    return uop_substitute(m->g, value_of(m, (unsigned)(x - m->k->member)), to.from, to.to, to.n);
+  }
+  for (unsigned r = 0; r < from->nranges && phases_contracts(unit_of(m, reader)); r++) {
+    const struct limited *limit = x->limited >> r & 1 ? limit_of(m, reader, l, as[r]) : NULL;
+    if (limit) valid = is_needed(m, limit->chunk);
+  }
+  struct uop *index = local_index(m, (unsigned)(x - m->k->member), as, valid);
+  struct uop *src[2] = {index, schedule_zero(m->g, load->dtype)};
+  return uop_new(m->g, OP_LOAD, load->dtype, 1, (union uop_arg){0}, 0, src, valid ? 2 : 1);
 }
 
 /* The value of member i over its unit's ranges, with loads of other members' results from LOCAL memory, or with their
@@ -104,24 +199,16 @@ static void rename_reductions(struct maker *m, const struct unit *u, struct rena
 static struct uop *value_of(struct maker *m, unsigned i) {
   const struct unit *u = unit_of(m, &m->k->member[i]);
   struct renamed loads = {.n = 0};
+  struct limits limits = {.n = 0};
   for (unsigned j = 0; j < u->nloads; j++) {
     uint32_t w = phases_writer(m->p, u->load[j]);
     const struct member *x = w == NO_UNIT ? NULL : phases_member(m->k, w);
-    struct uop *as[MAX_RANK], *value;
-    if (!x || !phases_match(m->p, unit_of(m, x), u->load[j], as)) continue;
-    unsigned from = (unsigned)(x - m->k->member);
-    if (x->inlined) {
-      struct renamed to = {.n = 0};
-      for (unsigned r = 0; r < unit_of(m, x)->nranges; r++) rename_range(&to, unit_of(m, x)->range[r], as[r]);
-      rename_reductions(m, unit_of(m, x), &to);
-      value = uop_substitute(m->g, value_of(m, from), to.from, to.to, to.n);
-    } else {
-      struct uop *index = local_index(m, from, as);
-      value = uop_new(m->g, OP_LOAD, u->load[j]->dtype, 1, (union uop_arg){0}, 0, &index, 1);
-    }
-    rename_range(&loads, u->load[j], value);
+    struct uop *as[MAX_RANK];
+    if (x && phases_match(m->p, unit_of(m, x), u->load[j], as))
+      rename_range(&loads, u->load[j], value_of_load(m, i, x, u->load[j], as, &limits));
   }
-  return uop_substitute(m->g, u->store[0].value, loads.from, loads.to, loads.n);
+  struct uop *value = uop_substitute(m->g, u->store[0].value, loads.from, loads.to, loads.n);
+  return limit_reductions(m, &m->k->member[i], value, &limits);
 }
 
 /* Adds the stores of member i. */
@@ -129,21 +216,27 @@ static void make_phase(struct maker *m, unsigned i, struct unit *out, struct sto
   const struct member *x = &m->k->member[i];
   const struct unit *u = unit_of(m, x);
   struct renamed to = {.n = 0};
-  struct uop *as[MAX_RANK];
+  struct uop *as[MAX_RANK], *valid = NULL;
   struct part *part = &out->part[out->nparts++];
   for (unsigned r = 0; r < u->nranges; r++) {
-    enum axis_kind kind = u->serial >> r & 1 ? AXIS_SERIAL : AXIS_LOOP;
-    rename_range(&to, u->range[r], x->row[r] == NO_ROW ? new_range(m, u->range[r]->src[0], kind) : m->row[x->row[r]]);
+    struct uop *range, *chunk, *in;
+    if (x->row[r] != NO_ROW)
+      range = m->row[x->row[r]];
+    else if (x->limited >> r & 1)
+      range = in_chunks(m, AXIS_LOOP, &chunk, &in), valid = is_needed(m, chunk);
+    else
+      range = new_range(m, u->range[r]->src[0], u->serial >> r & 1 ? AXIS_SERIAL : AXIS_LOOP);
+    rename_range(&to, u->range[r], range);
     as[r] = u->range[r];
   }
   struct uop *value = value_of(m, i);
-  rename_reductions(m, u, &to);
+  rename_reductions(m, x, &to);
   value = renamed(m, value, &to);
   *part = (struct part){.nstores = x->written, .npassed = x->passed};
   if (x->written)
     out->store[out->nstores++] = (struct store){renamed(m, u->store[0].index, &to), value, u->store[0].why};
   if (x->passed)
-    passed[out->npassed++] = (struct store){renamed(m, local_index(m, i, as), &to), value, u->store[0].why};
+    passed[out->npassed++] = (struct store){renamed(m, local_index(m, i, as, valid), &to), value, u->store[0].why};
 }
 
 /* Numbers the ranges of the kernel from 0. */

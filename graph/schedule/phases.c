@@ -80,7 +80,7 @@ static bool has_own(const struct unit *u, struct uop *const *a, unsigned na, str
 }
 
 /* Whether the unit sums products of two factors whose elements each occur in many products. */
-static bool contracts(const struct unit *u) {
+bool phases_contracts(const struct unit *u) {
   for (unsigned i = 0; i < u->nreduces; i++) {
     const struct uop *x = u->reduce[i]->src[0];
     struct uop *a[MAX_RANK * 2], *b[MAX_RANK * 2];
@@ -121,7 +121,7 @@ static bool is_recomputed(const struct phaser *p, const struct uop *load) {
 static bool is_wide(const struct phaser *p, const struct unit *u) {
   double passed = 0, read = 0;
   int64_t largest = 0;
-  bool sums = contracts(u);
+  bool sums = phases_contracts(u);
   for (unsigned i = 0; i < (sums ? u->ninner : u->nloads); i++) {
     struct uop *buffer = memory_of(u->load[i]);
     bool seen = false, recomputed = is_recomputed(p, u->load[i]);
@@ -255,11 +255,13 @@ static bool has_crossing_readers(struct phaser *p, uint32_t i) {
   return false;
 }
 
-/* Separates the reductions of recomputed results with such readers. Returns the number of those results. */
+/* Separates the reductions of recomputed results with such readers, or with limited columns. Returns the number of
+ * those results. */
 static unsigned separate_all(struct phaser *p, struct separated *undo, unsigned room) {
   unsigned n = 0;
   for (uint32_t i = 0; i < p->s->nunits && n < room && !p->s->status; i++) {
-    if (p->role[i] != ROLE_RECOMPUTED || !p->s->unit[i].serial || !has_crossing_readers(p, i)) continue;
+    const struct unit *u = &p->s->unit[i];
+    if (p->role[i] != ROLE_RECOMPUTED || !u->serial || (!has_crossing_readers(p, i) && !phases_may_limit(u))) continue;
     if (!separate(p, i, &undo[n])) continue;
     i = undo[n++].unit;
     schedule_versions(p->s);
@@ -385,7 +387,7 @@ static unsigned only_reader(struct phaser *p, const struct phased *k, const stru
     const struct unit *u = &p->s->unit[k->member[i].unit];
     for (unsigned j = 0; j < u->nloads; j++) {
       if (memory_of(u->load[j]) != result_of(&p->s->unit[from->unit])) continue;
-      if (found != MOST_MEMBERS || u->serial || (j < u->ninner && contracts(u))) return MOST_MEMBERS;
+      if (found != MOST_MEMBERS || u->serial || (j < u->ninner && phases_contracts(u))) return MOST_MEMBERS;
       found = i;
     }
   }
@@ -512,7 +514,7 @@ static void weigh(struct phaser *p, size_t at, uint8_t *grouped, struct balance 
       uint32_t unit = p->phased[i].member[m].unit;
       const struct unit *u = &p->s->unit[unit];
       bool recomputed = p->role[unit] == ROLE_RECOMPUTED, before = false;
-      *(recomputed ? &contracts_first : &contracts_last) |= contracts(u);
+      *(recomputed ? &contracts_first : &contracts_last) |= phases_contracts(u);
       add_rest(p, &p->phased[i].member[m], b, seen, &nseen);
       for (size_t k = 0; k < i && !before; k++) before = grouped[k] == 2 && computes(&p->phased[k], unit);
       if (recomputed && before) b->flops += products(u);
@@ -546,7 +548,7 @@ static bool plan(struct phaser *p) {
   p->n = 0;
   for (unsigned pass = 0; pass < 2; pass++)
     for (uint32_t i = 0; i < s->nunits && !s->status; i++) {
-      if (p->role[i] != ROLE_RESULT || p->kernel[i] != NO_KERNEL || (!pass && !contracts(&s->unit[i]))) continue;
+      if (p->role[i] != ROLE_RESULT || p->kernel[i] != NO_KERNEL || (!pass && !phases_contracts(&s->unit[i]))) continue;
       if (!assign(p, i)) keep_inputs(p, i), good = false;
     }
   if (!good || s->status) return false;
@@ -587,6 +589,7 @@ void schedule_phases(struct scheduler *s) {
     do find_roles(&p, false);
     while (!s->status && !plan(&p));
     restore(&p, undo, nseparated);
+    for (size_t i = 0; i < p.n && !s->status; i++) phases_limit_columns(&p, &p.phased[i]);
     for (size_t i = 0; i < p.n && !s->status; i++) phases_make_unit(&p, &p.phased[i]);
     for (size_t i = 0; i < s->nunits; i++) s->unit[i].gone = s->unit[i].gone || p.role[i] == ROLE_RECOMPUTED;
     if (!s->status) schedule_versions(s);

@@ -1,4 +1,4 @@
-/* Internal to phases.c, rows.c and phase_unit.c: kernels of phases before they are units. */
+/* Internal to phases.c, rows.c, columns.c and phase_unit.c: kernels of phases before they are units. */
 #ifndef DOORBELL_GRAPH_PHASES_H
 #define DOORBELL_GRAPH_PHASES_H
 #include "scheduler.h"
@@ -23,6 +23,7 @@ struct member {
   bool passed;            /* other members read its result in LOCAL memory */
   bool written;           /* its result is written to memory */
   bool inlined;           /* the only member that reads its result computes it */
+  uint32_t limited;       /* bit mask of ranges whose columns are left out if they are outside the limit */
   int64_t length, stride; /* elements of a row of the result; distance of rows in LOCAL memory, in elements */
 };
 
@@ -33,6 +34,8 @@ struct phased {
   int64_t size[MAX_RANK]; /* of the row ranges */
   unsigned blocked;       /* the row range that is divided into blocks */
   int64_t block;          /* rows of a block */
+  int64_t columns, chunk; /* limited columns, and those that are left out together; chunk 0: no column is left out */
+  bool upward;            /* the columns up to a block's last row are needed; otherwise those from its first row on */
 };
 
 struct phaser {
@@ -50,6 +53,9 @@ struct member *phases_member(struct phased *k, uint32_t unit); /* NULL if the ke
 /* The number of range r among u's ranges, or MAX_RANK if it belongs to a reduction. */
 unsigned phases_own(const struct unit *u, const struct uop *r);
 
+/* Whether the unit sums products of two factors whose elements each occur in many products. */
+bool phases_contracts(const struct unit *u);
+
 /* rows.c */
 /* Finds, for each range of unit `from`, the range that indexes it in a load of its result. Returns false if the load is
  * not along such ranges. */
@@ -64,6 +70,14 @@ bool phases_begin(struct phaser *p, struct phased *k, uint32_t unit);
 bool phases_merge(struct phaser *p, struct phased *k, const struct phased *other);
 /* Chooses the range that is divided into blocks, and the rows of a block. */
 bool phases_choose_block(struct phaser *p, struct phased *k);
+
+/* columns.c */
+/* Finds the columns that each block of rows does not need. */
+void phases_limit_columns(struct phaser *p, struct phased *k);
+/* Whether some columns of the unit's result may be found to be 0. */
+bool phases_may_limit(const struct unit *u);
+/* Whether a range of member m's unit counts limited columns. */
+bool phases_is_limited(struct phaser *p, struct phased *k, const struct member *m, const struct uop *range);
 
 /* phase_unit.c */
 /* Makes a unit of the kernel, in place of the last of its results. */

@@ -12,7 +12,7 @@
  * A kernel may consist of phases, SINK(SINK(STORE...)..., RANGE...) with aux 1: for each combination of the RANGEs,
  * which are LOOP, the SINKs run one after the other, each over its own additional ranges. Phases pass values on in
  * LOCAL memory, which is private to a work-item here. Iterations of the last RANGE may overlap: an element that is
- * stored twice gets the same value.
+ * stored twice gets the same value. A condition of a store to LOCAL memory says which elements are needed.
  *
  * Sizes may contain VARs. Memory is allocated for their largest values; values are packed according to their current
  * values. */

@@ -21,7 +21,7 @@ static int teardown(void **state) {
 struct blocks {
   int64_t heads, rows, block;
   struct uop *head, *at, *in; /* ranges: head and at (the block) are around the phases, `in` is inside each of them */
-  struct uop *row;            /* number of the row in its head */
+  struct uop *first, *row;    /* numbers of the block's first row and of the row in their head */
   struct uop *around[2];
   unsigned naround;
 };
@@ -37,8 +37,37 @@ static struct blocks blocks_of(int64_t heads, int64_t rows, int64_t block, int *
     struct uop *back = uop_binary(G, OP_MAX, uop_unary(G, OP_NEG, first), ix(block - rows));
     first = uop_unary(G, OP_NEG, back);
   }
-  b.row = add(first, b.in);
+  b.first = first, b.row = add(first, b.in);
   return b;
+}
+
+/* The columns of a phase. If chunk is not 0, only chunks that reach below the block's last row are needed. */
+struct columns {
+  struct uop *at, *range[2], *needed; /* needed: NULL if all are */
+  unsigned n;
+};
+
+static struct columns columns_of(const struct blocks *b, int64_t n, int64_t chunk, int *axis, enum axis_kind kind) {
+  struct columns c = {.n = 1};
+  if (!chunk) {
+    c.at = c.range[0] = range(n, (*axis)++, kind);
+    return c;
+  }
+  c.n = 2;
+  for (unsigned i = 0; i < 2; i++) c.range[i] = range(i ? chunk : n / chunk, (*axis)++, kind);
+  struct uop *begin = mul(c.range[0], ix(chunk));
+  c.at = add(begin, c.range[1]);
+  c.needed = uop_binary(G, OP_CMPLT, begin, add(b->first, ix(b->block)));
+  return c;
+}
+
+static struct uop *at_needed(struct uop *p, struct uop *index, const struct columns *c) {
+  return c->needed ? at_if(p, index, c->needed) : at(p, index);
+}
+
+/* x where the columns are needed, otherwise the identity element of op. */
+static struct uop *if_needed(const struct columns *c, enum op op, struct uop *x) {
+  return c->needed ? uop_where(G, c->needed, x, uop_identity(G, op, x->dtype)) : x;
 }
 
 static struct uop *local(const struct blocks *b, int number, enum dtype t, int64_t n) {
@@ -63,12 +92,15 @@ static struct random_kernel random_phases(uint64_t number) {
   enum dtype t = types[below(sizeof types / sizeof *types)], sum = dtype_is_float(t) ? DT_F32 : t;
   int64_t rows = random_size(48), keys = random_size(48), depth = random_size(16), width = random_size(24);
   int64_t block = 1 + below((unsigned)(rows < 20 ? rows : 20)), pad = below(9);
+  int64_t chunk = chance(35) ? 1 + below(8) : 0;
   int axis = 0;
+  if (chunk) keys = (keys + chunk - 1) / chunk * chunk;
   struct blocks b = blocks_of(chance(40) ? 2 + below(2) : 1, rows, block, &axis);
   struct uop *out = random_param(&m, sum, b.heads * rows * width, 0), *phase[4 + 2]; /* then the ranges around them */
   unsigned n = 0;
 
-  struct uop *j = range(keys, axis++, AXIS_LOOP), *d = range(depth, axis++, AXIS_REDUCE), *over[1] = {d};
+  struct columns all = columns_of(&b, keys, chunk, &axis, AXIS_LOOP);
+  struct uop *j = all.at, *d = range(depth, axis++, AXIS_REDUCE), *over[1] = {d};
   struct uop *x = element(&m, &b, t, b.row, rows, d, depth), *y = element(&m, &b, t, d, depth, j, keys);
   struct uop *v = reduce(OP_ADD, mul(uop_cast(G, x, sum), uop_cast(G, y, sum)), over, 1);
   if (chance(40)) /* masked */
@@ -76,24 +108,29 @@ static struct random_kernel random_phases(uint64_t number) {
   if (chance(40)) v = uop_binary(G, OP_MAX, v, element(&m, &b, sum, b.row, rows, j, keys));
   int64_t stride = keys + pad;
   struct uop *now = local(&b, 0, sum, block * stride);
-  phase[n++] = sink1(store(at(now, add(mul(b.in, ix(stride)), j)), v));
+  phase[n++] = sink1(store(at_needed(now, add(mul(b.in, ix(stride)), j), &all), v));
 
   for (unsigned more = below(3); more; more--) {
-    struct uop *s = range(keys, axis++, AXIS_SERIAL), *r = range(keys, axis++, AXIS_REDUCE);
-    struct uop *row = mul(b.in, ix(stride)), *whole = load(at(now, add(row, r)));
-    struct uop *most = reduce(chance(50) ? OP_MAX : OP_ADD, whole, &r, 1), *to = local(&b, (int)n, t, block * keys);
+    struct columns own = columns_of(&b, keys, chunk, &axis, AXIS_SERIAL);
+    struct columns other = columns_of(&b, keys, chunk, &axis, AXIS_REDUCE);
+    struct uop *row = mul(b.in, ix(stride)), *whole = load(at(now, add(row, other.at))), *s = own.at;
+    enum op op = chance(50) ? OP_MAX : OP_ADD;
+    struct uop *most = reduce(op, if_needed(&other, op, whole), other.range, other.n),
+               *to = local(&b, (int)n, t, block * keys);
     v = uop_binary(G, OP_CMPLT, load(at(now, add(row, s))), most);
     v = uop_where(G, v, uop_const_int(G, sum, 1), uop_const_int(G, sum, 2));
     if (chance(50)) v = add(v, load(at(now, add(row, s))));
     if (chance(30)) v = uop_where(G, uop_binary(G, OP_CMPLT, s, b.row), v, uop_const_int(G, sum, 0));
-    phase[n++] = sink1(store(at(to, add(mul(b.in, ix(keys)), s)), uop_cast(G, v, t)));
+    phase[n++] = sink1(store(at_needed(to, add(mul(b.in, ix(keys)), s), &own), uop_cast(G, v, t)));
     now = to, stride = keys;
     if (t != sum) break;
   }
 
-  struct uop *c = range(width, axis++, AXIS_LOOP), *e = range(keys, axis++, AXIS_REDUCE);
-  x = load(at(now, add(mul(b.in, ix(stride)), e)));
-  v = reduce(OP_ADD, mul(uop_cast(G, x, sum), uop_cast(G, element(&m, &b, t, e, keys, c, width), sum)), &e, 1);
+  struct uop *c = range(width, axis++, AXIS_LOOP);
+  struct columns e = columns_of(&b, keys, chunk, &axis, AXIS_REDUCE);
+  x = load(at_needed(now, add(mul(b.in, ix(stride)), e.at), &e));
+  v = mul(uop_cast(G, x, sum), uop_cast(G, element(&m, &b, t, e.at, keys, c, width), sum));
+  v = reduce(OP_ADD, v, e.range, e.n);
   if (chance(30)) v = add(v, element(&m, &b, sum, b.row, rows, c, width));
   phase[n++] = sink1(store(at(out, add(mul(add(mul(b.head, ix(rows)), b.row), ix(width)), c)), v));
   memcpy(phase + n, b.around, b.naround * sizeof *phase);

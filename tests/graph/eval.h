@@ -240,20 +240,23 @@ static inline union value eval_two(struct env *e, enum op op, enum dtype t, unio
   return dtype_is_float(t) ? eval_float(op, t, a.f, b.f, 0) : eval_int(e, op, t, a.i, b.i, 0);
 }
 
-static inline union value eval_reduce(struct env *e, struct uop *u, unsigned r) {
-  if (r == u->nsrc) return eval(e, u->src[0]);
-  union value acc = eval_identity(u->aux, u->dtype);
+/* Combines the values of a REDUCE in the order of its ranges. first: none was combined yet. */
+static inline void eval_reduce(struct env *e, struct uop *u, unsigned r, union value *acc, bool *first) {
+  if (r == u->nsrc) {
+    union value x = eval(e, u->src[0]);
+    *acc = *first ? x : eval_two(e, u->aux, u->dtype, *acc, x);
+    *first = false;
+    return;
+  }
   int64_t n = eval(e, u->src[r]->src[0]).i;
   unsigned at = e->n++;
   assert_true(at < 64);
   e->leaf[at] = u->src[r];
   for (int64_t i = 0; i < n; i++) {
     e->value[at].i = i;
-    union value x = eval_reduce(e, u, r + 1);
-    acc = i ? eval_two(e, u->aux, u->dtype, acc, x) : x;
+    eval_reduce(e, u, r + 1, acc, first);
   }
   e->n--;
-  return acc;
 }
 
 static __attribute__((unused)) int64_t variable; /* the value of every VAR that is not a leaf */
@@ -264,7 +267,12 @@ static union value eval(struct env *e, struct uop *u) {
   if (u->op == OP_CONST) return (union value){.i = u->arg.i};
   if (u->op == OP_VAR) return (union value){.i = variable};
   if (u->op == OP_LOAD && e->load) return e->load(e, u);
-  if (u->op == OP_REDUCE) return eval_reduce(e, u, 1);
+  if (u->op == OP_REDUCE) {
+    union value acc = eval_identity(u->aux, u->dtype);
+    bool first = true;
+    eval_reduce(e, u, 1, &acc, &first);
+    return acc;
+  }
   if (op_info[u->op].cls != OPCLASS_ALU) {
     char buf[200];
     fail_msg("no value for %s", uop_expr(u, buf, sizeof buf));

@@ -322,6 +322,7 @@ static inline void run_kernel_part(const struct schedule_item *item, struct uop 
     for (unsigned k = 0; k < sink->nsrc; k++) {
       struct uop *index = sink->src[k]->src[0];
       if (index->src[0]->op == OP_LOCAL) {
+        if (index->nsrc > 2 && !eval(&e, index->src[2]).i) continue;
         int64_t place = eval(&e, index->src[1]).i;
         assert_in_range(place, 0, index->src[0]->src[0]->arg.i - 1);
         handed_on[index->src[0]->arg.i][place] = value[k];
@@ -356,15 +357,18 @@ static inline void run_phases(const struct schedule_item *item) {
   for (size_t i = 0; i < n; i++)
     if (order[i]->op == OP_LOCAL)
       handed_on[order[i]->arg.i] = calloc((size_t)order[i]->src[0]->arg.i, sizeof(union value));
-  free(order);
   for (int64_t p = 0; p < places; p++) {
     int64_t rest = p;
+    for (size_t i = 0; i < n; i++) /* what is not written is not read */
+      for (int64_t k = 0; order[i]->op == OP_LOCAL && k < order[i]->src[0]->arg.i; k++)
+        handed_on[order[i]->arg.i][k].f = NAN;
     for (unsigned i = 0; i < e.n; i++) {
       int64_t size = number_of(e.leaf[i]->src[0]);
       e.value[i].i = rest % size, rest /= size;
     }
     for (unsigned i = 0; i < nphases; i++) run_kernel_part(item, ast->src[i], &e, e.n);
   }
+  free(order);
   for (unsigned i = 0; i < sizeof handed_on / sizeof *handed_on; i++) free(handed_on[i]), handed_on[i] = NULL;
 }
 

@@ -603,14 +603,45 @@ static void test_phases(void **state) {
   machine_of = NULL;
 }
 
+/* Probabilities, which are 0 for keys after the query if `causal` is set. */
+static struct uop *probabilities(struct uop *q, struct uop *k, bool causal) {
+  struct uop *x = mul(matmul(q, permute(k, 0x01)), num(0.25)), *e;
+  if (!causal) return softmax(x);
+  int64_t rows = x->shape->dim[0]->arg.i, columns = x->shape->dim[1]->arg.i;
+  struct uop *row = EXPAND(RESHAPE(iota(DT_I32, rows), rows, 1), rows, columns);
+  struct uop *later = uop_binary(g, OP_CMPLT, row, EXPAND(RESHAPE(iota(DT_I32, columns), 1, columns), rows, columns));
+  x = uop_where(g, later, full_like(x, -INFINITY), x);
+  e = uop_unary(g, OP_EXP2, mul(sub(x, expand_like(reduce(OP_MAX, x, 2), x)), num(1.5)));
+  e = uop_where(g, later, full_like(e, 0), e);
+  return mul(e, expand_like(uop_unary(g, OP_RECIP, reduce(OP_ADD, e, 2)), x));
+}
+
 /* The results of an attention and of its gradient for dy, or for 2 times the result if dy is NULL. */
-static void attention_gradients(struct uop *q, struct uop *k, struct uop *v, struct uop *dy, struct uop **out) {
-  struct uop *p = softmax(mul(matmul(q, permute(k, 0x01)), num(0.25)));
+static void attention_gradients(struct uop *q, struct uop *k, struct uop *v, struct uop *dy, bool causal,
+                                struct uop **out) {
+  struct uop *p = probabilities(q, k, causal);
   out[0] = matmul(p, v);
   if (!dy) dy = mul(out[0], num(2));
   struct uop *dp = matmul(dy, permute(v, 0x01)), *mean = reduce(OP_ADD, mul(p, dp), 2);
   struct uop *ds = mul(p, sub(dp, expand_like(mean, dp)));
   out[1] = matmul(ds, k), out[2] = matmul(permute(ds, 0x01), q), out[3] = matmul(permute(p, 0x01), dy);
+}
+
+/* The number of stores to LOCAL memory that have a condition. */
+static unsigned conditions_of(struct uop *const *roots, unsigned n) {
+  struct schedule s;
+  char err[500];
+  unsigned found = 0;
+  if (graph_schedule_on(machine_of, roots, n, &next_buffer, &s, err, sizeof err)) fail_msg("schedule: %s", err);
+  for (size_t i = 0; i < s.nitems; i++) {
+    size_t count;
+    struct uop **order = uop_toposort(&s.items[i].ast, 1, &count);
+    for (size_t k = 0; k < count; k++)
+      found += order[k]->op == OP_STORE && order[k]->src[0]->src[0]->op == OP_LOCAL && order[k]->src[0]->nsrc > 2;
+    free(order);
+  }
+  schedule_free(&s);
+  return found;
 }
 
 /* The number of kernels of the roots' schedule, and the elements of its largest temporary. */
@@ -633,32 +664,35 @@ static void test_recomputed(void **state) {
     bool after;       /* the gradient depends on the result */
     unsigned kernels; /* of the result and the queries' gradient, together or apart; of the other gradients; of dy */
     bool blocks;
-  } cases[] = {{56, 60, true, 4, false}, {56, 60, false, 2, false}, {59, 52, true, 4, true}, {51, 70, false, 2, true}};
+    unsigned limited; /* tiles of which the columns above the diagonal are left out */
+  } cases[] = {{56, 60, true, 4, false, 0}, {56, 60, false, 2, false, 0}, {59, 52, true, 4, true, 0},
+               {51, 70, false, 2, true, 0}, {64, 64, true, 4, true, 7},   {64, 96, false, 2, true, 6}};
   struct uop *root[5];
   int64_t largest;
   for (unsigned i = 0; i < sizeof cases / sizeof *cases; i++) {
     int64_t rows = cases[i].rows, keys = cases[i].keys;
     machine_of = cases[i].blocks ? little_scratch : NULL;
     attention_gradients(TENSOR(rows, 2), TENSOR(keys, 2), TENSOR(keys, 17), cases[i].after ? NULL : TENSOR(rows, 17),
-                        root);
+                        cases[i].limited > 0, root);
     assert_int_equal(check_roots(root, 4), cases[i].kernels);
     scheduled(root, 4, &largest);
     assert_in_range(largest, 0, 17 * rows);
+    assert_int_equal(conditions_of(root, 4), cases[i].limited);
     assert_int_equal(check_roots(root + 2, 2), 2 + cases[i].after); /* a kernel computes the values of rows only */
     assert_int_equal(check_roots(root + 3, 1), 2);
   }
   machine_of = NULL;
   /* too few rows: the reductions stay in the kernels in which they are without phases; the probabilities are asked for
    */
-  attention_gradients(TENSOR(12, 2), TENSOR(60, 2), TENSOR(60, 17), NULL, root);
+  attention_gradients(TENSOR(12, 2), TENSOR(60, 2), TENSOR(60, 17), NULL, false, root);
   unsigned kernels = scheduled(root, 4, &largest);
   assert_int_equal(check_roots(root, 4), kernels);
   machine_of = no_scratch;
   assert_int_equal(scheduled(root, 4, &largest), kernels);
   machine_of = NULL;
   struct uop *q = TENSOR(56, 2), *k = TENSOR(60, 2), *v = TENSOR(60, 17);
-  attention_gradients(q, k, v, TENSOR(56, 17), root);
-  root[4] = softmax(mul(matmul(q, permute(k, 0x01)), num(0.25)));
+  attention_gradients(q, k, v, TENSOR(56, 17), false, root);
+  root[4] = probabilities(q, k, false);
   assert_int_equal(phased(root, 5), 2); /* which read the probabilities in memory */
   check_roots(root, 5);
 }
