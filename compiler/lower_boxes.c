@@ -93,9 +93,10 @@ static void copy_round(struct lowerer *L, const struct pipeline *p, struct block
 /* Adds a wave to the workgroup that copies all rounds and ends. */
 static void add_copying_wave(struct lowerer *L, const struct pipeline *p, struct block *in) {
   struct codegen *k = L->k;
-  struct uop *was = L->axis_value[p->axis], *end, *bound = i32(L, ++k->block[2]);
-  struct uop *id = lower_mk(L, OP_SPECIAL, DT_I32, 1, 2, 1, &bound, 1);
-  struct block *wave = open_if(L, in, binary(L, OP_CMPEQ, id, k->block[2] - 1));
+  /* The position in the outermost dimension is one of the axes' positions, except in this wave. */
+  struct uop *was = L->axis_value[p->axis], *end, *waves = i32(L, k->block[2]++);
+  struct uop *id = lower_mk(L, OP_SPECIAL, DT_I32, 1, 2, 1, &waves, 1);
+  struct block *wave = open_if(L, in, lower_mk(L, OP_CMPEQ, DT_BOOL, 1, 0, 0, (struct uop *[]){id, waves}, 2));
   struct uop *lane = lower_mk(L, OP_MOD, DT_I32, 1, 0, 0, (struct uop *[]){L->item, i32(L, k->target->wave)}, 2);
   struct block *one = open_if(L, wave, binary(L, OP_CMPEQ, lane, 0));
   struct memo *memo = L->memo;

@@ -44,6 +44,9 @@ const char render_c_prelude[] =
     "SCALE(f32, f) SCALE(f64, )\n"
     "static inline bf16 to_bf16(f32 x) {\n"
     "  u32 u = as_u32_f32(x); return (x != x ? u | 0x400000 : u + (u >> 16 & 1) + 0x7fff) >> 16;\n}\n"
+    "static inline f32 f32_of_e4m3(u8 x) {\n"
+    "  int e = x >> 3 & 15, m = x & 7;\n"
+    "  f32 v = e == 15 && m == 7 ? NAN : e ? ldexpf(8 + m, e - 10) : ldexpf(m, -9); return x & 128 ? -v : v;\n}\n"
     "static inline i64 tile_at(u64 how, int turned, i64 start, i64 row, i64 k, int size) {\n"
     "  i64 width = how & 0xff ? how & 0xff : 256 >> (how >> 62), lead = (how >> 16 & 0x3fff) * 16, eight = (how >> 32 "
     "& 0x3fff) * 16;\n"
@@ -392,11 +395,17 @@ static void write_tiles(struct writer *w, const struct matrix *x) {
   fprintf(w->f, "; \\\n    for (int k_ = 0; k_ < %u; k_++) { \\\n", x->k);
   fprintf(w->f, "      %s a_ = *(%s *)((char *)a + tile_at(how_a, turned & 1, at_a, i_, k_, %u)); \\\n", in, in, size);
   fprintf(w->f, "      %s b_ = *(%s *)((char *)b + tile_at(how_b, turned & 2, at_b, j_, k_, %u)); \\\n", in, in, size);
-  const char *value = x->in == DT_BF16 ? "as_f32_u32((u32)%c_ << 16)" : x->in == DT_F16 ? "(f32)%c_" : "(i32)%c_";
+  static const char *const value[DT_COUNT] = {[DT_BF16] = "as_f32_u32((u32)%c_ << 16)",
+                                              [DT_F16] = "(f32)%c_",
+                                              [DT_F8E5M2] = "(f32)as_f16_u16((u16)(%c_ << 8))",
+                                              [DT_F8E4M3] = "f32_of_e4m3(%c_)",
+                                              [DT_F32] = "as_f32_u32(as_u32_f32(%c_) & 0xffffe000)", /* tf32 */
+                                              [DT_I8] = "(i32)%c_",
+                                              [DT_U8] = "(i32)%c_"};
   fprintf(w->f, "      c_[e_] += ");
-  fprintf(w->f, value, 'a');
+  fprintf(w->f, value[x->in], 'a');
   fprintf(w->f, " * ");
-  fprintf(w->f, value, 'b');
+  fprintf(w->f, value[x->in], 'b');
   fprintf(w->f, "; \\\n    } \\\n  } \\\n  c_; })\n");
 }
 

@@ -591,7 +591,8 @@ static LLVMValueRef build_tiles(struct render *r, const struct uop *u) {
   p += sprintf(p, "{ .reg .pred p; setp.ne.b32 p, 1, 0; %s {", x->intrinsic);
   for (unsigned i = 0; i < u->lanes; i++) p += sprintf(p, "%s$%u", i ? ", " : "", i);
   p += sprintf(p, "}, $%u, $%u, p", 2 * u->lanes, 2 * u->lanes + 1);
-  if (dtype_is_float(x->in)) p += sprintf(p, ", 1, 1, %u, %u", u->aux & 1, u->aux >> 1 & 1); /* scale, transpose */
+  if (dtype_is_float(x->in)) p += sprintf(p, ", 1, 1");                                      /* signs */
+  if (dtype_info[x->in].size == 2) p += sprintf(p, ", %u, %u", u->aux & 1, u->aux >> 1 & 1); /* transposed */
   sprintf(p, "; }");
   return build_asm_in_place(r, text, value_of(r, u->src[2]), "l,l,", last, 2);
 }

@@ -1,6 +1,7 @@
 /* The C rendering as an independent check: the linear code for gfx1100 and for the host, printed as C, compiled by the
  * C compiler, and run. Work-items of a group take turns at barriers. */
 #include "c_text.h"
+#include "compiler/plan/matrix.h"
 #include "kernels.h"
 
 static struct compiler *tuned, *plain;
@@ -114,9 +115,72 @@ static void small_machine(void **state) {
 static void tiny_grid(void **state) { check_variant(TINY); }
 static void staged_unevenly(void **state) { check_variant(STAGED); }
 
+enum { MATRIX_SUM = 128, MOST_COLUMNS = 64 };
+
+/* A product for one instruction of matrix.def, whose sums are exact. */
+static struct uop *product_for(const struct matrix *x, int64_t count[3]) {
+  count[0] = x->m * x->n, count[1] = x->m * MATRIX_SUM, count[2] = x->n * MATRIX_SUM;
+  struct uop *r = range(x->m, 0, AXIS_LOOP), *c = range(x->n, 1, AXIS_LOOP), *k = range(MATRIX_SUM, 2, AXIS_REDUCE);
+  struct uop *a = load(at(param(1, x->in, count[1]), add(mul(r, ix(MATRIX_SUM)), k)));
+  struct uop *b = load(at(param(2, x->in, count[2]), add(mul(k, ix(x->n)), c)));
+  struct uop *sum = reduce(OP_ADD, mul(uop_cast(G, a, x->out), uop_cast(G, b, x->out)), &k, 1);
+  return sink1(store(at(param(0, x->out, count[0]), add(mul(r, ix(x->n)), c)), sum));
+}
+
+/* Each instruction that reads tiles, with tiles that work-items copy, and with tiles that are copied ahead: in boxes
+ * for wgmma. */
+static void tiles(void **state) {
+  struct c_library l;
+  char id[64], plan[2][128], err[512];
+  const struct kernel *made[64][2] = {{0}};
+  struct uop *ast[64];
+  int64_t count[64][3];
+  const struct target *t = target_find("sm_90");
+  assert_true(matrix_count <= 64 && c_library_begin(&l, "test_c_text_tiles"));
+  struct compiler *c = compiler_new(&(struct compiler_options){.debug = 6, .spec = true, .lower_only = true});
+  for (unsigned i = 0; i < matrix_count; i++) {
+    const struct matrix *x = &matrices[i];
+    if (!matrix_on(x, t) || !matrix_in_memory(x) || x->n > MOST_COLUMNS) continue;
+    ast[i] = product_for(x, count[i]);
+    snprintf(plan[0], sizeof plan[0], "matrix %s a b c", x->name);
+    snprintf(plan[1], sizeof plan[1], "matrix %s a b c; unroll c:2; pipeline c:2", x->name);
+    for (unsigned p = 0; p < 2; p++) {
+      made[i][p] = compiler_compile_by(c, t, ast[i], plan[p], err, sizeof err);
+      if (!made[i][p]) fail_msg("%s", err);
+      snprintf(id, sizeof id, "%u_%u", i, p);
+      c_library_add(&l, made[i][p], id);
+    }
+    if (x->in == DT_BF16 && x->parts == PARTS_MEMORY) assert_non_null(strstr(made[i][1]->linear_text, " BOX "));
+  }
+  assert_true(c_library_end(&l, "-O1"));
+  for (unsigned i = 0; i < 2 * matrix_count; i++) {
+    const struct matrix *x = &matrices[i / 2];
+    if (!made[i / 2][i % 2]) continue;
+    void *memory[3];
+    for (unsigned b = 0; b < 3; b++) {
+      enum dtype in = b ? x->in : x->out;
+      memory[b] = calloc((size_t)count[i / 2][b] + 8, 4);
+      for (int64_t e = 0; b && e < count[i / 2][b]; e++) {
+        int64_t v = (e * 7 + b * 3 + e / 11) % 9 - (in == DT_U8 ? 0 : 4);
+        write_element(in, memory[b], e, dtype_is_float(in) ? (union value){.f = (double)v} : (union value){.i = v});
+      }
+    }
+    void *want[3] = {calloc((size_t)count[i / 2][0], 4), memory[1], memory[2]};
+    reference(ast[i / 2], want, 0);
+    snprintf(id, sizeof id, "%u_%u", i / 2, i % 2);
+    c_run(&l, id, made[i / 2][i % 2], memory, 0);
+    if (memcmp(memory[0], want[0], (size_t)count[i / 2][0] * 4) != 0) fail_msg("%s, plan %u", x->name, i % 2);
+    for (unsigned b = 0; b < 3; b++) free(memory[b]);
+    free(want[0]);
+  }
+  c_library_free(&l);
+  compiler_free(c);
+}
+
 int main(void) {
   const struct CMUnitTest tests[] = {cmocka_unit_test(gfx1100_tuned), cmocka_unit_test(gfx1100_plain),
                                      cmocka_unit_test(host_tuned),    cmocka_unit_test(small_machine),
-                                     cmocka_unit_test(tiny_grid),     cmocka_unit_test(staged_unevenly)};
+                                     cmocka_unit_test(tiny_grid),     cmocka_unit_test(staged_unevenly),
+                                     cmocka_unit_test(tiles)};
   return cmocka_run_group_tests_name("compiler/c_text", tests, setup, teardown);
 }

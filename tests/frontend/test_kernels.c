@@ -13,9 +13,9 @@
 #define NVIDIA "EMU+NV:sm_90"
 static struct compiler *tuned, *plain;
 static char *ptxas;
+static const char cache[] = KERNELS_DIR "/../cache/kernels";
 
 static int setup(void **state) {
-  const char *cache = KERNELS_DIR "/../cache/kernels";
   ptxas = ptxas_find(getenv("PTXAS"), getenv("PATH"));
   if (!ptxas) print_message("not on " NVIDIA ": needs ptxas\n");
   tuned = compiler_new(&(struct compiler_options){.ptxas = ptxas, .cache_dir = cache});
@@ -279,7 +279,7 @@ static void refuses_bad_tensors(db_device *dev, const struct kernel *k) {
 /* A batch of products whose operands are copied in boxes of tensors, with rows and a sum beyond the last whole tile, in
  * a recording that replays with other buffers. The maps get the address of each. */
 static void nvidia_boxes(void **state) {
-  enum { BATCH = 3, ROWS = 200, COLUMNS = 136, SUM = 264, RUNS = 3 };
+  enum { BATCH = 2, ROWS = 72, COLUMNS = 40, SUM = 136, RUNS = 2 };
   if (!ptxas) skip();
   db_device *dev = db_open(NVIDIA);
   if (!dev) fail_msg("%s", db_error());
@@ -293,6 +293,7 @@ static void nvidia_boxes(void **state) {
   struct uop *ast = sink1(store(out, sum));
   struct compiler *verbose = compiler_new(&(struct compiler_options){
       .ptxas = ptxas,
+      .cache_dir = cache,
       .debug = 6,
       .plan = "pad b:64; pad c:64; pad d:64; matrix wgmma64_f32_bf16 b c d; unroll d:4; pipeline d:2"});
   const struct kernel *kernel = must_compile(verbose, db_device_arch(dev), ast);
@@ -356,7 +357,8 @@ static void check_instructions(const char *name) {
     char plan[128], shape[40];
     snprintf(shape, sizeof shape, "r_%ld_%ld_%d", (long)rows, (long)n, SUM);
     snprintf(plan, sizeof plan, "%s = matrix %s a b c", shape, x->name);
-    struct compiler *by_hand = compiler_new(&(struct compiler_options){.plan = plan, .ptxas = ptxas});
+    struct compiler *by_hand =
+        compiler_new(&(struct compiler_options){.plan = plan, .ptxas = ptxas, .cache_dir = cache});
     const struct kernel *kernel = must_compile(by_hand, db_device_arch(dev), ast);
     void *memory[3], *want = calloc((size_t)count[0], 4);
     db_buffer *bufs[3];
