@@ -22,6 +22,7 @@ struct emu_detail {
   uint64_t loaded[EMU_SPACE_COUNT], stored[EMU_SPACE_COUNT]; /* bytes of active lanes; atomics count in both */
   uint64_t lds_conflicts; /* LDS cycles in addition to those of conflict-free accesses */
   uint64_t lds_cycles;    /* all LDS cycles */
+  uint64_t lds_passes;    /* dwords of a lane in LDS accesses: each takes hardware a pass of 32 lanes or more */
   uint64_t lines;         /* distinct 128-byte lines of global memory per instruction, summed over instructions */
   uint64_t memory_bytes;  /* bytes of distinct 128-byte lines per dispatch, read and written lines apart */
   uint64_t matrix_blocks; /* blocks of 16 rows, 8 columns and 16 bytes along k that matrix instructions multiply */

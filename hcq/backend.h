@@ -32,7 +32,7 @@ struct hcq_found {
   uint32_t pci_domain, pci_location; /* bus << 8 | device << 3 | function; both 0 if not on a PCI bus */
 };
 
-/* The memory of thread traces (thread_trace.c), which backends fill. */
+/* The memory of thread traces (profiling/thread_trace.c), which backends fill. */
 enum { HCQ_TRACE_PAGE = 4096, HCQ_TRACE_STATUS_WORDS = 4 };
 
 struct db_thread_trace {
@@ -102,6 +102,16 @@ struct hcq_backend {
   int (*trace_begin)(db_queue *q, const db_thread_trace *t);
   int (*trace_end)(db_queue *q, const db_thread_trace *t);
   int (*trace_size)(const db_thread_trace *t, unsigned engine, size_t *bytes, uint64_t *lost);
+
+  /* Performance counters (profiling/counters.c). NULL if the backend has none. counters returns the list of the
+   * device's counters, which lives as long as the device, and their number; NULL after db_fail. counter_slots: number
+   * of events that a block counts at the same time. check: a counter that has the same sum whenever the same work is
+   * done. */
+  const struct hcq_counter *(*counters)(db_device *dev, unsigned *n, const struct hcq_counter **check);
+  unsigned (*counter_slots)(db_device *dev, const struct hcq_counter *counter);
+  int (*counters_begin)(db_queue *q, const struct hcq_counter_pick *picks, unsigned n);
+  /* Stores 1 at done_address after the values. */
+  int (*counters_end)(db_queue *q, const struct hcq_counter_pick *picks, unsigned n, uint64_t done_address);
 
   /* Passes q->words to the hardware queue, followed by the packets that set its timeline to value. One thread at a time
    * calls submit and replay for a ring; any thread may call the other functions. */

@@ -320,6 +320,45 @@ int db_queue_trace_end(db_queue *q, db_thread_trace *t);
  * may be NULL. */
 void *db_thread_trace_read(const db_thread_trace *t, unsigned engine, size_t *size, uint64_t *lost);
 
+/* ---- performance counters ----
+ *
+ * A counter counts an event of a hardware block, such as the vector instructions that the shaders execute. Each
+ * instance of the block counts for itself. A set is a list of counters that one device counts between two commands of a
+ * compute queue. A set that needs more counters of a block than the hardware has takes several passes: submit the same
+ * work once per pass.
+ *
+ * The hardware's counters belong to the whole device: at any time at most one set may count on a device. Work that
+ * other queues and processes run at the same time may be counted, too. */
+
+typedef struct db_counter_set db_counter_set;
+struct db_counter {
+  const char *name, *block; /* "SQ_INSTS_VALU", "SQ" */
+  const char *unit;         /* "instructions"; "events" if the hardware's documents do not say */
+  const char *description;  /* "" if the hardware's documents do not say */
+  unsigned instances;       /* number of values */
+  enum db_counter_source {
+    DB_COUNTER_MEASURED, /* by hardware */
+    DB_COUNTER_EXACT,    /* by an emulated device, equal to what hardware counts for the same work */
+    DB_COUNTER_MODEL     /* by an emulated device's model of the hardware */
+  } source;
+};
+/* Fills up to cap entries with what the device can count; the strings are valid while it is open. Returns the number of
+ * counters, which may exceed cap, or a negative errno: -ENOTSUP if the device has no counters that Doorbell knows. */
+int db_counters(db_device *dev, struct db_counter *out, unsigned cap);
+/* Creates a set of n different counters, by name. Returns NULL on failure. */
+db_counter_set *db_counter_set_new(db_device *dev, const char *const *names, unsigned n);
+void db_counter_set_release(db_counter_set *set);
+unsigned db_counter_set_passes(const db_counter_set *set); /* at least 1 */
+/* Records the start and the end of counting in a compute queue: what the queue executes in between counts in pass (from
+ * 0). Also in a recording that replays; each run then replaces the values. Both wait until the queue's earlier kernels
+ * have ended, so kernels before, in between and after do not overlap. */
+int db_queue_counters_begin(db_queue *q, db_counter_set *set, unsigned pass);
+int db_queue_counters_end(db_queue *q);
+/* Reads counter i of the set (in the order of names) after its pass has finished: up to cap values, by instance, and
+ * their sum. values and sum may be NULL. Fails with -ENODATA if a pass has not run, and with -ESTALE if the passes
+ * launched different numbers of waves, so they did not do the same work. */
+int db_counter_set_read(const db_counter_set *set, unsigned i, uint64_t *values, unsigned cap, uint64_t *sum);
+
 #pragma GCC visibility pop
 #ifdef __cplusplus
 }

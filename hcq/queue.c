@@ -115,6 +115,7 @@ void hcq_queue_reset(db_queue *q) {
   q->last_program = NULL;
   q->npatches = 0;
   q->waits.n = 0;
+  q->counting = NULL;
   q->nkernels = q->ncopies = 0;
   q->error = 0;
   words_reset(&q->words);
@@ -460,6 +461,23 @@ int db_queue_copy(db_queue *q, db_buffer *dst, size_t dst_offset, db_buffer *src
   return db_queue_copy_slots(q, dst, dst_offset, 0, src, src_offset, 0, n);
 }
 
+int db_queue_counters_begin(db_queue *q, db_counter_set *set, unsigned pass) {
+  int err = begin_command(q);
+  if (err) return err;
+  if (!set) return null_sticky(q, "set of counters");
+  return end_command(q, hcq_counters_begin(q, set, pass));
+}
+
+int db_queue_counters_end(db_queue *q) {
+  int err = begin_command(q);
+  return err ? err : end_command(q, hcq_counters_end(q));
+}
+
+int hcq_queue_check_end(db_queue *q) {
+  if (!q->counting) return 0;
+  return fail_sticky(q, db_fail(-EINVAL, "%s: the queue still counts; record the end of counting first", q->dev->name));
+}
+
 /* ---- submission ---- */
 
 int db_queue_submit(db_queue *q, uint64_t *when) {
@@ -467,6 +485,7 @@ int db_queue_submit(db_queue *q, uint64_t *when) {
   struct hcq_ring *ring = q->ring;
   uint64_t value;
   int err = begin_command(q);
+  if (!err) err = hcq_queue_check_end(q);
   if (err) {
     db_fail(err, "%s", q->error_text ? q->error_text : "out of host memory");
     goto out;

@@ -48,6 +48,8 @@ struct db_queue { /* a recorder */
   uint64_t nkernels, ncopies;
   int error;
   char *error_text;
+  db_counter_set *counting; /* the set that counts here in pass `counted_pass`; NULL if none does */
+  unsigned counted_pass;
   bool internal;               /* owned by the device */
   bool profiled;               /* commands are stamped and reported (profile_queue.c) */
   struct hcq_profile *profile; /* timestamps of the current recording (a reference); NULL before the first */
@@ -93,6 +95,8 @@ struct db_recording {
 static inline uint64_t hcq_launch_id(const db_queue *q) { return q->batch << 24 | (q->nkernels & 0xffffff); }
 /* Keeps object alive until the current recording has finished executing. */
 int hcq_queue_hold(db_queue *q, struct hcq_object *object);
+/* Fails if the recording counts (profiling/counters.c) and its end was not recorded. */
+int hcq_queue_check_end(db_queue *q);
 /* Empties the recorder without submitting. */
 void hcq_queue_reset(db_queue *q);
 db_queue *hcq_queue_new(db_device *dev, enum db_queue_kind kind, unsigned index, bool internal);
@@ -100,6 +104,24 @@ db_queue *hcq_queue_new(db_device *dev, enum db_queue_kind kind, unsigned index,
  * noted. */
 void hcq_patch_words(db_queue *q, unsigned slot, size_t word, struct hcq_patch patch);
 void hcq_patch_memory(db_queue *q, unsigned slot, void *at, struct hcq_patch patch);
+
+/* ---- profiling/counters.c ---- */
+
+/* A counter that a device has; backends list them. */
+struct hcq_counter {
+  struct db_counter info;
+  uint16_t block, number; /* the backend's numbers of the block and the event */
+};
+/* A counter of a pass: which of the block's slots counts it, and where its values are stored. */
+struct hcq_counter_pick {
+  const struct hcq_counter *counter;
+  unsigned slot;
+  uint64_t address; /* info.instances values of 64 bits */
+};
+
+/* Record db_queue_counters_begin and db_queue_counters_end. */
+int hcq_counters_begin(db_queue *q, db_counter_set *set, unsigned pass);
+int hcq_counters_end(db_queue *q);
 
 /* ---- profile_queue.c ---- */
 /* Creates a recorder whose commands are timed if the environment asks for it. */

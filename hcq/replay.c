@@ -84,6 +84,7 @@ db_recording *db_queue_bind(db_queue *q) {
   if (!q) return db_null_of("queue");
   db_device *dev = q->dev;
   int err = q->error ? q->error : hcq_device_check(dev);
+  if (!err) err = hcq_queue_check_end(q);
   db_recording *r = err ? NULL : calloc(1, sizeof *r);
   if (!r) {
     if (q->error) db_fail(err, "%s", q->error_text ? q->error_text : "out of host memory");

@@ -4,6 +4,7 @@ enum { LANES = 32, BANKS = 32 };
 
 void emu_banks_access(struct emu_detail *d, const uint32_t at[32], uint32_t lanes, unsigned bytes) {
   unsigned words = (bytes + 3) / 4, at_once = words == 1 ? 32 : words == 2 ? 16 : 8;
+  d->lds_passes += lanes ? words : 0;
   for (unsigned first = 0; first < LANES; first += at_once) {
     uint32_t in_bank[BANKS][LANES];
     unsigned n[BANKS] = {0}, most = 1;

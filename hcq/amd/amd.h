@@ -106,6 +106,9 @@ struct amd_device {
    * at the queue's last flush. */
   atomic_uint cpu_mapped;
   _Atomic uint64_t hdp_writes;
+
+  struct hcq_counter *counters; /* the performance counters; NULL before the first use, guarded by the device's lock */
+  unsigned ncounters;
 };
 static inline struct amd_device *amd_device(db_device *dev) { return (struct amd_device *)dev; }
 
@@ -161,6 +164,12 @@ int amd_memory_barrier(db_queue *q);
 int amd_copy(db_queue *q, uint64_t dst, uint64_t src, uint64_t n);
 int amd_exec(db_queue *q, db_program *prog, uint8_t *kernarg, uint64_t kernarg_address, uint32_t local_size,
              const uint32_t grid[3], const uint32_t block[3]);
+
+/* counters.c */
+const struct hcq_counter *amd_counters(db_device *dev, unsigned *n, const struct hcq_counter **check);
+unsigned amd_counter_slots(db_device *dev, const struct hcq_counter *counter);
+int amd_counters_begin(db_queue *q, const struct hcq_counter_pick *picks, unsigned n);
+int amd_counters_end(db_queue *q, const struct hcq_counter_pick *picks, unsigned n, uint64_t done_address);
 
 /* Whether the driver fills in a hidden argument. The others are zero: grids have no offset and no partial workgroups,
  * and host services are not provided. */

@@ -56,6 +56,7 @@ static void amd_close(db_device *base) {
   struct amd_device *dev = amd_device(base);
   amd_events_destroy(dev);
   amd_queues_free(dev);
+  free(dev->counters);
   free(dev);
 }
 
@@ -191,6 +192,10 @@ const struct hcq_backend hcq_amd_backend = {
     .trace_begin = amd_trace_begin,
     .trace_end = amd_trace_end,
     .trace_size = amd_trace_size,
+    .counters = amd_counters,
+    .counter_slots = amd_counter_slots,
+    .counters_begin = amd_counters_begin,
+    .counters_end = amd_counters_end,
     .submit = amd_submit,
     .replay = amd_replay,
     .sleep = amd_sleep,

@@ -140,7 +140,8 @@ void pm4_dispatch(struct words *w, const struct pm4_dispatch *d) {
   p = run(p, GFX11_COMPUTE_START_X, 10);
   p[0] = p[1] = p[2] = 0;
   for (int i = 0; i < 3; i++) p[3 + i] = BITS(GFX11_COMPUTE_NUM_THREAD_X_FULL, d->threads[i]);
-  p[6] = p[7] = 0;
+  p[6] = 0;
+  p[7] = d->counted;
   p[8] = LO(d->entry >> 8);
   p[9] = BITS(GFX11_COMPUTE_PGM_HI_VA_47_40, d->entry >> 40);
   /* DISPATCH_SCRATCH_BASE_LO, _HI, PGM_RSRC1, PGM_RSRC2. */

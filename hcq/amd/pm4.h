@@ -9,7 +9,6 @@
 /* Sets count consecutive registers of the SH range, starting at an absolute dword address of enum gfx11_register. */
 void pm4_set_sh_regs(struct words *w, uint32_t reg, const uint32_t *values, unsigned count);
 void pm4_set_sh_reg(struct words *w, uint32_t reg, uint32_t value);
-
 /* The same for one register of the UCONFIG range. */
 void pm4_set_uconfig_reg(struct words *w, uint32_t reg, uint32_t value);
 /* Waits until a register's bits of mask equal value. */
@@ -59,6 +58,7 @@ struct pm4_dispatch {
   uint32_t groups[3];  /* workgroups; each >= 1 */
   uint32_t threads[3]; /* work-items per workgroup; each >= 1 */
   bool wave32;
+  bool counted; /* performance counters of the shaders count it */
 };
 /* Sets all registers of a launch and launches it. Does not acquire before or wait after; the recorder adds barriers. */
 void pm4_dispatch(struct words *w, const struct pm4_dispatch *d);

@@ -224,6 +224,7 @@ int amd_exec(db_queue *q, db_program *prog, uint8_t *kernarg, uint64_t kernarg_a
       .groups = {grid[0], grid[1], grid[2]},
       .threads = {block[0], block[1], block[2]},
       .wave32 = p->wave32,
+      .counted = q->counting,
   };
   if (p->private_bytes && (err = reserve_scratch(q, p, &d))) return err;
   fill_hidden(dev, p, kernarg, local_size, grid, block);

@@ -30,6 +30,7 @@ struct run {
   struct shader_stats counted; /* counts per instruction if detail is enabled; guarded by lock */
   struct emu_detail detail;
   struct emu_lines lines;
+  bool perf;                   /* workgroups add to the performance counters */
   struct race_task *task;      /* NULL if the machine is not strict */
   struct sqtt_dispatch *trace; /* NULL if it is not traced */
 };
@@ -77,7 +78,8 @@ static bool run_groups(void *ctx, unsigned worker, unsigned seat, uint64_t begin
   struct emu_lines lines = {0};
   struct shader_stats stats = {0};
   struct shader_trace recorder;
-  if (r->counted.detail) stats.detail = memset(&detail, 0, sizeof detail), stats.lines = &lines;
+  if (r->counted.detail || r->perf) stats.detail = memset(&detail, 0, sizeof detail);
+  if (r->counted.detail) stats.lines = &lines;
   race_task = r->task;
   bool go_on = true, has_partial = r->partial[0] || r->partial[1] || r->partial[2];
   for (uint64_t i = begin; i < end && go_on; i++) {
@@ -101,9 +103,13 @@ static bool run_groups(void *ctx, unsigned worker, unsigned seat, uint64_t begin
       snprintf(fault.text, sizeof fault.text, "the emulator is out of memory");
       fault.kind = FAULT_TRAP;
     }
+    struct emu_detail before;
+    uint64_t waves = stats.waves;
+    if (r->perf) before = detail;
     stats.trace = amd_sqtt_group_begin(r->trace, i, &recorder);
     int rc = core ? run_group(r, core, d, group, seat, &stats, &fault) : -EFAULT;
     amd_sqtt_group_end(r->trace, i, &recorder);
+    if (r->perf) amd_perf_add(r->q, i, d->wave32, stats.waves - waves, &before, &detail);
     if (rc) {
       if (rc == -ECANCELED) {
         pthread_mutex_lock(&r->lock);
@@ -121,7 +127,7 @@ static bool run_groups(void *ctx, unsigned worker, unsigned seat, uint64_t begin
   add_count(&gpu->workgroups, stats.workgroups);
   add_count(&gpu->bytes_loaded, stats.bytes_loaded);
   add_count(&gpu->bytes_stored, stats.bytes_stored);
-  if (stats.detail) {
+  if (r->counted.detail) {
     pthread_mutex_lock(&r->lock);
     r->counted.waves += stats.waves, r->counted.workgroups += stats.workgroups,
         r->counted.instructions += stats.instructions;
@@ -290,7 +296,7 @@ static void add_detail(struct run *r, uint64_t resident) {
 enum cp_status amd_dispatch(struct amd_queue *q, const uint32_t dims[3], uint32_t initiator) {
   uint32_t lds = RFIELD(COMPUTE_PGM_RSRC2, LDS_SIZE) * LDS_UNIT;
   if (check_initiator(q, initiator) != CP_DONE || check_units(q, lds) != CP_DONE) return CP_DEAD;
-  struct run r = {.q = q, .d = described(q, initiator)};
+  struct run r = {.q = q, .d = described(q, initiator), .perf = amd_perf_counts(q)};
   unsigned seats = pool_workers(q->gpu->shared->pool) + 1;
   if (set_extent(q, &r, dims, initiator) != CP_DONE || set_scratch(q, &r, &seats) != CP_DONE) return CP_DEAD;
   uint64_t total = (uint64_t)r.count[0] * r.count[1];

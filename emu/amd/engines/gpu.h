@@ -5,6 +5,7 @@
 #include <stdatomic.h>
 #include <stdbool.h>
 #include "../../../hcq/amd/kfd.h"
+#include "../../../hcq/amd/perf.h"
 #include "../../fault.h"
 #include "../../heap.h"
 #include "../../machine.h"
@@ -158,6 +159,15 @@ struct amd_counters {
   size_t n;
 };
 
+/* Performance counters (perfmon.c). Only the packet processors of queues write the registers. */
+struct amd_perfmon {
+  pthread_mutex_t lock;
+  atomic_bool counting;
+  _Atomic uint32_t control, sq_control, sq_control2; /* CP_PERFMON_CNTL, SQ_PERFCOUNTER_CTRL, SQ_PERFCOUNTER_CTRL2 */
+  uint32_t select[AMD_PERF_BLOCKS][AMD_PERF_SLOTS];  /* guarded by lock */
+  uint64_t (*counts)[AMD_PERF_COUNTS];               /* by WGP; guarded by lock */
+};
+
 /* State that all GPUs of a machine share. */
 struct amd_shared {
   struct emu_machine *machine;
@@ -196,6 +206,7 @@ struct amd_gpu {
   _Atomic uint64_t instructions, waves, workgroups, dispatches, bytes_loaded, bytes_stored;
   struct amd_counters counters;
   struct amd_sqtt sqtt;
+  struct amd_perfmon perf;
 };
 
 /* Wakes the sleeping queues. */
@@ -203,6 +214,22 @@ void amd_wake_queues(struct amd_shared *s);
 /* Finds the name of the kernel whose code is at pc in the ELF data that the loader left in memory. Returns false if
  * there is none. */
 bool amd_kernel_name(struct vm *vm, uint64_t pc, char *buf, size_t cap);
+
+/* ---- perfmon.c ---- */
+int amd_perf_init(struct amd_gpu *g); /* returns 0, or -1 if out of memory */
+void amd_perf_fini(struct amd_gpu *g);
+/* Writes a register of the performance counters, whose reserved bits have been checked. Sets *known to false for
+ * another register. */
+enum cp_status amd_perf_write(struct amd_queue *q, const char *packet, uint32_t reg, uint32_t value, bool *known);
+/* Returns the value of a control register. */
+uint32_t amd_perf_read(struct amd_queue *q, uint32_t reg);
+/* Reads a result register of the instance that GRBM_GFX_INDEX selects. Sets *known to false for another register. */
+enum cp_status amd_perf_result(struct amd_queue *q, uint32_t reg, uint32_t *value, bool *known);
+/* Returns whether dispatches count. Then each workgroup adds its counts: the number of its waves, and the detail before
+ * and after it ran. */
+bool amd_perf_counts(struct amd_queue *q);
+void amd_perf_add(struct amd_queue *q, uint64_t workgroup, bool wave32, uint64_t waves, const struct emu_detail *before,
+                  const struct emu_detail *after);
 
 /* ---- counters.c ---- */
 /* Adds the counts of a finished dispatch: stats->detail and the totals in stats. */

@@ -18,12 +18,13 @@
 
 /* Registers that a user queue may write without an effect here, and registers of units that this machine does not
  * have. */
-static bool sh_register_counts(uint32_t reg) {
-  return reg == GFX11_COMPUTE_PIPELINESTAT_ENABLE || reg == GFX11_COMPUTE_PERFCOUNT_ENABLE;
-}
+static bool sh_register_counts(uint32_t reg) { return reg == GFX11_COMPUTE_PIPELINESTAT_ENABLE; }
 
 static enum cp_status write_register(struct amd_queue *q, const char *packet, uint32_t reg, uint32_t value) {
   const char *name = gfx11_register_name(reg);
+  bool known = false;
+  enum cp_status status = name ? CP_DONE : amd_perf_write(q, packet, reg, value, &known);
+  if (known) return status;
   if (!name) return BAD("%s: no register at 0x%x", packet, reg);
   if (value & ~gfx11_register_bits(reg))
     return BAD("%s: %s = 0x%08x sets reserved bits 0x%08x", packet, name, value, value & ~gfx11_register_bits(reg));
@@ -32,14 +33,18 @@ static enum cp_status write_register(struct amd_queue *q, const char *packet, ui
     return CP_DONE;
   }
   if (amd_sqtt_has(reg)) return amd_sqtt_write(q, packet, reg, value);
+  if (reg >= PM4_UCONFIG_BASE) return amd_perf_write(q, packet, reg, value, &known);
   if (sh_register_counts(reg) && value)
-    return BAD("not supported: %s: %s, the emulated GPU has no counters", packet, name);
+    return BAD("not supported: %s: %s, the emulated GPU has no pipeline statistics", packet, name);
   q->sh[reg - PM4_SH_BASE] = value;
   amd_sqtt_sh_register(q, reg, value);
   return CP_DONE;
 }
 
 static enum cp_status read_register(struct amd_queue *q, const char *packet, uint64_t reg, uint32_t *value) {
+  bool counter = false;
+  enum cp_status status = reg >> 32 ? CP_DONE : amd_perf_result(q, (uint32_t)reg, value, &counter);
+  if (counter) return status;
   if (reg == NBIO_GPU_HDP_FLUSH_REQ || reg == NBIO_GPU_HDP_FLUSH_DONE)
     *value = ~0u;
   else if (reg == GFX11_GRBM_GFX_INDEX)
@@ -48,6 +53,8 @@ static enum cp_status read_register(struct amd_queue *q, const char *packet, uin
     return BAD("%s: no register at 0x%" PRIx64, packet, reg);
   else if (amd_sqtt_has((uint32_t)reg))
     return amd_sqtt_read(q, packet, (uint32_t)reg, value);
+  else if (reg >= PM4_UCONFIG_BASE)
+    *value = amd_perf_read(q, (uint32_t)reg);
   else
     *value = q->sh[reg - PM4_SH_BASE];
   return CP_DONE;
@@ -132,7 +139,7 @@ static enum cp_status event_write(struct amd_queue *q, const uint32_t *p, uint32
   if (type == PM4_EVENT_CS_PARTIAL_FLUSH ? index != PM4_EVENT_INDEX_CS_FLUSH : index != PM4_EVENT_INDEX_OTHER)
     return BAD("EVENT_WRITE: event type %u with index %u", type, index);
   if (type >= PM4_EVENT_PERFCOUNTER_START && type <= PM4_EVENT_PERFCOUNTER_SAMPLE)
-    return BAD("not supported: EVENT_WRITE of type %u, the emulated GPU has no counters", type);
+    return BAD("not supported: EVENT_WRITE of type %u, the emulated GPU samples no counters", type);
   if (type == PM4_EVENT_THREAD_TRACE_START || type == PM4_EVENT_THREAD_TRACE_STOP ||
       type == PM4_EVENT_THREAD_TRACE_DRAW)
     return BAD("not supported: EVENT_WRITE of type %u, which is for graphics queues", type);

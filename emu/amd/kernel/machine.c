@@ -187,7 +187,7 @@ static int gpu_init(struct amd_machine *m, unsigned index, const struct amd_mode
   m->ngpus = index + 1;
   atomic_init(&g->grbm_gfx_index, 0xe0000000u); /* broadcast to all instances */
   g->vm = vm_new();
-  if (!g->vm) return -ENOMEM;
+  if (amd_perf_init(g) || !g->vm) return -ENOMEM;
   if ((rc = heap_init(&g->vram, "vram", model->vram_bytes))) return rc;
   if ((rc = emu_shared_page("doorbells", KFD_DOORBELL_MAP_SIZE, &g->doorbell_fd, &doorbells))) return rc;
   g->doorbells = doorbells;
@@ -197,6 +197,7 @@ static int gpu_init(struct amd_machine *m, unsigned index, const struct amd_mode
 }
 
 static void gpu_fini(struct amd_gpu *g) {
+  amd_perf_fini(g);
   if (g->acquired) emu_file_put(&g->machine->base, &g->acquired->file);
   if (g->doorbells) munmap((void *)g->doorbells, KFD_DOORBELL_MAP_SIZE);
   if (g->mmio_page) munmap(g->mmio_page, AMD_PAGE);

@@ -1,5 +1,5 @@
 /* Thread traces: their memory, and reading them back. queue.c records the commands. */
-#include "backend.h"
+#include "../backend.h"
 #include <errno.h>
 #include <stdlib.h>
 #include <string.h>

@@ -1,0 +1,303 @@
+/* Performance counters: lists, sets and passes, counting in queues and replays. On the emulated GPU the values are
+ * compared with the emulator's own statistics, and with what a real gfx1100 counted for the same code objects. */
+#define DEVICE "EMU+AMD:gfx1100"
+#define FILES  KERNELS_DIR "/%s.gfx1100.co"
+#include <errno.h>
+#include <stdint.h>
+#include <stdlib.h>
+#include <string.h>
+#include "device_test.h"
+#include "emu/emu.h"
+#include "hcq/amd/perf.h"
+#include "hcq/device.h"
+#include "sqtt_recordings.h"
+
+enum { ITEMS = 64, WGPS = 48 };
+static const char *const names[] = {"SQ_WAVES", "SQ_INSTS_VALU", "SQ_INSTS_SALU", "SQ_INSTS_SMEM",
+                                    "SPI_CSN_NUM_THREADGROUPS"};
+
+/* ---- the device's list ---- */
+
+static void lists_what_is_counted(void **state) {
+  int n = db_counters(dev, NULL, 0);
+  assert_int_equal(n, AMD_PERF_COUNTS);
+  struct db_counter *all = calloc((size_t)n, sizeof *all);
+  assert_int_equal(db_counters(dev, all, (unsigned)n), n);
+  bool found = false;
+  for (int i = 0; i < n; i++) {
+    assert_true(all[i].source == DB_COUNTER_EXACT || all[i].source == DB_COUNTER_MODEL);
+    assert_true(*all[i].description && *all[i].unit);
+    if (strcmp(all[i].name, "SQ_INSTS_VALU") != 0) continue;
+    found = true;
+    assert_string_equal(all[i].block, "SQ");
+    assert_string_equal(all[i].unit, "instructions");
+    assert_int_equal(all[i].instances, WGPS);
+    assert_int_equal(all[i].source, DB_COUNTER_EXACT);
+  }
+  assert_true(found);
+  free(all);
+  db_device *cpu = db_open("CPU");
+  assert_int_equal(db_counters(cpu, NULL, 0), -ENOTSUP);
+  assert_non_null(strstr(db_error(), "not supported: performance counters"));
+  db_close(cpu);
+}
+
+static void refused(const char *const *list, unsigned n, const char *why) {
+  assert_null(db_counter_set_new(dev, list, n));
+  if (!strstr(db_error(), why)) fail_msg("no \"%s\" in: %s", why, db_error());
+}
+
+static void refuses_bad_sets(void **state) {
+  refused((const char *[]){"SQ_INSTS_VALU", "SQ_BUSY_CYCLES"}, 2, "the device has no counter SQ_BUSY_CYCLES");
+  refused((const char *[]){"SQ_WAVES", "SQ_WAVES"}, 2, "counter SQ_WAVES is listed twice");
+  refused(names, 0, "a set of 0 counters");
+  refused((const char *[]){NULL}, 1, "the name is NULL");
+  assert_null(db_counter_set_new(NULL, names, 1));
+  assert_int_equal(db_counter_set_read(NULL, 0, NULL, 0, NULL), -EINVAL);
+}
+
+/* ---- counting ---- */
+
+struct saxpy {
+  db_program *program;
+  db_buffer *x, *y;
+  db_queue *q;
+};
+static struct saxpy saxpy_new(void) {
+  struct saxpy s = {load_on(dev, "bench/kernels/saxpy", "saxpy"), db_alloc(dev, 1 << 20, DB_BUFFER_HOST),
+                    db_alloc(dev, 1 << 20, DB_BUFFER_HOST), db_queue_new(dev, DB_QUEUE_COMPUTE)};
+  assert_true(s.program && s.x && s.y && s.q);
+  memset(db_buffer_host(s.x), 0, 1 << 20), memset(db_buffer_host(s.y), 0, 1 << 20);
+  return s;
+}
+static void saxpy_free(struct saxpy *s) {
+  db_queue_release(s->q);
+  db_buffer_release(s->x);
+  db_buffer_release(s->y);
+  db_program_release(s->program);
+}
+static void saxpy_record(struct saxpy *s, uint32_t groups) {
+  const struct db_arg args[] = {{.buffer = s->y}, {.buffer = s->x}, {.bits = 0x3f800000}, {.bits = groups * ITEMS}};
+  OK(db_queue_exec(s->q, s->program, args, 4, (uint32_t[3]){groups, 1, 1}, (uint32_t[3]){ITEMS, 1, 1}));
+  OK(db_queue_memory_barrier(s->q)); /* all launches write to the same memory */
+}
+static uint64_t sum_of(const db_counter_set *set, unsigned i) {
+  uint64_t sum;
+  OK(db_counter_set_read(set, i, NULL, 0, &sum));
+  return sum;
+}
+
+static struct emu_stats stats(void) {
+  struct emu_stats s;
+  assert_int_equal(emu_stats(db_device_os(dev), 0, &s), 0);
+  return s;
+}
+
+/* The counts equal the emulator's statistics; kernels before and after do not count. */
+static void counts_what_runs_in_between(void **state) {
+  enum { GROUPS = 100 };
+  struct saxpy s = saxpy_new();
+  db_counter_set *set = db_counter_set_new(dev, names, 5);
+  assert_non_null(set);
+  assert_int_equal(db_counter_set_passes(set), 1);
+  assert_int_equal(db_counter_set_read(set, 0, NULL, 0, NULL), -ENODATA);
+  emu_detail(db_device_os(dev), true);
+  struct emu_stats before = stats();
+  saxpy_record(&s, GROUPS);
+  run(s.q);
+  struct emu_stats after = stats();
+  emu_detail(db_device_os(dev), false);
+
+  saxpy_record(&s, 7);
+  OK(db_queue_counters_begin(s.q, set, 0));
+  saxpy_record(&s, GROUPS);
+  OK(db_queue_counters_end(s.q));
+  saxpy_record(&s, 9);
+  run(s.q);
+#define EXECUTED(class) (after.detail.executed[EMU_##class##_CLASS] - before.detail.executed[EMU_##class##_CLASS])
+  assert_int_equal(sum_of(set, 0), after.waves - before.waves);
+  assert_int_equal(sum_of(set, 0), 2 * GROUPS);
+  assert_int_equal(sum_of(set, 1), EXECUTED(VALU) + EXECUTED(TRANS));
+  assert_int_equal(sum_of(set, 2), EXECUTED(SALU));
+  assert_int_equal(sum_of(set, 3), EXECUTED(SMEM));
+  assert_true(sum_of(set, 1) > 2 * GROUPS && sum_of(set, 3) >= 2 * GROUPS);
+  assert_int_equal(sum_of(set, 4), GROUPS);
+
+  /* Each WGP ran two or three of the workgroups, of two waves each. */
+  uint64_t waves[WGPS + 1], all = 0;
+  waves[WGPS] = 77;
+  OK(db_counter_set_read(set, 0, waves, WGPS, NULL));
+  for (int i = 0; i < WGPS; i++) {
+    assert_true(waves[i] == 4 || waves[i] == 6);
+    all += waves[i];
+  }
+  assert_int_equal(all, 2 * GROUPS);
+  assert_int_equal(waves[WGPS], 77);
+  db_counter_set_release(set);
+  saxpy_free(&s);
+}
+
+static void replays_count_again(void **state) {
+  struct saxpy s = saxpy_new();
+  db_counter_set *set = db_counter_set_new(dev, names, 5);
+  const struct db_arg args[] = {{.buffer = s.y}, {.buffer = s.x}, {.bits = 0x3f800000}, {.bits = 64 * ITEMS}};
+  OK(db_queue_counters_begin(s.q, set, 0));
+  OK(db_queue_exec_slots(s.q, s.program, args, 4, (uint32_t[3]){1, 1, 1}, (uint32_t[3]){ITEMS, 1, 1},
+                         (const unsigned[3]){1, 0, 0}));
+  OK(db_queue_counters_end(s.q));
+  db_recording *r = db_queue_bind(s.q);
+  assert_non_null(r);
+  for (uint64_t groups = 1; groups <= 64; groups *= 4) {
+    uint64_t when;
+    OK(db_recording_set_value(r, 1, groups));
+    OK(db_recording_submit(r, &when));
+    OK(db_wait(db_queue_timeline(s.q), when, 60 * SECOND));
+    assert_int_equal(sum_of(set, 0), 2 * groups);
+    assert_int_equal(sum_of(set, 4), groups);
+  }
+  db_counter_set_release(set); /* the recording keeps it */
+  uint64_t when;
+  OK(db_recording_submit(r, &when));
+  OK(db_wait(db_queue_timeline(s.q), when, 60 * SECOND));
+  db_recording_release(r);
+  saxpy_free(&s);
+}
+
+/* ---- several passes ---- */
+
+static const char *const nine[] = {
+    "SQ_WAVES",      "SQ_WAVES_32",  "SQ_WAVES_64",           "SQ_INSTS_VALU",      "SQ_INSTS_SALU",
+    "SQ_INSTS_SMEM", "SQ_INSTS_LDS", "SQC_LDS_BANK_CONFLICT", "SQC_LDS_IDX_ACTIVE",
+};
+
+static void run_pass(struct saxpy *s, db_counter_set *set, unsigned pass, uint32_t groups) {
+  OK(db_queue_counters_begin(s->q, set, pass));
+  saxpy_record(s, groups);
+  OK(db_queue_counters_end(s->q));
+  run(s->q);
+}
+
+static void large_sets_take_passes(void **state) {
+  struct saxpy s = saxpy_new();
+  db_counter_set *set = db_counter_set_new(dev, nine, 9);
+  assert_non_null(set);
+  assert_int_equal(db_counter_set_passes(set), 2);
+  run_pass(&s, set, 0, 10);
+  assert_int_equal(db_counter_set_read(set, 0, NULL, 0, NULL), -ENODATA);
+  assert_non_null(strstr(db_error(), "pass 1 of 2 of a set of counters has not run"));
+  run_pass(&s, set, 1, 11);
+  assert_int_equal(db_counter_set_read(set, 0, NULL, 0, NULL), -ESTALE);
+  assert_non_null(strstr(db_error(), "did different work: SQ_WAVES is 20 in pass 0, 22 in pass 1"));
+  run_pass(&s, set, 1, 10);
+  assert_int_equal(sum_of(set, 0), 20);
+  assert_int_equal(sum_of(set, 1) + sum_of(set, 2), 20);
+  for (unsigned i = 6; i < 9; i++) assert_int_equal(sum_of(set, i), 0); /* saxpy uses no LDS */
+  assert_true(sum_of(set, 3) > 0);
+  db_counter_set_release(set);
+  saxpy_free(&s);
+}
+
+/* ---- wrong use ---- */
+
+static void refuses_wrong_order(void **state) {
+  struct saxpy s = saxpy_new();
+  db_queue *copies = db_queue_new(dev, DB_QUEUE_COPY);
+  db_counter_set *set = db_counter_set_new(dev, names, 5);
+#define REFUSED(queue, call, why)                                                                                      \
+  do {                                                                                                                 \
+    assert_int_equal(call, -EINVAL);                                                                                   \
+    if (!strstr(db_error(), why)) fail_msg("no \"%s\" in: %s", why, db_error());                                       \
+    assert_int_equal(db_queue_submit(queue, NULL), -EINVAL);                                                           \
+  } while (0)
+  REFUSED(copies, db_queue_counters_begin(copies, set, 0), "counters recorded into a copy queue");
+  REFUSED(s.q, db_queue_counters_begin(s.q, set, 1), "pass 1 of a set of counters that has 1");
+  REFUSED(s.q, db_queue_counters_begin(s.q, NULL, 0), "the set of counters is NULL");
+  REFUSED(s.q, db_queue_counters_end(s.q), "the queue does not count");
+  OK(db_queue_counters_begin(s.q, set, 0));
+  REFUSED(s.q, db_queue_counters_begin(s.q, set, 0), "the queue already counts");
+  OK(db_queue_counters_begin(s.q, set, 0));
+  assert_int_equal(db_queue_submit(s.q, NULL), -EINVAL);
+  assert_non_null(strstr(db_error(), "record the end of counting first"));
+  OK(db_queue_counters_begin(s.q, set, 0));
+  assert_null(db_queue_bind(s.q));
+  assert_non_null(strstr(db_error(), "record the end of counting first"));
+  run(s.q); /* the recorder is empty again */
+  db_counter_set_release(set);
+  db_queue_release(copies);
+  saxpy_free(&s);
+}
+
+/* ---- real hardware ---- */
+
+/* Kernels of the recordings that take buffers only, with their launches (README.md there). */
+static const struct recorded {
+  const char *capture;
+  unsigned nbuffers;
+  uint32_t grid[3], block[3];
+} recorded[] = {{"plus_0", 3, {1, 1, 1}, {3, 1, 1}}, {"gemm_0", 3, {32, 32, 1}, {16, 1, 1}}};
+
+/* Returns the sum that a real gfx1100 counted. */
+static uint64_t recorded_sum(const char *capture, const char *counter) {
+  FILE *f = recorded_file("pmc.tsv");
+  char line[8192], *column[RECORDED_COLUMNS];
+  uint64_t sum = UINT64_MAX;
+  assert_non_null(f);
+  while (fgets(line, sizeof line, f)) {
+    recorded_split(line, column);
+    if (!strcmp(column[0], "gfx1100") && !strcmp(column[1], capture) && !strcmp(column[4], counter))
+      sum = strtoull(column[15], NULL, 10);
+  }
+  fclose(f);
+  return sum;
+}
+
+static void run_recorded(const struct recorded *r, db_counter_set *set) {
+  char name[200];
+  snprintf(name, sizeof name, "gfx1100/%s/k0.elf", r->capture);
+  FILE *f = recorded_file(name);
+  if (!f) fail_msg("no %s", name);
+  size_t n = fread(image, 1, sizeof image, f);
+  fclose(f);
+  db_program *p = db_program_load(dev, image, n, NULL, NULL, 0);
+  if (!p) fail_msg("%s: %s", name, db_error());
+  db_queue *q = db_queue_new(dev, DB_QUEUE_COMPUTE);
+  struct db_arg args[4] = {{0}};
+  for (unsigned i = 0; i < r->nbuffers; i++) {
+    args[i].buffer = db_alloc(dev, 1 << 16, DB_BUFFER_HOST);
+    memset(db_buffer_host(args[i].buffer), 0, 1 << 16);
+  }
+  OK(db_queue_counters_begin(q, set, 0));
+  OK(db_queue_exec(q, p, args, r->nbuffers, r->grid, r->block));
+  OK(db_queue_counters_end(q));
+  run(q);
+  for (unsigned i = 0; i < r->nbuffers; i++) db_buffer_release(args[i].buffer);
+  db_queue_release(q);
+  db_program_release(p);
+}
+
+static void counts_as_recorded_hardware(void **state) {
+  static const char *const counters[] = {"SQ_INSTS_VALU", "SQ_INSTS_SALU", "SQC_LDS_IDX_ACTIVE",
+                                         "SQC_LDS_BANK_CONFLICT"};
+  fclose(recorded_summary());
+  db_counter_set *set = db_counter_set_new(dev, counters, 4);
+  assert_non_null(set);
+  for (size_t i = 0; i < sizeof recorded / sizeof *recorded; i++) {
+    run_recorded(&recorded[i], set);
+    for (unsigned k = 0; k < 4; k++)
+      if (sum_of(set, k) != recorded_sum(recorded[i].capture, counters[k]))
+        fail_msg("%s: %s: %llu, the recorded GPU counted %llu", recorded[i].capture, counters[k],
+                 (unsigned long long)sum_of(set, k),
+                 (unsigned long long)recorded_sum(recorded[i].capture, counters[k]));
+  }
+  db_counter_set_release(set);
+}
+
+int main(void) {
+  const struct CMUnitTest tests[] = {
+      cmocka_unit_test(lists_what_is_counted),       cmocka_unit_test(refuses_bad_sets),
+      cmocka_unit_test(counts_what_runs_in_between), cmocka_unit_test(replays_count_again),
+      cmocka_unit_test(large_sets_take_passes),      cmocka_unit_test(refuses_wrong_order),
+      cmocka_unit_test(counts_as_recorded_hardware),
+  };
+  return cmocka_run_group_tests(tests, open_device, close_device);
+}
