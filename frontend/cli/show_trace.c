@@ -44,12 +44,12 @@ static uint64_t packets(const struct sqtt_trace *t) {
   return n;
 }
 
-/* The waves whose instructions the trace contains, and the sum of their times. */
+/* Returns the number of waves whose instructions the trace contains, and the sum of their times. */
 static uint32_t traced_waves(const struct sqtt_trace *t, uint64_t *clocks) {
   uint32_t n = 0;
   *clocks = 0;
   for (uint32_t i = 0; i < t->nwaves; i++)
-    if (t->waves[i].traced) n++, *clocks += t->waves[i].end - t->waves[i].start;
+    if (t->waves[i].insts) n++, *clocks += t->waves[i].end - t->waves[i].start;
   return n;
 }
 

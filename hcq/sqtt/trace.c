@@ -281,6 +281,14 @@ static int immediate_mask(struct decoder *d, const struct sqtt_packet *p) {
   return 0;
 }
 
+/* Whether the end of a wave without other packets is the instruction at its entry. If not, instructions are excluded
+ * from the trace. */
+static bool ends_at_entry(const struct decoder *d, const struct sqtt_wave *w) {
+  if (w->pc == SQTT_NONE) return true;
+  const struct sqtt_code *c = &d->codes[w->code];
+  return w->pc < c->size && c->at[w->pc / 4].class == SQTT_CLASS_END;
+}
+
 static int wave_end(struct decoder *d, const struct sqtt_packet *p) {
   const struct positions *f = d->at;
   unsigned at =
@@ -288,7 +296,8 @@ static int wave_end(struct decoder *d, const struct sqtt_packet *p) {
   struct sqtt_wave *w;
   int err = wave_at(d, p, at, &w);
   /* On CDNA the instruction that ends a wave has an INST, too. */
-  if (!err && w->traced && d->t->layout != SQTT_CDNA) err = inst_new(d, p, at, 0, SQTT_CLASS_END, UNIT_NONE);
+  if (!err && w->traced && d->t->layout != SQTT_CDNA && (w->insts || ends_at_entry(d, w)))
+    err = inst_new(d, p, at, 0, SQTT_CLASS_END, UNIT_NONE);
   if (err) return err;
   w->end = p->time;
   w->has_end = true;

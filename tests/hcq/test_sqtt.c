@@ -244,6 +244,20 @@ static void addresses(void **state) {
   sqtt_free(&t);
 }
 
+/* A trace may contain the waves and not their instructions. */
+static void instructions_excluded(void **state) {
+  struct sqtt_writer w;
+  struct sqtt_trace t;
+  sqtt_put_header(&w, SQTT_LAYOUT_GFX11);
+  P11(&w, WAVESTART, 0, START11(0, 0, 0, 0, 32));
+  P11(&w, WAVEEND, 3, END11(0, 0, 0, 0));
+  OK(sqtt_decode(&t, w.bytes, sqtt_put_end(&w), &loop, 1));
+  assert_int_equal(t.ninsts, 0);
+  assert_int_equal(t.out_of_step, 0);
+  assert_true(t.waves[0].has_end);
+  sqtt_free(&t);
+}
+
 /* If packets were lost, the rest does not agree with the code: no wrong address is reported. */
 static void addresses_after_a_loss(void **state) {
   struct sqtt_writer w;
@@ -435,6 +449,7 @@ int main(void) {
       cmocka_unit_test(not_a_trace),
       cmocka_unit_test(one_wave),
       cmocka_unit_test(addresses),
+      cmocka_unit_test(instructions_excluded),
       cmocka_unit_test(addresses_after_a_loss),
       cmocka_unit_test(wave_that_ran_before),
       cmocka_unit_test(lost_packets_of_cdna),

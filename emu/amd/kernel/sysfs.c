@@ -178,8 +178,9 @@ static bool unique_id(struct amd_machine *m, struct amd_gpu *gpu, unsigned index
   put_text(t, "%" PRIx64 "\n", 0x5eed000000000000u + gpu->gpu_id);
   return true;
 }
+/* The clocks are constant, as this level promises. Profilers refuse other levels. */
 static bool performance_level(struct amd_machine *m, struct amd_gpu *gpu, unsigned index, struct text *t) {
-  put_text(t, "auto\n");
+  put_text(t, "profile_standard\n");
   return true;
 }
 static bool product_name(struct amd_machine *m, struct amd_gpu *gpu, unsigned index, struct text *t) {
