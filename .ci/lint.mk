@@ -5,9 +5,10 @@ lint-deps:
 	@.ci/deps.sh $(DEPS) clang-format-$(LLVM) clang-tidy-$(LLVM)
 C_FILES = $(shell git ls-files '*.c' '*.h')
 .PHONY: lint-format
-# Code and comments are 120 columns wide. Folders include each other as .ci/layout says.
+# Code and comments are 120 columns wide. Functions have at most 80 lines. Folders include each other as .ci/layout says.
 lint-format: lint-deps
 	$(Q).ci/check_layout.sh
+	$(Q).ci/check_functions.sh
 	$(Q).ci/check_width.sh
 	$(Q)printf '%s\n' $(C_FILES) | xargs -n 40 -P $(shell nproc) clang-format-$(LLVM) --dry-run -Werror
 TIDY_FILES = $(filter-out tests/% %.simd.c graph/rulegen/% $(if $(MPI_LIBS),,frontend/mpi/mpi.c), \

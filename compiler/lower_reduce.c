@@ -326,127 +326,154 @@ static struct block *open_skipped(struct lowerer *L, struct block *in, uint64_t 
   return lower_block_open(L, in, open);
 }
 
+/* The REDUCEs over the same ranges, which are lowered to one loop. */
+struct shared_loop {
+  struct uop *members[64];
+  unsigned nmembers;
+  uint64_t own, loops, outer; /* axes: of the ranges; those that are loops; those on which results depend */
+  struct partial *partial;    /* one for each member and combination of its positions */
+  unsigned npartials;
+  struct block *outside, *body; /* of the loops */
+  unsigned nloops, nopened;
+  struct block *opened[2 * MAX_AXES + 1];
+  struct skipped skipped;
+};
+
+static bool find_members(struct lowerer *L, const struct uop *reduce, struct shared_loop *r) {
+  size_t cap = 0;
+  uint64_t own = lower_bound_axes(L, reduce);
+  *r = (struct shared_loop){.own = own, .loops = own & ~L->expanded & ~L->grouped};
+  for (unsigned i = 0; i < L->nreduces; i++) {
+    if (lower_bound_axes(L, L->reduces[i]) != own) continue;
+    size_t n = 1;
+    r->members[r->nmembers++] = L->reduces[i];
+    r->outer |= mask_of(L, L->reduces[i]);
+    for (uint64_t m = mask_of(L, L->reduces[i]) & L->expanded; m; m &= m - 1)
+      n *= (size_t)L->k->axes[__builtin_ctzll(m)].size;
+    cap += n;
+  }
+  r->partial = calloc(cap ? cap : 1, sizeof *r->partial);
+  return r->partial || lower_fail(L, "out of memory");
+}
+
+static void open_loops(struct lowerer *L, const struct uop *reduce, struct shared_loop *r) {
+  uint64_t innermost = 0, closed = r->loops, checked = 0;
+  r->outside = r->body = lower_block_over(L, r->outer);
+  for (unsigned s = 1; s < reduce->nsrc; s++)
+    if (mask_of(L, reduce->src[s]) & r->loops) innermost = mask_of(L, reduce->src[s]);
+  find_skipped(L, r->members, r->nmembers, innermost, &r->skipped);
+  for (unsigned s = 1; s < reduce->nsrc; s++) {
+    uint64_t m = mask_of(L, reduce->src[s]);
+    if (!(m & r->loops)) continue;
+    struct block *inside = open_skipped(L, r->body, closed, &r->skipped, &checked);
+    if (inside) r->opened[r->nopened++] = r->body = inside;
+    r->opened[r->nopened++] = r->body = lower_loop_open(L, r->body, (unsigned)__builtin_ctzll(m), AXIS_REDUCE);
+    r->nloops++, closed &= ~m;
+  }
+}
+
+/* Makes the partial results of a member, and stores their initial values before the loops. */
+static void begin_partials(struct lowerer *L, struct shared_loop *r, struct uop *u) {
+  const struct codegen *k = L->k;
+  uint64_t mine = mask_of(L, u) & L->expanded, vec = lowest(mine & L->vectors);
+  bool matrix = u->src[0]->op == OP_MMA;
+  if (matrix) vec = 0, mine &= ~elements_of(L, u->src[0]);
+  uint64_t own_vec = vec || matrix ? 0 : lowest(r->own & L->expanded & L->vectors);
+  enum dtype t = accumulate_dtype(u->dtype);
+  unsigned lanes = vec ? (unsigned)k->axes[__builtin_ctzll(vec)].size : 1;
+  if (matrix) lanes = matrix_elements(&matrices[u->src[0]->arg.i], MATRIX_C);
+  unsigned acc_lanes = own_vec ? (unsigned)k->axes[__builtin_ctzll(own_vec)].size : lanes;
+  lower_first_position(L, mine);
+  if (vec) L->position[__builtin_ctzll(vec)] = VEC;
+  do {
+    struct partial *p = &r->partial[r->npartials++];
+    *p = (struct partial){.reduce = u, .lanes = lanes, .code = lower_code_of(L, mine)};
+    memcpy(p->position, L->position, sizeof p->position);
+    if (r->nloops) {
+      struct uop *one = lower_iconst(L, DT_INDEX, 1), *zero = lower_iconst(L, DT_I32, 0);
+      struct uop *reg = lower_mk(L, OP_REG, t, acc_lanes, L->next_reg++, 0, &one, 1);
+      p->pointer = lower_mk(L, OP_INDEX, t, acc_lanes, 0, 0, (struct uop *[]){reg, zero}, 2);
+      struct uop *init = lower_broadcast(L, build_node(&L->b, uop_identity(L->b.g, u->aux, t)), acc_lanes);
+      lower_mk_in(L, r->outside, OP_STORE, DT_VOID, (struct uop *[]){p->pointer, init}, 2);
+      p->value = lower_mk(L, OP_LOAD, t, acc_lanes, 0, 0, (struct uop *[]){p->pointer, r->body->open}, 2);
+    }
+  } while (lower_next_position(L, mine & ~vec) && !L->b.failed);
+}
+
+/* Combines a round's values with the partial result. */
+static void add_round(struct lowerer *L, struct shared_loop *r, struct partial *p) {
+  uint64_t mine = mask_of(L, p->reduce) & L->expanded, unroll = r->own & L->expanded;
+  struct uop *value = value_if_terms_hold(p->reduce, &r->skipped);
+  bool matrix = value->op == OP_MMA;
+  uint64_t own_vec = matrix || (mine & L->vectors) ? 0 : lowest(unroll & L->vectors);
+  memcpy(L->position, p->position, sizeof p->position);
+  lower_first_position(L, unroll);
+  if (own_vec) L->position[__builtin_ctzll(own_vec)] = VEC;
+  unsigned lanes = own_vec ? (unsigned)L->k->axes[__builtin_ctzll(own_vec)].size : p->lanes;
+  do p->value = matrix ? multiply(L, value, p->value) : accumulate(L, p->reduce, value, p->value, lanes);
+  while (lower_next_position(L, unroll & ~own_vec) && !L->b.failed);
+}
+
+/* Waits once for all matrix instructions that read memory, stores the partial results and closes the loops. Returns the
+ * end of the outermost loop, or NULL if there are no loops. */
+static struct uop *finish_loops(struct lowerer *L, struct shared_loop *r) {
+  for (unsigned i = 0; i < r->npartials && !L->b.failed; i++) {
+    struct partial *p = &r->partial[i];
+    if (p->reduce->src[0]->op == OP_MMA && reads_memory(p->reduce->src[0]))
+      p->value = lower_mk(L, OP_AFTER, p->value->dtype, p->value->lanes, 0, 1, &p->value, 1);
+    if (r->nloops) p->last = lower_mk_in(L, r->body, OP_STORE, DT_VOID, (struct uop *[]){p->pointer, p->value}, 2);
+  }
+  struct uop *end = NULL;
+  for (unsigned i = r->nopened; i-- > 0 && !L->b.failed;) {
+    lower_finish_round(L, r->opened[i]);
+    end = lower_block_close(L, r->opened[i], end ? &end : &r->partial[r->npartials - 1].last, 1);
+  }
+  for (unsigned a = 0; a < L->k->naxes; a++)
+    if (r->loops >> a & 1) L->axis_value[a] = NULL;
+  return end;
+}
+
+/* Stores a result in the memo. */
+static void memo_result(struct lowerer *L, const struct shared_loop *r, const struct partial *p, struct uop *end) {
+  struct uop *u = p->reduce, *v = p->value;
+  if (r->nloops) v = lower_mk(L, OP_LOAD, v->dtype, v->lanes, 0, 0, (struct uop *[]){p->pointer, end}, 2);
+  if (u->src[0]->op == OP_MMA) {
+    memcpy(L->position, p->position, sizeof p->position);
+    memo_elements(L, u, v);
+    return;
+  }
+  if (v->lanes > p->lanes) {
+    struct uop *lane[64]; /* combines halves pairwise */
+    unsigned n = v->lanes;
+    for (unsigned l = 0; l < n; l++) lane[l] = lower_gep(L, v, l);
+    for (n /= 2; n; n /= 2)
+      for (unsigned l = 0; l < n; l++) lane[l] = lower_combine(L, u->aux, lane[l], lane[l + n]);
+    v = lane[0];
+  } else
+    v = lower_broadcast(L, v, p->lanes);
+  if (r->own & L->grouped) v = group_reduce(L, r->outside, u->aux, v);
+  v = build_cast(&L->b, v, compute_dtype(u->dtype));
+  lower_memo_put(L, u, p->code, v);
+}
+
 /* Lowers all REDUCEs over the same ranges to one loop, and stores their results in the memo for every combination of
  * positions. */
 static bool lower_reduces(struct lowerer *L, struct uop *reduce) {
-  struct codegen *k = L->k;
-  uint64_t own = lower_bound_axes(L, reduce), loops = own & ~L->expanded & ~L->grouped;
+  struct shared_loop r;
   int saved[MAX_AXES];
   memcpy(saved, L->position, sizeof saved);
-  struct uop *members[64];
-  unsigned nmembers = 0, npartials = 0;
-  size_t cap = 0;
-  uint64_t outer = 0;
-  for (unsigned i = 0; i < L->nreduces; i++)
-    if (lower_bound_axes(L, L->reduces[i]) == own) {
-      members[nmembers++] = L->reduces[i];
-      outer |= mask_of(L, L->reduces[i]);
-      size_t n = 1;
-      for (uint64_t m = mask_of(L, L->reduces[i]) & L->expanded; m; m &= m - 1)
-        n *= (size_t)k->axes[__builtin_ctzll(m)].size;
-      cap += n;
-    }
-  struct partial *partial = calloc(cap ? cap : 1, sizeof *partial);
-  if (!partial) return lower_fail(L, "out of memory");
-
-  struct block *outside = lower_block_over(L, outer), *body = outside;
-  unsigned nloops = 0, nopened = 0;
-  struct block *opened[2 * MAX_AXES + 1];
-  struct skipped skipped;
-  uint64_t innermost = 0, closed = loops, checked = 0;
-  for (unsigned s = 1; s < reduce->nsrc; s++)
-    if (mask_of(L, reduce->src[s]) & loops) innermost = mask_of(L, reduce->src[s]);
-  find_skipped(L, members, nmembers, innermost, &skipped);
-  for (unsigned s = 1; s < reduce->nsrc; s++) {
-    uint64_t m = mask_of(L, reduce->src[s]);
-    if (!(m & loops)) continue;
-    struct block *inside = open_skipped(L, body, closed, &skipped, &checked);
-    if (inside) opened[nopened++] = body = inside;
-    opened[nopened++] = body = lower_loop_open(L, body, (unsigned)__builtin_ctzll(m), AXIS_REDUCE);
-    nloops++, closed &= ~m;
+  if (!find_members(L, reduce, &r)) return false;
+  open_loops(L, reduce, &r);
+  for (unsigned i = 0; i < r.nmembers; i++) begin_partials(L, &r, r.members[i]);
+  for (unsigned i = 0; i < r.npartials && !L->b.failed; i++) add_round(L, &r, &r.partial[i]);
+  struct uop *end = finish_loops(L, &r);
+  for (unsigned i = 0; i < r.npartials && !L->b.failed; i++) memo_result(L, &r, &r.partial[i], end);
+  for (unsigned i = 0; i < r.nmembers && !L->b.failed; i++) {
+    struct uop *u = r.members[i];
+    uint64_t mine = mask_of(L, u) & L->expanded, vec = lowest(mine & L->vectors);
+    if (vec && u->src[0]->op == OP_MMA) memo_vectors(L, u, mine, vec);
   }
-
-  for (unsigned i = 0; i < nmembers; i++) {
-    struct uop *u = members[i];
-    uint64_t mine = mask_of(L, u) & L->expanded, vec = lowest(mine & L->vectors), unroll = own & L->expanded;
-    bool matrix = u->src[0]->op == OP_MMA;
-    if (matrix) vec = 0, mine &= ~elements_of(L, u->src[0]);
-    uint64_t own_vec = vec || matrix ? 0 : lowest(unroll & L->vectors);
-    enum dtype t = accumulate_dtype(u->dtype);
-    unsigned lanes = vec ? (unsigned)k->axes[__builtin_ctzll(vec)].size : 1;
-    if (matrix) lanes = matrix_elements(&matrices[u->src[0]->arg.i], MATRIX_C);
-    unsigned acc_lanes = own_vec ? (unsigned)k->axes[__builtin_ctzll(own_vec)].size : lanes;
-    lower_first_position(L, mine);
-    if (vec) L->position[__builtin_ctzll(vec)] = VEC;
-    do {
-      struct partial *p = &partial[npartials++];
-      *p = (struct partial){.reduce = u, .lanes = lanes, .code = lower_code_of(L, mine)};
-      memcpy(p->position, L->position, sizeof p->position);
-      if (nloops) {
-        struct uop *one = lower_iconst(L, DT_INDEX, 1), *zero = lower_iconst(L, DT_I32, 0);
-        struct uop *reg = lower_mk(L, OP_REG, t, acc_lanes, L->next_reg++, 0, &one, 1);
-        p->pointer = lower_mk(L, OP_INDEX, t, acc_lanes, 0, 0, (struct uop *[]){reg, zero}, 2);
-        struct uop *init = lower_broadcast(L, build_node(&L->b, uop_identity(L->b.g, u->aux, t)), acc_lanes);
-        lower_mk_in(L, outside, OP_STORE, DT_VOID, (struct uop *[]){p->pointer, init}, 2);
-        p->value = lower_mk(L, OP_LOAD, t, acc_lanes, 0, 0, (struct uop *[]){p->pointer, body->open}, 2);
-      }
-    } while (lower_next_position(L, mine & ~vec) && !L->b.failed);
-  }
-  for (unsigned i = 0; i < npartials && !L->b.failed; i++) {
-    struct partial *p = &partial[i];
-    uint64_t mine = mask_of(L, p->reduce) & L->expanded, unroll = own & L->expanded;
-    struct uop *value = value_if_terms_hold(p->reduce, &skipped);
-    bool matrix = value->op == OP_MMA;
-    uint64_t own_vec = matrix || (mine & L->vectors) ? 0 : lowest(unroll & L->vectors);
-    memcpy(L->position, p->position, sizeof p->position);
-    lower_first_position(L, unroll);
-    if (own_vec) L->position[__builtin_ctzll(own_vec)] = VEC;
-    unsigned lanes = own_vec ? (unsigned)k->axes[__builtin_ctzll(own_vec)].size : p->lanes;
-    do p->value = matrix ? multiply(L, value, p->value) : accumulate(L, p->reduce, value, p->value, lanes);
-    while (lower_next_position(L, unroll & ~own_vec) && !L->b.failed);
-  }
-  for (unsigned i = 0; i < npartials && !L->b.failed; i++) { /* waits once for all matrix instructions that read
-                                                              * memory */
-    struct partial *p = &partial[i];
-    if (p->reduce->src[0]->op == OP_MMA && reads_memory(p->reduce->src[0]))
-      p->value = lower_mk(L, OP_AFTER, p->value->dtype, p->value->lanes, 0, 1, &p->value, 1);
-    if (nloops) p->last = lower_mk_in(L, body, OP_STORE, DT_VOID, (struct uop *[]){p->pointer, p->value}, 2);
-  }
-  struct uop *end = NULL;
-  for (unsigned i = nopened; i-- > 0 && !L->b.failed;) {
-    lower_finish_round(L, opened[i]);
-    end = lower_block_close(L, opened[i], end ? &end : &partial[npartials - 1].last, 1);
-  }
-  for (unsigned a = 0; a < k->naxes; a++)
-    if (loops >> a & 1) L->axis_value[a] = NULL;
-
-  for (unsigned i = 0; i < npartials && !L->b.failed; i++) {
-    struct partial *p = &partial[i];
-    struct uop *u = p->reduce, *v = p->value;
-    if (nloops) v = lower_mk(L, OP_LOAD, v->dtype, v->lanes, 0, 0, (struct uop *[]){p->pointer, end}, 2);
-    if (u->src[0]->op == OP_MMA) {
-      memcpy(L->position, p->position, sizeof p->position);
-      memo_elements(L, u, v);
-      continue;
-    }
-    if (v->lanes > p->lanes) {
-      struct uop *lane[64]; /* combines halves pairwise */
-      unsigned n = v->lanes;
-      for (unsigned l = 0; l < n; l++) lane[l] = lower_gep(L, v, l);
-      for (n /= 2; n; n /= 2)
-        for (unsigned l = 0; l < n; l++) lane[l] = lower_combine(L, u->aux, lane[l], lane[l + n]);
-      v = lane[0];
-    } else
-      v = lower_broadcast(L, v, p->lanes);
-    if (own & L->grouped) v = group_reduce(L, outside, u->aux, v);
-    v = build_cast(&L->b, v, compute_dtype(u->dtype));
-    lower_memo_put(L, u, p->code, v);
-  }
-  for (unsigned i = 0; i < nmembers && !L->b.failed; i++) {
-    uint64_t mine = mask_of(L, members[i]) & L->expanded, vec = lowest(mine & L->vectors);
-    if (vec && members[i]->src[0]->op == OP_MMA) memo_vectors(L, members[i], mine, vec);
-  }
-  free(partial);
+  free(r.partial);
   memcpy(L->position, saved, sizeof saved);
   return !L->b.failed;
 }

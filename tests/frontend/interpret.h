@@ -156,77 +156,93 @@ static struct cell cell_test(enum db_unary_op op, struct cell c, db_dtype t) {
   return point(c) ? whole(DB_BOOL, 1) : unknown();
 }
 
-static struct cell cell_unary(enum db_unary_op op, struct cell c, db_dtype t) {
-  if (c.state == ANY) return c;
-  if (!is_float(t)) {
-    uint64_t u = (uint64_t)c.i;
-    bool negative = !is_unsigned(t) && c.i < 0;
-    switch (op) {
-    case DB_UNARY_NEG: return whole(t, -u);
-    case DB_UNARY_NOT: return t == DB_BOOL ? whole(t, !u) : whole(t, ~u);
-    case DB_UNARY_ABS: return whole(t, negative ? -u : u);
-    case DB_UNARY_SIGN: return whole(t, negative ? -1ull : u != 0);
-    case DB_UNARY_SQUARE: return whole(t, u * u);
-    case DB_UNARY_RELU: return whole(t, negative ? 0 : u);
-    case DB_UNARY_RELU6: return whole(t, negative ? 0 : u > 6 ? 6 : u);
-    case DB_UNARY_FRAC: return whole(t, 0);
-    default: return c; /* an integer already */
-    }
-  }
-  if (c.state == NOT_A_NUMBER) return c;
-  double lo = c.lo, hi = c.hi, mid = lo / 2 + hi / 2, size = fmax(fabs(lo), fabs(hi));
-  bool straddles = lo < 0 && hi > 0, same = point(c);
-  if (isinf(lo)) switch (op) {
-    case DB_UNARY_NEG: return exact(-lo);
-    case DB_UNARY_ABS:
-    case DB_UNARY_SQUARE: return exact(INFINITY);
-    case DB_UNARY_SIGN: return exact(lo < 0 ? -1 : 1);
-    case DB_UNARY_RELU: return exact(fmax(lo, 0));
-    case DB_UNARY_FLOOR:
-    case DB_UNARY_CEIL:
-    case DB_UNARY_TRUNC:
-    case DB_UNARY_SINH:
-    case DB_UNARY_ASINH:
-    case DB_UNARY_ROUND: return c;
-    case DB_UNARY_FRAC: return not_a_number();
-    case DB_UNARY_RELU6: return exact(lo < 0 ? 0 : 6);
-    case DB_UNARY_EXPM1: return lo < 0 ? exact(-1) : c;
-    case DB_UNARY_ERF: return exact(lo < 0 ? -1 : 1);
-    case DB_UNARY_RECIPROCAL: return exact(0);
-    case DB_UNARY_SQRT:
-    case DB_UNARY_LOG:
-    case DB_UNARY_LOG2: return lo < 0 ? not_a_number() : c;
-    case DB_UNARY_RSQRT: return lo < 0 ? not_a_number() : exact(0);
-    case DB_UNARY_EXP:
-    case DB_UNARY_EXP2: return exact(lo < 0 ? 0 : INFINITY);
-    case DB_UNARY_SIN:
-    case DB_UNARY_COS: return not_a_number();
-    case DB_UNARY_SIGMOID: return exact(lo > 0);
-    case DB_UNARY_TANH: return exact(lo < 0 ? -1 : 1);
-    default: return unknown();
-    }
+static struct cell integer_unary(enum db_unary_op op, struct cell c, db_dtype t) {
+  uint64_t u = (uint64_t)c.i;
+  bool negative = !is_unsigned(t) && c.i < 0;
   switch (op) {
-  case DB_UNARY_NEG: return (struct cell){KNOWN, -hi, -lo, 0};
-  case DB_UNARY_ABS: return (struct cell){KNOWN, straddles ? 0 : fmin(fabs(lo), fabs(hi)), size, 0};
-  case DB_UNARY_SIGN: return (struct cell){KNOWN, (lo > 0) - (lo < 0), (hi > 0) - (hi < 0), 0};
-  case DB_UNARY_FLOOR: return (struct cell){KNOWN, floor(lo), floor(hi), 0};
-  case DB_UNARY_CEIL: return (struct cell){KNOWN, ceil(lo), ceil(hi), 0};
-  case DB_UNARY_TRUNC: return (struct cell){KNOWN, trunc(lo), trunc(hi), 0};
+  case DB_UNARY_NEG: return whole(t, -u);
+  case DB_UNARY_NOT: return t == DB_BOOL ? whole(t, !u) : whole(t, ~u);
+  case DB_UNARY_ABS: return whole(t, negative ? -u : u);
+  case DB_UNARY_SIGN: return whole(t, negative ? -1ull : u != 0);
+  case DB_UNARY_SQUARE: return whole(t, u * u);
+  case DB_UNARY_RELU: return whole(t, negative ? 0 : u);
+  case DB_UNARY_RELU6: return whole(t, negative ? 0 : u > 6 ? 6 : u);
+  case DB_UNARY_FRAC: return whole(t, 0);
+  default: return c; /* an integer already */
+  }
+}
+
+/* Of an infinite argument x. */
+static struct cell infinite_unary(enum db_unary_op op, struct cell c) {
+  double x = c.lo;
+  switch (op) {
+  case DB_UNARY_NEG: return exact(-x);
+  case DB_UNARY_ABS:
+  case DB_UNARY_SQUARE: return exact(INFINITY);
+  case DB_UNARY_SIGN: return exact(x < 0 ? -1 : 1);
+  case DB_UNARY_RELU: return exact(fmax(x, 0));
+  case DB_UNARY_FLOOR:
+  case DB_UNARY_CEIL:
+  case DB_UNARY_TRUNC:
+  case DB_UNARY_SINH:
+  case DB_UNARY_ASINH:
+  case DB_UNARY_ROUND: return c;
+  case DB_UNARY_FRAC: return not_a_number();
+  case DB_UNARY_RELU6: return exact(x < 0 ? 0 : 6);
+  case DB_UNARY_EXPM1: return x < 0 ? exact(-1) : c;
+  case DB_UNARY_ERF: return exact(x < 0 ? -1 : 1);
+  case DB_UNARY_RECIPROCAL: return exact(0);
+  case DB_UNARY_SQRT:
+  case DB_UNARY_LOG:
+  case DB_UNARY_LOG2: return x < 0 ? not_a_number() : c;
+  case DB_UNARY_RSQRT: return x < 0 ? not_a_number() : exact(0);
+  case DB_UNARY_EXP:
+  case DB_UNARY_EXP2: return exact(x < 0 ? 0 : INFINITY);
+  case DB_UNARY_SIN:
+  case DB_UNARY_COS: return not_a_number();
+  case DB_UNARY_SIGMOID: return exact(x > 0);
+  case DB_UNARY_TANH: return exact(x < 0 ? -1 : 1);
+  default: return unknown();
+  }
+}
+
+/* Operations whose bounds are those of the exact result, rounded at most once. Returns false for the others. */
+static bool exact_unary(enum db_unary_op op, struct cell c, db_dtype t, struct cell *r) {
+  double lo = c.lo, hi = c.hi, size = fmax(fabs(lo), fabs(hi));
+  bool straddles = lo < 0 && hi > 0;
+  switch (op) {
+  case DB_UNARY_NEG: *r = (struct cell){KNOWN, -hi, -lo, 0}; break;
+  case DB_UNARY_ABS: *r = (struct cell){KNOWN, straddles ? 0 : fmin(fabs(lo), fabs(hi)), size, 0}; break;
+  case DB_UNARY_SIGN: *r = (struct cell){KNOWN, (lo > 0) - (lo < 0), (hi > 0) - (hi < 0), 0}; break;
+  case DB_UNARY_FLOOR: *r = (struct cell){KNOWN, floor(lo), floor(hi), 0}; break;
+  case DB_UNARY_CEIL: *r = (struct cell){KNOWN, ceil(lo), ceil(hi), 0}; break;
+  case DB_UNARY_TRUNC: *r = (struct cell){KNOWN, trunc(lo), trunc(hi), 0}; break;
   case DB_UNARY_SQUARE:
     lo = straddles ? 0 : fmin(fabs(lo), fabs(hi));
-    return rounded(t, (struct cell){KNOWN, lo * lo, size * size, 0}, 1);
-  case DB_UNARY_RELU: return (struct cell){KNOWN, fmax(lo, 0), fmax(hi, 0), 0};
-  case DB_UNARY_RELU6: return (struct cell){KNOWN, fmin(fmax(lo, 0), 6), fmin(fmax(hi, 0), 6), 0};
-  case DB_UNARY_ROUND: return (struct cell){KNOWN, rint(lo), rint(hi), 0};
+    *r = rounded(t, (struct cell){KNOWN, lo * lo, size * size, 0}, 1);
+    break;
+  case DB_UNARY_RELU: *r = (struct cell){KNOWN, fmax(lo, 0), fmax(hi, 0), 0}; break;
+  case DB_UNARY_RELU6: *r = (struct cell){KNOWN, fmin(fmax(lo, 0), 6), fmin(fmax(hi, 0), 6), 0}; break;
+  case DB_UNARY_ROUND: *r = (struct cell){KNOWN, rint(lo), rint(hi), 0}; break;
   case DB_UNARY_FRAC:
-    if (trunc(lo) != trunc(hi)) return unknown();
-    return (struct cell){KNOWN, lo - trunc(lo), hi - trunc(hi), 0};
-  default: break;
+    *r = trunc(lo) != trunc(hi) ? unknown() : (struct cell){KNOWN, lo - trunc(lo), hi - trunc(hi), 0};
+    break;
+  default: return false;
   }
+  return true;
+}
+
+static struct cell cell_unary(enum db_unary_op op, struct cell c, db_dtype t) {
+  double lo = c.lo, hi = c.hi, mid = lo / 2 + hi / 2, size = fmax(fabs(lo), fabs(hi));
+  struct cell r = unknown();
+  if (c.state == ANY) return c;
+  if (!is_float(t)) return integer_unary(op, c, t);
+  if (c.state == NOT_A_NUMBER) return c;
+  if (isinf(lo)) return infinite_unary(op, c);
+  if (exact_unary(op, c, t, &r)) return r;
   /* From here on results have an error of some units in the last place, which for functions computed with exp2 also
    * grows with the argument. */
   double units = t == DB_F32 || t == DB_F64 ? 8 + 2 * size : 2 + size * 0x1p-10;
-  struct cell r = unknown();
   switch (op) {
   case DB_UNARY_RECIPROCAL:
     if (lo > 0 || hi < 0) r = (struct cell){KNOWN, 1 / hi, 1 / lo, 0};
@@ -238,7 +254,7 @@ static struct cell cell_unary(enum db_unary_op op, struct cell c, db_dtype t) {
     if (lo < 0 || (op == DB_UNARY_RSQRT && lo == 0)) return r;
     r = op == DB_UNARY_SQRT ? (struct cell){KNOWN, sqrt(lo), sqrt(hi), 0}
                             : (struct cell){KNOWN, 1 / sqrt(hi), 1 / sqrt(lo), 0};
-    units = same && op == DB_UNARY_SQRT ? 1 : 4;
+    units = point(c) && op == DB_UNARY_SQRT ? 1 : 4;
     break;
   case DB_UNARY_EXP2: r = (struct cell){KNOWN, exp2(lo), exp2(hi), 0}; break;
   case DB_UNARY_EXP: r = (struct cell){KNOWN, exp(lo), exp(hi), 0}; break;
