@@ -30,7 +30,8 @@ struct run {
   struct shader_stats counted; /* counts per instruction if detail is enabled; guarded by lock */
   struct emu_detail detail;
   struct emu_lines lines;
-  bool perf;                   /* workgroups add to the performance counters */
+  unsigned units; /* if its workgroups add to the performance counters: the units where they run; else 0 */
+  struct amd_unit unit[AMD_UNITS_MAX];
   struct race_task *task;      /* NULL if the machine is not strict */
   struct sqtt_dispatch *trace; /* NULL if it is not traced */
 };
@@ -78,7 +79,7 @@ static bool run_groups(void *ctx, unsigned worker, unsigned seat, uint64_t begin
   struct emu_lines lines = {0};
   struct shader_stats stats = {0};
   struct shader_trace recorder;
-  if (r->counted.detail || r->perf) stats.detail = memset(&detail, 0, sizeof detail);
+  if (r->counted.detail || r->units) stats.detail = memset(&detail, 0, sizeof detail);
   if (r->counted.detail) stats.lines = &lines;
   race_task = r->task;
   bool go_on = true, has_partial = r->partial[0] || r->partial[1] || r->partial[2];
@@ -105,11 +106,11 @@ static bool run_groups(void *ctx, unsigned worker, unsigned seat, uint64_t begin
     }
     struct emu_detail before;
     uint64_t waves = stats.waves;
-    if (r->perf) before = detail;
+    if (r->units) before = detail;
     stats.trace = amd_sqtt_group_begin(r->trace, i, &recorder);
     int rc = core ? run_group(r, core, d, group, seat, &stats, &fault) : -EFAULT;
     amd_sqtt_group_end(r->trace, i, &recorder);
-    if (r->perf) amd_perf_add(r->q, i, d->wave32, stats.waves - waves, &before, &detail);
+    if (r->units) amd_perf_add(r->q, &r->unit[i % r->units], d->wave32, stats.waves - waves, &before, &detail);
     if (rc) {
       if (rc == -ECANCELED) {
         pthread_mutex_lock(&r->lock);
@@ -296,7 +297,7 @@ static void add_detail(struct run *r, uint64_t resident) {
 enum cp_status amd_dispatch(struct amd_queue *q, const uint32_t dims[3], uint32_t initiator) {
   uint32_t lds = RFIELD(COMPUTE_PGM_RSRC2, LDS_SIZE) * LDS_UNIT;
   if (check_initiator(q, initiator) != CP_DONE || check_units(q, lds) != CP_DONE) return CP_DEAD;
-  struct run r = {.q = q, .d = described(q, initiator), .perf = amd_perf_counts(q)};
+  struct run r = {.q = q, .d = described(q, initiator)};
   unsigned seats = pool_workers(q->gpu->shared->pool) + 1;
   if (set_extent(q, &r, dims, initiator) != CP_DONE || set_scratch(q, &r, &seats) != CP_DONE) return CP_DEAD;
   uint64_t total = (uint64_t)r.count[0] * r.count[1];
@@ -320,6 +321,7 @@ enum cp_status amd_dispatch(struct amd_queue *q, const uint32_t dims[3], uint32_
     r.task = race_begin(q->race, name);
   }
   uint64_t resident = resident_waves(&r, lds);
+  if (amd_perf_counts(q)) r.units = amd_list_units(q, r.d.rsrc1, r.unit);
   r.trace = amd_sqtt_dispatch(q, &r.d, total, r.waves_per_group, resident);
   pool_run(q->gpu->shared->pool, total, chunk, seats, run_groups, &r);
   pthread_mutex_destroy(&r.lock);

@@ -215,6 +215,17 @@ void amd_wake_queues(struct amd_shared *s);
  * there is none. */
 bool amd_kernel_name(struct vm *vm, uint64_t pc, char *buf, size_t cap);
 
+/* ---- placement.c ---- */
+/* Where a workgroup runs: a compute unit has the SIMDs cu and cu + 2 of its workgroup processor, which has four. */
+struct amd_unit {
+  uint8_t engine, array, wgp, cu;
+  bool both; /* WGP mode: the workgroup uses both compute units */
+};
+enum { AMD_UNITS_MAX = 256 };
+/* Lists the enabled units of a dispatch, at most AMD_UNITS_MAX, in the order in which workgroups go to them. Returns
+ * their number. Workgroup i runs on unit i modulo that number. */
+unsigned amd_list_units(const struct amd_queue *q, uint32_t rsrc1, struct amd_unit *out);
+
 /* ---- perfmon.c ---- */
 int amd_perf_init(struct amd_gpu *g); /* returns 0, or -1 if out of memory */
 void amd_perf_fini(struct amd_gpu *g);
@@ -225,11 +236,11 @@ enum cp_status amd_perf_write(struct amd_queue *q, const char *packet, uint32_t 
 uint32_t amd_perf_read(struct amd_queue *q, uint32_t reg);
 /* Reads a result register of the instance that GRBM_GFX_INDEX selects. Sets *known to false for another register. */
 enum cp_status amd_perf_result(struct amd_queue *q, uint32_t reg, uint32_t *value, bool *known);
-/* Returns whether dispatches count. Then each workgroup adds its counts: the number of its waves, and the detail before
- * and after it ran. */
+/* Returns whether dispatches count. Then each workgroup adds its counts: the unit where it ran, the number of its
+ * waves, and the detail before and after it ran. */
 bool amd_perf_counts(struct amd_queue *q);
-void amd_perf_add(struct amd_queue *q, uint64_t workgroup, bool wave32, uint64_t waves, const struct emu_detail *before,
-                  const struct emu_detail *after);
+void amd_perf_add(struct amd_queue *q, const struct amd_unit *unit, bool wave32, uint64_t waves,
+                  const struct emu_detail *before, const struct emu_detail *after);
 
 /* ---- counters.c ---- */
 /* Adds the counts of a finished dispatch: stats->detail and the totals in stats. */

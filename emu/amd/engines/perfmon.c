@@ -1,9 +1,7 @@
 /* Performance counters: the registers that select, start and read them, and what dispatches count.
  *
  * Only events that programs alone determine are counted (AMD_PERF_EMULATED in hcq/amd/perf.h); selecting another one is
- * a fault. All of them are counted for each WGP while counting is on, whatever is selected. Hardware starts workgroups
- * on its shader engines in turn; here workgroup i of a dispatch runs on engine i mod n, and in the same way on the
- * arrays of an engine and the WGPs of an array. */
+ * a fault. All of them are counted for each WGP while counting is on, whatever is selected. */
 #include <inttypes.h>
 #include <stdlib.h>
 #include <string.h>
@@ -144,14 +142,12 @@ enum cp_status amd_perf_result(struct amd_queue *q, uint32_t reg, uint32_t *valu
 
 bool amd_perf_counts(struct amd_queue *q) { return atomic_load_explicit(&q->gpu->perf.counting, memory_order_acquire); }
 
-void amd_perf_add(struct amd_queue *q, uint64_t workgroup, bool wave32, uint64_t waves, const struct emu_detail *before,
-                  const struct emu_detail *after) {
+void amd_perf_add(struct amd_queue *q, const struct amd_unit *unit, bool wave32, uint64_t waves,
+                  const struct emu_detail *before, const struct emu_detail *after) {
 #define DELTA(field)    (after->field - before->field)
 #define EXECUTED(class) DELTA(executed[EMU_##class##_CLASS])
   struct amd_perfmon *p = &q->gpu->perf;
   struct amd_perf_shape s = shape_of(q->gpu);
-  uint64_t engine = workgroup % s.engines, array = workgroup / s.engines % s.arrays,
-           wgp = workgroup / s.engines / s.arrays % s.wgps;
   const bool sq =
       q->sh[GFX11_COMPUTE_PERFCOUNT_ENABLE - PM4_SH_BASE] && BITS_GET(GFX11_SQ_PERFCOUNTER_CTRL_CS_EN, p->sq_control);
   const uint64_t add[AMD_PERF_COUNTS] = {
@@ -168,7 +164,7 @@ void amd_perf_add(struct amd_queue *q, uint64_t workgroup, bool wave32, uint64_t
       [AMD_PERF_COUNT_CSN_WAVE] = waves,
   };
   pthread_mutex_lock(&p->lock);
-  uint64_t *counts = p->counts[(engine * s.arrays + array) * s.wgps + wgp];
+  uint64_t *counts = p->counts[(unit->engine * s.arrays + unit->array) * s.wgps + unit->wgp];
   for (int i = 0; i < AMD_PERF_COUNTS; i++)
     if (sq || events[i].block != AMD_PERF_SQ) counts[i] += add[i];
   pthread_mutex_unlock(&p->lock);

@@ -7,16 +7,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-enum { MAX_UNITS = 256, SLOTS = 16, SIMDS = 4, CLOCKS_AFTER = 64 };
-/* Bit 29 of PGM_RSRC1: a workgroup uses both compute units of a workgroup processor (LLVM AMDGPUUsage, WGP_MODE). */
-enum { WGP_MODE = 29 };
-
-/* Where a workgroup runs: a compute unit has the SIMDs cu and cu + 2 of its workgroup processor, which has four. */
-struct unit {
-  uint8_t engine, array, wgp, cu;
-  bool both; /* WGP mode */
-};
-
+enum { SLOTS = 16, SIMDS = 4, CLOCKS_AFTER = 64 };
 struct wave {
   uint64_t executed;
   struct shader_trace_inst *insts; /* of traced waves, else NULL */
@@ -25,7 +16,7 @@ struct wave {
 };
 
 struct sqtt_dispatch {
-  struct unit unit[MAX_UNITS];
+  struct amd_unit unit[AMD_UNITS_MAX];
   unsigned units, waves, slots; /* waves: per workgroup; slots: waves that a SIMD may hold */
   bool wave32;
   uint64_t groups;
@@ -43,34 +34,12 @@ static bool excluded(const struct sqtt_engine *e, unsigned token) {
 
 /* ---- placement ---- */
 
-/* COMPUTE_STATIC_THREAD_MGMT of an engine: one bit per compute unit, 16 per shader array. */
-static uint32_t enabled_units(const struct amd_queue *q, unsigned engine) {
-  static const uint16_t registers[SQTT_ENGINES] = {
-      GFX11_COMPUTE_STATIC_THREAD_MGMT_SE0, GFX11_COMPUTE_STATIC_THREAD_MGMT_SE1, GFX11_COMPUTE_STATIC_THREAD_MGMT_SE2,
-      GFX11_COMPUTE_STATIC_THREAD_MGMT_SE3, GFX11_COMPUTE_STATIC_THREAD_MGMT_SE4, GFX11_COMPUTE_STATIC_THREAD_MGMT_SE5,
-      GFX11_COMPUTE_STATIC_THREAD_MGMT_SE6, GFX11_COMPUTE_STATIC_THREAD_MGMT_SE7};
-  return q->sh[registers[engine] - PM4_SH_BASE];
+static unsigned simd_of(const struct amd_unit *u, unsigned wave) {
+  return u->both ? wave % SIMDS : u->cu + wave % 2 * 2;
 }
-
-/* Lists the units in the order in which workgroups go to them: engines in turns, then arrays, processors, units. */
-static void list_units(const struct amd_queue *q, struct sqtt_dispatch *d, bool both) {
-  const struct amd_model *m = q->gpu->model;
-  enum { UNITS_PER_ARRAY = 16 };
-  for (unsigned cu = 0; cu < (both ? 1 : 2); cu++)
-    for (unsigned wgp = 0; wgp < m->cus_per_array / 2; wgp++)
-      for (unsigned array = 0; array < m->arrays_per_engine; array++)
-        for (unsigned engine = 0; engine < m->shader_engines && d->units < MAX_UNITS; engine++) {
-          unsigned bit = array * UNITS_PER_ARRAY + wgp * 2 + cu;
-          uint32_t need = (both ? 3u : 1u) << bit;
-          if ((enabled_units(q, engine) & need) != need) continue;
-          d->unit[d->units++] = (struct unit){(uint8_t)engine, (uint8_t)array, (uint8_t)wgp, (uint8_t)cu, both};
-        }
-}
-
-static unsigned simd_of(const struct unit *u, unsigned wave) { return u->both ? wave % SIMDS : u->cu + wave % 2 * 2; }
 
 /* Whether the trace contains the instructions of a wave there. */
-static bool is_detailed(const struct sqtt_dispatch *d, const struct unit *u, unsigned simd) {
+static bool is_detailed(const struct sqtt_dispatch *d, const struct amd_unit *u, unsigned simd) {
   uint32_t mask = d->engine[u->engine].mask;
   return d->engine[u->engine].on && u->array == GET(MASK, SA_SEL, mask) && u->wgp == GET(MASK, WGP_SEL, mask) &&
          simd == GET(MASK, SIMD_SEL, mask);
@@ -83,7 +52,7 @@ struct sqtt_dispatch *amd_sqtt_dispatch(struct amd_queue *q, const struct shader
   if (!active || !q->sh[GFX11_COMPUTE_THREAD_TRACE_ENABLE - PM4_SH_BASE]) return NULL;
   struct sqtt_dispatch *d = calloc(1, sizeof *d);
   if (!d) return NULL;
-  list_units(q, d, sd->rsrc1 >> WGP_MODE & 1);
+  d->units = amd_list_units(q, sd->rsrc1, d->unit);
   d->waves = waves, d->groups = groups, d->wave32 = sd->wave32;
   d->slots = (unsigned)(resident + 1) / 2 < SLOTS ? (unsigned)(resident + 1) / 2 : SLOTS;
   if (groups < SIZE_MAX / sizeof *d->wave / waves && d->units) d->wave = calloc(groups * waves, sizeof *d->wave);
@@ -100,7 +69,7 @@ struct sqtt_dispatch *amd_sqtt_dispatch(struct amd_queue *q, const struct shader
 struct shader_trace *amd_sqtt_group_begin(const struct sqtt_dispatch *d, uint64_t index,
                                           struct shader_trace *recorder) {
   if (!d || !d->wave) return NULL;
-  const struct unit *u = &d->unit[index % d->units];
+  const struct amd_unit *u = &d->unit[index % d->units];
   memset(recorder, 0, sizeof *recorder);
   for (unsigned i = 0; i < d->waves; i++) recorder->instructions |= is_detailed(d, u, simd_of(u, i));
   return recorder;
@@ -205,7 +174,7 @@ static void run_recorded(struct timeline *t, struct running *r, unsigned waves) 
 
 /* Runs one workgroup in the slots that are free first. free: when each slot of the unit's SIMDs is free. Returns when
  * its last wave was launched. */
-static uint64_t run_group(const struct sqtt_dispatch *d, struct timeline *t, const struct unit *u, uint64_t index,
+static uint64_t run_group(const struct sqtt_dispatch *d, struct timeline *t, const struct amd_unit *u, uint64_t index,
                           uint64_t launch, uint64_t free[SIMDS][SLOTS]) {
   struct running running[SHADER_TRACE_WAVES];
   bool recorded = false;
@@ -247,7 +216,7 @@ static uint64_t run_group(const struct sqtt_dispatch *d, struct timeline *t, con
 static void run_engine(const struct sqtt_dispatch *d, struct timeline *t, unsigned engine, uint64_t clock) {
   uint64_t launched = clock;
   for (unsigned k = 0; k < d->units; k++) {
-    const struct unit *u = &d->unit[k];
+    const struct amd_unit *u = &d->unit[k];
     uint64_t free[SIMDS][SLOTS] = {{0}}, launch = clock;
     if (u->engine != engine) continue;
     for (uint64_t i = k; i < d->groups; i += d->units) launch = run_group(d, t, u, i, launch, free);
