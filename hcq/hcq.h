@@ -292,8 +292,8 @@ unsigned db_recording_patches(const db_recording *r);
 /* ---- thread traces: when each wave ran, and when it issued each instruction ----
  *
  * AMD GPUs (gfx1100). Each shader engine writes a trace of its own. It contains the start and the end of every wave of
- * the engine, and the instructions of those waves that run on one SIMD (SIMD 0 of the first workgroup processor of
- * shader array 0). `doorbell show` prints traces; hcq/sqtt/sqtt.h describes the format and decodes it.
+ * the engine, and the instructions of those waves that run on one SIMD (SIMD 0 of the first active workgroup
+ * processor of shader array 0). `doorbell show` prints traces; hcq/sqtt/sqtt.h describes the format and decodes it.
  *
  *   db_thread_trace *t = db_thread_trace_new(dev, 1 << 20);
  *   db_queue_trace_begin(q, t);

@@ -88,7 +88,16 @@ static struct amd_node *find_node(struct hcq_machine *machine, unsigned index, c
                  : n;
 }
 
-static int read_clock_rate(struct amd_device *dev) {
+/* The first workgroup processor of an engine's shader array 0 both of whose compute units are active. Engines 4 and up
+ * are in the second half of the rows (Linux amdgpu_kms.c). */
+static uint8_t first_processor(const struct drm_amdgpu_info_device *info, unsigned engine) {
+  uint32_t active = info->cu_bitmap[engine % 4][2 * (engine / 4)];
+  for (uint8_t i = 0; i < 16; i++)
+    if ((active >> 2 * i & 3) == 3) return i;
+  return 0;
+}
+
+static int read_device_info(struct amd_device *dev) {
   struct drm_amdgpu_info_device info = {0};
   struct drm_amdgpu_info ask = {
       .return_pointer = (uint64_t)(uintptr_t)&info, .return_size = sizeof info, .query = AMDGPU_INFO_DEV_INFO};
@@ -96,6 +105,7 @@ static int read_clock_rate(struct amd_device *dev) {
   int err = os->ioctl(os, dev->node->drm_fd, DRM_IOCTL_AMDGPU_INFO, &ask);
   if (err) return db_fail(err, "%s: querying the render node: %s", dev->base.name, strerror(-err));
   dev->base.clock.khz = info.gpu_counter_freq;
+  for (unsigned i = 0; i < AMD_ENGINES; i++) dev->traced_processor[i] = first_processor(&info, i);
   return dev->base.clock.khz ? 0 : db_fail(-EPROTO, "%s: the driver reports no clock frequency", dev->base.name);
 }
 
@@ -129,7 +139,7 @@ static int amd_open(struct hcq_machine *machine, unsigned index, const char *nam
   describe(node, dev->base.description, sizeof dev->base.description);
   if ((err = acquire_vm(dev))) goto out;
   if ((err = read_apertures(dev))) goto out;
-  if ((err = read_clock_rate(dev)) || (err = hcq_clock_calibrate(&dev->base))) goto out;
+  if ((err = read_device_info(dev)) || (err = hcq_clock_calibrate(&dev->base))) goto out;
   amd_events_clear(dev);
   if ((err = amd_events_create(dev))) goto out;
   if ((err = amd_queue_create(&dev->base, DB_QUEUE_COMPUTE, 0))) goto out;

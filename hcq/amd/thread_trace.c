@@ -12,7 +12,10 @@ enum { TRACE_UNIT = 32, ADDRESS_SHIFT = 12 };
 
 #define FIELD(reg, field, value) BITS(GFX11_##reg##_##field, value)
 
-unsigned amd_trace_engines(db_device *dev) { return amd_node_engines(amd_device(dev)->node); }
+unsigned amd_trace_engines(db_device *dev) {
+  unsigned engines = amd_node_engines(amd_device(dev)->node);
+  return engines < AMD_ENGINES ? engines : AMD_ENGINES;
+}
 
 /* Later accesses to registers that each shader engine has are to this engine's, in shader array 0. */
 static void select_engine(struct words *w, unsigned engine) {
@@ -60,7 +63,8 @@ int amd_trace_begin(db_queue *q, const db_thread_trace *t) {
                             FIELD(SQ_THREAD_TRACE_BUF0_SIZE, SIZE, t->bytes / HCQ_TRACE_PAGE));
     pm4_set_uconfig_reg(w, GFX11_SQ_THREAD_TRACE_BUF0_BASE, (uint32_t)page);
     pm4_set_uconfig_reg(w, GFX11_SQ_THREAD_TRACE_MASK,
-                        FIELD(SQ_THREAD_TRACE_MASK, WTYPE_INCLUDE, GFX11_TRACE_WAVES_CS));
+                        FIELD(SQ_THREAD_TRACE_MASK, WTYPE_INCLUDE, GFX11_TRACE_WAVES_CS) |
+                            FIELD(SQ_THREAD_TRACE_MASK, WGP_SEL, amd_device(q->dev)->traced_processor[i]));
     pm4_set_uconfig_reg(w, GFX11_SQ_THREAD_TRACE_TOKEN_MASK,
                         FIELD(SQ_THREAD_TRACE_TOKEN_MASK, TTRACE_EXEC, 1) |
                             FIELD(SQ_THREAD_TRACE_TOKEN_MASK, BOP_EVENTS_TOKEN_INCLUDE, 1) |

@@ -42,10 +42,11 @@ static struct {
     uint32_t status, hub;
   } page_fault;
   uint32_t memory_losses;
-  uint64_t clock_error;  /* error of reading the GPU's clock, in ticks */
-  bool slow_open;        /* opening the second GPU takes until this is false */
-  bool complete;         /* WAIT_EVENTS lets the compute timeline advance */
-  bool event_page_taken; /* the next CREATE_EVENT fails with the page taken */
+  uint32_t active_units[4][4]; /* cu_bitmap of the render node */
+  uint64_t clock_error;        /* error of reading the GPU's clock, in ticks */
+  bool slow_open;              /* opening the second GPU takes until this is false */
+  bool complete;               /* WAIT_EVENTS lets the compute timeline advance */
+  bool event_page_taken;       /* the next CREATE_EVENT fails with the page taken */
   /* observed by the script */
   int calls, open_fds, handles, maps, reservations, events, queues;
   unsigned waits, looks;
@@ -88,6 +89,7 @@ static int ioctl_drm(unsigned long request, void *arg) {
   assert_int_equal(request, DRM_IOCTL_AMDGPU_INFO);
   struct drm_amdgpu_info *ask = arg;
   struct drm_amdgpu_info_device info = {.gpu_counter_freq = 100000};
+  memcpy(info.cu_bitmap, k.active_units, sizeof info.cu_bitmap);
   const struct {
     unsigned query;
     const void *answer;
@@ -1006,6 +1008,34 @@ static void timestamps_are_host_time(void **state) {
   assert_nothing_left();
 }
 
+/* A trace of each shader engine contains the instructions of a workgroup processor that is active. */
+static void traces_active_processors(void **state) {
+  static const unsigned first[6] = {0, 1, 3, 0, 2, 0}; /* of array 0 */
+  k.active_units[0][0] = 0xff, k.active_units[1][0] = 0xfd, k.active_units[2][0] = 0xc3 & ~3u;
+  k.active_units[3][0] = 0x03, k.active_units[0][2] = 0x30, k.active_units[1][2] = 0x55;
+  db_device *dev = db_open(device);
+  db_queue *q = db_queue_new(dev, DB_QUEUE_COMPUTE);
+  db_thread_trace *t = db_thread_trace_new(dev, 4096);
+  uint64_t when;
+  unsigned engine = 0;
+  assert_non_null(t);
+  assert_int_equal(db_queue_trace_begin(q, t), 0);
+  assert_int_equal(db_queue_submit(q, &when), 0);
+  const uint32_t *w = ring(0);
+  for (uint64_t at = 0; at < k.doorbells[100]; at += (w[at] >> 16 & 0x3fff) + 2)
+    if ((w[at] >> 8 & 0xff) == PM4_SET_UCONFIG_REG && w[at + 1] == GFX11_SQ_THREAD_TRACE_MASK - PM4_UCONFIG_BASE) {
+      assert_true(engine < 6);
+      assert_int_equal(BITS_GET(GFX11_SQ_THREAD_TRACE_MASK_WGP_SEL, w[at + 2]), first[engine]);
+      engine++;
+    }
+  assert_int_equal(engine, 6);
+  finish(0, q, when);
+  db_thread_trace_release(t);
+  db_queue_release(q);
+  db_close(dev);
+  assert_nothing_left();
+}
+
 int main(void) {
 #define T(f) cmocka_unit_test_setup(f, fresh)
   const struct CMUnitTest tests[] = {
@@ -1028,6 +1058,7 @@ int main(void) {
       T(exceptions_lose_the_device),
       T(a_queue_does_not_stop),
       T(exceptions_of_other_gpus),
+      T(traces_active_processors),
       T(timestamps_are_host_time),
       T(intervals_are_ticks),
   };
