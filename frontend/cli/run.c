@@ -14,6 +14,7 @@ struct job {
   const struct command *self;
   const char *file, *kernel, *device;
   const char *trace_prefix; /* of --thread-trace; NULL: no trace */
+  const char *counted;      /* of --counters; NULL: none */
   uint32_t grid[3], block[3];
   struct argument arg[MOST_ARGUMENTS];
   db_buffer *buffer[MOST_ARGUMENTS];
@@ -30,7 +31,8 @@ struct job {
   db_device *dev;
   db_program *program;
   db_thread_trace *trace; /* of the last launch */
-  uint64_t *device_ns;    /* by repetition; sorted at the end */
+  struct run_counters *counters;
+  uint64_t *device_ns; /* by repetition; sorted at the end */
   struct emu_stats stats;
   bool emulated;
   bool stuck; /* the kernel still runs: nothing that it uses can be closed, so the process exits without cleaning up */
@@ -40,7 +42,7 @@ struct job {
 
 /* ---- options ---- */
 
-enum { KERNEL = OPTION_KEYS, GRID, BLOCK, ARG, OUT, DEVICE, REPEAT, TIMEOUT, THREAD_TRACE, JSON };
+enum { KERNEL = OPTION_KEYS, GRID, BLOCK, ARG, OUT, DEVICE, REPEAT, TIMEOUT, THREAD_TRACE, COUNTERS, JSON };
 static const struct argp_option options[] = {
     {"kernel", KERNEL, "NAME", 0, "The kernel, if the file has several", 0},
     {"grid", GRID, "X[,Y[,Z]]", 0, "Number of workgroups", 0},
@@ -54,6 +56,10 @@ static const struct argp_option options[] = {
     {"thread-trace", THREAD_TRACE, "PREFIX", 0,
      "Trace the waves of the last launch (AMD) to PREFIX.se0.sqtt and so on, one file per shader engine; doorbell show "
      "prints them",
+     0},
+    {"counters", COUNTERS, "NAME[,NAME...]", 0,
+     "Count these events of the hardware during a launch and print their sums; \"list\" prints what the device counts. "
+     "Many names take several launches",
      0},
     {"json", JSON, NULL, 0, "Print the report as JSON", 0},
     {0}};
@@ -127,6 +133,7 @@ static error_t parse(int key, char *value, struct argp_state *state) {
     return 0;
   case TIMEOUT: j->timeout = parse_seconds(state, value); return 0;
   case THREAD_TRACE: j->trace_prefix = value; return 0;
+  case COUNTERS: j->counted = value; return 0;
   case JSON: j->json = true; return 0;
   case ARGP_KEY_ARG:
     if (j->file) argp_error(state, "unexpected argument '%s' after the file '%s'", value, j->file);
@@ -292,9 +299,11 @@ static int launch_all(struct job *j) {
     uint64_t when;
     bool traced = j->trace && i == j->repeat - 1;
     if (traced) db_queue_trace_begin(q, j->trace);
+    run_counters_begin(j->counters, q, i);
     db_queue_timestamp(q, begin);
     db_queue_exec(q, j->program, args, j->nargs, j->grid, j->block);
     db_queue_timestamp(q, end);
+    run_counters_end(j->counters, q, i);
     if (traced) db_queue_trace_end(q, j->trace);
     int err = db_queue_submit(q, &when);
     if (!err) err = db_wait(db_queue_timeline(q), when, (uint64_t)(j->timeout * 1e9));
@@ -361,6 +370,7 @@ static void print_text(const struct job *j, const struct db_param *p, double lea
     run_trace_path(last, j->trace_prefix, db_thread_trace_engines(j->trace) - 1);
     printf("thread trace  %s to %s\n", first, last);
   }
+  run_counters_print(j->self, j->counters, false);
   for (unsigned i = 0; i < j->nargs; i++) {
     const struct argument *a = &j->arg[i];
     if (!j->buffer[i]) continue;
@@ -391,6 +401,7 @@ static void print_json(const struct job *j, const struct db_param *p, double lea
     printf("%llu", (unsigned long long)(j->stats.instructions / (uint64_t)j->repeat));
   else
     fputs("null", stdout);
+  if (j->counters) run_counters_print(j->self, j->counters, true);
   fputs(", \"args\": [", stdout);
   bool first = true;
   for (unsigned i = 0; i < j->nargs; i++) {
@@ -409,6 +420,15 @@ static void print_json(const struct job *j, const struct db_param *p, double lea
   fputs("]}\n", stdout);
 }
 
+/* Prepares what --thread-trace and --counters record. */
+static int prepare_profiling(struct job *j) {
+  if (j->trace_prefix && !(j->trace = run_trace_open(j->self, j->dev))) return EXIT_FAILED;
+  if (j->counted && !(j->counters = run_counters_open(j->self, j->dev, j->counted))) return EXIT_FAILED;
+  unsigned passes = run_counters_passes(j->counters);
+  if (j->repeat < passes) j->repeat = passes;
+  return 0;
+}
+
 static int execute(struct job *j) {
   void *image;
   size_t size;
@@ -422,9 +442,10 @@ static int execute(struct job *j) {
   free(image);
   if (!j->dev) return fail_work(j->self, j->device ? "--dev %s: %s" : "%s%s", j->device ? j->device : "", db_error());
   if (status) return status;
+  if (j->counted && !strcmp(j->counted, "list")) return run_counters_list(j->self, j->dev);
   status = check_arguments(j);
   if (!status) status = prepare(j);
-  if (!status && j->trace_prefix && !(j->trace = run_trace_open(j->self, j->dev))) status = EXIT_FAILED;
+  if (!status) status = prepare_profiling(j);
   if (!status) status = launch_all(j);
   if (!status) status = read_results(j);
   if (!status && j->trace) status = run_trace_save(j->self, j->trace, j->trace_prefix);
@@ -452,6 +473,7 @@ static int run_main(const struct command *self, int argc, char **argv) {
     free(j->arg[i].data);
   }
   db_thread_trace_release(j->trace);
+  run_counters_close(j->counters);
   db_program_release(j->program);
   db_close(j->dev);
   free(j->device_ns);

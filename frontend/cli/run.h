@@ -11,4 +11,18 @@ db_thread_trace *run_trace_open(const struct command *self, db_device *dev);
 void run_trace_path(char path[RUN_TRACE_PATH], const char *prefix, unsigned engine);
 /* Writes the files. Returns the exit status. */
 int run_trace_save(const struct command *self, const db_thread_trace *t, const char *prefix);
+
+/* ---- run_counters.c: --counters ---- */
+struct run_counters;
+/* Prints what the device can count. Returns the exit status. */
+int run_counters_list(const struct command *self, db_device *dev);
+/* list: names, separated by commas. Returns NULL, after a message, if the device does not count them. */
+struct run_counters *run_counters_open(const struct command *self, db_device *dev, const char *list);
+/* c may be NULL in all of these. Launch number `run` counts in the pass of that number, if there is one. */
+unsigned run_counters_passes(const struct run_counters *c);
+void run_counters_begin(struct run_counters *c, db_queue *q, int64_t run);
+void run_counters_end(struct run_counters *c, db_queue *q, int64_t run);
+/* Prints the sums: a line each, or a member of a JSON object. Returns the exit status. */
+int run_counters_print(const struct command *self, const struct run_counters *c, bool json);
+void run_counters_close(struct run_counters *c);
 #endif

@@ -419,6 +419,29 @@ static void runs_cubins(void **state) {
   assert_contains(out, "memory access fault at 0x0");
 }
 
+/* Four workgroups of eight waves. Nine counters of the shaders take two launches. */
+static void counts_launches(void **state) {
+#define SAXPY_CO KERNELS_DIR "/bench/kernels/saxpy.gfx1100.co"
+  EXPECT(0, "run " SAXPY_CO SAXPY_ARGUMENTS GPU " --counters SQ_WAVES,SPI_CSN_NUM_THREADGROUPS");
+  assert_contains(out, "SQ_WAVES                     32 waves (exact)");
+  assert_contains(out, "SPI_CSN_NUM_THREADGROUPS     4 workgroups (exact)");
+  EXPECT(0, "run " SAXPY_CO SAXPY_ARGUMENTS GPU
+            " --json --counters SQ_WAVES,SQ_WAVES_32,SQ_WAVES_64,SQ_INSTS_VALU,SQ_INSTS_SALU,SQ_INSTS_SMEM,"
+            "SQ_INSTS_LDS,SQC_LDS_BANK_CONFLICT,SQC_LDS_IDX_ACTIVE");
+  json_t *report = json_out(), *counters = json_object_get(report, "counters");
+  assert_int_equal(json_integer_value(json_object_get(report, "runs")), 2);
+  assert_int_equal(json_integer_value(json_object_get(counters, "SQ_WAVES_32")), 32);
+  assert_int_equal(json_integer_value(json_object_get(counters, "SQC_LDS_IDX_ACTIVE")), 0);
+  assert_true(json_integer_value(json_object_get(counters, "SQ_INSTS_VALU")) >= 32);
+  json_decref(report);
+  EXPECT(0, "run " SAXPY_CO SAXPY_ARGUMENTS GPU " --counters list");
+  assert_contains(out, "SQ_INSTS_VALU");
+  EXPECT(1, "run " SAXPY_CO SAXPY_ARGUMENTS GPU " --counters SQ_WAVES,SQ_NO_SUCH");
+  assert_contains(out, "the device has no counter SQ_NO_SUCH");
+  EXPECT(1, "run " CUBIN SAXPY_ARGUMENTS " --counters SQ_WAVES");
+  assert_contains(out, "not supported: performance counters");
+}
+
 static void runs_ptx(void **state) {
   EXPECT(1, "run " PTX SAXPY_ARGUMENTS GPU);
   assert_contains(out, "PTX needs an NVIDIA device, but EMU+AMD:gfx1100 is gfx1100");
@@ -947,6 +970,7 @@ int main(void) {
       cmocka_unit_test(an_unmapped_address_is_reported),
       cmocka_unit_test(an_endless_kernel_is_given_up),
       cmocka_unit_test(runs_cubins),
+      cmocka_unit_test(counts_launches),
       cmocka_unit_test(runs_ptx),
       cmocka_unit_test(runs_source),
       cmocka_unit_test(runs_with_dynamic_local_memory),

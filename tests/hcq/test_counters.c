@@ -163,6 +163,37 @@ static void replays_count_again(void **state) {
   saxpy_free(&s);
 }
 
+/* ---- packets ---- */
+
+static bool contains(const db_queue *q, const uint32_t *words, size_t n) {
+  for (size_t i = 0; i + n <= q->words.n; i++)
+    if (!memcmp(q->words.w + i, words, n * 4)) return true;
+  return false;
+}
+#define CONTAINS(q, ...)                                                                                               \
+  assert_true(contains(q, (const uint32_t[]){__VA_ARGS__}, sizeof((const uint32_t[]){__VA_ARGS__}) / 4))
+
+/* Words that other drivers write for the same steps (tinygrad, ops_amd.py). */
+static void writes_known_packets(void **state) {
+  struct saxpy s = saxpy_new();
+  db_counter_set *set = db_counter_set_new(dev, names, 5);
+  OK(db_queue_counters_begin(s.q, set, 0));
+  CONTAINS(s.q, 0xc0017900, 0x00000200, 0xe0000000); /* all instances */
+  CONTAINS(s.q, 0xc0017900, 0x00001808, 0x00000000, 0xc0017900, 0x000019e0, 0x00000055, 0xc0017900, 0x000019e2,
+           0x0001ffff);
+  CONTAINS(s.q, 0xc0017900, 0x000019c0, 0x00000004); /* SQ counter 0: WAVES */
+  CONTAINS(s.q, 0xc0017900, 0x000019c2, 0x0000003e); /* SQ counter 1: INSTS_VALU */
+  CONTAINS(s.q, 0xc0017900, 0x00001808, 0x00000000, 0xc0017900, 0x00001808, 0x00000001);
+  CONTAINS(s.q, 0xc0004600, 0x00000407); /* waits for earlier kernels */
+  OK(db_queue_counters_end(s.q));
+  CONTAINS(s.q, 0xc0017900, 0x00001808, 0x00000401);
+  CONTAINS(s.q, 0xc0017900, 0x00000200, 0x0002010c, 0xc0044000, 0x00100204, 0x0000d1c2); /* engine 2, array 1, WGP 3 */
+  CONTAINS(s.q, 0xc0017900, 0x00000200, 0x60050000, 0xc0044000, 0x00100204, 0x0000d181); /* SPI of engine 5 */
+  run(s.q);
+  db_counter_set_release(set);
+  saxpy_free(&s);
+}
+
 /* ---- several passes ---- */
 
 static const char *const nine[] = {
@@ -297,7 +328,7 @@ int main(void) {
       cmocka_unit_test(lists_what_is_counted),       cmocka_unit_test(refuses_bad_sets),
       cmocka_unit_test(counts_what_runs_in_between), cmocka_unit_test(replays_count_again),
       cmocka_unit_test(large_sets_take_passes),      cmocka_unit_test(refuses_wrong_order),
-      cmocka_unit_test(counts_as_recorded_hardware),
+      cmocka_unit_test(writes_known_packets),        cmocka_unit_test(counts_as_recorded_hardware),
   };
   return cmocka_run_group_tests(tests, open_device, close_device);
 }
