@@ -5,7 +5,8 @@ lint-deps:
 	@.ci/deps.sh $(DEPS) clang-format-$(LLVM) clang-tidy-$(LLVM)
 C_FILES = $(shell git ls-files '*.c' '*.h')
 .PHONY: lint-format
-# Code and comments are 120 columns wide. Functions have at most 80 lines. Folders include each other as .ci/layout says.
+# Code and comments are 120 columns wide. Functions have at most 80 lines. Folders include each other as .ci/layout
+# says.
 lint-format: lint-deps
 	$(Q).ci/check_layout.sh
 	$(Q).ci/check_functions.sh
