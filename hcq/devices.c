@@ -30,6 +30,12 @@ static uint32_t location(const drmDevice *d) {
   return (uint32_t)(d->businfo.pci->bus << 8 | d->businfo.pci->dev << 3 | d->businfo.pci->func);
 }
 
+static void name_location(struct db_device_info *info, uint32_t domain, uint32_t location) {
+  if (domain || location)
+    snprintf(info->pci, sizeof info->pci, "%04x:%02x:%02x.%x", domain, location >> 8 & 0xff, location >> 3 & 0x1f,
+             location & 7);
+}
+
 /* Stores the name that libdrm has for a real AMD GPU; false if it has none or the render node cannot be opened. */
 static bool marketing_name(const drmDevice *d, char *buf, size_t cap) {
   if (!(d->available_nodes & 1 << DRM_NODE_RENDER)) return false;
@@ -60,6 +66,7 @@ static int add_machine(struct list *l, const char *machine_name, drmDevice **drm
   for (int i = 0; i < n && i < GPUS_MAX && !(i && m->emulated); i++) {
     struct db_device_info *info = &found[i].info;
     snprintf(info->name, sizeof info->name, i ? "%s:%d" : "%s", machine_name, i);
+    name_location(info, found[i].pci_domain, found[i].pci_location);
     for (int k = 0; drm && k < ndrm; k++) {
       if (!drm[k] || location(drm[k]) != found[i].pci_location || drm[k]->businfo.pci->domain != found[i].pci_domain)
         continue;
@@ -87,6 +94,7 @@ static void add_vendor(struct list *l, const char *name, uint32_t pci_vendor, co
     snprintf(info.name, sizeof info.name, "%s", name);
     snprintf(info.reason, sizeof info.reason, "%s", reason);
     snprintf(info.description, sizeof info.description, "PCI %04x:%04x", pci_vendor, drm[i]->deviceinfo.pci->device_id);
+    name_location(&info, drm[i]->businfo.pci->domain, location(drm[i]));
     if (pci_vendor == VENDOR_AMD) marketing_name(drm[i], info.description, sizeof info.description);
     add_device(l, info);
   }

@@ -98,7 +98,11 @@ void db_device_counters(const db_device *dev, struct db_device_counters *out);
 struct db_device_info {
   char name[48], arch[24], description[96], reason[256];
   bool usable, emulated;
-  uint64_t memory; /* bytes of device memory, 0 if unknown */
+  uint64_t memory;                      /* bytes of device memory, 0 if unknown */
+  uint32_t units;                       /* compute units, SMs or processors; 0 if unknown */
+  uint32_t clock_mhz, memory_clock_mhz; /* highest clock of the units and of the memory; 0 if unknown */
+  char pci[16];                         /* "0000:03:00.0", or "" if the device is not on a PCI bus */
+  char driver[80];                      /* the kernel driver's interface or version; "" if there is none */
 };
 /* Fills up to cap entries; returns the number of devices, which may exceed cap. Closes every device that it opens. */
 int db_devices(struct db_device_info *out, int cap);

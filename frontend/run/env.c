@@ -1,5 +1,6 @@
 /* The environment of the tensor layer, read once per process. */
 #include "runtime.h"
+#include "../../compiler/plan/plan.h"
 #include "../../hcq/profile.h"
 #include "graph/rules.h"
 #include <errno.h>

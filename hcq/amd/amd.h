@@ -15,6 +15,7 @@ struct amd_node {
   uint32_t gpu_id, gfx_version, render_minor, domain, location;
   uint32_t simd_count, simd_per_cu, array_count, arrays_per_engine, scratch_slots_per_cu, xcc_count, lds_kib;
   uint32_t cp_queues, sdma_engines;
+  uint32_t clock_mhz, memory_clock_mhz;              /* highest; 0 if the kernel does not publish them */
   uint32_t save_area_size, ctl_stack_size, eop_size; /* 0 if the kernel does not publish them; then formulas apply */
   uint64_t vram_size;
   bool vram_public; /* the host can address all of its memory */
@@ -48,6 +49,7 @@ struct kfd_process {
   /* The system also has GPUs whose driver can pin pages of the process but not memory of this driver. */
   bool other_vendor;
   int fd;
+  uint32_t version[2]; /* of the KFD interface: major, minor */
   struct amd_node *nodes;
   unsigned nnodes;
   /* One for all GPUs, passed to the kernel with the first event and never freed after that. */

@@ -168,6 +168,9 @@ static int amd_enumerate(struct hcq_machine *machine, struct hcq_found *out, int
     info->usable = supported(n);
     info->emulated = machine->emulated;
     info->memory = n->vram_size;
+    info->units = amd_node_cus(n);
+    info->clock_mhz = n->clock_mhz, info->memory_clock_mhz = n->memory_clock_mhz;
+    snprintf(info->driver, sizeof info->driver, "KFD %u.%u", p->version[0], p->version[1]);
     snprintf(info->arch, sizeof info->arch, "%s", n->arch);
     describe(n, info->description, sizeof info->description);
     if (!info->usable) snprintf(info->reason, sizeof info->reason, "not supported yet: %s", n->arch);

@@ -36,6 +36,7 @@ int kfd_process_open(struct hcq_machine *machine, struct kfd_process **out) {
                   machine->name, v.major_version, v.minor_version, KFD_VERSION_MAJOR, KFD_VERSION_MINOR_NEEDED);
     goto out;
   }
+  p->version[0] = v.major_version, p->version[1] = v.minor_version;
   err = kfd_topology_read(p);
 out:
   if (err)

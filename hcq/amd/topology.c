@@ -56,7 +56,8 @@ static int list_numbers(struct kfd_process *p, const char *path, struct numbers 
   return err < 0 ? err : 0;
 }
 
-/* Adds up frame buffer sizes: heap_type 1 is memory that the host can address, heap_type 2 the rest. */
+/* Reads the memory clock, and adds up frame buffer sizes: heap_type 1 is memory that the host can address, heap_type 2
+ * the rest. */
 static void read_banks(struct kfd_process *p, struct amd_node *n, char *text) {
   char path[160];
   struct numbers banks;
@@ -65,13 +66,14 @@ static void read_banks(struct kfd_process *p, struct amd_node *n, char *text) {
   uint64_t shown = 0;
   for (unsigned i = 0; i < banks.count; i++) {
     char file[64];
-    uint64_t type, size;
+    uint64_t type, size, clock;
     snprintf(file, sizeof file, "mem_banks/%u/properties", banks.n[i]);
     if (read_node(p, n->number, file, text, FILE_MAX) < 0 || !find_value(text, "heap_type", &type) ||
         !find_value(text, "size_in_bytes", &size))
       continue;
     if (type == 1 || type == 2) n->vram_size += size;
     if (type == 1) shown += size;
+    if (find_value(text, "mem_clk_max", &clock) && clock <= UINT32_MAX) n->memory_clock_mhz = (uint32_t)clock;
   }
   n->vram_public = n->vram_size && shown == n->vram_size;
 }
@@ -127,6 +129,7 @@ static int read_gpu(struct kfd_process *p, struct amd_node *n, char *text) {
       {"num_xcc", &n->xcc_count, 0},
       {"num_cp_queues", &n->cp_queues, 0},
       {"num_sdma_engines", &n->sdma_engines, 0},
+      {"max_engine_clk_fcompute", &n->clock_mhz, 0},
       {"domain", &n->domain, 0},
       {"location_id", &n->location, 0},
       {"cwsr_size", &n->save_area_size, 0},

@@ -154,12 +154,18 @@ static void describe(struct os *os, char *buf, size_t cap) {
   free(text);
 }
 
+#define CPU_CLOCK "/sys/devices/system/cpu/cpu0/cpufreq/cpuinfo_max_freq" /* in kHz */
 static int cpu_enumerate(struct hcq_machine *machine, struct hcq_found *out, int cap) {
   if (cap < 1) return 1;
   *out = (struct hcq_found){.info = {.usable = true, .arch = ARCH}};
   describe(machine->os, out->info.description, sizeof out->info.description);
   long pages = sysconf(_SC_PHYS_PAGES), bytes = sysconf(_SC_PAGESIZE);
   if (pages > 0 && bytes > 0) out->info.memory = (uint64_t)pages * (uint64_t)bytes;
+  long processors = sysconf(_SC_NPROCESSORS_ONLN);
+  char khz[32];
+  if (processors > 0) out->info.units = (uint32_t)processors;
+  if (machine->os->read_file(machine->os, CPU_CLOCK, khz, sizeof khz) > 0)
+    out->info.clock_mhz = (uint32_t)(strtoul(khz, NULL, 10) / 1000);
   return 1;
 }
 

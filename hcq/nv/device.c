@@ -312,6 +312,7 @@ static int nv_enumerate(struct hcq_machine *machine, struct hcq_found *out, int 
     struct db_device_info *info = &out[i].info;
     out[i] = (struct hcq_found){.pci_domain = c->domain, .pci_location = c->location};
     info->emulated = machine->emulated;
+    snprintf(info->driver, sizeof info->driver, "NVIDIA %s", m->version);
     snprintf(info->description, sizeof info->description, "PCI 10de:%04x", c->device_id);
     struct nv_device *dev = new_device(m, machine, i, machine->name);
     info->usable = dev && !read_gpu(dev);
@@ -319,6 +320,7 @@ static int nv_enumerate(struct hcq_machine *machine, struct hcq_found *out, int 
     if (!dev) continue;
     if (info->usable) {
       info->memory = dev->memory_bytes;
+      info->units = dev->sms;
       memcpy(info->arch, dev->base.arch, sizeof info->arch);
       memcpy(info->description, dev->base.description, sizeof info->description);
     }

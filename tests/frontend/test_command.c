@@ -675,12 +675,19 @@ static void lists_devices(void **state) {
     assert_true(json_is_boolean(json_object_get(device, "emulated")));
     assert_true(json_is_integer(json_object_get(device, "memory")));
     assert_true(json_is_string(json_object_get(device, "reason")));
+    assert_true(json_is_integer(json_object_get(device, "clock_mhz")));
+    assert_true(json_is_string(json_object_get(device, "pci")));
     if (strcmp(json_string_value(json_object_get(device, "name")), "CPU") != 0) continue;
     found = true;
     assert_true(json_is_true(json_object_get(device, "usable")));
   }
   assert_true(found);
   json_decref(json);
+  EXPECT(0, "devices");
+  assert_null(strstr(out, " units"));
+  EXPECT(0, "devices -v");
+  assert_contains(out, "96 units, clock 2482 MHz, memory clock 1249 MHz, PCI 0000:03:00.0, driver KFD 1.");
+  assert_contains(out, "132 units, PCI 0000:41:00.0, driver NVIDIA ");
 }
 
 static void benches(void **state) {
