@@ -66,6 +66,17 @@ for trace in "$log"/saxpy.se*.sqtt; do
   step "thread trace ${trace##*/}" 30 "$build/doorbell" show "$trace" --code "$saxpy"
 done
 [ -z "$record" ] || cp "$log"/saxpy.se*.sqtt "$record"
+say "performance counters"
+# Prints the sums that a device counts for the launch, as members of a JSON object.
+counted() {
+  # shellcheck disable=SC2086
+  "$build/doorbell" run "$saxpy" --dev "$1" $trace_args --json \
+    --counters SQ_WAVES,SQ_INSTS_VALU,SQ_INSTS_SALU,SQC_LDS_IDX_ACTIVE | sed -n 's/.*"counters": {\([^}]*\)}.*/\1/p'
+}
+here=$(counted "$dev")
+emulated=$(counted EMU+AMD:gfx1100)
+echo "$here"
+[ -n "$here" ] && [ "$here" = "$emulated" ] || { echo "the emulated gfx1100 counts $emulated"; exit 1; }
 step "launches and replays" 300 "$build/bench/launch" "$dev"
 for t in tensor cases kernels; do
   step "suite $t" 300 env TEST_DEV="$dev" "$build/tests/frontend/test_$t"
