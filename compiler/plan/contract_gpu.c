@@ -11,7 +11,7 @@
 
 enum {
   MOST_PADDING = 4,     /* maximum factor of products computed, with padding, to products needed */
-  LITTLE = 8,           /* padding is small if it adds at most one in this many */
+  SMALL_PADDING = 8,    /* padding is small if it adds at most one in this many */
   WAVE_TILE = 64,       /* maximum rows and columns of a wave */
   COPY_BYTES = 128,     /* along the sum: what 8 lanes write at once, so rows do not conflict in banks */
   MOST_REGISTERS = 200, /* maximum for sums and operands of a lane */
@@ -19,9 +19,10 @@ enum {
   /* for instructions that read workgroup memory: */
   GROUP_WAVES = 2,   /* maximum number of wave groups that compute adjacent rows in a workgroup */
   GROUP_SUMS = 128,  /* maximum registers for sums in a lane */
-  GROUP_BYTES = 256, /* along the sum in a round: two rows of the copy */
+  GROUP_BYTES = 256, /* most of the sum in a round: two rows of the copy */
   FEW_COLUMNS = 4,   /* of a window */
   ONE_ROUND = 4,     /* maximum instructions along the sum if one round covers it */
+  FEW_BUFFERS = 3,   /* enough to hide the copies' latency */
   MOST_BUFFERS = 4,
   FETCHED = 1,
   COMPUTED = 9,       /* FETCHED, COMPUTED: cost of copying an element, in halves of an instruction */
@@ -147,7 +148,7 @@ static double load_cost(const struct choice *c, const struct side *s, enum matri
  * near it. */
 static double blocks_of(const struct axis *a, int64_t block) {
   int64_t size = round_up(a->size, block);
-  return (double)(size * LITTLE > a->size * (LITTLE + 1) ? size : a->size) / (double)block;
+  return (double)(size * SMALL_PADDING > a->size * (SMALL_PADDING + 1) ? size : a->size) / (double)block;
 }
 
 /* Chooses the tiles of a wave with the least time: the work of all waves divided by the number of waves that the
@@ -178,13 +179,13 @@ static bool choose_tiles(struct choice *c) {
   int64_t bytes = 0, sum = k->axes[c->sum].size; /* of the operands of one instruction */
   for (unsigned i = 0; i < 2; i++) {
     int64_t tiles = round_up(axis[i]->size, size[i] * c->tiles[i]) / (size[i] * c->tiles[i]);
-    c->waves[i] = round_up(tiles, 2) * LITTLE <= tiles * (LITTLE + 1) ? 2 : 1;
+    c->waves[i] = round_up(tiles, 2) * SMALL_PADDING <= tiles * (SMALL_PADDING + 1) ? 2 : 1;
     bytes += size[i] * c->tiles[i] * c->waves[i] * x->k * dtype_info[x->in].size;
   }
   bool ahead = matrix_in_memory(x) && is_fetched(c, &c->side[0]) && is_fetched(c, &c->side[1]);
   for (c->depth = COPY_BYTES / dtype_info[x->in].size / x->k; c->depth > 1; c->depth /= 2) {
     bool fits = !ahead || (2 * bytes * c->depth <= k->target->local_bytes && sum > x->k * c->depth);
-    if (fits && round_up(sum, x->k * c->depth) * LITTLE <= sum * (LITTLE + 1)) break;
+    if (fits && round_up(sum, x->k * c->depth) * SMALL_PADDING <= sum * (SMALL_PADDING + 1)) break;
   }
   if (c->depth < 1) c->depth = 1;
   c->buffers = ahead ? 2 : 1;
@@ -192,14 +193,33 @@ static bool choose_tiles(struct choice *c) {
   return best > 0;
 }
 
+/* Chooses how much of the sum is copied per round, and how many rounds ahead. Short rounds leave room for more of them,
+ * so that the copies' latency is hidden. Computed operands are not copied ahead: the copies in the last rounds would be
+ * wasted. */
+static void choose_rounds(struct choice *c, bool computes) {
+  const struct matrix *x = &matrices[c->row];
+  int64_t size = dtype_info[x->in].size, sum = c->k->axes[c->sum].size;
+  int64_t bytes = (x->m * c->tiles[0] * c->waves[0] + x->n) * x->k * size; /* of one instruction along the sum */
+  for (c->depth = (computes ? COPY_BYTES : GROUP_BYTES) / size / x->k; c->depth > 1; c->depth /= 2) {
+    bool fits = round_up(sum, x->k * c->depth) * SMALL_PADDING <= sum * (SMALL_PADDING + 1);
+    bool repeats = sum > x->k * c->depth || c->depth <= ONE_ROUND;
+    bool is_short =
+        x->k * c->depth * size <= COPY_BYTES || c->k->target->group_bytes / (bytes * c->depth) >= FEW_BUFFERS;
+    if (fits && repeats && is_short) break;
+  }
+  if (c->depth < 1) c->depth = 1;
+  int64_t room = c->k->target->group_bytes / (bytes * c->depth);
+  c->buffers = computes || room < 2 ? 1 : room < MOST_BUFFERS ? room : MOST_BUFFERS;
+}
+
 /* The same for an instruction that reads workgroup memory. Chooses the largest block of a workgroup whose time is not
  * longer than that of others; the time is that of the instructions or of the copies, whichever is longer. Columns are
- * those of one instruction. Then chooses how much of the sum is copied per round, and how many rounds ahead. */
+ * those of one instruction. */
 static bool choose_group(struct choice *c) {
   const struct codegen *k = c->k;
   const struct matrix *x = &matrices[c->row];
   const struct axis *axis[2] = {&k->axes[c->side[0].axis], &k->axes[c->side[1].axis]};
-  int64_t size = dtype_info[x->in].size, sum = k->axes[c->sum].size, processors = k->target->workgroups / 2, copy[2];
+  int64_t size = dtype_info[x->in].size, processors = k->target->workgroups / 2, copy[2];
   for (unsigned i = 0; i < 2; i++) copy[i] = is_fetched(c, &c->side[i]) ? FETCHED : COMPUTED;
   double best = 0;
   for (int64_t waves = GROUP_WAVES; waves; waves /= 2)
@@ -210,23 +230,15 @@ static bool choose_group(struct choice *c) {
       double copies = (double)((rows * copy[0] + x->n * copy[1]) * x->k) / 2 / matrix_lanes(x, k->target->wave);
       double cycles = ceil(groups / (double)processors) * ((double)(tiles * waves * x->cycles) + copies);
       double time = cycles > bytes ? cycles : bytes;
-      if (waves * tiles > 1 && round_up(axis[0]->size, rows) * LITTLE > axis[0]->size * (LITTLE + 1)) continue;
-      if (best > 0 && time >= best * (LITTLE - 1) / LITTLE) continue;
+      if (waves * tiles > 1 && round_up(axis[0]->size, rows) * SMALL_PADDING > axis[0]->size * (SMALL_PADDING + 1))
+        continue;
+      if (best > 0 && time >= best * (SMALL_PADDING - 1) / SMALL_PADDING) continue;
       best = time;
       c->tiles[0] = tiles, c->waves[0] = waves;
     }
   c->time = best;
   c->tiles[1] = c->waves[1] = 1;
-  /* Computed operands are not copied ahead: the copies in the last rounds would be wasted. */
-  bool computes = copy[0] == COMPUTED || copy[1] == COMPUTED;
-  for (c->depth = (computes ? COPY_BYTES : GROUP_BYTES) / size / x->k; c->depth > 1; c->depth /= 2)
-    if (round_up(sum, x->k * c->depth) * LITTLE <= sum * (LITTLE + 1) &&
-        (sum > x->k * c->depth || c->depth <= ONE_ROUND))
-      break;
-  if (c->depth < 1) c->depth = 1;
-  int64_t round = (x->m * c->tiles[0] * c->waves[0] + x->n) * x->k * c->depth * size;
-  c->buffers = k->target->group_bytes / round;
-  c->buffers = computes ? 1 : c->buffers >= MOST_BUFFERS ? MOST_BUFFERS : c->buffers >= 2 ? 2 : 1; /* a power of two */
+  choose_rounds(c, copy[0] == COMPUTED || copy[1] == COMPUTED);
   return best > 0;
 }
 
@@ -269,7 +281,7 @@ static bool apply_rounds(struct choice *c, struct axis_name sum) {
   }
   struct step s = {.kind = STEP_PIPELINE, .amount = c->buffers};
   if (a >= 0) s.axis = k->axes[a].name;
-  for (; a >= 0 && s.amount > 1; s.amount /= 2)
+  for (; a >= 0 && s.amount > 1; s.amount--)
     if (k->axes[a].size >= 2 * s.amount && step_possible(k, s, NULL, 0)) return step_apply(k, s);
   return true;
 }
@@ -343,7 +355,7 @@ bool contract_gpu(struct codegen *k, bool *done) {
       if (matrices[row].in == DT_F32) continue; /* tf32 would round the operands */
       bool ok = matrix_product(k, &matrices[row], &p, NULL, 0) && choose_axes(&c, &p, mask) && possible(&c) &&
                 (matrices[row].parts == PARTS_MEMORY ? choose_group : choose_tiles)(&c);
-      if (ok && (best.time == 0 || c.time < best.time * (LITTLE - 1) / LITTLE)) best = c;
+      if (ok && (best.time == 0 || c.time < best.time * (SMALL_PADDING - 1) / SMALL_PADDING)) best = c;
     }
   free(order);
   free(mask);

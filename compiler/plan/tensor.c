@@ -131,22 +131,45 @@ static struct uop *coordinate(const struct finder *f, const struct dim *d, uint6
   return sum;
 }
 
+/* Makes the pieces of side 0 a dimension, if dimension 0 consists of whole pieces, so that one box has all of them. */
+static bool join_pieces(struct finder *f, const struct tensor_sides *s) {
+  struct dim *x = &f->dim[0], *piece = &f->dim[f->ndims];
+  if (s->pieces < 2 || f->ndims == MAX_TENSOR_RANK || s->pieces > MAX_BOX || x->low || (x->high + 1) % s->row)
+    return false;
+  *piece = (struct dim){.stride = s->row, .high = (x->high + 1) / s->row - 1, .by_high = true};
+  for (unsigned i = 0; i < f->address.n; i++) {
+    if (!x->coef[i] || (s->axes[0] >> axis_of(f->k, f->address.term[i]) & 1)) continue;
+    if (x->coef[i] % s->row) return false;
+    piece->coef[i] = x->coef[i] / s->row;
+  }
+  for (unsigned i = 0; i < f->address.n; i++)
+    if (piece->coef[i]) x->coef[i] = 0;
+  x->high = s->row - 1, x->by_high = true;
+  f->ndims++;
+  return true;
+}
+
 /* Fills in the map and the coordinates. Returns false if the map cannot express them. */
 static bool describe(struct finder *f, const struct tensor_sides *s, unsigned size, struct tensor *out) {
   struct tensor_text *t = &out->text;
   int64_t offset = f->address.constant, bytes = s->row * size;
+  for (unsigned d = 0; d < f->ndims; d++)
+    if (!measure(f, &f->dim[d])) return false;
+  unsigned rank = f->ndims;
+  bool joined = join_pieces(f, s);
   for (unsigned d = 0; d < f->ndims; d++) {
     struct dim *x = &f->dim[d];
-    if (!measure(f, x) || (d && x->stride * size % STRIDE_UNIT) || x->stride > (INT64_C(1) << 35)) return false;
+    if ((d && x->stride * size % STRIDE_UNIT) || x->stride > (INT64_C(1) << 35)) return false;
     t->size[d] = (uint32_t)(x->high - x->low + 1), t->box[d] = 1;
     if (d) t->stride[d - 1] = (uint32_t)(x->stride * size / STRIDE_UNIT);
     offset += x->stride * x->low;
     out->at[d] = coordinate(f, x, s->axes[0] | s->axes[1]);
   }
   if (offset < 0 || offset * size % STRIDE_UNIT || offset > UINT32_MAX) return false;
-  out->row = s->row, out->pieces = s->pieces, out->rows = s->rows, out->parts = 1;
+  out->row = s->row, out->pieces = joined ? 1 : s->pieces, out->rows = s->rows, out->parts = 1;
   while (out->rows > MAX_BOX && out->rows % 2 == 0) out->rows /= 2, out->parts *= 2;
-  if (out->rows > MAX_BOX || bytes < 32) return false;
+  if (out->rows > MAX_BOX || bytes < 32 || (joined && out->parts > 1)) return false;
+  if (joined) t->box[rank] = (uint32_t)s->pieces;
   t->box[0] = (uint32_t)s->row, t->box[1] = (uint32_t)out->rows;
   t->rank = f->ndims, t->offset = (uint32_t)(offset * size / STRIDE_UNIT);
   t->type = size == 1 ? 0 : size == 2 ? 1 : 2; /* unsigned integers: copies do not change values */
