@@ -22,6 +22,7 @@ enum {
   GROUP_BYTES = 256, /* most of the sum in a round: two rows of the copy */
   FEW_COLUMNS = 4,   /* of a window */
   ONE_ROUND = 4,     /* maximum instructions along the sum if one round covers it */
+  ADJACENT_ROWS = 8, /* blocks of rows whose workgroups follow each other */
   FEW_BUFFERS = 3,   /* enough to hide the copies' latency */
   MOST_BUFFERS = 4,
   FETCHED = 1,
@@ -286,6 +287,17 @@ static bool apply_rounds(struct choice *c, struct axis_name sum) {
   return true;
 }
 
+/* Lets the blocks of a few rows follow each other, so that the workgroups that run at once read few rows and few
+ * columns. */
+static bool apply_order(struct choice *c, struct axis_name rows, struct axis_name columns) {
+  const struct codegen *k = c->k;
+  int a = axis_named(k, rows), b = axis_named(k, columns);
+  if (a < 0 || b < 0 || k->axes[a].size * k->axes[b].size * c->others <= k->target->workgroups / 2) return true;
+  int64_t n = ADJACENT_ROWS;
+  while (n > 1 && k->axes[a].size % n) n /= 2;
+  return k->axes[a].size == n || step(c, STEP_ADJACENT, rows, n);
+}
+
 static bool apply(struct choice *c) {
   struct codegen *k = c->k;
   const struct matrix *x = &matrices[c->row];
@@ -308,7 +320,7 @@ static bool apply(struct choice *c) {
     if (!(i && interleave) && !split(c, STEP_UPCAST, name[i], c->tiles[i], &tile[i])) return false;
   for (unsigned i = 2; i-- > 0;)
     if (!split(c, STEP_LOCAL, name[i], c->waves[i], &wave[i])) return false;
-  if (!split(c, STEP_UNROLL, sum, c->depth, &rounds)) return false;
+  if (!split(c, STEP_UNROLL, sum, c->depth, &rounds) || !apply_order(c, name[0], name[1])) return false;
   for (unsigned i = 0; i < 2 && !tiles_in_memory;
        i++) { /* rows or columns first, then the sum, so the copy is contiguous along it */
     struct step s = {.kind = STEP_STAGE, .amount = c->side[i].slot};

@@ -262,6 +262,22 @@ static void they_are_chosen_by_default(void **state) {
   compiler_free(c);
 }
 
+/* If a machine runs only a part of the workgroups at once, those that follow each other compute eight blocks of rows.
+ */
+static void workgroups_share_rows_and_columns(void **state) {
+  ncases = 0;
+  case_matmul("small", DT_BF16, 256, 256, 256);
+  case_matmul("large", DT_BF16, 4096, 4096, 4096);
+  struct compiler *c = with_plan(NULL);
+  for (unsigned t = 0; t < 2; t++) {
+    const struct kernel *large = must_compile(c, arch_of[t], cases[1].ast);
+    assert_null(strstr(must_compile(c, arch_of[t], cases[0].ast)->plan, "adjacent"));
+    if (!strstr(large->plan, "adjacent a:8")) fail_msg("%s", large->plan);
+    assert_int_equal(large->grid[0], 8);
+  }
+  compiler_free(c);
+}
+
 /* A scaled operand, and a condition that its load checks already, as in attention and padded convolutions. */
 static void scales_and_conditions_are_taken_along(void **state) {
   enum { N = 64 };
@@ -313,6 +329,7 @@ int main(void) {
       cmocka_unit_test(fragments_are_loaded_from_tiles),
       cmocka_unit_test(what_a_tensor_is),
       cmocka_unit_test(a_wave_copies_boxes),
+      cmocka_unit_test(workgroups_share_rows_and_columns),
   };
   return cmocka_run_group_tests_name("compiler/matrix", tests, setup, teardown);
 }
