@@ -24,7 +24,7 @@ bool phases_is_limited(struct phaser *p, struct phased *k, const struct member *
   for (unsigned i = 0; i < u->nloads; i++) {
     const struct member *w = member_of_load(p, k, u->load[i]);
     struct uop *as[MAX_RANK];
-    if (!w || !w->limited || !phases_match(p, unit_of(p, w), u->load[i], as)) continue;
+    if (!w || !w->limited || !phases_match(unit_of(p, w), u->load[i], as)) continue;
     for (unsigned r = 0; r < unit_of(p, w)->nranges; r++)
       if (as[r] == range && (w->limited >> r & 1)) return true;
   }
@@ -111,7 +111,7 @@ static void spread_limit(struct phaser *p, struct phased *k) {
         uint32_t unit = phases_writer(p, u->load[j]);
         struct member *w = unit == NO_UNIT ? NULL : phases_member(k, unit);
         struct uop *as[MAX_RANK];
-        if (!w || !phases_match(p, unit_of(p, w), u->load[j], as)) continue;
+        if (!w || !phases_match(unit_of(p, w), u->load[j], as)) continue;
         for (unsigned r = 0; r < unit_of(p, w)->nranges; r++) {
           unsigned own = phases_own(u, as[r]);
           if (own == MAX_RANK || (w->limited >> r & 1) == (m->limited >> own & 1)) continue;

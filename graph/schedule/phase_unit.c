@@ -204,7 +204,7 @@ static struct uop *value_of(struct maker *m, unsigned i) {
     uint32_t w = phases_writer(m->p, u->load[j]);
     const struct member *x = w == NO_UNIT ? NULL : phases_member(m->k, w);
     struct uop *as[MAX_RANK];
-    if (x && phases_match(m->p, unit_of(m, x), u->load[j], as))
+    if (x && phases_match(unit_of(m, x), u->load[j], as))
       rename_range(&loads, u->load[j], value_of_load(m, i, x, u->load[j], as, &limits));
   }
   struct uop *value = uop_substitute(m->g, u->store[0].value, loads.from, loads.to, loads.n);

@@ -246,7 +246,7 @@ static bool has_crossing_readers(struct phaser *p, uint32_t i) {
   const struct unit *to = &p->s->unit[v->reader[0]];
   for (unsigned k = 0; k < to->nloads; k++) {
     struct uop *as[MAX_RANK];
-    if (memory_of(to->load[k]) != result_of(u) || !phases_match(p, u, to->load[k], as)) continue;
+    if (memory_of(to->load[k]) != result_of(u) || !phases_match(u, to->load[k], as)) continue;
     for (unsigned r = 0; r < u->nranges; r++) {
       unsigned own = phases_own(to, as[r]);
       if ((u->serial >> r & 1) && own < MAX_RANK && !(to->serial >> own & 1)) return true;
@@ -320,6 +320,9 @@ static void visit_readers(struct walk *w, struct uop *buffer, bool outside) {
 
 /* Whether a result of kernel k depends, through other units, on another one. */
 static bool is_circular(struct phaser *p, const struct phased *k) {
+  unsigned results = 0;
+  for (unsigned i = 0; i < k->n; i++) results += p->role[k->member[i].unit] == ROLE_RESULT;
+  if (results < 2) return false;
   struct scheduler *s = p->s;
   struct walk w = {
       .p = p, .k = k, .stack = calloc(2 * s->nunits + 1, sizeof *w.stack), .seen = calloc(s->nunits + 1, 1)};

@@ -59,7 +59,7 @@ bool phases_contracts(const struct unit *u);
 /* rows.c */
 /* Finds, for each range of unit `from`, the range that indexes it in a load of its result. Returns false if the load is
  * not along such ranges. */
-bool phases_match(struct phaser *p, const struct unit *from, const struct uop *load, struct uop **as);
+bool phases_match(const struct unit *from, const struct uop *load, struct uop **as);
 /* Divides a range of the unit that takes the place of two ranges of a recomputed result that it reads, or one of that
  * result that takes the place of two. Returns whether there was one. */
 bool phases_split_merged(struct phaser *p, uint32_t unit);

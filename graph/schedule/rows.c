@@ -24,39 +24,54 @@ unsigned phases_own(const struct unit *u, const struct uop *r) {
 
 /* ---- positions in memory ---- */
 
-/* The index with all of its ranges set to 0, except one, which is set to `value`. */
-static struct uop *at_only(struct scheduler *s, struct uop *index, const struct uop *range, int64_t value) {
-  struct uop *from[MAX_RANK * 2], *to[MAX_RANK * 2];
-  unsigned n = schedule_ranges_in(index, from, MAX_RANK * 2);
-  for (unsigned i = 0; i < n; i++) to[i] = uop_index(s->graph, from[i] == range ? value : 0);
-  return simplify(s->simplifier, uop_substitute(s->graph, index, from, to, n));
+/* An index as a sum of ranges, each times the distance in memory between two of its iterations. */
+struct linear {
+  struct uop *range[MAX_RANK * 2];
+  int64_t distance[MAX_RANK * 2], constant;
+  unsigned n;
+};
+
+/* Adds u times `factor`. Returns false if u is not such a sum. */
+static bool add_linear(struct linear *l, struct uop *u, int64_t factor) {
+  switch (u->op) {
+  case OP_CONST: l->constant += factor * u->arg.i; return true;
+  case OP_ADD: return add_linear(l, u->src[0], factor) && add_linear(l, u->src[1], factor);
+  case OP_NEG: return add_linear(l, u->src[0], -factor);
+  case OP_MUL: return u->src[1]->op == OP_CONST && add_linear(l, u->src[0], factor * u->src[1]->arg.i);
+  case OP_RANGE:
+    for (unsigned i = 0; i < l->n; i++)
+      if (l->range[i] == u) return false;
+    if (l->n == MAX_RANK * 2) return false;
+    l->range[l->n] = u, l->distance[l->n++] = factor;
+    return true;
+  default: return false;
+  }
 }
 
 /* The distance in memory between two iterations of the range, or 0 if it is not known. */
-static int64_t distance(struct scheduler *s, struct uop *index, const struct uop *range) {
-  struct uop *zero = at_only(s, index, NULL, 0), *one = at_only(s, index, range, 1);
-  return uop_is_const(zero) && uop_is_const(one) ? one->arg.i - zero->arg.i : 0;
+static int64_t distance(struct uop *index, const struct uop *range) {
+  struct linear l = {.n = 0};
+  if (!add_linear(&l, index, 1)) return 0;
+  for (unsigned i = 0; i < l.n; i++)
+    if (l.range[i] == range) return l.distance[i];
+  return 0;
 }
 
-bool phases_match(struct phaser *p, const struct unit *from, const struct uop *load, struct uop **as) {
-  struct scheduler *s = p->s;
-  struct uop *stored = from->store[0].index->src[1], *index = load->src[0]->src[1], *there[MAX_RANK * 2];
-  unsigned n = schedule_ranges_in(index, there, MAX_RANK * 2);
-  if (load->src[0]->nsrc > 2 || n == MAX_RANK * 2) return false;
-  for (unsigned i = 0; i < from->nranges; i++) {
-    int64_t far = distance(s, stored, from->range[i]);
-    as[i] = NULL;
-    for (unsigned k = 0; k < n && !as[i]; k++) {
-      bool taken = false;
-      for (unsigned j = 0; j < i; j++) taken = taken || as[j] == there[k];
-      if (!taken && there[k]->src[0] == from->range[i]->src[0] && far && distance(s, index, there[k]) == far)
-        as[i] = there[k];
-    }
-    if (!as[i]) return false;
+bool phases_match(const struct unit *from, const struct uop *load, struct uop **as) {
+  struct linear stored = {.n = 0}, read = {.n = 0};
+  if (load->src[0]->nsrc > 2 || !add_linear(&read, load->src[0]->src[1], 1) ||
+      !add_linear(&stored, from->store[0].index->src[1], 1) || read.n != stored.n || stored.n != from->nranges ||
+      read.constant != stored.constant)
+    return false;
+  for (unsigned i = 0; i < stored.n; i++) {
+    unsigned own = phases_own(from, stored.range[i]), k = 0;
+    while (k < read.n && (read.distance[k] != stored.distance[i] || read.range[k]->src[0] != stored.range[i]->src[0]))
+      k++;
+    if (own == MAX_RANK || k == read.n) return false;
+    as[own] = read.range[k];
+    read.distance[k] = 0; /* taken */
   }
-  stored = simplify(s->simplifier, uop_substitute(s->graph, stored, from->range, as, from->nranges));
-  struct uop *difference = index_binary(s->simplifier, OP_SUB, stored, index);
-  return stored == index || (uop_is_const(difference) && difference->arg.i == 0);
+  return true;
 }
 
 /* Divides range r of the unit into two, of which the inner one has `size` iterations. */
@@ -95,12 +110,12 @@ static bool split_like(struct scheduler *s, struct unit *u, struct uop *index, s
   struct uop *there[MAX_RANK * 2];
   unsigned n = schedule_ranges_in(other, there, MAX_RANK * 2);
   for (unsigned r = 0; r < u->nranges; r++) {
-    int64_t far = distance(s, index, u->range[r]), size = u->range[r]->src[0]->arg.i;
+    int64_t far = distance(index, u->range[r]), size = u->range[r]->src[0]->arg.i;
     for (unsigned b = 0; b < n && far; b++) {
       int64_t inner = there[b]->src[0]->arg.i;
-      if (inner == size || size % inner || distance(s, other, there[b]) != far) continue;
+      if (inner == size || size % inner || distance(other, there[b]) != far) continue;
       for (unsigned a = 0; a < n; a++)
-        if (there[a]->src[0]->arg.i == size / inner && distance(s, other, there[a]) == inner * far)
+        if (there[a]->src[0]->arg.i == size / inner && distance(other, there[a]) == inner * far)
           return split_range(s, u, r, inner);
     }
   }
@@ -132,7 +147,7 @@ static bool is_statistic(const struct unit *u, const struct member *m) {
 static bool rows_of_load(struct phaser *p, const struct unit *u, const uint8_t *row, const struct unit *from,
                          const struct uop *load, uint8_t *out) {
   struct uop *as[MAX_RANK];
-  if (!phases_match(p, from, load, as)) return false;
+  if (!phases_match(from, load, as)) return false;
   for (unsigned r = 0; r < from->nranges; r++) {
     unsigned own = phases_own(u, as[r]);
     out[r] = own == MAX_RANK ? NO_ROW : row[own];
@@ -219,7 +234,7 @@ bool phases_begin(struct phaser *p, struct phased *k, uint32_t unit) {
     uint32_t w = phases_writer(p, u->load[i]);
     struct uop *as[MAX_RANK];
     if (w == NO_UNIT || p->role[w] != ROLE_RECOMPUTED) continue;
-    if (!phases_match(p, &p->s->unit[w], u->load[i], as)) return false;
+    if (!phases_match(&p->s->unit[w], u->load[i], as)) return false;
     for (unsigned r = 0; r < u->nranges; r++) {
       bool indexes = false;
       for (unsigned j = 0; j < p->s->unit[w].nranges; j++) indexes = indexes || as[j] == u->range[r];
@@ -289,7 +304,7 @@ static unsigned innermost(struct phaser *p, const struct phased *k) {
   for (unsigned i = 0; i < k->n && found == NO_ROW; i++) {
     const struct unit *u = &p->s->unit[k->member[i].unit];
     for (unsigned r = 0; r < u->nranges && p->role[k->member[i].unit] == ROLE_RECOMPUTED; r++) {
-      int64_t far = distance(p->s, u->store[0].index->src[1], u->range[r]);
+      int64_t far = distance(u->store[0].index->src[1], u->range[r]);
       if (k->member[i].row[r] != NO_ROW && far < nearest) nearest = far, found = k->member[i].row[r];
     }
   }
