@@ -46,67 +46,11 @@ static bool nvidia(void) {
 
 static void print_line(void *ctx, const char *line) { dprintf(STDERR_FILENO, "doorbell emu: %s\n", line); }
 
-enum { TOP_KERNELS = 20 };
-#define N(x) ((unsigned long long)(x))
-
-static void print_detail(const struct emu_detail *d) {
-#define X(n, text) text,
-  static const char *const classes[] = {EMU_CLASSES(X)}, *const spaces[] = {EMU_SPACES(X)};
-#undef X
-  char line[1024];
-  size_t n = 0;
-  for (unsigned i = 0; i < EMU_CLASS_COUNT; i++)
-    if (d->executed[i] && n < sizeof line)
-      n += (size_t)snprintf(line + n, sizeof line - n, "%s%llu %s", n ? ", " : "", N(d->executed[i]), classes[i]);
-  dprintf(STDERR_FILENO, "  instructions: %s\n", n ? line : "none");
-  for (unsigned i = 0; i < EMU_SPACE_COUNT; i++)
-    if (d->loaded[i] || d->stored[i])
-      dprintf(STDERR_FILENO, "  %s: %llu bytes loaded, %llu stored\n", spaces[i], N(d->loaded[i]), N(d->stored[i]));
-  if (d->executed[EMU_LDS_CLASS] || d->lds_conflicts)
-    dprintf(STDERR_FILENO, "  LDS bank conflicts: %llu of %llu cycles\n", N(d->lds_conflicts), N(d->lds_cycles));
-  if (d->lines)
-    dprintf(STDERR_FILENO, "  global: %llu accessed lines of 128 bytes, %llu bytes of distinct lines\n", N(d->lines),
-            N(d->memory_bytes));
-  if (d->model_ps) dprintf(STDERR_FILENO, "  model time, not a measurement: %.3f us\n", (double)d->model_ps * 1e-6);
-  dprintf(STDERR_FILENO, "  EXEC: partial in %llu of %llu vector instructions, %.1f lanes active on average\n",
-          N(d->partial), N(d->vector), d->vector ? (double)d->lanes / (double)d->vector : 0);
-  dprintf(STDERR_FILENO, "  conditional branches: %llu, of them divergent %llu\n", N(d->branches), N(d->divergent));
-  dprintf(STDERR_FILENO, "  not exact: %llu instructions\n", N(d->approximate));
-}
-
-static void print_kernels(unsigned gpu) {
-  struct emu_kernel_stats *k;
-  size_t n;
-  if (emu_kernels(machine, gpu, &k, &n)) return;
-  for (size_t i = 0; i < n && i < TOP_KERNELS; i++) {
-    dprintf(STDERR_FILENO,
-            "doorbell emu: process %d, GPU %u, kernel %s at 0x%llx: %llu dispatches, %llu waves, %llu instructions\n",
-            (int)getpid(), gpu, *k[i].name ? k[i].name : "?", N(k[i].pgm), N(k[i].dispatches), N(k[i].waves),
-            N(k[i].instructions));
-    print_detail(&k[i].detail);
-  }
-  if (n > TOP_KERNELS) dprintf(STDERR_FILENO, "doorbell emu: and %zu more kernels\n", n - TOP_KERNELS);
-  free(k);
-}
-
-static void print_stats(void) {
-  struct emu_stats s;
-  for (unsigned gpu = 0; !emu_stats(machine, gpu, &s); gpu++) {
-    dprintf(STDERR_FILENO,
-            "doorbell emu: process %d, GPU %u: %llu dispatches, %llu workgroups, %llu waves, %llu instructions, "
-            "%llu bytes loaded, %llu bytes stored\n",
-            (int)getpid(), gpu, N(s.dispatches), N(s.workgroups), N(s.waves), N(s.instructions), N(s.bytes_loaded),
-            N(s.bytes_stored));
-    if (!s.dispatches) continue;
-    print_detail(&s.detail);
-    print_kernels(gpu);
-  }
-}
-
 __attribute__((destructor)) static void at_end(void) {
   if (!machine || owner != getpid()) return;
   emu_stop(machine);
-  if (getenv(CLIENT_STATS)) print_stats();
+  const char *stats = getenv(CLIENT_STATS);
+  if (stats) client_print_stats(machine, !strcmp(stats, "json"));
 }
 
 static void before_fork(void) { pthread_mutex_lock(&lock); }

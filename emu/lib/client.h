@@ -14,7 +14,7 @@
 
 /* The environment variables between `doorbell emu` and the programs that it runs. */
 #define CLIENT_GPUS    "DOORBELL_EMU_GPUS"    /* names, comma separated; if unset, the library intercepts nothing */
-#define CLIENT_STATS   "DOORBELL_EMU_STATS"   /* print counts when the process ends */
+#define CLIENT_STATS   "DOORBELL_EMU_STATS"   /* print counts when the process ends; "json": as JSON */
 #define CLIENT_VERBOSE "DOORBELL_EMU_VERBOSE" /* print why calls are refused */
 
 bool client_active(void);
@@ -28,6 +28,9 @@ bool client_path(int dirfd, const char *path, char buf[PATH_MAX]);
 /* Returns the device number of an absolute emulated path, whether or not the machine has this device; 0 if it is not a
  * device node. */
 dev_t client_device(const char *path);
+
+/* stats.c: prints what the machine executed to standard error */
+void client_print_stats(struct os *machine, bool json);
 
 /* ---- nodes.c: files by absolute emulated path ---- */
 

@@ -93,4 +93,7 @@ bool dtype_parse(const char *text, size_t n, db_dtype *out);
 /* Prints element i as text or as a JSON value. */
 void element_print(FILE *f, db_dtype t, const void *data, int64_t i, bool json);
 
+/* ---- jit.c: prints a captured program that was read from a file as JSON ---- */
+struct jit_file;
+int print_program_json(const struct command *self, const char *file, const struct jit_file *f);
 #endif

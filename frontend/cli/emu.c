@@ -14,17 +14,20 @@
 
 struct ctx {
   const char *gpus, *isa;
-  bool stats, verbose;
+  bool stats, json, verbose;
   char **command; /* NULL-terminated */
 };
 
-enum { GPU = OPTION_KEYS, ISA, STATS, VERBOSE };
+enum { GPU = OPTION_KEYS, ISA, STATS, JSON, VERBOSE };
 static const struct argp_option options[] = {
     {"gpu", GPU, "NAME[,NAME...]", 0, "The GPUs, in order: gfx1100 (the default) or sm_90; sm_90,sm_90 are two", 0},
     {"stats", STATS, NULL, 0,
      "Print counts per GPU and kernel to standard error when a process ends: instructions by class, bytes by memory, "
-     "LDS "
-     "bank conflicts, divergence",
+     "LDS bank conflicts, divergence",
+     0},
+    {"json", JSON, NULL, 0,
+     "Print the counts of --stats as a line of JSON per process and GPU: {process, gpu, dispatches, instructions, "
+     "executed: {CLASS}, memory: {SPACE: {loaded, stored}}, ..., kernels: [{name, ...}]}",
      0},
     {"isa", ISA, "NAME", 0,
      "List the GPU's instructions: executed exactly, approximately (and how far off), or missing; then end", 0},
@@ -37,9 +40,11 @@ static error_t parse(int key, char *value, struct argp_state *state) {
   case GPU: x->gpus = value; return 0;
   case ISA: x->isa = value; return 0;
   case STATS: x->stats = true; return 0;
+  case JSON: x->json = true; return 0;
   case VERBOSE: x->verbose = true; return 0;
   case ARGP_KEY_ARGS: x->command = state->argv + state->next; return 0; /* consumes the remaining arguments */
   case ARGP_KEY_END:
+    if (x->json && !x->stats) argp_error(state, "--json needs --stats");
     if (!x->isa && !x->command) argp_error(state, "no command to run");
     return 0;
   default: return ARGP_ERR_UNKNOWN;
@@ -78,7 +83,7 @@ static int run(const struct command *self, const struct ctx *ctx, const char *li
   pid_t child = fork();
   if (!child) {
     bool ok = !set_preload(library) && !setenv("DOORBELL_EMU_GPUS", ctx->gpus, 1) &&
-              (!ctx->stats || !setenv("DOORBELL_EMU_STATS", "1", 1)) &&
+              (!ctx->stats || !setenv("DOORBELL_EMU_STATS", ctx->json ? "json" : "1", 1)) &&
               (!ctx->verbose || !setenv("DOORBELL_EMU_VERBOSE", "1", 1));
     if (ok) execvp(argv[0], argv);
     int error = errno;

@@ -9,16 +9,19 @@ enum { MOST_TENSORS = 64, MOST_DEVICES = 16, SHOWN = 8 };
 struct ctx {
   const struct command *self;
   const char *file;
-  bool disasm, run;
+  bool disasm, run, json;
   const char *in[MOST_TENSORS], *out[MOST_TENSORS]; /* by number of the input or output */
   unsigned ndevices;
   const char *device[MOST_DEVICES];
 };
 
-enum { DISASM = OPTION_KEYS, RUN, IN, OUT, DEVICE };
+enum { DISASM = OPTION_KEYS, RUN, JSON, IN, OUT, DEVICE };
 static const struct argp_option options[] = {
     {"disasm", DISASM, NULL, 0, "Print the kernels' instructions as well, as doorbell disasm does", 0},
     {"run", RUN, NULL, 0, "Run the program once and print its outputs", 0},
+    {"json", JSON, NULL, 0,
+     "Print JSON: the program as its file describes it; with --run {\"outputs\": [{dtype, shape, first (elements)}]}",
+     0},
     {"in", IN, "K=FILE", 0, "Input K (from 0) of --run: a .npy, or a .safetensors or .npz of one tensor", 0},
     {"out", OUT, "K=FILE", 0, "Write output K (from 0) of --run to a .npy, .npz or .safetensors file", 0},
     {"dev", DEVICE, "DEV", 0,
@@ -38,7 +41,7 @@ static void check_usage(struct argp_state *state, const struct ctx *x) {
   bool files = x->ndevices > 0;
   for (unsigned i = 0; i < MOST_TENSORS; i++) files = files || x->in[i] || x->out[i];
   if (!x->file) argp_error(state, "no file");
-  if (x->run && x->disasm) argp_error(state, "--run and --disasm exclude each other");
+  if (x->disasm && (x->run || x->json)) argp_error(state, "--disasm excludes --run and --json");
   if (files && !x->run) argp_error(state, "--in, --out and --dev need --run");
 }
 
@@ -47,6 +50,7 @@ static error_t parse(int key, char *value, struct argp_state *state) {
   switch (key) {
   case DISASM: x->disasm = true; return 0;
   case RUN: x->run = true; return 0;
+  case JSON: x->json = true; return 0;
   case IN: keep_file(state, "--in", value, x->in); return 0;
   case OUT: keep_file(state, "--out", value, x->out); return 0;
   case DEVICE:
@@ -69,14 +73,18 @@ static int print_output(const struct ctx *x, unsigned k, db_tensor *t) {
     free(data);
     return fail_work(x->self, "output %u: %s", k, data ? db_error() : "out of memory");
   }
-  printf("out %u %s[", k, db_dtype_name(db_dtype_of(t)));
+  const char *const type = db_dtype_name(db_dtype_of(t));
+  if (x->json)
+    printf("%s\n  {\"dtype\": \"%s\", \"shape\": [", k ? "," : "", type);
+  else
+    printf("out %u %s[", k, type);
   for (unsigned i = 0; i < db_rank(t); i++) printf("%s%" PRId64, i ? ", " : "", db_dim(t, (int)i));
-  fputs("] =", stdout);
+  fputs(x->json ? "], \"first\": [" : "] =", stdout);
   for (int64_t i = 0; i < n && i < SHOWN; i++) {
-    fputc(' ', stdout);
-    element_print(stdout, db_dtype_of(t), data, i, false);
+    fputs(!x->json ? " " : i ? ", " : "", stdout);
+    element_print(stdout, db_dtype_of(t), data, i, x->json);
   }
-  fputs(n > SHOWN ? " ...\n" : "\n", stdout);
+  fputs(x->json ? "]}" : n > SHOWN ? " ...\n" : "\n", stdout);
   free(data);
   return EXIT_DONE;
 }
@@ -107,11 +115,13 @@ static int call_program(const struct ctx *x, db_jit *j, db_device *dev) {
   }
   if (!(status = load_inputs(x, nin, dev, in)) && db_jit_call(j, in, out))
     status = fail_work(x->self, "%s: %s", x->file, db_error());
+  if (x->json && !status) fputs("{\"outputs\": [", stdout);
   for (unsigned i = 0; i < nout && !status; i++) {
     struct db_named named = {"", out[i]};
     if (x->out[i] && db_save(x->out[i], &named, 1)) status = fail_work(x->self, "%s", db_error());
     if (!status) status = print_output(x, i, out[i]);
   }
+  if (x->json && !status) fputs("\n]}\n", stdout);
   for (unsigned i = 0; i < nin; i++) db_release(in[i]);
   return status;
 }
@@ -136,8 +146,17 @@ static int run(const struct ctx *x, const struct jit_file *f) {
 
 /* ---- the command ---- */
 
+int print_program_json(const struct command *self, const char *file, const struct jit_file *f) {
+  char *text = jit_file_text(f);
+  if (!text) return fail_work(self, "%s: out of memory", file);
+  puts(text);
+  free(text);
+  return EXIT_DONE;
+}
+
 static int print(const struct ctx *x, const struct jit_file *f) {
   int status = EXIT_DONE;
+  if (x->json) return print_program_json(x->self, x->file, f);
   jit_file_print(f, stdout);
   for (size_t i = 0; i < f->nkernels && x->disasm && status == EXIT_DONE; i++) {
     printf("\nkernel %zu: %s\n", i, f->kernels[i].name);

@@ -208,11 +208,14 @@ static int show_tensors(const struct command *self, const struct show_options *x
 static int show_program(const struct command *self, const struct show_options *x, const struct mapping *m) {
   struct jit_file f;
   char why[512];
-  if (x->json) return fail_work(self, "%s: not supported: --json of a captured program", x->file);
+  int status = EXIT_DONE;
   if (jit_file_parse(m->bytes, m->size, &f, why, sizeof why)) return fail_work(self, "%s: %s", x->file, why);
-  jit_file_print(&f, stdout);
+  if (x->json)
+    status = print_program_json(self, x->file, &f);
+  else
+    jit_file_print(&f, stdout);
   jit_file_free(&f);
-  return EXIT_DONE;
+  return status;
 }
 
 static int show_kernels(const struct command *self, const struct show_options *x, const struct mapping *m) {

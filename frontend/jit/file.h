@@ -69,7 +69,10 @@ struct jit_file {
 int jit_file_parse(const void *bytes, size_t size, struct jit_file *out, char *err, size_t errcap);
 void jit_file_free(struct jit_file *f);
 void jit_file_print(const struct jit_file *f, FILE *to); /* print.c */
-/* write.c. Returns 0, or a negative errno with a message. */
+/* write.c: the program without its data as JSON, which jit_file_write stores. The caller frees it. NULL if memory runs
+ * out or a name is not valid UTF-8. */
+char *jit_file_text(const struct jit_file *f);
+/* Returns 0, or a negative errno with a message. */
 int jit_file_write(const struct jit_file *f, const char *path);
 /* Computes the upper bound of each part's bytes. Returns false if a size may be negative or a part too large. */
 bool jit_max_parts(const struct jit_file *f, struct jit_tensor *t);

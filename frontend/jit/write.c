@@ -109,8 +109,7 @@ static json_t *command_json(const struct jit_file *f, const struct program_comma
   return v;
 }
 
-/* The text of the program. Returns NULL if memory runs out or a name is not UTF-8. */
-static char *program_text(const struct jit_file *f) {
+char *jit_file_text(const struct jit_file *f) {
   json_t *list[7], *v;
   char image[32];
   bool good = true;
@@ -165,7 +164,7 @@ static bool add_tensor(struct safetensors *s, const char *name, const struct jit
 
 int jit_file_write(const struct jit_file *f, const char *path) {
   struct safetensors s = {calloc(f->program.nmemories + f->nkernels + 3, sizeof *s.tensor), 0};
-  char *text = program_text(f), *head = NULL, name[32];
+  char *text = jit_file_text(f), *head = NULL, name[32];
   uint8_t sum[JIT_CHECKSUM_BYTES];
   size_t length;
   bool good = s.tensor && text;

@@ -928,6 +928,22 @@ static void runs_captured_programs(void **state) {
   EXPECT(1, "jit t.dbj --run --in 0=t.npy --dev " EMULATED);
   assert_contains(out, "t.dbj: device 0");
   REFUSES("--in, --out and --dev need --run", "jit t.dbj --in 0=t.npy");
+  REFUSES("--disasm excludes --run and --json", "jit t.dbj --disasm --json");
+  EXPECT(0, "jit t.dbj --run --json --in 0=t.npy");
+  json_t *all = json_out(), *first = json_array_get(json_object_get(all, "outputs"), 0);
+  assert_string_equal(json_string_value(json_object_get(first, "dtype")), "f32");
+  assert_int_equal(json_integer_value(json_array_get(json_object_get(first, "shape"), 1)), 3);
+  assert_int_equal(json_number_value(json_array_get(json_object_get(first, "first"), 5)), 12);
+  assert_int_equal(json_array_size(json_object_get(all, "outputs")), 2);
+  json_decref(all);
+  static const char *const commands[] = {"jit", "show"};
+  for (unsigned i = 0; i < 2; i++) {
+    EXPECT(0, "%s t.dbj --json", commands[i]);
+    all = json_out();
+    assert_int_equal(json_array_size(json_object_get(all, "inputs")), 1);
+    assert_true(json_array_size(json_object_get(all, "kernels")) > 0);
+    json_decref(all);
+  }
   REFUSES("--in 0: expected K=FILE", "jit t.dbj --run --in 0");
 }
 

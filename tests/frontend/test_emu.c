@@ -413,6 +413,12 @@ static void runs_the_driver(void **state) {
   says("kernel saxpy at 0x");
   says("global: 8192 bytes loaded, 4096 stored");
   says("not exact: ");
+  WITH_OUTPUT(shell("%s emu --stats --json -- %s run %s/bench/kernels/saxpy.gfx1100.co %s --dev AMD 2>&1 >&-", DOORBELL,
+                    DOORBELL, KERNELS_DIR, run),
+              0);
+  says("\"gpu\": 0, \"dispatches\": 1, \"workgroups\": 8, \"waves\": 32");
+  says("\"global\": {\"loaded\": 8192, \"stored\": 4096}");
+  says("\"kernels\": [{\"name\": \"saxpy\"");
   assert_int_equal(shell("%s emu -- %s run %s/bench/kernels/saxpy.gfx1100.co --grid 8 --block 128 --arg u64:0 --arg "
                          "f32[1024]=ones --arg f32:2 --arg u32:1024 --dev AMD 2>&1",
                          DOORBELL, DOORBELL, KERNELS_DIR),
