@@ -14,7 +14,8 @@ int main(void) {
     fprintf(stderr, "%s\n", db_error());
     return 1;
   }
-  printf("softmax(x w) = [[%g, %g], [%g, %g]]\n", y[0][0], y[0][1], y[1][0], y[1][1]);
-  printf("gradient     = [[%g, %g, %g], [%g, %g, %g]]\n", dx[0][0], dx[0][1], dx[0][2], dx[1][0], dx[1][1], dx[1][2]);
+  printf("softmax(x w) = [[%.4g, %.4g], [%.4g, %.4g]]\n", y[0][0], y[0][1], y[1][0], y[1][1]);
+  printf("gradient     = [[%.4g, %.4g, %.4g], [%.4g, %.4g, %.4g]]\n", dx[0][0], dx[0][1], dx[0][2], dx[1][0], dx[1][1],
+         dx[1][2]);
   return 0;
 }
