@@ -65,10 +65,12 @@ static void write_program(const char *name, const char *before, const char *part
   free(code);
 }
 
-/* The line of a shell fence that begins with `words`. */
-static char *line_of(const char *words) {
+/* The command of a shell fence that begins with `words`, with the lines that continue it after a backslash. */
+static char *command_of(const char *words) {
   char *text = fenced("sh", words), *at = strstr(text, words);
-  char *line = strndup(at, strcspn(at, "\n"));
+  size_t n = strcspn(at, "\n");
+  while (n && at[n - 1] == '\\' && at[n]) n += 1 + strcspn(at + n + 1, "\n");
+  char *line = strndup(at, n);
   free(text);
   return line;
 }
@@ -85,7 +87,7 @@ static void no_sanitizers(void) {
 /* The example, built by the README's own line, on the CPU and on an emulated GPU. */
 static void the_example_runs(void **state) {
   no_sanitizers();
-  char *build = line_of("cc example.c ");
+  char *build = command_of("cc example.c ");
   write_program("example.c", "", "int main(void)", "");
   DONE("%s", build);
   free(build);
@@ -163,7 +165,7 @@ static void the_command_runs(void **state) {
 /* Compiles an OpenCL C kernel with the README's clang line, and with the command alone, which contains the header. */
 static void opencl_compiles(void **state) {
   no_sanitizers();
-  char *build = line_of("clang-19 -x cl");
+  char *build = command_of("clang-19 -x cl");
   static const char run[] = "--grid 2 --block 32 --arg f32[64]=ones --arg f32[64]=iota --arg f32:2 --arg u32:64";
   DONE("sed '/#include/d' %s/bench/kernels/saxpy.cl >saxpy.cl && %s", ROOT, build);
   free(build);
