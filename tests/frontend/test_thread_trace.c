@@ -264,6 +264,26 @@ static void packets_of_a_real_gpu(void **state) {
   compare_recording("gemm_0", &(struct launch){.groups = 32, .items = 16, .buffers = 3}, 32);
 }
 
+/* The model of times: a wait ends when the last scalar load before it finishes. */
+static void waits_for_memory(void **state) {
+  enum { SCALAR_LOAD = 890, LONG = 100 };
+  struct mapping m;
+  struct sqtt_trace t;
+  size_t size;
+  uint64_t loaded = 0;
+  db_program *p = load(&launches[0], &m);
+  db_thread_trace *traced = trace(&launches[0], p, 1 << 20);
+  void *bytes = db_thread_trace_read(traced, 0, &size, NULL);
+  const struct sqtt_wave *w = first_traced(&t, bytes, size);
+  uint32_t i = w->first;
+  for (; i != SQTT_NONE && (t.insts[i].class != SQTT_CLASS_IMMEDIATE || t.insts[i].stall < LONG); i = t.insts[i].next)
+    if (t.insts[i].class == SQTT_CLASS_SMEM) loaded = t.insts[i].time;
+  assert_true(i != SQTT_NONE && loaded);
+  assert_int_equal(t.insts[i].time, loaded + SCALAR_LOAD);
+  sqtt_free(&t), free(bytes);
+  db_thread_trace_release(traced), db_program_release(p), unmap_file(&m);
+}
+
 static void full_memory(void **state) {
   struct mapping m;
   struct launch many = launches[0];
@@ -334,8 +354,11 @@ static void refuses(void **state) {
 }
 
 int main(void) {
-  const struct CMUnitTest tests[] = {cmocka_unit_test(traces_what_is_executed), cmocka_unit_test(packets_of_a_real_gpu),
-                                     cmocka_unit_test(full_memory), cmocka_unit_test(replays),
+  const struct CMUnitTest tests[] = {cmocka_unit_test(traces_what_is_executed),
+                                     cmocka_unit_test(packets_of_a_real_gpu),
+                                     cmocka_unit_test(waits_for_memory),
+                                     cmocka_unit_test(full_memory),
+                                     cmocka_unit_test(replays),
                                      cmocka_unit_test(refuses)};
   return cmocka_run_group_tests_name("thread_trace", tests, open_device, close_device);
 }

@@ -4,8 +4,9 @@
  * A trace of each shader engine contains the register writes and events of queues whose COMPUTE_THREAD_TRACE_ENABLE is
  * set, the start and the end of every wave of their dispatches, and the instructions of the waves on the SIMD that
  * SQ_THREAD_TRACE_MASK selects. Which instructions a wave executes, and in which order, is exact. Times are a model: a
- * wave issues one instruction per clock, waits at barriers for its workgroup, and nothing else stalls; units begin to
- * execute an instruction after a constant time. Workgroups go to compute units in turns. Sources: packets.def of
+ * wave issues one instruction per clock; a memory instruction finishes after a constant time, for which waits wait;
+ * barriers wait for the workgroup; units begin to execute an instruction after a constant time. Nothing else stalls:
+ * waves do not compete for units, caches or memory. Workgroups go to compute units in turns. Sources: packets.def of
  * hcq/sqtt; registers.h. */
 #ifndef DOORBELL_EMU_AMD_SQTT_H
 #define DOORBELL_EMU_AMD_SQTT_H

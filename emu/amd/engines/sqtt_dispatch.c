@@ -7,7 +7,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-enum { SLOTS = 16, SIMDS = 4, CLOCKS_AFTER = 64 };
+enum { SLOTS = 16, SIMDS = 4, UNFINISHED = 64, CLOCKS_AFTER = 64 };
 struct wave {
   uint64_t executed;
   struct shader_trace_inst *insts; /* of traced waves, else NULL */
@@ -19,6 +19,7 @@ struct sqtt_dispatch {
   struct amd_unit unit[AMD_UNITS_MAX];
   unsigned units, waves, slots; /* waves: per workgroup; slots: waves that a SIMD may hold */
   bool wave32;
+  double clocks_per_inst;
   uint64_t groups;
   struct wave *wave; /* groups times waves; NULL if there is no memory for them */
   struct {
@@ -141,7 +142,40 @@ struct running {
   uint32_t at; /* next instruction */
   uint8_t simd, slot;
   bool detailed, waits;
+  /* By counter: the memory instructions so far, and when the last ones finish, which they do in order. */
+  uint32_t issued[SHADER_TRACE_COUNTERS];
+  uint64_t finish[SHADER_TRACE_COUNTERS][UNFINISHED];
 };
+
+/* Clocks until a memory instruction finishes, by unit and counter, as in recordings of kernels whose data was in no
+ * cache. */
+static const uint16_t latency[][SHADER_TRACE_COUNTERS] = {
+    [SHADER_TRACE_SCALAR] = {[SHADER_TRACE_LGKM] = 890},
+    [SHADER_TRACE_LDS] = {[SHADER_TRACE_LGKM] = 33},
+    [SHADER_TRACE_MEMORY] = {[SHADER_TRACE_VM] = 780, [SHADER_TRACE_LGKM] = 780, [SHADER_TRACE_VS] = 330},
+};
+
+/* When instruction number `n` of a counter, counted from 1, finishes. */
+static uint64_t *finish_of(struct running *r, unsigned counter, uint32_t n) {
+  return &r->finish[counter][n % UNFINISHED];
+}
+
+/* Lets a wave wait, in a wait or at its end, until at most `remaining` instructions of each counter are unfinished. */
+static void wait_for(struct running *r, const uint8_t remaining[SHADER_TRACE_COUNTERS]) {
+  for (unsigned c = 0; c < SHADER_TRACE_COUNTERS; c++) {
+    if (remaining[c] == SHADER_TRACE_ANY || remaining[c] >= r->issued[c]) continue;
+    uint64_t until = *finish_of(r, c, r->issued[c] - remaining[c]);
+    if (until > r->time) r->time = until;
+  }
+}
+
+static void issue_memory(struct running *r, const struct shader_trace_inst *in) {
+  for (unsigned c = 0; c < SHADER_TRACE_COUNTERS; c++) {
+    if (!(in->counters >> c & 1)) continue;
+    uint64_t before = r->issued[c] ? *finish_of(r, c, r->issued[c]) : 0, at = r->time + latency[in->unit][c];
+    *finish_of(r, c, ++r->issued[c]) = at > before ? at : before;
+  }
+}
 
 /* Runs a wave up to its next barrier or its end. */
 static void run_wave(struct timeline *t, struct running *r) {
@@ -150,7 +184,9 @@ static void run_wave(struct timeline *t, struct running *r) {
     const struct shader_trace_inst *in = &r->wave->insts[r->at++];
     r->time++;
     if (in->kind == SHADER_TRACE_SILENT) continue;
-    if (r->detailed) add_inst(t, r->time, r->slot, in);
+    if (in->kind == SHADER_TRACE_IMMEDIATE) wait_for(r, in->remaining);
+    if (in->counters) issue_memory(r, in);
+    if (t && r->detailed) add_inst(t, r->time, r->slot, in);
     r->waits = in->kind == SHADER_TRACE_BARRIER;
   }
 }
@@ -170,6 +206,20 @@ static void run_recorded(struct timeline *t, struct running *r, unsigned waves) 
     for (unsigned i = 0; i < waves; i++)
       if (r[i].waits) r[i].time = latest;
   }
+  for (unsigned i = 0; i < waves; i++) wait_for(&r[i], (const uint8_t[SHADER_TRACE_COUNTERS]){0});
+}
+
+/* Clocks per instruction of the waves that were recorded. The others are as fast. */
+static double clocks_per_inst(const struct sqtt_dispatch *d) {
+  uint64_t clocks = 0, executed = 0;
+  for (uint64_t i = 0; i < d->groups; i++) {
+    struct running running[SHADER_TRACE_WAVES];
+    if (!d->wave[i * d->waves].insts) continue;
+    for (unsigned k = 0; k < d->waves; k++) running[k] = (struct running){.wave = &d->wave[i * d->waves + k]};
+    run_recorded(NULL, running, d->waves);
+    for (unsigned k = 0; k < d->waves; k++) clocks += running[k].time, executed += running[k].wave->executed;
+  }
+  return executed ? (double)clocks / (double)executed : 1;
 }
 
 /* Runs one workgroup in the slots that are free first. free: when each slot of the unit's SIMDs is free. Returns when
@@ -203,7 +253,7 @@ static uint64_t run_group(const struct sqtt_dispatch *d, struct timeline *t, con
   if (recorded) run_recorded(t, running, d->waves);
   for (unsigned i = 0; i < d->waves; i++) {
     struct running *r = &running[i];
-    r->time += recorded ? 1 : r->wave->executed;
+    r->time += recorded ? 1 : (uint64_t)((double)r->wave->executed * d->clocks_per_inst);
     free[r->simd][r->slot] = r->time + 1;
     if (!waves_excluded)
       add(t, r->time, SQTT_WAVEEND,
@@ -254,6 +304,7 @@ enum cp_status amd_sqtt_dispatch_end(struct amd_queue *q, struct sqtt_dispatch *
   pthread_mutex_lock(&s->lock);
   uint64_t end = s->clock;
   unsigned active = atomic_load(&s->active);
+  if (d->wave) d->clocks_per_inst = clocks_per_inst(d);
   for (unsigned i = 0; i < SQTT_ENGINES; i++) {
     if (!d->engine[i].on || !(active >> i & 1)) continue;
     if (d->wave)

@@ -12,6 +12,38 @@ static bool begins(const char *name, const char *prefix) { return !strncmp(name,
 
 /* ---- scalar instructions ---- */
 
+/* An instruction that waits for no counter. */
+static struct shader_trace_inst immediate(void) {
+  struct shader_trace_inst t = {.kind = SHADER_TRACE_IMMEDIATE};
+  memset(t.remaining, SHADER_TRACE_ANY, sizeof t.remaining);
+  return t;
+}
+
+/* The counters that a wait reads, by the first letters of its name; the fields of its immediate are [shift + 5:shift].
+ * Source: RDNA3 ISA document, "Data dependency resolution". */
+static const struct {
+  const char *prefix;
+  uint8_t counter, shift;
+} waits[] = {{"s_waitcnt_vmcnt", SHADER_TRACE_VM, 0},
+             {"s_waitcnt_lgkmcnt", SHADER_TRACE_LGKM, 0},
+             {"s_waitcnt_vscnt", SHADER_TRACE_VS, 0},
+             {"s_waitcnt", SHADER_TRACE_VM, 10},
+             {"s_waitcnt", SHADER_TRACE_LGKM, 4}};
+
+static bool is_wait(const struct rdna3_op *op) {
+  return begins(op->name, "s_waitcnt") && !begins(op->name, "s_waitcnt_depctr") &&
+         !begins(op->name, "s_waitcnt_expcnt");
+}
+
+static struct shader_trace_inst wait(const struct rdna3_inst *in) {
+  struct shader_trace_inst t = immediate();
+  uint16_t imm = in->operands ? in->arg[in->operands - 1] : 0;
+  for (size_t i = 0; i < sizeof waits / sizeof *waits; i++)
+    if (waits[i].shift ? !strcmp(in->op->name, waits[i].prefix) : begins(in->op->name, waits[i].prefix))
+      t.remaining[waits[i].counter] = imm >> waits[i].shift & 63;
+  return t;
+}
+
 static struct shader_trace_inst scalar(const struct rdna3_op *op) {
   static const struct {
     const char *prefix;
@@ -22,12 +54,10 @@ static struct shader_trace_inst scalar(const struct rdna3_op *op) {
               {"s_branch", {.kind = SHADER_TRACE_OP, .op = SQTT_GFX11_OP_JUMP}},
               {"s_cbranch", {.kind = SHADER_TRACE_BRANCH, .op = SQTT_GFX11_OP_JUMP_NO}},
               {"s_call", {.kind = SHADER_TRACE_OP, .op = SQTT_GFX11_OP_CALL}},
-              {"s_sendmsg", {.kind = SHADER_TRACE_OP, .op = SQTT_GFX11_OP_MESSAGE}},
-              {"s_waitcnt", {.kind = SHADER_TRACE_IMMEDIATE}},
-              {"s_wait_event", {.kind = SHADER_TRACE_IMMEDIATE}}};
+              {"s_sendmsg", {.kind = SHADER_TRACE_OP, .op = SQTT_GFX11_OP_MESSAGE}}};
   for (size_t i = 0; i < sizeof rows / sizeof *rows; i++)
     if (begins(op->name, rows[i].prefix)) return rows[i].inst;
-  if (op->format == RDNA3_SOPP) return (struct shader_trace_inst){.kind = SHADER_TRACE_IMMEDIATE};
+  if (op->format == RDNA3_SOPP || begins(op->name, "s_waitcnt")) return immediate();
   return strstr(op->name, "saveexec") ? INST(SALU_SAVEEXEC, SCALAR) : INST(SALU, SCALAR);
 }
 
@@ -83,7 +113,7 @@ static struct shader_trace_inst sized(unsigned code, unsigned last, unsigned fir
       .kind = SHADER_TRACE_OP, .unit = (uint8_t)unit, .op = (uint8_t)(op < last ? op : last)};
 }
 
-static struct shader_trace_inst memory(const struct rdna3_inst *in) {
+static struct shader_trace_inst memory_op(const struct rdna3_inst *in) {
   bool only_loads = in->op->flags & F_LOADS && !(in->op->flags & F_STORES);
   unsigned n = sent(in, only_loads);
   if (in->format == RDNA3_DS)
@@ -96,14 +126,33 @@ static struct shader_trace_inst memory(const struct rdna3_inst *in) {
                     : sized(SQTT_GFX11_OP_VMEM_STORE_2, SQTT_GFX11_OP_VMEM_STORE_6, 2, n, SHADER_TRACE_MEMORY);
 }
 
+/* The counters: LGKM for scalar loads and LDS, VM for what returns data from memory, VS for what does not. */
+static uint8_t counters(const struct rdna3_inst *in) {
+  bool returns = in->op->flags & F_LOADS && (!(in->op->flags & F_STORES) || in->glc);
+  unsigned memory = returns ? SHADER_TRACE_VM : SHADER_TRACE_VS;
+  switch (in->op->format) {
+  case RDNA3_SMEM:
+  case RDNA3_DS: return 1 << SHADER_TRACE_LGKM;
+  case RDNA3_FLAT: return (uint8_t)(1 << memory | 1 << SHADER_TRACE_LGKM);
+  default: return (uint8_t)(1 << memory);
+  }
+}
+
+static struct shader_trace_inst memory(const struct rdna3_inst *in) {
+  struct shader_trace_inst t = in->op->format == RDNA3_SMEM ? INST(SMEM, SCALAR) : memory_op(in);
+  t.counters = counters(in);
+  return t;
+}
+
 static struct shader_trace_inst classify(const struct rdna3_inst *in) {
+  if (is_wait(in->op)) return wait(in);
   switch (in->op->format) {
   case RDNA3_SOP2:
   case RDNA3_SOP1:
   case RDNA3_SOPC:
   case RDNA3_SOPK:
   case RDNA3_SOPP: return scalar(in->op);
-  case RDNA3_SMEM: return INST(SMEM, SCALAR);
+  case RDNA3_SMEM:
   case RDNA3_DS:
   case RDNA3_FLAT:
   case RDNA3_GLOBAL:

@@ -12,6 +12,7 @@
 
 /* What the waves of a workgroup executed, for thread traces. */
 enum { SHADER_TRACE_WAVES = 32 };
+enum { SHADER_TRACE_VM, SHADER_TRACE_LGKM, SHADER_TRACE_VS, SHADER_TRACE_COUNTERS, SHADER_TRACE_ANY = 255 };
 struct shader_trace_inst {
   enum {
     SHADER_TRACE_SILENT,    /* it has no packet */
@@ -29,6 +30,9 @@ struct shader_trace_inst {
     SHADER_TRACE_MEMORY
   } unit : 8;
   uint8_t op; /* of INST */
+  /* Memory instructions: a bit for each counter that contains them until they finish. Waits: for each counter the
+   * number of instructions that may remain, or SHADER_TRACE_ANY. */
+  uint8_t counters, remaining[SHADER_TRACE_COUNTERS];
 };
 struct shader_trace {
   bool instructions; /* record them; otherwise only their number */
