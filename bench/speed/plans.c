@@ -9,7 +9,7 @@ void print_plans(db_tensor *t, const char *arch) {
   struct uop *u = value_node(t->value),
              *root = uop_new(rt.graph, OP_CONTIGUOUS, u->dtype, 1, (union uop_arg){0}, 0, &u, 1);
   int64_t next = rt.next_buffer;
-  if (graph_schedule(&root, 1, &next, &s, err, sizeof err)) {
+  if (graph_schedule_on(slot_machine, &root, 1, &next, &s, err, sizeof err)) {
     printf("    %s\n", err);
     return;
   }

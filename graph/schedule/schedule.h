@@ -29,6 +29,7 @@
   X(ASSIGNED, "it is assigned")                                                                                        \
   X(INDEX, "it is an expensive or reduced index")                                                                      \
   X(PARTIAL, "it holds the partial results of a long reduction")                                                       \
+  X(ALIGNED, "its rows are padded so that they begin at aligned addresses")                                            \
   X(SHARED, "several uses share a reduction")                                                                          \
   X(NESTED, "another reduction uses a reduction and would repeat it")                                                  \
   X(REPEATED, "an expanded axis would repeat a reduction")                                                             \
@@ -73,7 +74,8 @@ struct schedule_machine {
   int64_t tile; /* rows and columns of results that a workgroup computes by matrix instructions; 0: it has none */
   uint32_t tile_types; /* types of their operands: bits of enum dtype */
   double tile_flops_per_ns;
-  bool skips; /* iterations of a sum whose products are all 0 by a condition on indices take no time */
+  int64_t align; /* bytes at whose multiples rows of their operands have to begin for fast copies; 0: any */
+  bool skips;    /* iterations of a sum whose products are all 0 by a condition on indices take no time */
 };
 
 struct schedule {

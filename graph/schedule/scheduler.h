@@ -23,6 +23,7 @@ enum {
   MOST_DEPTH = 512,       /* operations on one path of a kernel's expression; the compiler recurses over it */
   MOST_AXES = 48,         /* ranges that a kernel may have */
   CONTIGUOUS_PARTIAL = 1, /* arg of a CONTIGUOUS of partial results */
+  CONTIGUOUS_ALIGNED = 2, /* of a matrix with aligned rows */
 };
 
 /* A kernel as planned from its root: it computes one value for every combination of its ranges. */
@@ -198,6 +199,9 @@ void schedule_scatter_values(struct scheduler *s, struct node *n);
 
 /* split.c */
 bool schedule_split_reduces(struct scheduler *s, struct uop **roots, unsigned nroots);
+
+/* align.c: x, which the reduction sums, with factors whose rows are aligned if the machine needs that */
+struct uop *schedule_align(struct graph *g, const struct schedule_machine *m, const struct uop *reduce, struct uop *x);
 
 /* place.c */
 bool schedule_place_constants(struct scheduler *s, struct uop **roots, unsigned nroots);

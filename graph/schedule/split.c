@@ -179,7 +179,9 @@ bool schedule_split_reduces(struct scheduler *s, struct uop **roots, unsigned nr
     device[u->id] = u->op == OP_BUFFER || u->op == OP_COPY ? u->aux : NO_DEVICE;
     for (unsigned k = 0; k < schedule_nsources(u) && device[u->id] == NO_DEVICE; k++)
       device[u->id] = device[u->src[k]->id];
-    if (u->op == OP_REDUCE_AXIS) any |= part_count(schedule_machine_of(s, device[u->id]), u, u->src[0]) > 1;
+    if (u->op != OP_REDUCE_AXIS) continue;
+    const struct schedule_machine *m = schedule_machine_of(s, device[u->id]);
+    any = any || m->align || part_count(m, u, u->src[0]) > 1;
   }
   src = calloc(most, sizeof *src);
   if (!src) {
@@ -190,8 +192,9 @@ bool schedule_split_reduces(struct scheduler *s, struct uop **roots, unsigned nr
     struct uop *u = order[i];
     bool same = true;
     for (unsigned k = 0; k < u->nsrc; k++) src[k] = now[u->src[k]->id], same &= src[k] == u->src[k];
-    if (u->op == OP_REDUCE_AXIS)
-      now[u->id] = split(g, schedule_machine_of(s, device[u->id]), u, src[0]);
+    const struct schedule_machine *m = u->op == OP_REDUCE_AXIS ? schedule_machine_of(s, device[u->id]) : NULL;
+    if (m)
+      now[u->id] = split(g, m, u, schedule_align(g, m, u, src[0]));
     else
       now[u->id] = same ? u : uop_with_src(g, u, src);
   }

@@ -379,6 +379,7 @@ void schedule_uses(struct scheduler *s, struct node *n) {
     enum schedule_reason why = u->op == OP_COPY                 ? SCHEDULE_COPIED
                                : u->op == OP_EXCHANGE           ? SCHEDULE_EXCHANGED
                                : u->arg.i == CONTIGUOUS_PARTIAL ? SCHEDULE_PARTIAL
+                               : u->arg.i == CONTIGUOUS_ALIGNED ? SCHEDULE_ALIGNED
                                                                 : SCHEDULE_CONTIGUOUS;
     if (!in_memory(b)) mark_realized(b, why);
     if (u->op == OP_COPY && b->device == NO_DEVICE) b->device = n->device;

@@ -18,6 +18,9 @@ static const struct schedule_machine *fast_machine(unsigned device) {
   return &m;
 }
 
+static const struct schedule_machine *the_machine;
+static const struct schedule_machine *given_machine(unsigned device) { return the_machine; }
+
 /* The same with matrix instructions for bf16. */
 static const struct schedule_machine *matrix_machine(unsigned device) {
   static const struct schedule_machine m = {.groups = 264,
@@ -884,6 +887,31 @@ static void test_product_splits(void **state) {
   machine_of = NULL;
 }
 
+/* Rows of operands of products that begin at any address are first copied to memory where they are aligned, if each
+ * element is used often. */
+static void test_aligned_rows(void **state) {
+  static const struct schedule_machine aligning = {.groups = 264,
+                                                   .side = 32,
+                                                   .launch_ns = 3000,
+                                                   .bytes_per_ns = 3000,
+                                                   .flops_per_ns = 70000,
+                                                   .tile = 64,
+                                                   .tile_types = 1u << DT_F32,
+                                                   .tile_flops_per_ns = 990000,
+                                                   .align = 16};
+  the_machine = &aligning;
+  machine_of = given_machine;
+  assert_int_equal(check(matmul(TENSOR(66, 70), TENSOR(70, 68))), 2);
+  assert_int_equal(check(matmul(TENSOR(66, 72), TENSOR(72, 67))), 2);
+  assert_int_equal(check(matmul(TENSOR(66, 70), TENSOR(70, 67))), 3);
+  assert_int_equal(check(matmul(TENSOR(66, 70), permute(TENSOR(67, 70), 0x01))), 3);
+  assert_int_equal(check(matmul(TENSOR(66, 72), TENSOR(72, 68))), 1);
+  assert_int_equal(check(matmul(TENSOR(66, 70), TENSOR(70, 40))), 1); /* 40 uses of an element */
+  struct uop *x = TENSOR(65, 65);
+  assert_int_equal(check(matmul(x, x)), 2);
+  machine_of = NULL;
+}
+
 /* The reduction over axis `walked` of values whose index equals the position along axis `places`; both are [.., count,
  * ..] without axis `places`. */
 static struct uop *scattered(enum op op, struct uop *index, struct uop *value, struct uop *none, unsigned places,
@@ -1298,6 +1326,7 @@ int main(void) {
       cmocka_unit_test_setup_teardown(test_joins, setup, teardown),
       cmocka_unit_test_setup_teardown(test_splits, setup, teardown),
       cmocka_unit_test_setup_teardown(test_product_splits, setup, teardown),
+      cmocka_unit_test_setup_teardown(test_aligned_rows, setup, teardown),
       cmocka_unit_test_setup_teardown(test_scatters, setup, teardown),
       cmocka_unit_test_setup_teardown(test_parts, setup, teardown),
       cmocka_unit_test_setup_teardown(test_phases, setup, teardown),
