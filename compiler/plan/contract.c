@@ -789,14 +789,29 @@ static bool roll_outputs(struct contraction *c, struct tiling *t) {
   return s.amount < 2 || !step_possible(k, s, NULL, 0) || step_apply(k, s);
 }
 
+/* Moves as few rounds as possible outside the tiles, at least two. */
+static bool make_few_rounds(struct contraction *c) {
+  const struct codegen *k = c->k;
+  int axis = -1, part = -1;
+  int64_t rounds = 0;
+  for (uint64_t m = c->sum; m; m &= m - 1) {
+    int a = __builtin_ctzll(m);
+    int64_t size = k->axes[a].size, n = size < 2 ? 0 : size / divisor(size, size / 2);
+    if (n && (!rounds || n < rounds)) axis = a, rounds = n;
+  }
+  if (axis < 0 || !split(c, STEP_SERIAL, axis, k->axes[axis].size / rounds, &part)) return axis < 0;
+  c->rounds = bit(axis), c->sum = (c->sum & ~bit(axis)) | bit(part);
+  return true;
+}
+
 /* Keeps the sums of as many tiles as fit in memory while the outer rounds of the sum run. */
 static bool keep_sums(struct contraction *c, struct tiling *t) {
   struct codegen *k = c->k;
   const struct form *f = &c->form;
   /* If lanes are not contiguous in the output, elements would be loaded and stored one by one, for a whole tile at
    * once. A loop over kept sums avoids that. */
-  bool loop = c->keeps && c->updates && !has(c->unit, f->column) && !c->rounds && (c->sum & (c->sum - 1));
-  if (loop) c->rounds = c->sum & -c->sum, c->sum &= c->sum - 1;
+  bool loop = c->keeps && c->updates && !has(c->unit, f->column) && !c->rounds;
+  if (loop && !make_few_rounds(c)) return false;
   if (!c->rounds) return true;
   struct list kept = {.n = 0};
   for (uint64_t m = c->rounds; m; m &= m - 1) list(&kept, __builtin_ctzll(m));
