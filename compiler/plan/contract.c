@@ -39,6 +39,7 @@ enum {
   TASKS = 8,             /* number of workgroups that keeps all cores busy until the end */
   ELEMENT = 4,           /* bytes per copied element */
   OFTEN = 48,            /* a copy is used often if its cost is less than one in this many of all cycles */
+  MANY_CYCLES = 1 << 17, /* work that is worth another core */
   MOST_TERMS = 8,
   MOST_POSITIONS = 1 << 12, /* maximum number of positions at which a condition is evaluated */
 };
@@ -307,7 +308,8 @@ static int64_t shares_of(int64_t tiles, int64_t least) {
   int64_t best = least;
   double fewest = 0;
   for (int64_t n = least; least > 1 && n <= 2 * least && n <= tiles; n++) {
-    double cost = (double)(divide(tiles, n) * n) * (1 + 0.005 * (double)(n - least));
+    bool uneven = n % 2 && n < 2 * TASKS; /* the last of few tasks leaves other cores idle */
+    double cost = (double)(divide(tiles, n) * n) * (1 + 0.005 * (double)(n - least) + (uneven ? 0.03 : 0));
     if (!fewest || cost < fewest) best = n, fewest = cost;
   }
   return best;
@@ -626,6 +628,13 @@ static void choose_shares(const struct contraction *c, struct shares *s) {
     if (most != &wanted) *most = divide(*most, n);
   }
   s->strips = divide(strips, shares_of(strips, wanted < most_columns ? wanted : most_columns));
+  if (k->is_phase || f->cycles < MANY_CYCLES) return;
+  /* Other axes may have no useful divisor. Too few tasks, or a small odd number, leave cores idle at the end. */
+  tasks *= divide(strips, s->strips);
+  for (unsigned a = 0; a < k->naxes; a++) tasks *= s->of[a];
+  wanted = tasks < all ? divide(all, tasks) : tasks < 2 * all && tasks % 2 ? 2 : 1;
+  if (wanted > most_rows) wanted = most_rows;
+  if (wanted > 1) s->tiles = divide(s->tiles, wanted);
 }
 
 /* Makes the instruction compute the rows and columns of the tile. Returns false if it cannot; an error may be set. */

@@ -387,6 +387,37 @@ static struct uop *convolution(int64_t batch, int64_t from, int64_t to) {
   return sink1(store(at(param(0, DT_F32, batch * to * N * N), at_y), reduce(OP_ADD, mul(x, w), s, 3)));
 }
 
+static struct uop *flat(struct uop *const *at, const int64_t *size, unsigned n) {
+  struct uop *u = at[0];
+  for (unsigned i = 1; i < n; i++) u = add(mul(u, ix(size[i])), at[i]);
+  return u;
+}
+
+/* The gradient of the weights of a convolution of 32 to 32 channels by windows of 5 x 5, at 20 x 20 places. */
+static struct uop *weight_gradient(void) {
+  enum { B = 512, C = 32, K = 5, Y = 20, X = Y + K - 1 };
+  struct uop *w[4] = {range(C, 0, AXIS_LOOP), range(C, 1, AXIS_LOOP), range(K, 2, AXIS_LOOP), range(K, 3, AXIS_LOOP)};
+  struct uop *r[3] = {range(B, 4, AXIS_REDUCE), range(Y, 5, AXIS_REDUCE), range(Y, 6, AXIS_REDUCE)};
+  struct uop *at_y[] = {r[0], w[0], r[1], r[2]}, *at_x[] = {r[0], w[1], add(w[2], r[1]), add(w[3], r[2])};
+  struct uop *y = load(at(param(1, DT_F32, B * C * Y * Y), flat(at_y, (int64_t[]){B, C, Y, Y}, 4)));
+  struct uop *x = load(at(param(2, DT_F32, B * C * X * X), flat(at_x, (int64_t[]){B, C, X, X}, 4)));
+  return sink1(
+      store(at(param(0, DT_F32, C * C * K * K), flat(w, (int64_t[]){C, C, K, K}, 4)), reduce(OP_ADD, mul(y, x), r, 3)));
+}
+
+/* Every kernel with much work has an even number of workgroups or many, so two cores are busy until its end. */
+static void large_sums_have_even_tasks(void **state) {
+  struct compiler *c = compiler_new(&(struct compiler_options){.lower_only = true});
+  struct uop *all[] = {product(1024, 1024, 1024, false), product(1000, 1000, 1000, false),
+                       product(1537, 1537, 1537, false), weight_gradient(), convolution(16, 512, 512)};
+  for (unsigned i = 0; i < sizeof all / sizeof *all; i++) {
+    const struct kernel *k = must_compile(c, HOST_ARCH, all[i]);
+    unsigned tasks = k->grid[0] * k->grid[1] * k->grid[2];
+    if (tasks < 2 || (tasks % 2 && tasks < 16)) fail_msg("%s: %u workgroups: %s", k->name, tasks, k->plan);
+  }
+  compiler_free(c);
+}
+
 /* Few places of many images: the columns are images, copied for a row of places at once, whose windows overlap; a tile
  * of rows meets all of them before the next one; and the window is the outermost loop, so that padding is skipped. */
 static void windows_of_many_images(void **state) {
@@ -842,6 +873,7 @@ int main(void) {
       cmocka_unit_test(a_row_times_a_matrix),
       cmocka_unit_test(transposed_columns),
       cmocka_unit_test(gradients_of_convolutions),
+      cmocka_unit_test(large_sums_have_even_tasks),
       cmocka_unit_test(windows_of_many_images),
       cmocka_unit_test(reductions),
       cmocka_unit_test(columns),
