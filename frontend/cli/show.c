@@ -8,11 +8,12 @@
 #include <string.h>
 #include <strings.h>
 
-enum { JSON = OPTION_KEYS, CODE, KERNEL, INSTS, PACKETS };
+enum { JSON = OPTION_KEYS, CODE, KERNEL, WAVES, INSTS, PACKETS };
 static const struct argp_option options[] = {
     {"json", JSON, NULL, 0, "Print JSON", 0},
     {"code", CODE, "FILE", 0, "The code object that a thread trace is of: prints what each instruction took", 0},
     {"kernel", KERNEL, "NAME", 0, "The kernel that was traced, if --code has several", 0},
+    {"waves", WAVES, NULL, 0, "Print all waves of a thread trace, not only the first ones", 0},
     {"instructions", INSTS, NULL, 0, "Print each instruction of each wave of a thread trace", 0},
     {"packets", PACKETS, NULL, 0, "Print each packet of a thread trace", 0},
     {0}};
@@ -23,6 +24,7 @@ static error_t parse(int key, char *value, struct argp_state *state) {
   case JSON: x->json = true; return 0;
   case CODE: x->code = value; return 0;
   case KERNEL: x->kernel = value; return 0;
+  case WAVES: x->waves = true; return 0;
   case INSTS: x->insts = true; return 0;
   case PACKETS: x->packets = true; return 0;
   case ARGP_KEY_ARG: keep_only_file(state, &x->file, value); return 0;
@@ -230,9 +232,9 @@ static int show_main(const struct command *self, int argc, char **argv) {
   if (map_file(x.file, &m)) return fail_work(self, "%s", db_error());
   bool elf = m.size >= 4 && !memcmp(m.bytes, "\177ELF", 4);
   bool trace = ends_in(x.file, ".sqtt");
-  if (!trace && (x.code || x.kernel || x.insts || x.packets)) {
+  if (!trace && (x.code || x.kernel || x.waves || x.insts || x.packets)) {
     unmap_file(&m);
-    return fail_usage(self, "--code, --kernel, --instructions and --packets need a thread trace (.sqtt)");
+    return fail_usage(self, "--code, --kernel, --waves, --instructions and --packets need a thread trace (.sqtt)");
   }
   int status = (elf                       ? show_kernels
                 : ends_in(x.file, ".dbj") ? show_program

@@ -6,7 +6,7 @@
 struct show_options {
   const char *file;
   const char *code, *kernel; /* of a thread trace: the file of its program and the kernel's name, or NULL */
-  bool json, packets, insts;
+  bool json, packets, insts, waves;
 };
 /* Prints a thread trace. Returns the exit status. */
 int show_trace(const struct command *self, const struct show_options *x, const struct mapping *m);

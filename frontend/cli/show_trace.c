@@ -80,17 +80,34 @@ static void print_head(const struct shown *s) {
            t->first_out_of_step.offset);
 }
 
-static void print_waves(const struct sqtt_trace *t) {
+/* When waves ran, and how many at a time. */
+static void print_occupancy(const struct sqtt_trace *t) {
+  uint64_t first = UINT64_MAX, last = 0, sum = 0;
+  for (uint32_t i = 0; i < t->nwaves; i++) {
+    const struct sqtt_wave *w = &t->waves[i];
+    if (w->start < first) first = w->start;
+    if (w->end > last) last = w->end;
+    sum += w->end - w->start;
+  }
+  if (last > first)
+    printf("waves ran for %" PRIu64 " clocks, on average %.1f at a time and %.0f clocks each\n", last - first,
+           (double)sum / (double)(last - first), (double)sum / t->nwaves);
+}
+
+static void print_waves(const struct sqtt_trace *t, bool all) {
+  enum { SHOWN = 32 };
   bool cdna = t->layout == SQTT_CDNA;
+  uint32_t shown = all || t->nwaves < SHOWN ? t->nwaves : SHOWN;
   if (!t->nwaves) return;
   printf("\n%6s %2s %3s %4s %4s %5s %12s %12s %10s %8s  %s\n", "wave", cdna ? "SH" : "SA", cdna ? "CU" : "WGP", "SIMD",
          "slot", "lanes", "start", "end", "clocks", "insts", "program");
-  for (uint32_t i = 0; i < t->nwaves; i++) {
+  for (uint32_t i = 0; i < shown; i++) {
     const struct sqtt_wave *w = &t->waves[i];
     printf("%6u %2u %3u %4u %4u %5u %11" PRIu64 "%s %11" PRIu64 "%s %10" PRIu64 " %8u  0x%" PRIx64 "\n", i, w->sa,
            w->wgp, w->simd, w->slot, w->lanes, w->start, w->has_start ? " " : "<", w->end, w->has_end ? " " : ">",
            w->end - w->start, w->insts, w->program);
   }
+  if (shown < t->nwaves) printf("%6s %u more; --waves prints them\n", "...", t->nwaves - shown);
 }
 
 static void print_duration(uint64_t sum, uint64_t n) {
@@ -231,7 +248,8 @@ static int print_trace(const struct command *self, struct shown *s) {
     print_json(s, err ? error : NULL);
   } else {
     print_head(s);
-    print_waves(&s->trace);
+    print_occupancy(&s->trace);
+    print_waves(&s->trace, s->x->waves);
     if (s->lines) print_code(s);
     if (s->x->insts) print_insts(s);
     if (s->x->packets) print_packets(s);

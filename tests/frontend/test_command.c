@@ -906,6 +906,10 @@ static void traces_launches(void **state) {
   assert_int_equal(waves, 200);
   EXPECT(0, "show saxpy.se0.sqtt --code %s", BENCH_CO("saxpy"));
   assert_contains(out, "s_endpgm");
+  assert_contains(out, "on average");
+  assert_contains(out, "... 2 more; --waves prints them");
+  EXPECT(0, "show saxpy.se0.sqtt --waves");
+  assert_null(strstr(out, "more; --waves"));
   EXPECT(1,
          "run %s" GPU "--grid 1 --block 64 --arg f32[64]=ones --arg f32[64]=iota --arg f32:2 --arg u32:64 "
          "--thread-trace /nonexistent/x",
