@@ -44,6 +44,8 @@ static const struct row {
     {ON_HOST, DB_F32, "attention", "12x1024x64", {12, 1024, 64, 0}, 0.7, BESIDE_MATMUL},
     {ON_HOST, DB_F32, "attention", "12x1024x64 causal", {12, 1024, 64, 1}},
     {ON_HOST, DB_F32, "attention", "32x4096x128", {32, 4096, 128, 0}},
+    {ON_HOST, DB_F32, "attention_back", "12x1024x64", {12, 1024, 64, 0}},
+    {ON_HOST, DB_F32, "attention_back", "12x1024x64 causal", {12, 1024, 64, 1}},
     {ON_HOST, DB_F32, "softmax", "4096x4096", {4096, 4096}, 1 / 1.6, BESIDE_COPY},
     {ON_HOST, DB_F32, "layer_norm", "4096x4096", {4096, 4096}, 1 / 1.3, BESIDE_COPY},
     {ON_HOST, DB_F32, "batch_norm", "64x64x64x64", {64, 64, 64, 64}},

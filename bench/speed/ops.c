@@ -133,6 +133,59 @@ static double attention_flops(const struct speed_case *c) {
   return c->n[AT_CAUSAL] ? all / 2 : all;
 }
 
+/* ---- attention and its gradient: the gradients of queries, keys and values for a given gradient of the result ---- */
+
+static struct tensor_shape gradient_shape(const struct speed_case *c, unsigned i) {
+  if (i == 4) return SHAPE(3, c->n[AT_HEADS], c->n[AT_LENGTH], c->n[AT_WIDTH]);
+  return attention_shape(c, i);
+}
+static db_tensor *gradient_build(const struct speed_case *c, db_tensor *const *in) {
+  db_tensor *x[3], *dx[3];
+  for (unsigned i = 0; i < 3; i++) x[i] = db_requires_grad(in[i]);
+  db_grad_all(attention_build(c, x), in[3], x, 3, dx);
+  for (unsigned i = 0; i < 3; i++) dx[i] = db_contiguous(dx[i]);
+  return db_stack_n(dx, 3, 0);
+}
+
+/* Stores in p the probabilities of one query, and in ds the gradients of its scores. */
+static void gradient_row(const struct speed_case *c, const float *q, const float *k, const float *v, const float *dy,
+                         int64_t row, double *p, double *ds) {
+  int64_t width = c->n[AT_WIDTH], keys = c->n[AT_CAUSAL] ? row + 1 : c->n[AT_LENGTH];
+  double most = -INFINITY, sum = 0, mean = 0;
+  for (int64_t j = 0; j < c->n[AT_LENGTH]; j++) {
+    p[j] = ds[j] = 0;
+    for (int64_t d = 0; d < width; d++) p[j] += (double)q[row * width + d] * (double)k[j * width + d];
+    for (int64_t d = 0; d < width; d++) ds[j] += (double)dy[row * width + d] * (double)v[j * width + d];
+    p[j] = j < keys ? p[j] / sqrt((double)width) : -INFINITY;
+    most = fmax(most, p[j]);
+  }
+  for (int64_t j = 0; j < c->n[AT_LENGTH]; j++) sum += p[j] = exp(p[j] - most);
+  for (int64_t j = 0; j < c->n[AT_LENGTH]; j++) mean += (p[j] /= sum) * ds[j];
+  for (int64_t j = 0; j < c->n[AT_LENGTH]; j++) ds[j] = p[j] * (ds[j] - mean) / sqrt((double)width);
+}
+static struct expected gradient_element(const struct speed_case *c, float *const *in, int64_t at) {
+  int64_t length = c->n[AT_LENGTH], width = c->n[AT_WIDTH], column = at % width, row = at / width % length,
+          begin = at / width / length % c->n[AT_HEADS] * length * width,
+          which = at / speed_numel(attention_shape(c, 0));
+  const float *q = in[0] + begin, *k = in[1] + begin, *v = in[2] + begin, *dy = in[3] + begin;
+  double *p = malloc((size_t)length * sizeof *p), *ds = malloc((size_t)length * sizeof *ds);
+  struct expected e = {0};
+  for (int64_t i = which ? 0 : row; i < (which ? length : row + 1); i++) {
+    gradient_row(c, q, k, v, dy, i, p, ds);
+    for (int64_t j = which ? row : 0; j < (which ? row + 1 : length); j++) {
+      double x = !which       ? ds[j] * (double)k[j * width + column]
+                 : which == 1 ? ds[j] * (double)q[i * width + column]
+                              : p[j] * (double)dy[i * width + column];
+      e.value += x, e.scale += fabs(x);
+    }
+  }
+  free(p);
+  free(ds);
+  return e;
+}
+static double gradient_cost(const struct speed_case *c) { return (double)c->n[AT_LENGTH] * attention_cost(c); }
+static double gradient_flops(const struct speed_case *c) { return 3.5 * attention_flops(c); } /* 7 products */
+
 /* ---- operations on a matrix: rows, columns ---- */
 enum { ROWS, COLS };
 
@@ -255,6 +308,7 @@ static const struct speed_op ops[] = {
   {"matmul", 2, matmul_shape, matmul_build, matmul_element, matmul_cost, matmul_flops, 4e-6},
   {"conv", 2, conv_shape, conv_build, conv_element, conv_cost, conv_flops, 4e-6},
   {"attention", 3, attention_shape, attention_build, attention_element, attention_cost, attention_flops, 1e-5},
+  {"attention_back", 4, gradient_shape, gradient_build, gradient_element, gradient_cost, gradient_flops, 2e-5},
   {"softmax", 1, matrix_shape, softmax_build, softmax_element, cost_row, NULL, 1e-5},
   {"layer_norm", 3, layer_norm_shape, layer_norm_build, layer_norm_element, cost_row, NULL, 1e-5},
   {"batch_norm", 3, batch_norm_shape, batch_norm_build, batch_norm_element, batch_norm_cost, NULL, 1e-5},

@@ -33,6 +33,14 @@ def conv(t, batch, cin, size, cout, kernel, stride, *_):
 def attention(t, heads, length, width, causal, *_):
   q, k, v = (new(t, 1, heads, length, width) for _ in range(3))
   return lambda: F.scaled_dot_product_attention(q, k, v, is_causal=bool(causal))
+def attention_back(t, heads, length, width, causal, *_):
+  q, k, v, dy = (new(t, 1, heads, length, width) for _ in range(4))
+  for x in (q, k, v): x.requires_grad_(True)
+  def step():
+    with torch.enable_grad():
+      y = F.scaled_dot_product_attention(q, k, v, is_causal=bool(causal))
+      return torch.autograd.grad(y, (q, k, v), dy)[0]
+  return step
 def softmax(t, rows, cols, *_):
   x, out = new(t, rows, cols), new(t, rows, cols)
   return lambda: torch.softmax(x, -1, out=out)
@@ -61,8 +69,8 @@ def transpose(t, rows, cols, *_):
   x, out = new(t, rows, cols), new(t, cols, rows)
   return lambda: out.copy_(x.t())
 
-ops = {f.__name__: f for f in (matmul, conv, attention, softmax, layer_norm, batch_norm, gelu, exp2, sum, add, scale,
-                               transpose)}
+ops = {f.__name__: f for f in (matmul, conv, attention, attention_back, softmax, layer_norm, batch_norm, gelu, exp2,
+                               sum, add, scale, transpose)}
 run = None
 def synchronize():
   if device == "cuda": torch.cuda.synchronize()
