@@ -626,8 +626,9 @@ static void find_reduces(struct lowerer *L, struct uop *const *order, size_t cou
       L->summed |= mask_of(L, order[i]);
 }
 
-/* In a phase, opens a block for the condition of all stores, if they have one in common that does not depend on expanded
- * axes. What depends on the listed loops is then computed only where it is stored. Returns NULL if there is none. */
+/* In a phase, opens a block for the condition of all stores, if they have one in common that does not depend on
+ * expanded axes. What depends on the listed loops is then computed only where it is stored. Returns NULL if there is
+ * none. */
 static struct block *open_stored(struct lowerer *L, const struct uop *ast, const unsigned *loop, unsigned nloops,
                                  struct block *in) {
   struct uop *valid = NULL;

@@ -7,26 +7,17 @@
  * need grows with the length and not with its square.
  *
  * - A result is recomputed if it is much larger than what it is computed from, and if all its readers are such results
- * or reduce it.
+ *   or reduce it.
  * - A value of each row (its maximum, its sum) is computed by one kernel and written to memory if others need it. A
  *   reduction inside a recomputed result is therefore separated from it first, if other readers need the result.
  * - Each reader that reduces becomes a kernel of phases. Readers of the same rows become one kernel.
  *
- * rows.c finds which rows of which results go together; phase_unit.c builds the kernels. The last block of rows begins
- * early enough to be a full one, so rows may be computed twice, and therefore nothing that is read may be written. */
+ * phase_rows.c finds which rows of which results go together, phase_columns.c which columns are 0. phase_costs.c weighs
+ * the kernels, and phase_unit.c builds them. The last block of rows begins early enough to be a full one, so rows may
+ * be computed twice, and therefore nothing that is read may be written. */
 #include "phases.h"
-#include <math.h>
 #include <stdlib.h>
 #include <string.h>
-
-enum {
-  CACHE_BYTES = 1 << 23, /* data that is read again soon remains there */
-  LONG_BYTES = 1 << 28,  /* saving this much memory is worth WORTH times the time that is saved otherwise */
-  MUCH_MEMORY = 1 << 30, /* saving this much is worth reading everything again */
-  WORTH = 4,
-  ELEMENT_FLOPS = 16, /* recomputing an element from others */
-};
-static const double MUCH_MORE = 1.5; /* bytes that are not written, for each byte that is read or written */
 
 /* A recomputed unit whose reductions were separated from it. */
 struct separated {
@@ -47,19 +38,13 @@ unsigned schedule_ranges_in(struct uop *u, struct uop **out, unsigned room) {
   return n;
 }
 
-static const struct version *version_at(const struct phaser *p, struct uop *buffer) {
+const struct version *phases_version(const struct phaser *p, struct uop *buffer) {
   uint32_t v = schedule_version(p->s, buffer);
   return v == NO_UNIT ? NULL : &p->s->version[v];
 }
-static struct uop *memory_of(const struct uop *load) { return load->src[0]->src[0]; }
-static struct uop *result_of(const struct unit *u) { return u->store[0].index->src[0]; }
-
-static double bytes_of(const struct uop *buffer) {
-  return (double)buffer->src[0]->arg.i * dtype_info[buffer->dtype].size;
-}
 
 uint32_t phases_writer(const struct phaser *p, const struct uop *load) {
-  const struct version *v = version_at(p, memory_of(load));
+  const struct version *v = phases_version(p, memory_of(load));
   return v && v->writer != NO_UNIT && p->role[v->writer] != ROLE_NONE ? v->writer : NO_UNIT;
 }
 
@@ -104,12 +89,12 @@ static bool sizes_known(const struct unit *u) {
 /* Whether the unit may be a phase: a kernel with one result, which does not replace other contents of its memory. */
 static bool may_be_phase(const struct phaser *p, const struct unit *u) {
   if (u->gone || unit_moves(u) || u->swaps || u->ordered || u->nparts || !u->nranges || u->nstores != 1) return false;
-  const struct version *v = version_at(p, result_of(u));
+  const struct version *v = phases_version(p, result_of(u));
   return schedule_machine_of(p->s, u->device)->scratch && v && !v->previous && u->store[0].index->nsrc == 2 &&
          sizes_known(u);
 }
 
-static bool is_recomputed(const struct phaser *p, const struct uop *load) {
+bool phases_is_recomputed(const struct phaser *p, const struct uop *load) {
   uint32_t w = phases_writer(p, load);
   return w != NO_UNIT && p->role[w] == ROLE_RECOMPUTED;
 }
@@ -124,19 +109,19 @@ static bool is_wide(const struct phaser *p, const struct unit *u) {
   bool sums = phases_contracts(u);
   for (unsigned i = 0; i < (sums ? u->ninner : u->nloads); i++) {
     struct uop *buffer = memory_of(u->load[i]);
-    bool seen = false, recomputed = is_recomputed(p, u->load[i]);
+    bool seen = false, recomputed = phases_is_recomputed(p, u->load[i]);
     for (unsigned k = 0; k < i; k++) seen = seen || memory_of(u->load[k]) == buffer;
     if (!seen) *(recomputed ? &passed : &read) += bytes_of(buffer);
     if (recomputed && buffer->src[0]->arg.i > largest) largest = buffer->src[0]->arg.i;
   }
-  return bytes_of(result_of(u)) + passed > MUCH_MORE * read && result_of(u)->src[0]->arg.i >= largest &&
+  return bytes_of(result_of(u)) + passed > PHASES_MUCH_MORE * read && result_of(u)->src[0]->arg.i >= largest &&
          (sums ? passed == 0 : passed > 0 || !u->nloads);
 }
 
 /* Whether nothing but phases reads the result of unit i. */
 static bool is_passed_on(const struct phaser *p, uint32_t i) {
   const struct unit *u = &p->s->unit[i];
-  const struct version *v = version_at(p, result_of(u));
+  const struct version *v = phases_version(p, result_of(u));
   if (v->kept || v->writer != i || v->first_writer != i || v->next_writer != NO_UNIT || !v->nreaders) return false;
   if (u->store[0].why == SCHEDULE_CONTIGUOUS) return false;
   for (unsigned r = 0; r < v->nreaders; r++) {
@@ -167,7 +152,7 @@ static void find_roles(struct phaser *p, bool first) {
     bool reads = false;
     p->kernel[i] = NO_KERNEL;
     if (p->role[i] == ROLE_RECOMPUTED || s->unit[i].gone) continue;
-    for (unsigned k = 0; k < s->unit[i].nloads && !reads; k++) reads = is_recomputed(p, s->unit[i].load[k]);
+    for (unsigned k = 0; k < s->unit[i].nloads && !reads; k++) reads = phases_is_recomputed(p, s->unit[i].load[k]);
     if (reads) p->role[i] = ROLE_RESULT;
   }
 }
@@ -241,7 +226,7 @@ static bool separate(struct phaser *p, uint32_t i, struct separated *undo) {
 /* Whether several units read the result of unit i, or one whose rows cross those of unit i. */
 static bool has_crossing_readers(struct phaser *p, uint32_t i) {
   const struct unit *u = &p->s->unit[i];
-  const struct version *v = version_at(p, result_of(u));
+  const struct version *v = phases_version(p, result_of(u));
   if (v->nreaders != 1) return true;
   const struct unit *to = &p->s->unit[v->reader[0]];
   for (unsigned k = 0; k < to->nloads; k++) {
@@ -293,7 +278,7 @@ struct walk {
   bool circle;
 };
 
-static bool computes(const struct phased *k, uint32_t unit) {
+bool phases_computes(const struct phased *k, uint32_t unit) {
   for (unsigned i = 0; i < k->n; i++)
     if (k->member[i].unit == unit) return true;
   return false;
@@ -303,7 +288,7 @@ static bool computes(const struct phased *k, uint32_t unit) {
  * part of every kernel that needs it, and is passed by. */
 static void visit(struct walk *w, uint32_t i, bool outside) {
   const struct phaser *p = w->p;
-  if (p->role[i] == ROLE_RESULT && computes(w->k, i)) {
+  if (p->role[i] == ROLE_RESULT && phases_computes(w->k, i)) {
     w->circle |= outside;
     return;
   }
@@ -314,7 +299,7 @@ static void visit(struct walk *w, uint32_t i, bool outside) {
 }
 
 static void visit_readers(struct walk *w, struct uop *buffer, bool outside) {
-  const struct version *v = version_at(w->p, buffer);
+  const struct version *v = phases_version(w->p, buffer);
   for (unsigned r = 0; v && r < v->nreaders; r++) visit(w, v->reader[r], outside);
 }
 
@@ -399,13 +384,13 @@ static unsigned only_reader(struct phaser *p, const struct phased *k, const stru
 
 /* Whether a unit outside of kernel k, or a member of another kernel, reads the result of k's member m. */
 static bool is_needed(struct phaser *p, const struct phased *k, const struct member *m) {
-  const struct version *v = version_at(p, result_of(&p->s->unit[m->unit]));
+  const struct version *v = phases_version(p, result_of(&p->s->unit[m->unit]));
   if (v->kept || !v->nreaders) return true;
   for (unsigned r = 0; r < v->nreaders; r++) {
     bool recomputed = p->role[v->reader[r]] == ROLE_RECOMPUTED;
-    if (!recomputed && !computes(k, v->reader[r])) return true;
+    if (!recomputed && !phases_computes(k, v->reader[r])) return true;
     for (size_t i = 0; i < p->n && recomputed; i++)
-      if (&p->phased[i] != k && computes(&p->phased[i], v->reader[r])) return true;
+      if (&p->phased[i] != k && phases_computes(&p->phased[i], v->reader[r])) return true;
   }
   return false;
 }
@@ -433,109 +418,7 @@ static void find_uses(struct phaser *p, struct phased *k) {
   }
 }
 
-/* ---- costs ---- */
-
-/* Bytes that each block reads again from far memory: data that the units read along the other row ranges, such as all
- * keys and values of a head, if it does not remain in a cache. */
-static double read_again(struct phaser *p, const struct phased *k) {
-  double at_once = 0, places = ceil((double)k->size[k->blocked] / (double)k->block);
-  for (unsigned r = 0; r < k->nrows; r++)
-    if (r != k->blocked) places *= (double)k->size[r];
-  for (unsigned i = 0; i < k->n; i++) {
-    const struct unit *u = &p->s->unit[k->member[i].unit];
-    for (unsigned j = 0; j < u->nloads; j++) {
-      struct uop *index = u->load[j]->src[0], *in[MAX_RANK * 2];
-      unsigned n = schedule_ranges_in(index->src[1], in, MAX_RANK * 2);
-      uint32_t w = phases_writer(p, u->load[j]);
-      double bytes = bytes_of(index->src[0]);
-      bool own = w != NO_UNIT && computes(k, w);
-      for (unsigned x = 0; x < n; x++) {
-        unsigned r = phases_own(u, in[x]);
-        unsigned row = r == MAX_RANK ? NO_ROW : k->member[i].row[r];
-        own = own || row == k->blocked; /* each block has its own */
-        if (row != NO_ROW) bytes /= (double)k->size[row];
-      }
-      if (!own) at_once += bytes;
-    }
-  }
-  return at_once > CACHE_BYTES ? at_once * places : 0;
-}
-
-/* What kernels that compute the same results save and cost together. */
-struct balance {
-  double passed, rest;        /* bytes of the recomputed results; bytes of what else the units read and write */
-  double saved, again, flops; /* bytes that are not accessed; bytes that are read again; additional operations */
-  bool contracts;
-};
-
-static double products(const struct unit *u) {
-  double n = ELEMENT_FLOPS;
-  for (unsigned i = 0; i < u->nreduces; i++) {
-    double each = 2;
-    for (unsigned r = 1; r < u->reduce[i]->nsrc; r++) each *= (double)u->reduce[i]->src[r]->src[0]->arg.i;
-    n += each;
-  }
-  for (unsigned r = 0; r < u->nranges; r++) n *= (double)u->range[r]->src[0]->arg.i;
-  return n;
-}
-
-/* Adds the rest of what member m reads and writes, unless it was seen. */
-static void add_rest(struct phaser *p, const struct member *m, struct balance *b, struct uop **seen, unsigned *nseen) {
-  const struct unit *u = &p->s->unit[m->unit];
-  for (unsigned i = 0; i <= u->nloads; i++) {
-    struct uop *buffer = i < u->nloads ? memory_of(u->load[i]) : result_of(u);
-    bool known = i < u->nloads ? is_recomputed(p, u->load[i]) : p->role[m->unit] == ROLE_RECOMPUTED;
-    for (unsigned k = 0; k < *nseen && !known; k++) known = seen[k] == buffer;
-    if (known) continue;
-    if (*nseen < 4 * MOST_MEMBERS) seen[(*nseen)++] = buffer;
-    b->rest += bytes_of(buffer);
-  }
-}
-
-/* Adds the kernels that compute results in common with kernel `at`, directly or through others. */
-static void weigh(struct phaser *p, size_t at, uint8_t *grouped, struct balance *b) {
-  struct uop *seen[4 * MOST_MEMBERS];
-  unsigned nseen = 0;
-  bool contracts_last = false, contracts_first = false;
-  grouped[at] = 1;
-  for (bool more = true; more;) {
-    more = false;
-    for (size_t i = 0; i < p->n; i++) {
-      if (grouped[i] != 1) continue;
-      grouped[i] = 2, more = true;
-      for (size_t k = 0; k < p->n; k++)
-        for (unsigned m = 0; m < p->phased[i].n && !grouped[k]; m++) {
-          uint32_t u = p->phased[i].member[m].unit;
-          grouped[k] = p->role[u] == ROLE_RECOMPUTED && computes(&p->phased[k], u);
-        }
-    }
-  }
-  for (size_t i = 0; i < p->n; i++) {
-    if (grouped[i] != 2) continue;
-    b->again += read_again(p, &p->phased[i]);
-    for (unsigned m = 0; m < p->phased[i].n; m++) {
-      uint32_t unit = p->phased[i].member[m].unit;
-      const struct unit *u = &p->s->unit[unit];
-      bool recomputed = p->role[unit] == ROLE_RECOMPUTED, before = false;
-      *(recomputed ? &contracts_first : &contracts_last) |= phases_contracts(u);
-      add_rest(p, &p->phased[i].member[m], b, seen, &nseen);
-      for (size_t k = 0; k < i && !before; k++) before = grouped[k] == 2 && computes(&p->phased[k], unit);
-      if (recomputed && before) b->flops += products(u);
-      if (!recomputed || before) continue;
-      b->passed += bytes_of(result_of(u));
-      b->saved += bytes_of(result_of(u)) * (1 + version_at(p, result_of(u))->nreaders);
-    }
-  }
-  b->contracts = contracts_first && contracts_last;
-}
-
-static bool pays(struct phaser *p, size_t kernel, const struct balance *b) {
-  const struct unit *u = &p->s->unit[p->phased[kernel].member[0].unit];
-  const struct schedule_machine *m = schedule_machine_of(p->s, u->device);
-  if (!b->contracts || b->passed <= MUCH_MORE * b->rest) return false;
-  if (b->flops / m->flops_per_ns > b->saved / m->bytes_per_ns * (b->passed >= LONG_BYTES ? WORTH : 1)) return false;
-  return b->passed >= MUCH_MEMORY || b->again <= 2 * b->passed;
-}
+/* ---- all kernels ---- */
 
 /* Has the results that the kernel recomputes written to memory. */
 static void refuse(struct phaser *p, const struct phased *k) {
@@ -562,10 +445,8 @@ static bool plan(struct phaser *p) {
     if (!phases_choose_block(p, &p->phased[i])) refuse(p, &p->phased[i]), good = false;
   }
   for (size_t i = 0; i < p->n && good; i++) {
-    struct balance b = {0};
     if (grouped[i]) continue;
-    weigh(p, i, grouped, &b);
-    bool worth = pays(p, i, &b);
+    bool worth = phases_pay(p, i, grouped);
     for (size_t k = 0; k < p->n; k++) {
       if (grouped[k] == 2 && !worth) refuse(p, &p->phased[k]);
       if (grouped[k] == 2) grouped[k] = 3;

@@ -1,4 +1,4 @@
-/* Internal to phases.c, rows.c, columns.c and phase_unit.c: kernels of phases before they are units. */
+/* Internal to phases.c and phase_*.c: kernels of phases before they are units. */
 #ifndef DOORBELL_GRAPH_PHASES_H
 #define DOORBELL_GRAPH_PHASES_H
 #include "scheduler.h"
@@ -46,7 +46,19 @@ struct phaser {
   size_t n, capacity;
 };
 
+/* Bytes that are not written, for each byte that is read or written, so that recomputing is worthwhile. */
+static const double PHASES_MUCH_MORE = 1.5;
+
+static inline struct uop *memory_of(const struct uop *load) { return load->src[0]->src[0]; }
+static inline struct uop *result_of(const struct unit *u) { return u->store[0].index->src[0]; }
+static inline double bytes_of(const struct uop *buffer) {
+  return (double)buffer->src[0]->arg.i * dtype_info[buffer->dtype].size;
+}
+
 /* phases.c */
+const struct version *phases_version(const struct phaser *p, struct uop *buffer); /* NULL: out of memory */
+bool phases_is_recomputed(const struct phaser *p, const struct uop *load);
+bool phases_computes(const struct phased *k, uint32_t unit);
 /* The unit with a role that computes what `load` loads, or NO_UNIT. */
 uint32_t phases_writer(const struct phaser *p, const struct uop *load);
 struct member *phases_member(struct phased *k, uint32_t unit); /* NULL if the kernel does not compute it */
@@ -56,7 +68,7 @@ unsigned phases_own(const struct unit *u, const struct uop *r);
 /* Whether the unit sums products of two factors whose elements each occur in many products. */
 bool phases_contracts(const struct unit *u);
 
-/* rows.c */
+/* phase_rows.c */
 /* Finds, for each range of unit `from`, the range that indexes it in a load of its result. Returns false if the load is
  * not along such ranges. */
 bool phases_match(const struct unit *from, const struct uop *load, struct uop **as);
@@ -71,13 +83,18 @@ bool phases_merge(struct phaser *p, struct phased *k, const struct phased *other
 /* Chooses the range that is divided into blocks, and the rows of a block. */
 bool phases_choose_block(struct phaser *p, struct phased *k);
 
-/* columns.c */
+/* phase_columns.c */
 /* Finds the columns that each block of rows does not need. */
 void phases_limit_columns(struct phaser *p, struct phased *k);
 /* Whether some columns of the unit's result may be found to be 0. */
 bool phases_may_limit(const struct unit *u);
 /* Whether a range of member m's unit counts limited columns. */
 bool phases_is_limited(struct phaser *p, struct phased *k, const struct member *m, const struct uop *range);
+
+/* phase_costs.c */
+/* Whether kernel `kernel`, and all that compute results in common with it, directly or through others, are worthwhile.
+ * Sets grouped[i] to 2 for each of these kernels. */
+bool phases_pay(struct phaser *p, size_t kernel, uint8_t *grouped);
 
 /* phase_unit.c */
 /* Makes a unit of the kernel, in place of the last of its results. */

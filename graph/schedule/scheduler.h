@@ -4,7 +4,7 @@
  * schedule.c calls the others. place.c gives each device its own constants, join.c finds tensors that are concatenated,
  * and split.c splits large reductions. use.c decides what is realized, and index.c computes the location of an element
  * in memory. kernel.c builds the value of every use and makes units, sum.c merges a sum over movement of another sum
- * with that sum, phases.c turns units that pass on rows into phases of one unit (with rows.c and phase_unit.c), and
+ * with that sum, phases.c turns units that pass on rows into phases of one unit (with phase_*.c), and
  * fuse.c joins units. order.c orders units so that memory is read before it is overwritten, and makes the items of the
  * schedule. */
 #ifndef DOORBELL_GRAPH_SCHEDULER_H

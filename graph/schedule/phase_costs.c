@@ -1,0 +1,120 @@
+/* Scheduling: weighs what kernels of phases save against what they compute and read again. Kernels that compute results
+ * in common save their memory only together. */
+#include "phases.h"
+#include <math.h>
+
+enum {
+  CACHE_BYTES = 1 << 23, /* data that is read again soon remains there */
+  LONG_BYTES = 1 << 28,  /* saving this much memory is worth WORTH times the time that is saved otherwise */
+  MUCH_MEMORY = 1 << 30, /* saving this much is worth reading everything again */
+  WORTH = 4,
+  ELEMENT_FLOPS = 16, /* recomputing an element from others */
+};
+
+/* Bytes that each block reads again from far memory: data that the units read along the other row ranges, such as all
+ * keys and values of a head, if it does not remain in a cache. */
+static double read_again(struct phaser *p, const struct phased *k) {
+  double at_once = 0, places = ceil((double)k->size[k->blocked] / (double)k->block);
+  for (unsigned r = 0; r < k->nrows; r++)
+    if (r != k->blocked) places *= (double)k->size[r];
+  for (unsigned i = 0; i < k->n; i++) {
+    const struct unit *u = &p->s->unit[k->member[i].unit];
+    for (unsigned j = 0; j < u->nloads; j++) {
+      struct uop *index = u->load[j]->src[0], *in[MAX_RANK * 2];
+      unsigned n = schedule_ranges_in(index->src[1], in, MAX_RANK * 2);
+      uint32_t w = phases_writer(p, u->load[j]);
+      double bytes = bytes_of(index->src[0]);
+      bool own = w != NO_UNIT && phases_computes(k, w);
+      for (unsigned x = 0; x < n; x++) {
+        unsigned r = phases_own(u, in[x]);
+        unsigned row = r == MAX_RANK ? NO_ROW : k->member[i].row[r];
+        own = own || row == k->blocked; /* each block has its own */
+        if (row != NO_ROW) bytes /= (double)k->size[row];
+      }
+      if (!own) at_once += bytes;
+    }
+  }
+  return at_once > CACHE_BYTES ? at_once * places : 0;
+}
+
+/* What kernels that compute the same results save and cost together. */
+struct balance {
+  double passed, rest;        /* bytes of the recomputed results; bytes of what else the units read and write */
+  double saved, again, flops; /* bytes that are not accessed; bytes that are read again; additional operations */
+  bool contracts;
+};
+
+static double products(const struct unit *u) {
+  double n = ELEMENT_FLOPS;
+  for (unsigned i = 0; i < u->nreduces; i++) {
+    double each = 2;
+    for (unsigned r = 1; r < u->reduce[i]->nsrc; r++) each *= (double)u->reduce[i]->src[r]->src[0]->arg.i;
+    n += each;
+  }
+  for (unsigned r = 0; r < u->nranges; r++) n *= (double)u->range[r]->src[0]->arg.i;
+  return n;
+}
+
+/* Adds the rest of what member m reads and writes, unless it was seen. */
+static void add_rest(struct phaser *p, const struct member *m, struct balance *b, struct uop **seen, unsigned *nseen) {
+  const struct unit *u = &p->s->unit[m->unit];
+  for (unsigned i = 0; i <= u->nloads; i++) {
+    struct uop *buffer = i < u->nloads ? memory_of(u->load[i]) : result_of(u);
+    bool known = i < u->nloads ? phases_is_recomputed(p, u->load[i]) : p->role[m->unit] == ROLE_RECOMPUTED;
+    for (unsigned k = 0; k < *nseen && !known; k++) known = seen[k] == buffer;
+    if (known) continue;
+    if (*nseen < 4 * MOST_MEMBERS) seen[(*nseen)++] = buffer;
+    b->rest += bytes_of(buffer);
+  }
+}
+
+/* Adds the kernels that compute results in common with kernel `at`, directly or through others. */
+static void weigh(struct phaser *p, size_t at, uint8_t *grouped, struct balance *b) {
+  struct uop *seen[4 * MOST_MEMBERS];
+  unsigned nseen = 0;
+  bool contracts_last = false, contracts_first = false;
+  grouped[at] = 1;
+  for (bool more = true; more;) {
+    more = false;
+    for (size_t i = 0; i < p->n; i++) {
+      if (grouped[i] != 1) continue;
+      grouped[i] = 2, more = true;
+      for (size_t k = 0; k < p->n; k++)
+        for (unsigned m = 0; m < p->phased[i].n && !grouped[k]; m++) {
+          uint32_t u = p->phased[i].member[m].unit;
+          grouped[k] = p->role[u] == ROLE_RECOMPUTED && phases_computes(&p->phased[k], u);
+        }
+    }
+  }
+  for (size_t i = 0; i < p->n; i++) {
+    if (grouped[i] != 2) continue;
+    b->again += read_again(p, &p->phased[i]);
+    for (unsigned m = 0; m < p->phased[i].n; m++) {
+      uint32_t unit = p->phased[i].member[m].unit;
+      const struct unit *u = &p->s->unit[unit];
+      bool recomputed = p->role[unit] == ROLE_RECOMPUTED, before = false;
+      *(recomputed ? &contracts_first : &contracts_last) |= phases_contracts(u);
+      add_rest(p, &p->phased[i].member[m], b, seen, &nseen);
+      for (size_t k = 0; k < i && !before; k++) before = grouped[k] == 2 && phases_computes(&p->phased[k], unit);
+      if (recomputed && before) b->flops += products(u);
+      if (!recomputed || before) continue;
+      b->passed += bytes_of(result_of(u));
+      b->saved += bytes_of(result_of(u)) * (1 + phases_version(p, result_of(u))->nreaders);
+    }
+  }
+  b->contracts = contracts_first && contracts_last;
+}
+
+static bool is_profitable(struct phaser *p, size_t kernel, const struct balance *b) {
+  const struct unit *u = &p->s->unit[p->phased[kernel].member[0].unit];
+  const struct schedule_machine *m = schedule_machine_of(p->s, u->device);
+  if (!b->contracts || b->passed <= PHASES_MUCH_MORE * b->rest) return false;
+  if (b->flops / m->flops_per_ns > b->saved / m->bytes_per_ns * (b->passed >= LONG_BYTES ? WORTH : 1)) return false;
+  return b->passed >= MUCH_MEMORY || b->again <= 2 * b->passed;
+}
+
+bool phases_pay(struct phaser *p, size_t kernel, uint8_t *grouped) {
+  struct balance b = {0};
+  weigh(p, kernel, grouped, &b);
+  return is_profitable(p, kernel, &b);
+}
