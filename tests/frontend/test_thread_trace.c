@@ -4,7 +4,7 @@
 #include "../../emu/emu.h"
 #include "../../frontend/files/files.h"
 #include "../../frontend/prof/code.h"
-#include "../../hcq/hcq.h"
+#include "../../hcq/device.h"
 #include "../emu/kernel_run.h"
 #include "../hcq/sqtt_recordings.h"
 #include "../ok.h"
@@ -65,6 +65,12 @@ static int step_group(struct run *r, const struct shader_dispatch *d, const uint
   shader_close(r->core);
   nexpected += (unsigned)waves;
   return 0;
+}
+
+static uint64_t steps(void) {
+  uint64_t n = 0;
+  for (unsigned i = 0; i < nexpected; i++) n += expected[i].n;
+  return n;
 }
 
 static void fill(uint32_t *p) {
@@ -187,8 +193,13 @@ static void traces_what_is_executed(void **state) {
     struct prof_code c;
     uint32_t waves = 0;
     bool both = run_steps(l);
+    struct emu_stats before, after;
     db_program *p = load(l, &m);
+    OK(emu_stats(db_device_os(dev), 0, &before));
     db_thread_trace *traced = trace(l, p, 1 << 20);
+    OK(emu_stats(db_device_os(dev), 0, &after));
+    assert_int_equal(after.instructions - before.instructions, steps());
+    assert_int_equal(after.waves - before.waves, nexpected);
     OK(prof_code_elf(&c, m.bytes, m.size, l->kernel, SQTT_GFX11));
     assert_int_equal(db_thread_trace_engines(traced), ENGINES);
     for (unsigned e = 0; e < ENGINES; e++) {
