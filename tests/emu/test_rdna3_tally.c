@@ -34,11 +34,8 @@ static int teardown(void **state) {
 }
 
 /* v0 = lane * 4, v[2:3] an address of data, v[6:7] one of LDS, s[4:5] data, s[8:11] a buffer of 64 bytes. */
-static const struct emu_detail *tally(struct bench *b, const char *text) {
+static void run_counted(struct bench *b, const char *text, bool runs) {
   struct rdna3_wave *w = &b->t->w;
-  char closed[2048];
-  snprintf(closed, sizeof closed, "%s\ns_endpgm\n", text);
-  wave_assemble(b->t, closed);
   for (unsigned l = 0; l < b->lanes; l++) {
     *wave_v(b->t, 0, l) = l * 4;
     *wave_v(b->t, 2, l) = DATA_VA + l * 16, *wave_v(b->t, 3, l) = 0;
@@ -47,13 +44,29 @@ static const struct emu_detail *tally(struct bench *b, const char *text) {
   w->s[4] = DATA_VA, w->s[5] = 0;
   w->s[8] = DATA_VA, w->s[9] = 0, w->s[10] = 64, w->s[11] = 0x31014000;
   w->s[RDNA3_EXEC] = ~0u, w->s[RDNA3_EXEC + 1] = w->wave64 ? ~0u : 0;
-  w->exec = w->exec_before = 0, w->executed = 0;
+  w->exec = w->exec_before = 0, w->executed = 0, w->counts_runs = runs;
+  b->t->stats.counting = SHADER_CLASSES_LDS;
   memset(&b->d, 0, sizeof b->d);
   b->t->stats.detail = &b->d;
   wave_run_ok(b->t, 0, text);
   uint64_t sum = 0;
   for (unsigned i = 0; i < EMU_CLASS_COUNT; i++) sum += b->d.executed[i];
   assert_int_equal(sum, w->executed);
+}
+
+/* Runs the code twice: counting its runs and counting each instruction must agree. Returns the latter. */
+static const struct emu_detail *tally(struct bench *b, const char *text) {
+  char closed[2048];
+  snprintf(closed, sizeof closed, "%s\ns_endpgm\n", text);
+  wave_assemble(b->t, closed);
+  run_counted(b, text, true);
+  struct emu_detail runs = b->d;
+  run_counted(b, text, false);
+  assert_memory_equal(runs.executed, b->d.executed, sizeof runs.executed);
+  assert_int_equal(runs.lds_passes, b->d.lds_passes);
+  assert_int_equal(runs.lds_conflicts, b->d.lds_conflicts);
+  assert_int_equal(runs.lds_cycles, b->d.lds_cycles);
+  assert_int_equal(runs.vector, 0);
   return &b->d;
 }
 

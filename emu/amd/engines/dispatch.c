@@ -30,6 +30,7 @@ struct run {
   struct shader_stats counted; /* counts per instruction if detail is enabled; guarded by lock */
   struct emu_detail detail;
   struct emu_lines lines;
+  enum shader_counting counting;
   unsigned units; /* if its workgroups add to the performance counters: the units where they run; else 0 */
   struct amd_unit unit[AMD_UNITS_MAX];
   struct race_task *task;      /* NULL if the machine is not strict */
@@ -81,6 +82,7 @@ static bool run_groups(void *ctx, unsigned worker, unsigned seat, uint64_t begin
   struct shader_trace recorder;
   if (r->counted.detail || r->units) stats.detail = memset(&detail, 0, sizeof detail);
   if (r->counted.detail) stats.lines = &lines;
+  stats.counting = r->counting;
   race_task = r->task;
   bool go_on = true, has_partial = r->partial[0] || r->partial[1] || r->partial[2];
   for (uint64_t i = begin; i < end && go_on; i++) {
@@ -321,7 +323,10 @@ enum cp_status amd_dispatch(struct amd_queue *q, const uint32_t dims[3], uint32_
     r.task = race_begin(q->race, name);
   }
   uint64_t resident = resident_waves(&r, lds);
-  if (amd_perf_counts(q)) r.units = amd_list_units(q, r.d.rsrc1, r.unit);
+  if (amd_perf_counts(q)) {
+    r.units = amd_list_units(q, r.d.rsrc1, r.unit);
+    if (!r.counted.detail) r.counting = amd_perf_counts_lds(q) ? SHADER_CLASSES_LDS : SHADER_CLASSES;
+  }
   r.trace = amd_sqtt_dispatch(q, &r.d, total, r.waves_per_group, resident);
   pool_run(q->gpu->shared->pool, total, chunk, seats, run_groups, &r);
   pthread_mutex_destroy(&r.lock);

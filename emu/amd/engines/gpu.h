@@ -239,6 +239,8 @@ enum cp_status amd_perf_result(struct amd_queue *q, uint32_t reg, uint32_t *valu
 /* Returns whether dispatches count. Then each workgroup adds its counts: the unit where it ran, the number of its
  * waves, and the detail before and after it ran. */
 bool amd_perf_counts(struct amd_queue *q);
+/* Returns whether an event of LDS is selected; otherwise its counts in the detail are not used. */
+bool amd_perf_counts_lds(struct amd_queue *q);
 void amd_perf_add(struct amd_queue *q, const struct amd_unit *unit, bool wave32, uint64_t waves,
                   const struct emu_detail *before, const struct emu_detail *after);
 

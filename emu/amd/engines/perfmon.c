@@ -1,7 +1,8 @@
 /* Performance counters: the registers that select, start and read them, and what dispatches count.
  *
  * Only events that programs alone determine are counted (AMD_PERF_EMULATED in hcq/amd/perf.h); selecting another one is
- * a fault. All of them are counted for each WGP while counting is on, whatever is selected. */
+ * a fault. All of them are counted for each WGP while counting is on, whatever is selected; only those of LDS must be
+ * selected when a dispatch begins, because they slow down execution. */
 #include <inttypes.h>
 #include <stdlib.h>
 #include <string.h>
@@ -141,6 +142,18 @@ enum cp_status amd_perf_result(struct amd_queue *q, uint32_t reg, uint32_t *valu
 /* ---- counting ---- */
 
 bool amd_perf_counts(struct amd_queue *q) { return atomic_load_explicit(&q->gpu->perf.counting, memory_order_acquire); }
+
+bool amd_perf_counts_lds(struct amd_queue *q) {
+  struct amd_perfmon *p = &q->gpu->perf;
+  bool found = false;
+  pthread_mutex_lock(&p->lock);
+  for (unsigned slot = 0; slot < gfx11_perf_blocks[AMD_PERF_SQ].slots; slot++) {
+    int event = find_event(AMD_PERF_SQ, p->select[AMD_PERF_SQ][slot]);
+    found |= event == AMD_PERF_COUNT_LDS_BANK_CONFLICT || event == AMD_PERF_COUNT_LDS_IDX_ACTIVE;
+  }
+  pthread_mutex_unlock(&p->lock);
+  return found;
+}
 
 void amd_perf_add(struct amd_queue *q, const struct amd_unit *unit, bool wave32, uint64_t waves,
                   const struct emu_detail *before, const struct emu_detail *after) {

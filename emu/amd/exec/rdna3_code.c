@@ -9,10 +9,12 @@ enum { MAX_INSTS = 1 << 14 };
 #define KEY_WAVE64 (1ull << 32)
 #define KEY_DETAIL (1ull << 33)
 #define KEY_STRICT (1ull << 34)
+#define KEY_RUNS   (1ull << 35)
+#define KEY_LDS    (1ull << 36)
 
 static void trace_release(struct code_trace *code) {
   struct rdna3_trace *t = (struct rdna3_trace *)code;
-  free(code->words), free(t->inst), free(t->uop_of), free(t->pool), free(t);
+  free(code->words), free(t->inst), free(t->uop_of), free(t->pool), free(t->counts), free(t);
 }
 
 static const uint32_t *fetch_word(struct vm *vm, struct vm_range *cache, uint64_t va) {
@@ -43,6 +45,7 @@ static struct code_trace *decode_trace(struct vm *vm, uint64_t pc, uint64_t key,
   if (!t) return NULL;
   t->code.start = pc, t->code.key = key;
   t->mode = (uint32_t)key, t->wave64 = key & KEY_WAVE64, t->detail = key & KEY_DETAIL, t->strict = key & KEY_STRICT;
+  t->counts_runs = key & KEY_RUNS, t->counts_lds = key & KEY_LDS;
   for (;;) {
     uint32_t dw[5], n = 0;
     for (const uint32_t *p; n < 5 && (p = fetch_word(vm, &cache, at + n * 4)); n++) dw[n] = *p;
@@ -97,7 +100,10 @@ const struct rdna3_uop *rdna3_lookup(struct rdna3_wave *w, const struct rdna3_uo
   const char *why = NULL;
   uint64_t key = (w->mode & RDNA3_MODE_KEY) | (w->wave64 ? KEY_WAVE64 : 0);
   unsigned slot = (unsigned)(pc >> 2) % 64;
-  if (w->stats && (w->stats->detail || (w->stats->trace && w->stats->trace->instructions))) key |= KEY_DETAIL;
+  if (w->counts_runs)
+    key |= KEY_RUNS | (w->stats->counting == SHADER_CLASSES_LDS ? KEY_LDS : 0);
+  else if (w->stats && (w->stats->detail || (w->stats->trace && w->stats->trace->instructions)))
+    key |= KEY_DETAIL;
   if (race_task) key |= KEY_STRICT;
   if (w->jumps && w->jumps->entry[slot].to && w->jumps->entry[slot].pc == pc && w->jumps->entry[slot].key == key)
     return w->jumps->entry[slot].to;

@@ -12,6 +12,9 @@ struct rdna3_trace {
   uint32_t mode;       /* the RDNA3_MODE_KEY bits it was built for */
   bool wave64, detail; /* detail: a micro-operation before each instruction counts it */
   bool strict;         /* treat instructions with ignored fields that are not zero as illegal */
+  bool counts_runs;    /* for waves whose counts_runs is set: inst[i].before points to counts[i] */
+  bool counts_lds;     /* a micro-operation before each instruction that may access LDS counts the access */
+  struct rdna3_class_counts *counts;
   struct rdna3_inst *inst;
   uint32_t insts;
   struct rdna3_uop *uop; /* the last one continues at address end */
@@ -51,10 +54,13 @@ const struct rdna3_uop *rdna3_fault(struct rdna3_wave *w, const struct rdna3_uop
                                     uint64_t address, unsigned access, const char *fmt, ...)
     __attribute__((format(printf, 7, 8)));
 
+/* Counts the classes of the run that ends before `after`, for waves whose counts_runs is set. */
+void rdna3_count_classes(struct rdna3_wave *w, const struct rdna3_inst *after);
 /* Counts the straight-line run that ends before instruction `after` (one past the last executed instruction). */
 static inline void rdna3_count(struct rdna3_wave *w, const struct rdna3_inst *after) {
   int64_t n = after - w->run->inst;
   w->executed += (uint64_t)n, w->budget -= n;
+  if (__builtin_expect(w->counts_runs, 0)) rdna3_count_classes(w, after);
 }
 /* Stops the wave after u. The wave will resume at next. */
 static inline const struct rdna3_uop *rdna3_stop(struct rdna3_wave *w, const struct rdna3_uop *u,
@@ -76,7 +82,11 @@ const struct rdna3_uop *rdna3_jump_pc(struct rdna3_wave *w, const struct rdna3_u
 rdna3_exec_fn rdna3_exec_illegal, rdna3_exec_continue;
 /* Counts the next instruction in w->stats->detail. */
 rdna3_exec_fn rdna3_exec_tally;
+/* Counts the LDS cycles and passes of the next instruction there. */
+rdna3_exec_fn rdna3_exec_tally_lds;
 void rdna3_tally_init(void);
+/* Fills counts, and before of each instruction, of a trace that counts runs. Returns 0 or -ENOMEM. */
+int rdna3_tally_runs(struct rdna3_trace *t);
 
 /* Builds a memory instruction (rdna3_mem*.c). The builder calls it once per decoded instruction of format SMEM, DS,
  * FLAT, GLOBAL, SCRATCH, MUBUF or MTBUF, with u->inst set and all other fields zero. It fills dst, src, constant, imm

@@ -1,6 +1,10 @@
 /* Counting per instruction: the micro-operation before each instruction of code that is built with detail, and the
- * class of each format. Code built without detail does not contain it. */
+ * class of each format. Code built without detail does not contain it. Code that counts runs adds the classes of a
+ * straight-line run of instructions when it ends; it has micro-operations only before accesses to LDS, if they count.
+ */
+#include <errno.h>
 #include <pthread.h>
+#include <stdlib.h>
 #include <string.h>
 #include "../../exec/banks.h"
 #include "../../exec/lines.h"
@@ -62,15 +66,19 @@ static void count_bytes(struct emu_detail *d, const struct row *r, enum emu_spac
   if (r->flags & F_STORES) d->stored[space] += bytes;
 }
 
+static const uint32_t lane_offsets[32] = {0,  4,  8,  12, 16, 20, 24, 28, 32, 36,  40,  44,  48,  52,  56,  60,
+                                          64, 68, 72, 76, 80, 84, 88, 92, 96, 100, 104, 108, 112, 116, 120, 124};
+
 static void count_lds(struct rdna3_wave *w, const struct rdna3_inst *in, const struct row *r, unsigned half,
                       uint32_t mask) {
   struct emu_detail *d = w->stats->detail;
-  const uint32_t *row = operand_row(w, in, half, RDNA3_FIELD_addr);
+  const uint32_t *restrict row = r->flags & F_BY_LANE ? NULL : operand_row(w, in, half, RDNA3_FIELD_addr);
+  if (!row) row = lane_offsets;
   unsigned addresses = r->flags & F_TWO_ADDRESSES ? 2 : 1, unit = r->bytes * (r->flags & F_STRIDE64 ? 64u : 1u);
   for (unsigned a = 0; a < addresses; a++) {
     uint32_t at[32],
         offset = addresses == 1 ? (uint32_t)in->offset : (a ? (uint32_t)in->offset1 : (uint32_t)in->offset0) * unit;
-    for (uint32_t l = 0; l < 32; l++) at[l] = (r->flags & F_BY_LANE || !row ? l * 4 : row[l]) + offset;
+    for (uint32_t l = 0; l < 32; l++) at[l] = row[l] + offset;
     emu_banks_access(d, at, mask, r->bytes);
     count_bytes(d, r, EMU_LDS_SPACE, (uint64_t)__builtin_popcount(mask) * r->bytes);
   }
@@ -181,6 +189,47 @@ static bool diverges(struct rdna3_wave *w, const struct rdna3_inst *in, uint64_t
   }
 }
 
+/* ---- runs ---- */
+
+/* The instructions of each class before one instruction of a trace, which has at most 2^14. */
+struct rdna3_class_counts {
+  uint16_t executed[EMU_CLASS_COUNT];
+};
+
+int rdna3_tally_runs(struct rdna3_trace *t) {
+  t->counts = calloc(t->insts + 1, sizeof *t->counts);
+  if (!t->counts) return -ENOMEM;
+  for (uint32_t i = 0; i <= t->insts; i++) {
+    t->inst[i].before = &t->counts[i];
+    if (i == t->insts) break;
+    t->counts[i + 1] = t->counts[i];
+    if (t->inst[i].op) t->counts[i + 1].executed[rows[t->inst[i].op - rdna3_ops].class]++;
+  }
+  return 0;
+}
+
+/* After a fault at the end of a trace, `after` is past the instruction that follows the last one, so it is not read. */
+void rdna3_count_classes(struct rdna3_wave *w, const struct rdna3_inst *after) {
+  const struct rdna3_inst *first = w->run->inst, *last = after - 1;
+  uint64_t *executed = w->stats->detail->executed;
+  if (after == first) return;
+  for (unsigned i = 0; i < EMU_CLASS_COUNT; i++)
+    executed[i] += (uint64_t)(last->before->executed[i] - first->before->executed[i]);
+  if (last->op) executed[rows[last->op - rdna3_ops].class]++;
+}
+
+/* ---- micro-operations ---- */
+
+static uint64_t active_lanes(const struct rdna3_wave *w) {
+  return w->s[RDNA3_EXEC] | (w->wave64 ? (uint64_t)w->s[RDNA3_EXEC + 1] << 32 : 0);
+}
+
+const struct rdna3_uop *rdna3_exec_tally_lds(struct rdna3_wave *w, const struct rdna3_uop *u) {
+  const struct row *r = &rows[u->inst->op - rdna3_ops];
+  if (r->bytes) count_memory(w, u->inst, r, active_lanes(w));
+  return u + 1;
+}
+
 const struct rdna3_uop *rdna3_exec_tally(struct rdna3_wave *w, const struct rdna3_uop *u) {
   struct emu_detail *d = w->stats->detail;
   const struct rdna3_inst *in = u->inst;
@@ -188,7 +237,7 @@ const struct rdna3_uop *rdna3_exec_tally(struct rdna3_wave *w, const struct rdna
   if (w->stats->trace && w->stats->trace->instructions) rdna3_sqtt_record(w, in);
   /* A jump that was cached before counting was turned off may lead here. */
   if (!d) return u + 1;
-  uint64_t exec = w->s[RDNA3_EXEC] | (w->wave64 ? (uint64_t)w->s[RDNA3_EXEC + 1] << 32 : 0);
+  uint64_t exec = active_lanes(w);
   if (exec != w->exec) w->exec_before = w->exec, w->exec = exec;
   d->executed[r->class]++;
   if (r->class == EMU_MATRIX_CLASS) d->matrix_blocks += in->op->operand[1].type == RDNA3_TYPE_wmma_ab_iu4 ? 2 : 4;

@@ -38,6 +38,7 @@ struct rdna3_wave {
   uint32_t half;
   uint32_t mode; /* MODE register */
   bool wave64;
+  bool counts_runs; /* each straight-line run adds its instructions to stats->detail->executed */
   enum rdna3_state state;
   int64_t budget;               /* instructions left of the time slice; only taken branches check it */
   uint64_t executed;            /* instructions before run */

@@ -97,6 +97,8 @@ static void launch(struct shader_core *core, struct code_cache *code, const stru
   w->scratch_base = scratch ? d->scratch_base + (uint64_t)(scratch_slot + index) * d->scratch_wave_size : 0;
   w->scratch_size = scratch ? d->scratch_wave_size : 0;
   w->dispatch = d, w->core = core, w->code = code, w->jumps = &core->jumps, w->stats = stats, w->fault = fault;
+  w->counts_runs =
+      stats->detail && stats->counting != SHADER_EVERYTHING && !(stats->trace && stats->trace->instructions);
   w->exec = w->exec_before = 0;
   launch_scalars(w, d, waves);
   launch_lanes(w, d, threads);
