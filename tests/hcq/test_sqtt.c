@@ -321,6 +321,36 @@ static void lost_packets_of_cdna(void **state) {
   sqtt_free(&t);
 }
 
+/* A trace that is cut anywhere, or with any byte changed, decodes to something or is refused with the place. */
+static void cuts_and_changes(void **state) {
+  struct sqtt_writer w;
+  struct sqtt_trace t;
+  unsigned refused[2] = {0};
+  sqtt_put_header(&w, SQTT_LAYOUT_GFX11);
+  for (unsigned i = 0; i < 8; i++) {
+    P11(&w, WAVESTART, 1, START11(0, 0, 0, i, 32));
+    P11(&w, INST, 1, OP11(i, SALU));
+    P11(&w, REG, 0, F11(REG, value, 0x77777777));
+    P11(&w, WAVEEND, 1, END11(0, 0, 0, i));
+  }
+  size_t size = sqtt_put_end(&w);
+  for (size_t n = 0; n < size; n++) {
+    uint8_t *copy = malloc(n + 1); /* of exactly the size, for the sanitizers */
+    memcpy(copy, w.bytes, n);
+    if (sqtt_decode(&t, copy, n, &loop, 1)) refused[0]++, assert_true(n < 8 || strstr(db_error(), "nibble"));
+    sqtt_free(&t), free(copy);
+  }
+  for (size_t at = 8; at < size; at++)
+    for (unsigned byte = 0; byte < 256; byte++) {
+      uint8_t was = w.bytes[at];
+      w.bytes[at] = (uint8_t)byte;
+      if (sqtt_decode(&t, w.bytes, size, &loop, 1)) refused[1]++, assert_non_null(strstr(db_error(), "nibble"));
+      sqtt_free(&t);
+      w.bytes[at] = was;
+    }
+  assert_true(refused[0] > 50 && refused[1] > 1000);
+}
+
 /* ---- recordings ---- */
 
 static uint64_t number(const char *cell) { return strtoull(cell, NULL, 10); }
@@ -453,6 +483,7 @@ int main(void) {
       cmocka_unit_test(addresses_after_a_loss),
       cmocka_unit_test(wave_that_ran_before),
       cmocka_unit_test(lost_packets_of_cdna),
+      cmocka_unit_test(cuts_and_changes),
       cmocka_unit_test(recorded_counts),
       cmocka_unit_test(recorded_packets),
   };
