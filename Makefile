@@ -4,11 +4,11 @@
 # make run         install what is missing, build, and `doorbell bench` on the CPU and emulated devices
 # make test        install what is missing, build, and run the short suites; T=graph/test_uop: only that one
 # make test-long   the heavy suites as well
-# make test-strict the suites that use emulated devices, which look for data races
-# make bench       the benchmarks of bench/ but those that take minutes
-# make lint        format, directions between folders, gcc and clang with -Werror, clang-tidy
+# make test-strict the suites that use emulated devices, in the mode that reports data races
+# make bench       the benchmarks of bench/, except those that take minutes
+# make lint        format, folders and lengths, gcc and clang with -Werror, clang-tidy
 # make fuzz        each parser of untrusted bytes under libFuzzer, FUZZ_SECONDS=60
-# make hw          what tests/hw/*.sh need on a machine with a GPU
+# make hw          the programs that tests/hw/*.sh need on a machine with a GPU
 # make deps        only install what is missing; NV=1: NVIDIA's assembler too; MPI=1: Open MPI
 # make install     PREFIX=/usr/local DESTDIR= BINDIR= LIBDIR= INCLUDEDIR= MANDIR= DATADIR=; make uninstall
 # make clean
@@ -40,7 +40,7 @@ comma := ,
 hash := \#
 SANITIZERS := $(if $(filter thread,$(SAN)),-fsanitize=thread,-fsanitize=address$(comma)undefined \
               -fno-sanitize-recover=undefined)
-# clang's check of indirect calls reads a word in front of the callee, which compiled kernels do not have.
+# clang's check of indirect calls reads a word before the callee. Compiled kernels do not have it.
 NO_FUNCTION_CHECK := $(if $(findstring clang,$(CC)),-fno-sanitize=function)
 # gcc says that ThreadSanitizer does not see fences. Here they order atomics only, which are no races in themselves.
 SAN_CFLAGS := $(if $(SAN),$(SANITIZERS) -fno-omit-frame-pointer $(NO_FUNCTION_CHECK) \
@@ -63,10 +63,10 @@ MPI_LIBS   := $(shell pkg-config --libs ompi-c 2>/dev/null)
 MPI_LIB     = $(if $(MPI_LIBS),$(B)/libdoorbell-mpi.so)
 LIBS        = $(LIBS_LLVM) -ldrm_amdgpu -ldrm $(or $(LIBS_MSGPACK),-lmsgpackc) -ljansson -lzip -lz -lm -ldl
 
-# ---- sources: one archive a folder; dependencies run one way ----
+# ---- sources: one archive per folder; dependencies run one way ----
 FOLDERS := hcq emu graph compiler frontend
 rules   := $(wildcard graph/rules/*.rules compiler/rules/*.rules)
-# All C files of a folder and of those inside it but these, which belong to programs and to libraries of their own.
+# All C files of a folder and its subfolders, except these, which belong to programs and to separate libraries.
 APART   := emu/lib/%.c frontend/cli/%.c frontend/examples/%.c graph/rulegen/%.c frontend/mpi/mpi.c
 src      = $(filter-out $(APART) %.simd.c,$(wildcard $(addprefix $(1)/,*.c */*.c */*/*.c)))
 simd     = $(wildcard $(addprefix $(1)/,*.simd.c */*.simd.c */*/*.simd.c))
@@ -104,7 +104,7 @@ EXAMPLES   := $(patsubst frontend/examples/%.c,%,$(wildcard frontend/examples/*.
 all: $(B)/doorbell $(B)/libdoorbell.so $(B)/libdoorbell.a $(B)/libdoorbell-emu.so $(MPI_LIB) \
      $(addprefix $(B)/examples/,$(EXAMPLES)) $(MAN)
 
-# ---- flags stamp: other flags, other objects ----
+# ---- flags stamp: objects are rebuilt when flags change ----
 $(B)/flags: FORCE
 	@mkdir -p $(@D); flags='$(CC) $(ALL_CFLAGS) $(ALL_LDFLAGS)'; echo "$$flags" | cmp -s - $@ || echo "$$flags" >$@
 
@@ -185,14 +185,14 @@ $(B)/kernels/%.gfx1100.co: %.cl
 	@mkdir -p $(@D)
 	$(Q)$(OCL_CLANG) $(OCL_FLAGS) -mcpu=gfx1100 -I$(<D) -MMD -MP -MF $@.d -MT $@ $< -o $@
 kernels: $(KERNELS_CO) $(BENCH_PTX)
-# CUDA C by clang, without a CUDA toolkit: text that ptxas turns into any GPU's code when it is loaded.
+# clang compiles CUDA C to PTX without a CUDA toolkit. ptxas compiles the PTX for the GPU when it is loaded.
 $(B)/kernels/%.ptx: %.cu
 	$(call say,PTX,$<)
 	@mkdir -p $(@D)
 	$(Q)$(OCL_CLANG) -x cuda --cuda-device-only --cuda-gpu-arch=sm_80 --cuda-path=/nonexistent \
 	  -nocudainc -nocudalib -Xclang -target-feature -Xclang +ptx70 \
 	  -fdeclspec -O3 -S -MMD -MP -MF $@.d -MT $@ $< -o $@
-# The benchmark's code objects travel inside the command: a table of { name, begin, end } closed by a null name.
+# The command contains the benchmark's code objects in a table of { name, begin, end } that ends with a null name.
 $(B)/gen/bench_kernels.S: $(BENCH_CO) Makefile .ci/embed_kernels.sh
 	@mkdir -p $(@D)
 	@.ci/embed_kernels.sh $(BENCH_CO) >$@
@@ -203,11 +203,11 @@ $(B)/obj/gen/bench_kernels.o: $(B)/gen/bench_kernels.S
 # ---- dependencies: Debian 12+, Ubuntu 24.04+ ----
 DEPS := llvm-$(LLVM)-dev clang-$(LLVM) lld-$(LLVM) libdrm-dev libcmocka-dev \
         msgpack libzstd-dev zlib1g-dev libjansson-dev libzip-dev pkg-config
-# NV=1: also NVIDIA's assembler, of Debian's non-free section, which compiling for DEV=NV and EMU+NV needs.
+# NV=1: also NVIDIA's assembler from Debian's non-free section, which compiling for DEV=NV and EMU+NV needs.
 DEPS += $(if $(NV),nvidia-cuda-toolkit)
 # MPI=1: also Open MPI, for programs of several processes.
 DEPS += $(if $(MPI),openmpi-bin libopenmpi-dev)
-# gcc has its sanitizers, clang those of a package of their own.
+# gcc includes its sanitizers; clang's are in a separate package.
 DEPS += $(if $(SAN),$(if $(findstring clang,$(CC)),libclang-rt-$(LLVM)-dev))
 deps:
 	@.ci/deps.sh $(DEPS)

@@ -1,6 +1,6 @@
 #!/bin/sh
-# deps.sh PACKAGE...: installs what is missing of Debian 12+ and Ubuntu 24.04+ packages, and says so. "msgpack" stands
-# for libmsgpack-c-dev, or libmsgpack-dev where that is its older name.
+# deps.sh PACKAGE...: installs the missing packages of Debian 12+ or Ubuntu 24.04+ and prints their names. "msgpack"
+# means libmsgpack-c-dev, or libmsgpack-dev on older releases.
 set -u
 command -v dpkg-query >/dev/null || { echo "make deps knows Debian and Ubuntu only; install: $*" >&2; exit 0; }
 

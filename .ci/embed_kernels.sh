@@ -1,6 +1,6 @@
 #!/bin/sh
-# embed_kernels.sh FILE...: assembly of a table bench_kernels, of { name, begin, end } for each file, closed by a null
-# name: the benchmark's code objects travel inside the command.
+# embed_kernels.sh FILE...: prints assembly of the table bench_kernels with { name, begin, end } for each file. A null
+# name ends it. The command contains the benchmark's code objects this way.
 echo '.section .rodata'
 for f in "$@"; do
   n=$(basename "$f" .gfx1100.co)

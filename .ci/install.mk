@@ -22,7 +22,7 @@ DATADIR    ?= $(PREFIX)/share
 LIBRARIES   = libdoorbell libdoorbell-emu $(if $(MPI_LIB),libdoorbell-mpi)
 HEADERS    := $(addprefix frontend/,doorbell.h tensor.h parallel.h jit.h nn.h) \
               hcq/hcq.h emu/doorbell-emu.h frontend/cli/opencl.h
-# Programs find the library without ld.so's help, wherever it is installed. Libs.private lists what the archive needs.
+# The run path lets programs find the library in any folder. Libs.private lists what the archive needs.
 define PKG_CONFIG
 libdir=$(LIBDIR)
 includedir=$(INCLUDEDIR)
@@ -37,7 +37,7 @@ endef
 export PKG_CONFIG
 install: all
 	$(Q)$(MAKE) --no-print-directory install-files
-# Without building: what is there now.
+# Installs what is built, without building.
 .PHONY: install-files
 install-files:
 	install -d $(addprefix $(DESTDIR),$(BINDIR) $(LIBDIR)/pkgconfig $(INCLUDEDIR)/doorbell $(MANDIR)/man1 $(MANDIR)/man3)

@@ -1,7 +1,7 @@
 # Writes manual pages of the public functions, section 3, from the headers' comments: awk -v folder=DIR -v version=V -f
 # man3.awk HEADER... A page is a comment with the declarations below it, up to a blank line or the next comment. Each
 # function and macro in it has the page, or a file that includes it. Declarations without a comment show the section's.
-# A declaration with DB_AT is shown as its macro is called, without the place of the call.
+# A declaration with DB_AT is shown as a call of its macro, without the location of the call.
 
 function roff(text) {
   gsub(/\\/, "\\e", text)
@@ -92,7 +92,7 @@ FNR == 1 {
   sub(/.*\//, "", header)
   section = about = ""
 }
-# The line continues one that was begun.
+# The line continues a declaration.
 begun != "" {
   sub(/^ +/, "")
   sub(/ *\\$/, "", begun)
@@ -128,7 +128,7 @@ in_comment {
   next
 }
 /^$/ { flush_page(); next }
-# Types that a group of declarations begins with.
+# Types at the beginning of a group of declarations.
 in_type || /^(enum|struct|typedef)[^;]*\{/ {
   types = types roff($0) "\n"
   in_type = $0 !~ /^\}/ && $0 !~ /\};? *(\/\*.*)?$/

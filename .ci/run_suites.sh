@@ -1,6 +1,6 @@
 #!/bin/sh
 # run_suites.sh FOLDER SECONDS SUITE...: runs test programs of a folder one after the other, each for SECONDS at most.
-# Prints a line for each, the end of what a failed one wrote (all of it is in FOLDER/SUITE.log), and how many passed.
+# Prints a line per suite, the end of the output of each failed suite (FOLDER/SUITE.log has all of it), and totals.
 folder=$1 seconds=$2 passed=0 failed=0
 shift 2
 [ $# -gt 0 ] || {

@@ -26,7 +26,7 @@ $(B)/kernels/%.gfx1100.$(1).$(2).co: %.cl
 	  -I$$(<D) -MMD -MP -MF $$@.d -MT $$@ $$< -o $$@
 endef
 $(foreach o,O0 O1 O3,$(foreach w,w32 w64,$(eval $(call MATRIX_RULE,$(o),$(w)))))
-# CUDA C kernels as NVIDIA's compiler makes them: NAME.sm_90.O3.cubin for the short suites, all levels for the long
+# CUDA C kernels compiled by nvcc: NAME.sm_90.O3.cubin for the short suites, all levels for the long
 # ones.
 CUDA_O3   := -O3
 CUDA_O0   := -Xcicc -O0 -Xptxas -O0
@@ -55,20 +55,20 @@ $(B)/obj/tests/%.o: EXTRA_CFLAGS = -DKERNELS_DIR='"$(abspath $(B))/kernels"' \
   -DDATA_DIR='"$(CURDIR)/tests/data"' -DDOORBELL='"$(abspath $(B))/doorbell"' \
   -DTEST_CC='"$(CC)"' -Wno-missing-prototypes
 
-# Leaves cache maintenance out.
+# Omits cache maintenance.
 $(B)/tests/hcq/test_flushes: LDFLAGS += \
   $(addprefix -Wl$(comma)--wrap=,pm4_hdp_flush sdma_hdp_flush amd_flush_peers \
     pm4_acquire_mem pm4_release_mem sdma_cache_flush)
 # Fails to grow memory.
 $(B)/tests/frontend/test_tensor: LDFLAGS += -Wl,--wrap=realloc
-# Leaves recorded commands out.
+# Omits recorded commands.
 $(B)/tests/frontend/test_waits: LDFLAGS += \
   $(addprefix -Wl$(comma)--wrap=,db_queue_wait_slot db_queue_exec_slots db_queue_copy_slots db_queue_bind)
 
 suites: $(addprefix $(B)/tests/,$(TESTS)) $(KERNELS_CO) $(call CUBINS,O3) \
   $(B)/doorbell $(B)/libdoorbell.so $(B)/libdoorbell-emu.so $(MPI_LIB) $(addprefix $(B)/examples/,$(EXAMPLES)) $(MAN)
 chosen = $(if $(T),$(filter %$(T),$(1)),$(1))
-# Suites of several GPUs, once more on machines whose GPUs do not reach each other's memory.
+# Suites of several GPUs, run again on machines whose GPUs cannot access each other's memory.
 STAGED_TESTS = $(addprefix frontend/test_,collective shard staging jit_file device_loss)
 run-suites: suites
 	@.ci/run_suites.sh $(B)/tests $(if $(SAN),900,300) $(call chosen,$(TESTS))
@@ -99,7 +99,7 @@ test-long: deps
 	$(Q)$(MAKE) --no-print-directory run-suites-long
 
 # ---- fuzzing ----
-# libFuzzer needs clang; everything is built with coverage in a folder of its own. FUZZ_SECONDS each.
+# libFuzzer needs clang. Everything is built with coverage in a separate folder. Each fuzzer runs for FUZZ_SECONDS.
 FUZZ_SECONDS ?= 60
 fuzz:
 	@.ci/deps.sh $(DEPS) libclang-rt-$(LLVM)-dev
@@ -111,7 +111,7 @@ $(addprefix $(B)/,$(FUZZERS)): $(B)/%: $(B)/obj/tests/fuzz/%.o $(call libs_for,f
 run-fuzz: $(addprefix $(B)/,$(FUZZERS))
 	@.ci/run_fuzzers.sh $(B) $(FUZZ_SECONDS) $(FUZZERS)
 
-# For a machine with a GPU: programs that tests/hw/*.sh run, and the kernels they use.
+# For machines with a GPU: the programs that tests/hw/*.sh run, and their kernels.
 .PHONY: hw
 hw: all suites $(KERNELS_CO) $(MATRIX_CO) $(addprefix $(B)/bench/,launch kernels models) \
   $(addprefix $(B)/tests/,$(HW)) $(call CUBINS,O3 O0 fast G) $(if $(NVCC),$(B)/tests/hw/cuda_peer)

@@ -1,4 +1,4 @@
-"""PyTorch's version of the programs of bench/models (bench/models.h), over the parameters that a file brings."""
+"""PyTorch's version of the programs of bench/models (bench/models.h), with parameters from a file."""
 import json, math, struct
 import torch
 import torch.nn.functional as F
@@ -79,7 +79,7 @@ class Model:
     return F.linear(self.layer_norm(x), words)
 
 def make(program, path, device):
-  """A function that runs the program once and returns the tensor that is compared: its loss, or its logits."""
+  """Returns a function that runs the program once and returns the tensor to compare: its loss or its logits."""
   tensors = read_safetensors(path, device)
   m, x, y = Model(tensors), tensors["x"], tensors["y"].long() if "y" in tensors else None
   if program == "gpt2-decode":

@@ -18,7 +18,7 @@ def points(a, b, n):
 
 
 class Problem:
-    """f and weight sampled once over [a, b]."""
+    """Samples f and weight once over [a, b]."""
 
     def __init__(self, f, weight, a, b):
         self.a, self.b = mpf(a), mpf(b)
@@ -48,7 +48,7 @@ class Problem:
             most = max(abs(e) for e in error)
             if best is None or most < best[1]:
                 best = list(fixed) + p, most
-            peaks, start = [], 0  # the largest of each run of one sign
+            peaks, start = [], 0  # the largest value of each run of one sign
             for i in range(1, len(error) + 1):
                 if i == len(error) or (error[i] > 0) != (error[start] > 0):
                     peaks.append(max(range(start, i), key=lambda j: abs(error[j])))

@@ -1,13 +1,13 @@
 #!/bin/sh
-# Everything that only an AMD GPU can show, unattended, in a few minutes: brings the device up step by step, compares
+# Runs in a few minutes, unattended, the checks that need a real AMD GPU: brings the device up step by step, compares
 # kernels with the host bit for bit, runs the benchmark and the test suites on it. It stops at the first step that
-# fails and shows what the kernel's log says: what comes after would only run on a broken queue.
+# fails and prints the end of the kernel's log, because later steps would only run on a broken queue.
 #
-#   tests/hw/amd.sh [DEV] [--record FOLDER]    default AMD; EMU+AMD:gfx1100 rehearses it where there is none.
+#   tests/hw/amd.sh [DEV] [--record FOLDER]    default AMD; EMU+AMD:gfx1100 rehearses it without a GPU.
 #                                              B=folder: build folder (build)
 #
-# --record leaves there what the kernels computed (amd.golden) and a trace of the bring-up (steps.trace).
-# Clocks, modes and settings are left as they are, and nothing is reset.
+# --record writes to FOLDER what the kernels computed (amd.golden) and a trace of the bring-up (steps.trace).
+# The script changes no clocks, modes or settings, and resets nothing.
 set -eu
 cd "$(dirname "$0")/../.."
 dev=AMD

@@ -1,12 +1,12 @@
-# What the scripts for machines with a GPU share. Before: build (folder), log (folder of its own).
+# Functions that the scripts for machines with a GPU share. The caller sets build and log, two folders.
 
 say() { printf '\n== %s\n' "$*"; }
-# What the kernel says at the end of its log, where this user may read it.
+# Prints the end of the kernel's log, if this user may read it.
 said_by_kernel() {
   say "the kernel's log, last lines of $1"
   dmesg 2>/dev/null | grep -E "$1" | tail -n 30 || true
 }
-# step TEXT SECONDS COMMAND...: its output, and the end of everything when it fails
+# step TEXT SECONDS COMMAND...: prints the command's output, and ends the script if it fails
 step() {
   say "$1"
   seconds=$2

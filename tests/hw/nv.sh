@@ -1,13 +1,13 @@
 #!/bin/sh
-# Everything that only an NVIDIA GPU can show, unattended, in a few minutes: brings the device up step by step, compares
-# kernels with the emulator bit for bit, runs the benchmark and the test suites on it, and shows CUDA's figures beside.
-# It stops at the first step that fails: what comes after would only run on a broken channel.
+# Runs in a few minutes, unattended, the checks that need a real NVIDIA GPU: brings the device up step by step, compares
+# kernels with the emulator bit for bit, runs the benchmark and the test suites on it, and prints CUDA's figures, too.
+# It stops at the first step that fails, because later steps would only run on a broken channel.
 #
-#   tests/hw/nv.sh [DEV] [--record FOLDER]    default NV; EMU+NV:sm_90 rehearses it where there is none.
+#   tests/hw/nv.sh [DEV] [--record FOLDER]    default NV; EMU+NV:sm_90 rehearses it without a GPU.
 #                                             B=folder: build folder (build)
 #
-# --record leaves there what the kernels computed (nv.golden) and a trace of the bring-up (steps.trace).
-# Clocks, modes and settings are left as they are, and nothing is reset.
+# --record writes to FOLDER what the kernels computed (nv.golden) and a trace of the bring-up (steps.trace).
+# The script changes no clocks, modes or settings, and resets nothing.
 set -eu
 cd "$(dirname "$0")/../.."
 dev=NV

@@ -1,20 +1,20 @@
 #!/bin/sh
-# How fast kernels and models are on an NVIDIA GPU, beside cuBLAS and PyTorch where they are installed: one call, one
+# Measures kernels and models on an NVIDIA GPU, and cuBLAS and PyTorch if they are installed: one call, one
 # file. bench/kernels and bench/models say what is measured; every result is compared with plain arithmetic or PyTorch.
 #
 #   tests/hw/speed.sh [DEV] [--out FILE] [--beam N] [WORD...]
 #
-#   DEV     NV (default), NV:1 ...; EMU+NV:sm_90 or EMU+AMD:gfx1100 rehearses it where there is none
-#   FILE    bench/results/MACHINE.txt unless it is named
-#   N       search with this beam first; the plans that were found are in the file in any case
-#   WORD    only these cases of bench/kernels, as there
+#   DEV     NV (default), NV:1 ...; EMU+NV:sm_90 or EMU+AMD:gfx1100 rehearses it without a GPU
+#   FILE    default: bench/results/MACHINE.txt
+#   N       searches with this beam first; the file always lists the plans that were used
+#   WORD    only these cases, as for bench/kernels
 #
 #   tests/hw/speed.sh --bundle FOLDER
 #
 # copies the programs, this script and the libraries that they need to FOLDER, for a machine without them: there it is
 # FOLDER/tests/hw/speed.sh. Environment: B=folder (build), NO_BUILD=1, KERNELS_SECONDS (420) and MODELS_SECONDS (150).
 #
-# Clocks, modes and settings of the GPU are left as they are, and nothing is reset.
+# The script changes no clocks, modes or settings of the GPU, and resets nothing.
 set -eu
 cd "$(dirname "$0")/../.."
 dev=NV
@@ -41,7 +41,7 @@ if [ -n "$bundle" ]; then
   cp bench/speed/*.py "$bundle/bench/speed/"
   cp tests/hw/speed.sh "$bundle/tests/hw/"
   git rev-parse HEAD >"$bundle/commit" 2>/dev/null || true
-  # Not the C library, which belongs to the machine.
+  # Leaves out the C library, which belongs to the machine.
   ldd "$build/bench/kernels" | awk '$3 ~ "^/" && $1 !~ "^(libc|libm|libdl|libpthread|librt)[.]so" { print $3 }' |
     xargs -I{} cp -L {} "$bundle/lib/"
   du -sh "$bundle"
@@ -74,7 +74,7 @@ mkdir -p "$(dirname "$out")"
   [ -z "$beam" ] || echo "search    BEAM=$beam"
 } | tee "$out"
 
-# What one part fails at does not keep the other from running; the exit status says that one did.
+# If one part fails, the other still runs, and the exit status reports the failure.
 rc=0
 run() {
   seconds=$1

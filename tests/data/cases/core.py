@@ -1,4 +1,4 @@
-"""What the families of cases are written with: our element types in NumPy, inputs that C can make again, and the text of a case.
+"""Helpers of the case families: the element types in NumPy, inputs that C can reproduce, and the text of a case.
 
 A line is one case:
 
@@ -63,7 +63,7 @@ def to_float(x, t):
 
 
 def to_type(x, t):
-    """x (array, tensor or number) with our type t: float64 for floats, bool, or NumPy integers, which wrap."""
+    """Converts x (array, tensor or number) to type t: float64 for floats, bool, or NumPy integers, which wrap."""
     if isinstance(x, torch.Tensor):
         x = x.detach().numpy()
     x = np.asarray(x)
@@ -93,7 +93,7 @@ def number(v, t):
 
 
 def numbers(x, t, sep=" ", tol=0):
-    """With a tolerance no more digits than it can tell apart."""
+    """Prints no more digits than the tolerance can distinguish."""
     x = np.asarray(x).reshape(-1)
     if tol and t in ("f32", "f64"):
         digits = 2 - math.floor(math.log10(tol))
@@ -211,7 +211,7 @@ def axes_of(x, axes):
 
 
 def to_real(t):
-    """The type of the results of real functions."""
+    """Returns the result type of real functions."""
     return t if is_float(t) else "f32"
 
 
@@ -263,5 +263,5 @@ def case(op, ins, fn, out=None, grad=True, tol=None, floor=1, gtol=None, gfloor=
 
 
 def raw(op, ins, out, value, tol=0, floor=1, **keys):
-    """A case with the result written by hand."""
+    """Adds a case with a result written by hand."""
     case(op, ins, lambda *a: np.asarray(value), out=out, grad=False, tol=tol, floor=floor, **keys)

@@ -23,7 +23,7 @@ def attention(q, k, v, mask=None, causal=False, scale=None, t="f32"):
 
 
 def seen(shape):
-    """Every row has its first key."""
+    """The mask keeps the first key of every row."""
     x = In("bool", shape)
     x.make(5)
     b = x.base.copy()

@@ -14,12 +14,12 @@ MAIN = ("f32", "f16", "bf16", "f64", "i8", "u8", "i16", "u16", "i32", "u32", "i6
 
 
 def in_type(f, t):
-    """f of both operands converted to t first."""
+    """Applies f after converting both operands to t."""
     return lambda a, b: f(to_type(a, t), to_type(b, t))
 
 
 def wide(f, t):
-    """Integer arithmetic in the promoted type, whole; floats in float64."""
+    """Computes integers in the promoted type, and floats in float64."""
     if is_float(t):
         return lambda a, b: f(a.to(torch.float64), b.to(torch.float64))
     return f
@@ -117,7 +117,7 @@ for n in (0.5, -0.5, 1.5, -2.0, 0.3):
 case("pow", [In("f32", (5,))], lambda x: 2**x, int=2, first=1)
 case("pow", [In("f32", (2, 1), span=(0.5, 2)), In("f32", (3,))], torch.pow, tol=1e-5)
 
-# ---- the larger, the smaller
+# ---- maximum and minimum
 for name, f, g in (("maximum", torch.maximum, np.maximum), ("minimum", torch.minimum, np.minimum)):
     for t in MAIN:
         case(name, [In(t, (2, 4)), In(t, (2, 4))], f, tol=0)

@@ -1,4 +1,4 @@
-"""Creation: what needs no input, and triangles."""
+"""Creation: tensors without inputs, and triangles."""
 import numpy as np
 
 from core import FLOATS, In, TYPES, case, is_float, is_unsigned, raw, to_type

@@ -31,7 +31,7 @@ S = slice
 
 
 def index(shape, subs, tensors=(), t="f32", view=()):
-    """Subscripts that are "tK" stand for input K."""
+    """A subscript "tK" means input K."""
     def get(x, *i):
         key = tuple(i[int(v[1:]) - 1] if isinstance(v, str) else v for v in subs)
         if any(isinstance(v, slice) and (v.step or 1) < 0 for v in key):
@@ -85,7 +85,7 @@ def setitem(shape, subs, value, tensors=(), t="f32"):
         i = rest if number else rest[1:]
         y[tuple(i[int(v[1:]) - (1 if number else 2)] if isinstance(v, str) else v for v in subs)] = value if number else rest[0]
         return y
-    nothing = S(2, 2) in subs  # takes no element of the value
+    nothing = S(2, 2) in subs  # uses no element of the value
     exact("setitem", ins, put, at=subscript_text(subs), independent=(1,) if nothing else (), **({"int": value} if number else {}))
 
 

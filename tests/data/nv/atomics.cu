@@ -4,7 +4,7 @@
 typedef unsigned int u32;
 typedef unsigned long long u64;
 
-// Results are also what each lane got back: the same for every order of additions of one lane each.
+// The value that each lane gets back is also a result; it is the same for every order of the lanes' additions.
 extern "C" __global__ void integers(const u32 *in, u32 *w, u64 *l, u32 *old) {
   u32 i = blockIdx.x * blockDim.x + threadIdx.x, x = in[i];
   atomicAdd(&w[0], x), atomicMin(&w[1], x), atomicMax(&w[2], x), atomicAnd(&w[3], x), atomicOr(&w[4], x), atomicXor(&w[5], x);

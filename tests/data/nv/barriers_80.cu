@@ -1,5 +1,5 @@
 // arch: sm_80
-// mbarriers and the copies that arrive at them, as sm_80 has them.
+// mbarriers of sm_80 and the copies that arrive at them.
 typedef unsigned int u32;
 typedef unsigned long long u64;
 
@@ -53,7 +53,7 @@ extern "C" __global__ void phases(u32 *out) {
     out[18] = pending(v), out[19] = test(&c, v), out[20] = pending(arrive(&c)), out[21] = test(&c, v);
   }
 }
-// Copies in the background: those that the barrier counts from the beginning, and those that count themselves.
+// Asynchronous copies: those that the barrier's initial count includes, and those that increment the count.
 extern "C" __global__ void copies(const u32 *in, u32 *out) {
   __shared__ u32 s[2][64];
   __shared__ u64 b, c;

@@ -1,4 +1,4 @@
-// Loads and stores of every width and space, and the faults they can end in.
+// Loads and stores of every width and space, and the faults that they can cause.
 typedef unsigned char u8;
 typedef unsigned short u16;
 typedef unsigned int u32;
@@ -38,7 +38,7 @@ extern "C" __global__ void shared(const u32 *in, u32 *out) {
   out[i] = s[i * 5 % 512] + v.x * v.w + x.y + x.z + dyn[i ^ 5] + pool[(i ^ 8) * 7 % 8192] + ((short *)dyn)[i];
 }
 
-// What it points to is known only at run time.
+// The space of the pointer is known only at run time.
 extern "C" __global__ void generic(u32 *global, u32 *out, u32 n) {
   __shared__ u32 s[64];
   u32 l[16];

@@ -1,4 +1,4 @@
-// What compilers make long sequences of: divisions, roots, wide products, conversions. One thread a pair of operands; the
+// Operations that compilers expand: divisions, roots, wide products, conversions. One thread per pair of operands; the
 // test computes the same on the host.
 #pragma nv_diag_suppress 550
 #define N_OF(name, expr)                                                                                               \

@@ -1,5 +1,5 @@
 // arch: sm_90a
-// Tensor maps, copies of boxes of tensors, and products of what they brought.
+// Tensor maps, copies of boxes of tensors, and products of the copied boxes.
 #include <cuda_fp16.h>
 typedef unsigned int u32;
 typedef unsigned long long u64;
@@ -18,7 +18,7 @@ __device__ void wait(u64 *b, u32 parity) {
   while (!p);
 }
 
-// ---- maps: what the fields say, as tensormap.replace writes them
+// ---- maps: the fields as tensormap.replace writes them
 
 struct description {
   u64 address, stride[4];

@@ -52,7 +52,7 @@ extern "C" __global__ void partial(const u32 *in, u32 *out) {
   o[6] = __activemask();
   for (u32 k = 0; k <= lane % 4; k++) o[7] = __popc(__activemask()) * 0 + k;
 }
-// Lanes wait for each other from different places.
+// Lanes wait for each other at different instructions.
 extern "C" __global__ void apart(const u32 *in, u32 *out) {
   __shared__ u32 s[64];
   u32 i = threadIdx.x, lane = i % 32;
@@ -66,7 +66,7 @@ extern "C" __global__ void apart(const u32 *in, u32 *out) {
     out[i] = s[i + 1];
   }
 }
-// The same operation at different places: lanes read what others bring to the other one.
+// The same operation at two instructions: lanes read values that other lanes pass to the other instruction.
 extern "C" __global__ void crossed(const u32 *in, u32 *out) {
   u32 i = threadIdx.x, lane = i % 32, x = in[i], r;
   if (x & 4) {

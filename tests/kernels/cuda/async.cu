@@ -1,4 +1,4 @@
-/* Copies that run beside the threads, and barriers in shared memory. */
+/* Asynchronous copies, and barriers in shared memory. */
 #include "shared.h"
 
 BODY u32 shared_address(const void *p) { return (u32)__cvta_generic_to_shared(p); }
@@ -97,7 +97,7 @@ KERNEL barrier_copies(u32 *out, const u32 *in, u32 n) {
   out[t] = s[(t * 13) & 255] + s[255 - t];
 }
 
-/* One thread has a kilobyte brought in, waits for its bytes, and has it sent out. */
+/* One thread starts the copy of a kilobyte to shared memory, waits for its bytes, and copies them out. */
 KERNEL copy_bulk(u32 *out, const u32 *in, u32 n) {
   __shared__ u64 bar;
   __shared__ __align__(128) u32 s[256];

@@ -1,4 +1,4 @@
-/* Functions of the CUDA math library and the fast ones of the special function unit: close to the host's, not equal. */
+/* Functions of the CUDA math library and of the special function unit: close to the host's results, not equal. */
 #include "shared.h"
 
 /* Each thread writes a row of results. */

@@ -19,7 +19,7 @@ KERNEL histogram_match(u32 *out, const u32 *in, u32 n) {
   if ((threadIdx.x & 31) == leader) atomicAdd(&out[bin], __popc(peers));
 }
 
-/* Every atomic operation on 32 bits; those whose result depends on the order are on a word of their own. */
+/* Every atomic operation on 32 bits; each one whose result depends on the order uses a separate word. */
 KERNEL atomics32(u32 *out, const u32 *in, u32 n) {
   u32 i = blockIdx.x * blockDim.x + threadIdx.x, x = in[i];
   atomicAdd(&out[0], x), atomicSub(&out[1], x), atomicMin(&out[2], x), atomicMax(&out[3], x);
@@ -117,7 +117,7 @@ KERNEL vectors(u32 *out, const u32 *in, u32 n) {
   ((u64 *)(out + n * 6))[i] = f64_bits(g.x) ^ f64_bits(g.y) << 1;
 }
 
-/* Tables in constant memory, indexed by all lanes alike and by each apart; initialized and zeroed globals. */
+/* Tables in constant memory with uniform and divergent indices; initialized and zeroed globals. */
 TABLE u32 primes[32] = {2,  3,  5,  7,  11, 13, 17, 19, 23, 29,  31,  37,  41,  43,  47,  53,
                         59, 61, 67, 71, 73, 79, 83, 89, 97, 101, 103, 107, 109, 113, 127, 131};
 TABLE u8 letters[28] = "the quick brown fox jumped!";
@@ -138,7 +138,7 @@ KERNEL constants(u32 *out, const u32 *in, u32 n) {
   out[i] = h;
 }
 
-/* One function reads and writes shared, local and global memory through pointers that do not say which. */
+/* One function reads and writes shared, local and global memory through generic pointers. */
 CALLED void stir(u32 *p, u32 by) {
   p[0] += by * 3;
   p[1] ^= p[0];
@@ -175,7 +175,7 @@ KERNEL sparse(u32 *out, const u32 *in, u32 n) {
   out[row] = sum;
 }
 
-/* Everything a launch tells a thread, in three dimensions. */
+/* All special registers of a launch, in three dimensions. */
 KERNEL geometry(u32 *out, const u32 *in, u32 n) {
   u32 t = threadIdx.x + blockDim.x * (threadIdx.y + blockDim.y * threadIdx.z);
   u32 b = blockIdx.x + gridDim.x * (blockIdx.y + gridDim.y * blockIdx.z), lane, below, equal;

@@ -1,4 +1,4 @@
-/* Stencils, products of matrices, transforms, dynamic programs: blocks that share what they compute. */
+/* Stencils, matrix products, transforms, dynamic programs: blocks that share results. */
 #include "shared.h"
 
 /* Two steps of heat in a plane, f32, edges fixed. */
@@ -62,7 +62,7 @@ KERNEL sgemm(u32 *out, const u32 *in, u32 n) {
   ((float *)out)[row * n + column] = sum;
 }
 
-/* Four outputs of f64 a thread, loaded in pairs. */
+/* Four f64 outputs per thread, loaded in pairs. */
 KERNEL dgemm(u32 *out, const u32 *in, u32 n) {
   __shared__ double ta[8][8];
   __shared__ double2 tb[8][8];
@@ -132,7 +132,7 @@ KERNEL transform_f32(u32 *out, const u32 *in, u32 n) {
   for (u32 k = t; k < 64; k += 32) ((float2 *)out)[k] = s[k];
 }
 
-/* All shortest paths of 32 places. */
+/* All shortest paths between 32 nodes. */
 KERNEL floyd(u32 *out, const u32 *in, u32 n) {
   __shared__ u32 d[32][33];
   u32 x = threadIdx.x;

@@ -1,4 +1,4 @@
-/* Reductions: trees in shared memory, shuffles, redux, and the block that comes last. */
+/* Reductions: trees in shared memory, shuffles, redux, and the last block. */
 #include "shared.h"
 
 /* out[block] = sum of the block's strided share. */
@@ -43,7 +43,7 @@ KERNEL reduce_redux(u32 *out, const u32 *in, u32 n) {
     for (int k = 0; k < 8; k++) out[i / 32 * 8 + k] = r[k];
 }
 
-/* Where the largest 64-bit value is, the first of equals; pairs travel through shuffles. */
+/* The position of the largest 64-bit value, the first of equal ones; shuffles exchange pairs. */
 KERNEL reduce_argmax(u32 *out, const u32 *in, u32 n) {
   __shared__ i64 best[8];
   __shared__ u32 where[8];
@@ -75,7 +75,7 @@ KERNEL reduce_dot(u32 *out, const u32 *in, u32 n) {
   if (!lane) ((u64 *)out)[row] = f64_bits(sum);
 }
 
-/* Every block adds its part; the one that counts last folds them all. */
+/* Every block stores its part; the block that increments the counter last combines all parts. */
 __device__ u32 arrived;
 KERNEL reduce_last(u32 *out, const u32 *in, u32 n) {
   __shared__ u32 part[4], last;

@@ -1,4 +1,4 @@
-/* Prefix sums, and what is built of them. */
+/* Prefix sums, and algorithms based on them. */
 #include "shared.h"
 
 /* Inclusive, by doubling distances; one block. */
@@ -43,7 +43,7 @@ BODY u64 warp_scan(u64 v) {
   }
   return v;
 }
-/* 64-bit inclusive sums of a block: in warps, then of the warps. */
+/* 64-bit inclusive sums of a block: first inside warps, then over the warps. */
 KERNEL scan_shuffle(u32 *out, const u32 *in, u32 n) {
   __shared__ u64 warp[8];
   u32 t = threadIdx.x, i = blockIdx.x * 256 + t;
@@ -70,7 +70,7 @@ KERNEL scan_segmented(u32 *out, const u32 *in, u32 n) {
   out[i] = v;
 }
 
-/* Keeps what passes a test, in order: votes and counts. */
+/* Keeps the elements that pass a test, in order, by votes and counts. */
 KERNEL scan_compact(u32 *out, const u32 *in, u32 n) {
   __shared__ u32 base[8];
   u32 t = threadIdx.x, lane = t & 31, x = in[t];
@@ -87,7 +87,7 @@ KERNEL scan_compact(u32 *out, const u32 *in, u32 n) {
   if (!t) out[0] = total;
 }
 
-/* Largest so far, of signed values. */
+/* Running maximum of signed values. */
 KERNEL scan_max(u32 *out, const u32 *in, u32 n) {
   u32 i = blockIdx.x * 32 + threadIdx.x;
   i32 v = (i32)in[i];

@@ -68,7 +68,7 @@ KERNEL sort_odd_even(u32 *out, const u32 *in, u32 n) {
   out[blockIdx.x * 64 + t] = f32_bits(s[t]);
 }
 
-/* Merges two sorted halves by where each element falls in the other. */
+/* Merges two sorted halves by the rank of each element in the other half. */
 KERNEL sort_merge(u32 *out, const u32 *in, u32 n) {
   u32 t = threadIdx.x, half = n / 2;
   const u32 *other = t < half ? in + half : in;
@@ -83,7 +83,7 @@ KERNEL sort_merge(u32 *out, const u32 *in, u32 n) {
   out[(t < half ? t : t - half) + lo] = v;
 }
 
-/* How often a word of eight letters occurs in a text: bytes at any address. */
+/* Counts a word of eight letters in a text: unaligned bytes. */
 KERNEL search_text(u32 *out, const u32 *in, u32 n) {
   const u8 *text = (const u8 *)in, *word = text + n - 4;
   u32 found = 0;

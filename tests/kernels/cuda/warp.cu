@@ -1,4 +1,4 @@
-/* Warps: shuffles of all kinds, votes, matches, divergence with threads that wait for each other. */
+/* Warps: all kinds of shuffles, votes, matches, and divergent threads that wait for each other. */
 #include "shared.h"
 
 KERNEL shuffles(u32 *out, const u32 *in, u32 n) {
@@ -39,7 +39,7 @@ KERNEL sides(u32 *out, const u32 *in, u32 n) {
   out[i] = h + __shfl_down_sync(~0u, h, 1);
 }
 
-/* Lanes leave a loop one by one; the rest go on together. */
+/* Lanes leave a loop one by one; the others continue together. */
 KERNEL leaving(u32 *out, const u32 *in, u32 n) {
   u32 i = blockIdx.x * blockDim.x + threadIdx.x, x = in[i], h = 0;
   for (u32 round = 0; round < 64; round++) {
@@ -52,7 +52,7 @@ KERNEL leaving(u32 *out, const u32 *in, u32 n) {
   out[i] = h;
 }
 
-/* A lane waits for a value of its neighbour in the same warp: works only where threads of a warp progress apart. */
+/* A lane waits for a value of its neighbour in the same warp, which needs independent progress of lanes. */
 KERNEL relay(u32 *out, const u32 *in, u32 n) {
   __shared__ volatile u32 baton[64];
   u32 t = threadIdx.x, base = blockIdx.x * 64;
@@ -84,7 +84,7 @@ KERNEL warp_lock(u32 *out, const u32 *in, u32 n) {
   if (!threadIdx.x) out[2 * blockIdx.x] = sum, out[2 * blockIdx.x + 1] = turns;
 }
 
-/* Two halves of a block meet at barriers of their own: producers and consumers of a ring. */
+/* Two halves of a block use separate barriers: producers and consumers of a ring. */
 KERNEL named_barriers(u32 *out, const u32 *in, u32 n) {
   __shared__ u32 ring[2][64];
   u32 t = threadIdx.x, h = 0;
@@ -104,7 +104,7 @@ KERNEL named_barriers(u32 *out, const u32 *in, u32 n) {
   }
 }
 
-/* Sorting by a warp that elects leaders for what is left. */
+/* A warp sorts by electing a leader for the remaining elements. */
 KERNEL elections(u32 *out, const u32 *in, u32 n) {
   u32 i = blockIdx.x * blockDim.x + threadIdx.x, x = in[i] & 7, lane = threadIdx.x & 31, order = 0, left = ~0u;
   while (left >> lane & 1) {
