@@ -107,7 +107,7 @@ static void proposes_legal_plans(void **state) {
   assert_true(all > 1000);
 }
 
-static void finds_what_is_best(void **state) {
+static void finds_the_fastest_plan(void **state) {
   struct uop *ast = case_named("matmul 64")->ast;
   double chosen = of_steps(must_compile(lowers, HOST_ARCH, ast)->plan), best = 0;
   for (unsigned width = 1; width <= 4; width += 3) {
@@ -142,7 +142,7 @@ static void finds_what_is_best(void **state) {
   beam_free(b);
 }
 
-static void is_the_same_for_the_same_times(void **state) {
+static void equal_times_give_equal_plans(void **state) {
   struct uop *ast = case_named("softmax 3x100")->ast;
   char *log[2];
   size_t size[2];
@@ -209,7 +209,7 @@ static void computes_the_same(void **state) {
   }
 }
 
-static void keys_tell_kernels_apart(void **state) {
+static void keys_distinguish_kernels(void **state) {
   const struct target *host = target_find(HOST_ARCH), *gpu = target_find("gfx1100");
   struct uop *a = case_named("matmul 64")->ast, *b = case_named("matmul f16")->ast;
   assert_true(beam_possible(a));
@@ -227,9 +227,9 @@ static void keys_tell_kernels_apart(void **state) {
 
 int main(void) {
   const struct CMUnitTest tests[] = {
-      cmocka_unit_test(proposes_legal_plans),           cmocka_unit_test(finds_what_is_best),
-      cmocka_unit_test(is_the_same_for_the_same_times), cmocka_unit_test(computes_the_same),
-      cmocka_unit_test(keys_tell_kernels_apart),
+      cmocka_unit_test(proposes_legal_plans),         cmocka_unit_test(finds_the_fastest_plan),
+      cmocka_unit_test(equal_times_give_equal_plans), cmocka_unit_test(computes_the_same),
+      cmocka_unit_test(keys_distinguish_kernels),
   };
   return cmocka_run_group_tests(tests, setup, teardown);
 }

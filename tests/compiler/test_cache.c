@@ -119,7 +119,7 @@ static void wrong_files_are_compiled_again(void **state) {
   assert_true(from_disk("gfx1100", NULL, NULL));
 }
 
-static void a_folder_that_cannot_be_written_is_no_error(void **state) {
+static void an_unwritable_folder_is_not_an_error(void **state) {
   struct compiler *c = compiler_new(&(struct compiler_options){.cache_dir = "/proc/no/such/place"});
   assert_false(must_compile(c, "gfx1100", cases[0].ast)->from_disk);
   assert_string_equal(compiler_no_disk(c), "/proc/no/such/place: No such file or directory");
@@ -128,7 +128,7 @@ static void a_folder_that_cannot_be_written_is_no_error(void **state) {
 
 /* The kernel can be used, the reason is reported, and no file remains. Errors of a full disk and of a file size limit
  * are handled in the same way. */
-static void a_disk_that_fills_up_is_no_error(void **state) {
+static void a_full_disk_is_not_an_error(void **state) {
   char full[96], path[160], expected[160];
   struct rlimit old, small;
   snprintf(full, sizeof full, "%s/.full", dir);
@@ -370,8 +370,8 @@ int main(void) {
   const struct CMUnitTest tests[] = {
       cmocka_unit_test(second_compile_comes_from_disk),
       cmocka_unit_test(wrong_files_are_compiled_again),
-      cmocka_unit_test(a_folder_that_cannot_be_written_is_no_error),
-      cmocka_unit_test(a_disk_that_fills_up_is_no_error),
+      cmocka_unit_test(an_unwritable_folder_is_not_an_error),
+      cmocka_unit_test(a_full_disk_is_not_an_error),
       cmocka_unit_test(folders_are_made),
       cmocka_unit_test(keys),
       cmocka_unit_test(recipes_do_not_mix),

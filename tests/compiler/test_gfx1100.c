@@ -196,7 +196,7 @@ static void every_operation_in_every_type(void **state) {
   }
 }
 
-static void texts_are_kept_as_asked(void **state) {
+static void texts_are_stored_on_request(void **state) {
   struct uop *ast = cases[0].ast;
   for (int debug = 3; debug <= 7; debug++) {
     struct compiler *c = compiler_new(&(struct compiler_options){.debug = debug});
@@ -222,7 +222,7 @@ int main(void) {
       cmocka_unit_test(launch_fits_three_dimensions),
       cmocka_unit_test(grids_follow_variables),
       cmocka_unit_test(every_operation_in_every_type),
-      cmocka_unit_test(texts_are_kept_as_asked),
+      cmocka_unit_test(texts_are_stored_on_request),
   };
   return cmocka_run_group_tests_name("compiler/gfx1100", tests, setup, teardown);
 }

@@ -55,7 +55,7 @@ static struct compiler *with_plan(const char *plan) {
   return compiler_new(&(struct compiler_options){.debug = 6, .spec = true, .lower_only = true, .plan = plan});
 }
 
-static void what_does_not_fit_is_refused(void **state) {
+static void impossible_steps_are_refused(void **state) {
   static const char *const wrong[][3] = {
       {"sm_90", "matrix mma_f32_f16 a b c", "an operand is bf16, not f16"},
       {"sm_90", "matrix wmma_f32_bf16 a b c", "sm_90 has no wmma_f32_bf16"},
@@ -241,7 +241,7 @@ static void fragments_are_loaded_from_tiles(void **state) {
 
 /* Matrix instructions are chosen for everything large enough for a tile, except where most of a tile would be padding.
  */
-static void they_are_chosen_by_default(void **state) {
+static void matrices_are_chosen_by_default(void **state) {
   ncases = 0;
   case_matmul("round", DT_BF16, 256, 256, 256);
   case_matmul("odd", DT_F16, 255, 257, 250);
@@ -279,7 +279,7 @@ static void workgroups_share_rows_and_columns(void **state) {
 }
 
 /* A scaled operand, and a condition that its load checks already, as in attention and padded convolutions. */
-static void scales_and_conditions_are_taken_along(void **state) {
+static void scales_and_conditions_are_kept(void **state) {
   enum { N = 64 };
   struct uop *i = range(N, 0, AXIS_LOOP), *j = range(N, 1, AXIS_LOOP), *k = range(N, 2, AXIS_REDUCE);
   struct uop *valid = uop_binary(G, OP_CMPLT, ix(0), i), *zero = uop_const_float(G, DT_F32, 0);
@@ -300,7 +300,7 @@ static void scales_and_conditions_are_taken_along(void **state) {
 
 /* A padded axis whose size is a multiple of a vector is copied in vectors like an unpadded one, with one check per
  * vector. */
-static void padding_leaves_whole_vectors_whole(void **state) {
+static void padding_keeps_whole_vectors(void **state) {
   enum { MOST_COPIES = 32 };
   ncases = 0;
   case_matmul("round", DT_BF16, 1024, 1024, 1024);
@@ -319,12 +319,12 @@ static void padding_leaves_whole_vectors_whole(void **state) {
 int main(void) {
   const struct CMUnitTest tests[] = {
       cmocka_unit_test(layouts_cover_the_matrices),
-      cmocka_unit_test(what_does_not_fit_is_refused),
+      cmocka_unit_test(impossible_steps_are_refused),
       cmocka_unit_test(tiles_share_their_operands),
-      cmocka_unit_test(they_are_chosen_by_default),
+      cmocka_unit_test(matrices_are_chosen_by_default),
       cmocka_unit_test(stages_share_their_barriers),
-      cmocka_unit_test(scales_and_conditions_are_taken_along),
-      cmocka_unit_test(padding_leaves_whole_vectors_whole),
+      cmocka_unit_test(scales_and_conditions_are_kept),
+      cmocka_unit_test(padding_keeps_whole_vectors),
       cmocka_unit_test(pipelines_copy_ahead),
       cmocka_unit_test(fragments_are_loaded_from_tiles),
       cmocka_unit_test(what_a_tensor_is),

@@ -100,7 +100,7 @@ static void batch(unsigned first, unsigned n) {
       c_library_add(&l, m->kernel[t], id);
     }
   }
-  if (!c_library_end(&l, "-O0")) fail_msg("the C compiler refused what was rendered");
+  if (!c_library_end(&l, "-O0")) fail_msg("the C compiler rejected the rendered text");
   for (unsigned i = 0; i < n; i++) {
     struct made *m = &made[i];
     for (unsigned t = 0; t < 2; t++)

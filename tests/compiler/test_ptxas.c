@@ -59,7 +59,7 @@ static void must_fail(const char *body, unsigned timeout_ms, const char *what) {
   ptxas_free(p);
 }
 
-static void text_goes_in_and_the_image_comes_out(void **state) {
+static void text_is_assembled_to_an_image(void **state) {
   void *image;
   size_t size;
   script("test \"$1\" = -arch=sm_90 && test \"$2\" = -o && " COPY);
@@ -97,7 +97,7 @@ static void jobs_run_side_by_side_and_keep_their_results(void **state) {
   ptxas_free(p);
 }
 
-static void what_the_tool_says_is_the_error(void **state) {
+static void tool_output_is_the_error(void **state) {
   must_fail("echo 'ptxas fatal   : line 7; parse error' >&2; exit 3", 0,
             "status 3: ptxas fatal   : line 7; parse error");
   must_fail("echo on stdout; exit 1", 0, "on stdout");
@@ -124,7 +124,7 @@ static void running_jobs_are_ended_with_the_pool(void **state) {
   assert_true(seconds() - start < 50);
 }
 
-static void a_tool_that_is_not_there(void **state) {
+static void a_missing_tool_is_reported(void **state) {
   void *image;
   size_t size;
   struct ptxas *p = ptxas_new("/no/such/ptxas", 0, 0);
@@ -152,7 +152,7 @@ static void versions_and_flags(void **state) {
   ptxas_free(p);
 }
 
-static void where_it_is_looked_for(void **state) {
+static void search_path_is_followed(void **state) {
   char search[200], *found;
   script("");
   found = ptxas_find("/chosen/tool", dir);
@@ -170,14 +170,14 @@ static void where_it_is_looked_for(void **state) {
 
 int main(void) {
   const struct CMUnitTest tests[] = {
-      cmocka_unit_test(text_goes_in_and_the_image_comes_out),
+      cmocka_unit_test(text_is_assembled_to_an_image),
       cmocka_unit_test(jobs_run_side_by_side_and_keep_their_results),
-      cmocka_unit_test(what_the_tool_says_is_the_error),
+      cmocka_unit_test(tool_output_is_the_error),
       cmocka_unit_test(a_tool_that_hangs_is_ended),
       cmocka_unit_test(running_jobs_are_ended_with_the_pool),
-      cmocka_unit_test(a_tool_that_is_not_there),
+      cmocka_unit_test(a_missing_tool_is_reported),
       cmocka_unit_test(versions_and_flags),
-      cmocka_unit_test(where_it_is_looked_for),
+      cmocka_unit_test(search_path_is_followed),
   };
   return cmocka_run_group_tests_name("compiler/ptxas", tests, setup, teardown);
 }

@@ -203,7 +203,7 @@ static void every_operation_in_every_type(void **state) {
   }
 }
 
-static void memory_knows_what_was_prepared(void **state) {
+static void memory_cache_finds_prepared_kernels(void **state) {
   need_ptxas();
   struct compiler *c = compiler_new(&(struct compiler_options){.ptxas = ptxas});
   compiler_prepare(c, target_find("sm_90"), cases[0].ast);
@@ -253,7 +253,7 @@ int main(void) {
       cmocka_unit_test(groups_fit),
       cmocka_unit_test(grids_fit),
       cmocka_unit_test(every_operation_in_every_type),
-      cmocka_unit_test(memory_knows_what_was_prepared),
+      cmocka_unit_test(memory_cache_finds_prepared_kernels),
       cmocka_unit_test(disk_keeps_cubins),
       cmocka_unit_test(without_ptxas_the_rest_works),
   };

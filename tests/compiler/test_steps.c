@@ -45,7 +45,7 @@ static void recorded_plans_rebuild_their_kernels(void **state) {
   assert_in_range(steps, 300, 3000);
 }
 
-static void text_is_read_as_it_is_printed(void **state) {
+static void printed_plans_are_parsed(void **state) {
   static const char text[] =
       "merge a b; pad c:7; vector c:8; upcast a:4; unroll d12:3; local a:32; group d:64; serial A:5; "
       "thread V255:1000000000000";
@@ -67,7 +67,7 @@ static void text_is_read_as_it_is_printed(void **state) {
   assert_string_equal(plan_parse(&p, "upcast a:2 | x", err, sizeof err), "| x");
 }
 
-static void wrong_text_is_named(void **state) {
+static void syntax_errors_name_the_word(void **state) {
   static const char *const wrong[][2] = {
       {"upcat a:2", "line 1, column 1 of the plan, at 'upcat': not a step; steps are merge, pad,"},
       {"vector a:4; upcast 3:2", "column 20 of the plan, at '3:2': an axis is expected"},
@@ -91,7 +91,7 @@ static void wrong_text_is_named(void **state) {
 }
 
 /* A plan that names its kernel but cannot be applied is an error that says which step is wrong and why. */
-static void plans_that_do_not_fit_are_refused(void **state) {
+static void impossible_plans_are_refused(void **state) {
   static const char *const wrong[][3] = {
       /* arch, plan, part of the message */
       {"gfx1100", "upcast a:4; upcast d:2",
@@ -228,9 +228,9 @@ static void odd_sizes_have_the_steps_of_round_ones(void **state) {
 int main(void) {
   const struct CMUnitTest tests[] = {
       cmocka_unit_test(recorded_plans_rebuild_their_kernels),
-      cmocka_unit_test(text_is_read_as_it_is_printed),
-      cmocka_unit_test(wrong_text_is_named),
-      cmocka_unit_test(plans_that_do_not_fit_are_refused),
+      cmocka_unit_test(printed_plans_are_parsed),
+      cmocka_unit_test(syntax_errors_name_the_word),
+      cmocka_unit_test(impossible_plans_are_refused),
       cmocka_unit_test(plans_by_number_and_for_every_kernel),
       cmocka_unit_test(parts_are_named_in_order),
       cmocka_unit_test(odd_sizes_have_the_steps_of_round_ones),

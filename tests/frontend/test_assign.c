@@ -79,7 +79,7 @@ static void in_place(void **state) {
   }
 }
 
-static void what_is_realized_stays(void **state) {
+static void realized_values_remain(void **state) {
   FOR_DEVICES {
     db_device *dev = open_device(DEVICE_NAME);
     {
@@ -204,7 +204,7 @@ static void several_on_one(void **state) {
   }
 }
 
-static void stale_values_say_so(void **state) {
+static void stale_values_are_errors(void **state) {
   FOR_DEVICES {
     db_device *dev = open_device(DEVICE_NAME);
     {
@@ -385,11 +385,11 @@ int main(void) {
   const struct CMUnitTest tests[] = {
       cmocka_unit_test(new_values),
       cmocka_unit_test(in_place),
-      cmocka_unit_test(what_is_realized_stays),
+      cmocka_unit_test(realized_values_remain),
       cmocka_unit_test(parts),
       cmocka_unit_test(together),
       cmocka_unit_test(several_on_one),
-      cmocka_unit_test(stale_values_say_so),
+      cmocka_unit_test(stale_values_are_errors),
       cmocka_unit_test(bad_arguments_poison_the_target),
       cmocka_unit_test(random_programs),
   };

@@ -391,7 +391,7 @@ static void an_unmapped_address_is_reported(void **state) {
   assert_contains(out, "dead0000");
 }
 
-static void an_endless_kernel_is_given_up(void **state) {
+static void an_endless_kernel_times_out(void **state) {
   EXPECT(1, "run %s --grid 1 --block 32" GPU "--timeout 0.2 --arg u32[1]=zeros", TEST_CO("endless"));
   assert_contains(out, "did not reach");
   assert_contains(out, "within 0.200 s");
@@ -652,7 +652,7 @@ static void reads_offload_bundles(void **state) {
   free(object), free(bundle), free(packed);
 }
 
-static void lists_what_sass_executes(void **state) {
+static void lists_sass_instructions(void **state) {
   EXPECT(0, "emu --isa sm_90");
   assert_contains(out, "\nIMAD           ");
   assert_contains(out, "approximate: ");
@@ -995,7 +995,7 @@ int main(void) {
       cmocka_unit_test(fills),
       cmocka_unit_test(hostile_npy_files),
       cmocka_unit_test(an_unmapped_address_is_reported),
-      cmocka_unit_test(an_endless_kernel_is_given_up),
+      cmocka_unit_test(an_endless_kernel_times_out),
       cmocka_unit_test(runs_cubins),
       cmocka_unit_test(counts_launches),
       cmocka_unit_test(runs_ptx),
@@ -1003,7 +1003,7 @@ int main(void) {
       cmocka_unit_test(runs_with_dynamic_local_memory),
       cmocka_unit_test(names_services_that_are_missing),
       cmocka_unit_test(reads_offload_bundles),
-      cmocka_unit_test(lists_what_sass_executes),
+      cmocka_unit_test(lists_sass_instructions),
       cmocka_unit_test(lists_devices),
       cmocka_unit_test(benches),
       cmocka_unit_test(environment_is_checked),

@@ -176,7 +176,7 @@ static void opencl_compiles(void **state) {
 }
 
 /* DESTDIR, the variables for folders, and uninstall, which leaves no files. */
-static void goes_where_it_is_told(void **state) {
+static void installs_into_the_given_folders(void **state) {
   const char *where = "DESTDIR=$P/staged PREFIX=/opt/x LIBDIR=/opt/x/lib/multi MANDIR=/opt/man";
   DONE("make -s -C %s B=$(dirname %s) install-files %s", ROOT, DOORBELL, where);
   DONE("cd $P/staged/opt && test -x x/bin/doorbell && test -L x/lib/multi/libdoorbell.so && test -s "
@@ -209,7 +209,7 @@ int main(void) {
   const struct CMUnitTest tests[] = {
       cmocka_unit_test(the_example_runs),       cmocka_unit_test(pieces_compile_and_run),
       cmocka_unit_test(links_with_the_archive), cmocka_unit_test(the_command_runs),
-      cmocka_unit_test(opencl_compiles),        cmocka_unit_test(goes_where_it_is_told),
+      cmocka_unit_test(opencl_compiles),        cmocka_unit_test(installs_into_the_given_folders),
   };
   return cmocka_run_group_tests(tests, install, clean);
 }

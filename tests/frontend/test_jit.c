@@ -228,7 +228,7 @@ static int passes(void *ctx, db_tensor *const *in, db_tensor **out) {
   return 0;
 }
 
-static void outputs_may_be_what_was_there(void **state) {
+static void outputs_may_be_existing_tensors(void **state) {
   FOR_DEVICES {
     db_device *dev = open_device(DEVICE_NAME);
     db_tensor *p = db_from(((float[]){10, 20}), DB_F32, dev, 2);
@@ -363,7 +363,7 @@ static int draws(void *ctx, db_tensor *const *in, db_tensor **out) {
   return 0;
 }
 
-static void random_numbers_go_on(void **state) {
+static void random_numbers_continue(void **state) {
   FOR_DEVICES {
     db_device *dev = open_device(DEVICE_NAME);
     db_jit *j = make(draws, dev, 0, 2);
@@ -443,7 +443,7 @@ static int apart(void *ctx, db_tensor *const *in, db_tensor **out) {
   return db_realize(w);
 }
 
-static void inputs_are_told_apart(void **state) {
+static void inputs_are_distinguished(void **state) {
   FOR_DEVICES {
     db_device *dev = open_device(DEVICE_NAME);
     db_tensor *w = db_from(((float[]){0, 1, 2, 3}), DB_F32, dev, 4);
@@ -728,13 +728,13 @@ int main(void) {
       cmocka_unit_test(parameters_are_assigned),
       cmocka_unit_test(assigns_are_computed),
       cmocka_unit_test(a_training_step),
-      cmocka_unit_test(outputs_may_be_what_was_there),
+      cmocka_unit_test(outputs_may_be_existing_tensors),
       cmocka_unit_test(variables_change),
       cmocka_unit_test(devices_wait_for_each_other),
-      cmocka_unit_test(random_numbers_go_on),
+      cmocka_unit_test(random_numbers_continue),
       cmocka_unit_test(launch_sizes_follow_variables),
       cmocka_unit_test(watching_replays),
-      cmocka_unit_test(inputs_are_told_apart),
+      cmocka_unit_test(inputs_are_distinguished),
       cmocka_unit_test(others_keep_their_values),
       cmocka_unit_test(sizes_of_outputs_change),
       cmocka_unit_test(memory_takes_turns),

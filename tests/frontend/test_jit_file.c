@@ -306,7 +306,7 @@ static db_jit *capture(struct world *w, const struct scenario *s, const char *pa
   return j;
 }
 
-static void another_process_goes_on(void **state) {
+static void another_process_is_unaffected(void **state) {
   FOR_DEVICES for (unsigned k = 0; k < SCENARIOS; k++) {
     const struct scenario *s = &scenarios[k];
     char path[512];
@@ -489,7 +489,7 @@ static void show(const char *path, char *shown, size_t cap) {
   assert_int_equal(pclose(f), 0);
 }
 
-static void lies_are_told(void **state) {
+static void false_fields_are_refused(void **state) {
   char path[512], shown[8192];
   struct world w;
   const struct scenario *s = &scenarios[2];
@@ -749,9 +749,12 @@ int main(int argc, char **argv) {
   if (argc == 5 && !strcmp(argv[1], "--replay")) return other_process(argv + 2);
   if (argc == 3 && !strcmp(argv[1], "--seeds")) return write_seeds(argv[2]);
   const struct CMUnitTest tests[] = {
-      cmocka_unit_test(another_process_goes_on), cmocka_unit_test(lies_are_told),
-      cmocka_unit_test(groups_in_files),         cmocka_unit_test(parts_without_elements),
-      cmocka_unit_test(cut_and_changed_files),   cmocka_unit_test(mistakes),
+      cmocka_unit_test(another_process_is_unaffected),
+      cmocka_unit_test(false_fields_are_refused),
+      cmocka_unit_test(groups_in_files),
+      cmocka_unit_test(parts_without_elements),
+      cmocka_unit_test(cut_and_changed_files),
+      cmocka_unit_test(mistakes),
   };
   return cmocka_run_group_tests(tests, NULL, NULL);
 }

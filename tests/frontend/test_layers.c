@@ -101,7 +101,7 @@ static void layers_nvidia(void **state) {
   all_layers(EMULATED_NVIDIA);
 }
 
-static void state_goes_on(void **state) { /* two halves of a sequence give the same result as the whole */
+static void state_continues(void **state) { /* two halves of a sequence give the same result as the whole */
   begin_on("CPU");
   db_recurrent lstm = db_lstm_new(params, "lstm", 3, 4, 2);
   load();
@@ -272,9 +272,9 @@ static int finish(void **state) { return db_shutdown(); }
 
 int main(void) {
   const struct CMUnitTest tests[] = {
-      cmocka_unit_test(layers_cpu),    cmocka_unit_test(layers_emulated), cmocka_unit_test(layers_nvidia),
-      cmocka_unit_test(state_goes_on), cmocka_unit_test(many_steps),      cmocka_unit_test(first_values),
-      cmocka_unit_test(trees),         cmocka_unit_test(dropout),         cmocka_unit_test(training)};
+      cmocka_unit_test(layers_cpu),      cmocka_unit_test(layers_emulated), cmocka_unit_test(layers_nvidia),
+      cmocka_unit_test(state_continues), cmocka_unit_test(many_steps),      cmocka_unit_test(first_values),
+      cmocka_unit_test(trees),           cmocka_unit_test(dropout),         cmocka_unit_test(training)};
   has_ptxas(); /* sets the cache folder before anything is compiled */
   return cmocka_run_group_tests_name("layers", tests, NULL, finish);
 }

@@ -40,7 +40,7 @@ static void every_function(void **state) {
   if (call) fail_msg("%s is not NULL", calling);
 #define E(call)                                                                                                        \
   BEGIN(call);                                                                                                         \
-  if (call >= 0) fail_msg("%s is no error", calling);                                                                  \
+  if (call >= 0) fail_msg("%s is not an error", calling);                                                              \
   message_is_new();
 #define V(call)                                                                                                        \
   BEGIN(call);                                                                                                         \
@@ -119,7 +119,7 @@ static void beside_good_objects(void **state) {
 }
 
 /* The reason why an object is NULL is preserved through any number of calls that get it. */
-static void says_why(void **state) {
+static void reports_reasons(void **state) {
   db_device *dev = db_open("EMU+AMD:gfx9999");
   db_queue *q = db_queue_new(dev, DB_QUEUE_COMPUTE);
   assert_int_equal(db_wait(db_queue_timeline(q), 1, 0), -EINVAL);
@@ -184,7 +184,7 @@ int main(void) {
       cmocka_unit_test(every_function),
       cmocka_unit_test(table_is_complete),
       cmocka_unit_test(beside_good_objects),
-      cmocka_unit_test(says_why),
+      cmocka_unit_test(reports_reasons),
       cmocka_unit_test(params_keep_their_device),
   };
   return cmocka_run_group_tests_name("null", tests, NULL, finish);

@@ -34,7 +34,7 @@ static void refused(db_tensor *t, const char *part) {
   assert_contains(db_poison(t), part);
 }
 
-static void what_makes_no_sense(void **state) {
+static void invalid_texts_are_refused(void **state) {
   {
     DB_SCOPED;
     x = db_zeros(DB_F32, NULL, 2, 12, 5);
@@ -59,6 +59,7 @@ static void what_makes_no_sense(void **state) {
 static int finish(void **state) { return db_shutdown(); }
 
 int main(void) {
-  const struct CMUnitTest tests[] = {cmocka_unit_test(axes_move_split_and_join), cmocka_unit_test(what_makes_no_sense)};
+  const struct CMUnitTest tests[] = {cmocka_unit_test(axes_move_split_and_join),
+                                     cmocka_unit_test(invalid_texts_are_refused)};
   return cmocka_run_group_tests_name("rearrange", tests, NULL, finish);
 }

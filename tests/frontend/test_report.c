@@ -67,7 +67,7 @@ static int says_no_disk(void) {
   db_cache_counters(&c);
   return c.no_disk && strstr(c.no_disk, "/dev/null/doorbell: Not a directory") ? 0 : 2;
 }
-static void kernels_that_cannot_be_kept(void **state) {
+static void kernels_that_cannot_be_stored(void **state) {
   assert_int_equal(in_child(says_no_disk, (const char *[]){"XDG_CACHE_HOME", "/dev/null", NULL}), 0);
 }
 
@@ -115,7 +115,7 @@ int main(void) {
   const struct CMUnitTest tests[] = {
       cmocka_unit_test(trace_on_a_full_disk),
       cmocka_unit_test(traces_of_several_processes),
-      cmocka_unit_test(kernels_that_cannot_be_kept),
+      cmocka_unit_test(kernels_that_cannot_be_stored),
       cmocka_unit_test(kernels_on_a_full_disk),
       cmocka_unit_test(text_in_json),
   };

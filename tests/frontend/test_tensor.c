@@ -621,7 +621,7 @@ static void ten_thousand_steps_leak_nothing(void **state) {
   db_close(dev);
 }
 
-static void memory_goes_when_its_tensor_goes(void **state) {
+static void memory_is_freed_with_its_tensor(void **state) {
   db_device *dev = open_device("CPU");
   {
     DB_SCOPED;
@@ -727,7 +727,7 @@ int main(void) {
       cmocka_unit_test(scopes_that_cannot_begin),
       cmocka_unit_test(references_outside_scopes),
       cmocka_unit_test(ten_thousand_steps_leak_nothing),
-      cmocka_unit_test(memory_goes_when_its_tensor_goes),
+      cmocka_unit_test(memory_is_freed_with_its_tensor),
       cmocka_unit_test(a_long_lazy_chain_is_released_without_recursion),
       cmocka_unit_test(shutdown_refuses_while_tensors_live),
   };

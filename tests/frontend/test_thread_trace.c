@@ -186,7 +186,7 @@ static uint32_t compare_engine(const struct launch *l, const struct sqtt_trace *
   return t->nwaves;
 }
 
-static void traces_what_is_executed(void **state) {
+static void traces_executed_commands(void **state) {
   for (size_t i = 0; i < sizeof launches / sizeof *launches; i++) {
     const struct launch *l = &launches[i];
     struct mapping m;
@@ -365,7 +365,7 @@ static void refuses(void **state) {
 }
 
 int main(void) {
-  const struct CMUnitTest tests[] = {cmocka_unit_test(traces_what_is_executed),
+  const struct CMUnitTest tests[] = {cmocka_unit_test(traces_executed_commands),
                                      cmocka_unit_test(packets_of_a_real_gpu),
                                      cmocka_unit_test(waits_for_memory),
                                      cmocka_unit_test(full_memory),

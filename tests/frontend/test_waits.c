@@ -134,7 +134,7 @@ static void each_wait_is_needed(db_jit_fn *fn, int least, int orders) {
       if (at_border[left_out]) continue;
       needed++;
       if (!run(DEVICE_NAME, fn))
-        fail_msg("%s, order %d: nothing is told without wait %d", DEVICE_NAME, order, left_out);
+        fail_msg("%s, order %d: no race is reported without wait %d", DEVICE_NAME, order, left_out);
     }
     assert_true(needed >= least);
   }

@@ -529,7 +529,7 @@ static void processes_on_different_devices(void **state) {
   unsetenv("EMU_STRICT");
 }
 
-static void what_does_not_fit_is_told(void **state) {
+static void mismatched_exchanges_are_reported(void **state) {
   const char *cpus[] = {"CPU", "CPU"};
   assert_int_equal(run_world("shapes", 2, cpus), 0);
   for (int i = 0; i < 2; i++) {
@@ -559,7 +559,7 @@ static void an_example_trains_alike(void **state) {
 }
 
 /* Open MPI ends all processes when one ends without finalizing MPI. */
-static void who_does_not_come_is_missed(void **state) {
+static void an_absent_process_is_reported(void **state) {
   const char *cpus[] = {"CPU", "CPU"};
   assert_int_not_equal(run_world("absent", 2, cpus), 0);
   assert_contains(
@@ -568,7 +568,7 @@ static void who_does_not_come_is_missed(void **state) {
   assert_int_not_equal(run_world("dead", 2, cpus), 0);
 }
 
-static void a_process_by_itself(void **state) {
+static void a_single_process(void **state) {
   assert_int_equal(db_world_rank(), 0);
   assert_int_equal(db_world_size(), 1);
   {
@@ -607,12 +607,12 @@ int main(int argc, char **argv) {
   setenv("ASAN_OPTIONS", options, 1);
   if (readlink("/proc/self/exe", self, sizeof self - 1) < 0) return 1;
   const struct CMUnitTest tests[] = {
-      cmocka_unit_test(a_process_by_itself),
+      cmocka_unit_test(a_single_process),
       cmocka_unit_test(three_processes),
       cmocka_unit_test(processes_on_different_devices),
-      cmocka_unit_test(what_does_not_fit_is_told),
+      cmocka_unit_test(mismatched_exchanges_are_reported),
       cmocka_unit_test(an_example_trains_alike),
-      cmocka_unit_test(who_does_not_come_is_missed),
+      cmocka_unit_test(an_absent_process_is_reported),
   };
   return cmocka_run_group_tests(tests, NULL, NULL);
 }

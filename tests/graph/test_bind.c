@@ -32,7 +32,7 @@ static bool alike(struct uop *x, struct uop *y) {
 
 static struct uop *rows(struct uop *x, int64_t begin, int64_t end) { return SHRINK(x, begin, end, 0, dim_of(x, 1)); }
 
-static void what_varies_is_left_out(void **state) {
+static void varying_values_are_left_out(void **state) {
   start();
   struct uop *a = TENSOR(4, 8), *b = TENSOR(4, 8), *c = TENSOR(8, 4);
   assert_true(alike(add(a, b), add(b, a)));
@@ -121,7 +121,7 @@ static void variables(void **state) {
   assert_string_equal(err, "variable n is bound to 17, which is out of its bounds");
 }
 
-static void values_in_memory_take_their_place(void **state) {
+static void memory_replaces_realized_values(void **state) {
   start();
   struct uop *a = TENSOR(4, 4), *b = TENSOR(4, 4), *m = matmul(a, b), *y = add(m, num(1)), *z = add(a, num(1));
   struct binding got, want = bound(&z, 1, 16);
@@ -179,10 +179,10 @@ static int end(void **state) {
 
 int main(void) {
   const struct CMUnitTest tests[] = {
-      cmocka_unit_test(what_varies_is_left_out),
+      cmocka_unit_test(varying_values_are_left_out),
       cmocka_unit_test(slices_become_memory),
       cmocka_unit_test(variables),
-      cmocka_unit_test(values_in_memory_take_their_place),
+      cmocka_unit_test(memory_replaces_realized_values),
       cmocka_unit_test(keys_give_graphs_back),
       cmocka_unit_test(shared_sums_are_not_walked_as_trees),
   };

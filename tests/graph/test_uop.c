@@ -255,7 +255,7 @@ static void test_printing(void **state) {
 static void refuse(struct uop *u, enum uop_stage stage, const char *why) {
   char err[600] = "";
   assert_true(uop_verify(&u, 1, stage, err, sizeof err) < 0);
-  if (!strstr(err, why)) fail_msg("\"%s\" does not say \"%s\"", err, why);
+  if (!strstr(err, why)) fail_msg("\"%s\" does not contain \"%s\"", err, why);
   assert_true(uop_verify(&u, 1, stage, err, 0) < 0);
 }
 static struct uop *node(enum op op, enum dtype t, unsigned n, ...) {

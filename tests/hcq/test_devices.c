@@ -34,7 +34,7 @@ static void names(void **state) {
   for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
     assert_null(db_open(cases[i].name));
     if (!strstr(db_error(), cases[i].says))
-      fail_msg("%s: \"%s\" does not say \"%s\"", cases[i].name, db_error(), cases[i].says);
+      fail_msg("%s: \"%s\" does not contain \"%s\"", cases[i].name, db_error(), cases[i].says);
   }
   char longest[4096];
   memset(longest, 'A', sizeof longest);

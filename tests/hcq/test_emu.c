@@ -358,7 +358,7 @@ static void faulting(db_device *d, db_program *p, struct db_arg *args, const cha
   OK(db_queue_submit(q, &when));
   assert_int_equal(db_wait(db_queue_timeline(q), when, 20 * SECOND), -EIO);
   for (int i = 0; i < n; i++)
-    if (!strstr(db_error(), says[i])) fail_msg("\"%s\" does not say \"%s\"", db_error(), says[i]);
+    if (!strstr(db_error(), says[i])) fail_msg("\"%s\" does not contain \"%s\"", db_error(), says[i]);
   char first[2048];
   snprintf(first, sizeof first, "%s", db_error());
   assert_int_equal(db_queue_submit(q, NULL), -EIO);

@@ -171,7 +171,7 @@ static void each_is_needed(void **state) {
       right = left_out == NOTHING ? !*said : *said && strstr(said, says[left_out]);
     }
     if (!right)
-      fail_msg("without packet or bits %d: \"%s\" does not say \"%s\"", (int)left_out, said,
+      fail_msg("without packet or bits %d: \"%s\" does not contain \"%s\"", (int)left_out, said,
                left_out ? says[left_out] : "");
   }
   left_out = NOTHING;

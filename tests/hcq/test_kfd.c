@@ -343,7 +343,7 @@ static void assert_nothing_left(void) {
 }
 static void assert_refused(const char *name, const char *what) {
   assert_null(db_open(name));
-  if (!strstr(db_error(), what)) fail_msg("\"%s\" does not say \"%s\"", db_error(), what);
+  if (!strstr(db_error(), what)) fail_msg("\"%s\" does not contain \"%s\"", db_error(), what);
   assert_nothing_left();
 }
 
@@ -905,7 +905,8 @@ static void exceptions_lose_the_device(void **state) {
     k.memory_losses = cases[i].losses;
     assert_int_equal(db_wait(db_queue_timeline(q), when, SECOND), -EIO);
     for (int s = 0; s < 3; s++)
-      if (!strstr(db_error(), cases[i].says[s])) fail_msg("\"%s\" does not say \"%s\"", db_error(), cases[i].says[s]);
+      if (!strstr(db_error(), cases[i].says[s]))
+        fail_msg("\"%s\" does not contain \"%s\"", db_error(), cases[i].says[s]);
     if (cases[i].lacks) assert_null(strstr(db_error(), cases[i].lacks));
     char first[1024];
     snprintf(first, sizeof first, "%s", db_error());

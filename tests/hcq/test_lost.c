@@ -79,7 +79,7 @@ static void submit_both(struct half h[2], uint64_t run) {
 static int wait_for(struct half *h, uint64_t timeout) { return db_wait(db_queue_timeline(h->q), h->when, timeout); }
 
 static void told(const char *what) {
-  if (!strstr(db_error(), what)) fail_msg("\"%s\" does not say: %s", db_error(), what);
+  if (!strstr(db_error(), what)) fail_msg("\"%s\" does not contain: %s", db_error(), what);
 }
 
 static void expect(struct half *h, float factor) {

@@ -14,7 +14,7 @@ static db_device *must_open(const char *name) {
   return dev;
 }
 static void assert_says(const char *what) {
-  if (!strstr(db_error(), what)) fail_msg("\"%s\" does not say \"%s\"", db_error(), what);
+  if (!strstr(db_error(), what)) fail_msg("\"%s\" does not contain \"%s\"", db_error(), what);
 }
 static void assert_nothing_left(void) {
   assert_int_equal(k.open_fds, 0);

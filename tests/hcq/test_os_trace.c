@@ -198,7 +198,7 @@ static void names_differences(void **state) {
       char text[1024];
       int rc = play(v, file[v], cases[i].change, text);
       if (rc != cases[i].rc || !strstr(text, "the trace differs at event") || !strstr(text, cases[i].says[v]))
-        fail_msg("%s, change %d: exit %d: %s, which does not say \"%s\"", tried[v]->name, cases[i].change, rc, text,
+        fail_msg("%s, change %d: exit %d: %s, which does not contain \"%s\"", tried[v]->name, cases[i].change, rc, text,
                  cases[i].says[v]);
     }
 }

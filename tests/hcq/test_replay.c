@@ -249,7 +249,7 @@ static void recordings_hold_what_they_use(void **state) {
 
 static void refused(int err, int want, const char *says) {
   assert_int_equal(err, want);
-  if (!strstr(db_error(), says)) fail_msg("\"%s\" does not say \"%s\"", db_error(), says);
+  if (!strstr(db_error(), says)) fail_msg("\"%s\" does not contain \"%s\"", db_error(), says);
 }
 
 /* Timestamps of two kernels per run, in memory. */

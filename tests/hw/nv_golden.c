@@ -121,7 +121,7 @@ int main(int argc, char **argv) {
           continue;
         }
         equal = g->digest == digest(x, c->out_words);
-        if (!equal) printf("%s %s (%s): not what was recorded\n", c->file, c->name, levels[l]);
+        if (!equal) printf("%s %s (%s): differs from the recording\n", c->file, c->name, levels[l]);
       }
       for (u32 k = 0; other && !equal && k < c->out_words; k++) {
         if (x[k] == y[k]) continue;
