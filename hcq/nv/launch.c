@@ -54,6 +54,9 @@ bool nv_launch_qmd(const struct nv_launch *l, uint32_t *qmd) {
   SET(CWD_MEMBAR_TYPE, QMD_MEMBAR_L1_SYSMEMBAR); /* the grid's writes are visible to everyone when it is done */
   SET(INVALIDATE_SHADER_DATA_CACHE, 1);          /* earlier writes of others are visible to the grid */
   SET(INVALIDATE_SHADER_CONSTANT_CACHE, 1);
+  /* Other maps were in the memory of these arguments before. Which cache holds maps is not public; a texture's header
+   * is what is most like one. */
+  SET(INVALIDATE_TEXTURE_HEADER_CACHE, l->tensors);
 
   ok &= qmd_set_pair(qmd, v, QMD_PROGRAM_ADDRESS_LOWER, 0, l->program);
   SET(REGISTER_COUNT, l->registers);

@@ -27,6 +27,7 @@ struct nv_launch {
   uint32_t grid[3], block[3];         /* CTAs, threads */
   uint32_t cluster[3];                /* in CTAs; 1, 1, 1 without clusters */
   bool explicit_cluster;              /* the kernel must be launched as clusters */
+  bool tensors;                       /* its parameters contain tensor maps */
   uint32_t shared_size, dynamic_size; /* bytes per CTA: static and dynamic, dynamic only */
   uint32_t local_size;                /* bytes per thread, a multiple of 16 */
   uint64_t shared_window, local_window;

@@ -62,6 +62,7 @@ static int copy_params(struct nv_program *p, const struct cubin_kernel *k, const
 static int copy_tensors(struct nv_program *p, const struct cubin_kernel *k) {
   p->base.copied = calloc(k->ntensors + 1u, sizeof *p->base.copied);
   if (!p->base.copied) return db_fail(-ENOMEM, "%s: out of host memory for a program", p->base.dev->name);
+  p->launch.tensors = k->ntensors > 0;
   for (unsigned i = 0; i < k->ntensors; i++) {
     struct nv_tensor *t = &p->tensor[p->ntensors++];
     t->offset = k->param_base + k->params[k->nparams - k->ntensors + i].offset;
