@@ -40,6 +40,8 @@ static struct uop *phase(struct lowerer *L, struct block *in, enum phase what, s
   return u;
 }
 
+static struct uop *elected(struct lowerer *L) { return lower_mk(L, OP_ELECT, DT_BOOL, 1, 0, 0, NULL, 0); }
+
 static struct block *open_if(struct lowerer *L, struct block *in, struct uop *when) {
   struct uop *open = uop_new(L->g, OP_IF, DT_VOID, 1, (union uop_arg){.i = -(int64_t)L->nblocks - 1}, 0, &when, 1);
   return lower_block_open(L, in, open);
@@ -97,8 +99,7 @@ static void add_copying_wave(struct lowerer *L, const struct pipeline *p, struct
   struct uop *was = L->axis_value[p->axis], *end, *waves = i32(L, k->block[2]++);
   struct uop *id = lower_mk(L, OP_SPECIAL, DT_I32, 1, 2, 1, &waves, 1);
   struct block *wave = open_if(L, in, lower_mk(L, OP_CMPEQ, DT_BOOL, 1, 0, 0, (struct uop *[]){id, waves}, 2));
-  struct uop *lane = lower_mk(L, OP_MOD, DT_I32, 1, 0, 0, (struct uop *[]){L->item, i32(L, k->target->wave)}, 2);
-  struct block *one = open_if(L, wave, binary(L, OP_CMPEQ, lane, 0));
+  struct block *one = open_if(L, wave, elected(L));
   struct memo *memo = L->memo;
   size_t cap = L->memo_cap, n = L->memo_n;
   L->memo_cap = 1024, L->memo_n = 0, L->memo = calloc(L->memo_cap, sizeof *L->memo); /* values of another loop */
@@ -135,8 +136,7 @@ struct uop *lower_boxes_ahead(struct lowerer *L, struct pipeline *p) {
 }
 
 void lower_boxes_read(struct lowerer *L, const struct pipeline *p) {
-  struct uop *lane = lower_mk(L, OP_MOD, DT_I32, 1, 0, 0, (struct uop *[]){L->item, i32(L, L->k->target->wave)}, 2);
-  struct block *b = open_if(L, p->body, binary(L, OP_CMPEQ, lane, 0));
+  struct block *b = open_if(L, p->body, elected(L));
   phase(L, b, PHASE_ARRIVE, turn_of(L, p, L->axis_value[p->axis]).empty, 0, NULL);
   lower_block_close(L, b, NULL, 0);
 }

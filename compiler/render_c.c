@@ -198,6 +198,9 @@ static char *expression(const struct writer *w, const struct uop *u) {
   switch (u->op) {
   case OP_CONST: return const_text(u);
   case OP_SPECIAL: return text("%s(%" PRId64 ")", u->aux ? "workitem" : "workgroup", u->arg.i);
+  case OP_ELECT:
+    return text("(workitem(0) + %u * (workitem(1) + %u * workitem(2))) %% %u == 0", w->k->block[0], w->k->block[1],
+                w->k->target->wave);
   case OP_PARAM: return text("data%" PRId64, u->arg.i);
   case OP_VAR: return text("%s", u->arg.s);
   case OP_LOCAL: return text("local%" PRId64, u->arg.i);

@@ -291,6 +291,13 @@ static void build_box(struct render *r, const struct uop *u) {
   run_asm(r, text, constraints, arg, 3 + n);
 }
 
+/* Unlike a comparison of a lane's number, elect.sync shows ptxas that only one lane continues. */
+static LLVMValueRef build_elect(struct render *r) {
+  LLVMValueRef v =
+      build_asm(r, "{ .reg .pred p; elect.sync _|p, 0xffffffff; selp.b32 $0, 1, 0, p; }", "=r", i32(r), NULL, 0);
+  return LLVMBuildICmp(r->b, LLVMIntNE, v, LLVMConstNull(i32(r)), "");
+}
+
 static void build_phase(struct render *r, const struct uop *u) {
   static const struct {
     const char *text, *constraints;
@@ -777,6 +784,7 @@ static void render_one(struct render *r, const struct uop *u) {
   case OP_WAIT: build_wait(r, u); return;
   case OP_BOX: build_box(r, u); return;
   case OP_PHASE: build_phase(r, u); return;
+  case OP_ELECT: v = build_elect(r); break;
   case OP_EXIT: /* what follows in the region is not reached */
     LLVMBuildRetVoid(r->b);
     LLVMPositionBuilderAtEnd(r->b, LLVMAppendBasicBlockInContext(r->c, r->fn, "exited"));
@@ -898,7 +906,7 @@ static void declare_tensors(struct render *r) {
   }
   LLVMValueRef all = LLVMConstArray2(i32(r), word, n);
   char name[96];
-  snprintf(name, sizeof name, "%s_tensors", k->name);
+  snprintf(name, sizeof name, "__doorbell_tensors_%s", k->name);
   LLVMValueRef v = LLVMAddGlobalInAddressSpace(r->m, LLVMTypeOf(all), name, 1);
   LLVMSetInitializer(v, all);
   LLVMSetGlobalConstant(v, 1);

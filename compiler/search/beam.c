@@ -23,7 +23,7 @@ static const int16_t amounts[STEP_COUNT][10] = {
     [STEP_VECTOR] = {2, 4, 8, 16, 32, 64},       [STEP_UPCAST] = {2, 3, 4, 5, 6, 8, 12, 16},
     [STEP_UNROLL] = {2, 3, 4, 5, 8, 16},         [STEP_LOCAL] = {2, 4, 8, 16, 32, 64, 128, 256},
     [STEP_GROUP] = {4, 8, 16, 32, 64, 128, 256}, [STEP_SERIAL] = {4, 8, 16, 32, 64, 128, 256, 512},
-    [STEP_THREAD] = {2, 4, 8, 16, 32, 64, 128},
+    [STEP_THREAD] = {2, 4, 8, 16, 32, 64, 128},  [STEP_ADJACENT] = {4, 8, 16},
 };
 
 enum origin { FROM_CHOSEN, FROM_NOTHING, ORIGINS };

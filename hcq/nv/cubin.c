@@ -291,7 +291,7 @@ static int read_tensors(const struct cubin *c, struct cubin_kernel *k) {
   char name[160];
   Elf64_Sym sym;
   const char *found;
-  if (snprintf(name, sizeof name, "%s_tensors", k->name) >= (int)sizeof name) return 0;
+  if (snprintf(name, sizeof name, "__doorbell_tensors_%s", k->name) >= (int)sizeof name) return 0;
   int at = elf_find_symbol(&c->elf, name);
   if (at < 0) return 0;
   int err = elf_symbol(&c->elf.symbols, (unsigned)at, &sym, &found);

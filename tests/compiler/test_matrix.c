@@ -278,6 +278,21 @@ static void workgroups_share_rows_and_columns(void **state) {
   compiler_free(c);
 }
 
+/* Products of 8-bit floats, which only wgmma computes. */
+static void eight_bit_floats_are_multiplied(void **state) {
+  static const char *const rows[] = {"wgmma64_f32_f8e4m3", "wgmma64_f32_f8e5m2"};
+  ncases = 0;
+  case_matmul("e4m3", DT_F8E4M3, 256, 256, 512);
+  case_matmul("e5m2", DT_F8E5M2, 256, 256, 512);
+  struct compiler *c = with_plan(NULL);
+  for (unsigned i = 0; i < 2; i++) {
+    const struct kernel *k = must_compile(c, "sm_90", cases[i].ast);
+    if (!strstr(k->plan, rows[i])) fail_msg("%s", k->plan);
+    assert_null(strstr(must_compile(c, "gfx1100", cases[i].ast)->plan, "matrix"));
+  }
+  compiler_free(c);
+}
+
 /* A scaled operand, and a condition that its load checks already, as in attention and padded convolutions. */
 static void scales_and_conditions_are_kept(void **state) {
   enum { N = 64 };
@@ -330,6 +345,7 @@ int main(void) {
       cmocka_unit_test(what_a_tensor_is),
       cmocka_unit_test(a_wave_copies_boxes),
       cmocka_unit_test(workgroups_share_rows_and_columns),
+      cmocka_unit_test(eight_bit_floats_are_multiplied),
   };
   return cmocka_run_group_tests_name("compiler/matrix", tests, setup, teardown);
 }
