@@ -158,6 +158,8 @@ int amd_counters_end(db_queue *q, const struct hcq_counter_pick *picks, unsigned
   for (unsigned i = 0; i < n; i++) copy_values(q, &picks[i]);
   pm4_set_uconfig_reg(w, GFX11_GRBM_GFX_INDEX, AMD_PERF_ALL);
   set_state(w, AMD_PERF_RESET, false);
+  /* Sets that use fewer slots do not count these events again. */
+  for (unsigned i = 0; i < n; i++) pm4_set_uconfig_reg(w, block_of(q->dev, picks[i].counter)->select[picks[i].slot], 0);
   pm4_write_data(w, done_address, (const uint32_t[]){1, 0}, 2);
   return 0;
 }

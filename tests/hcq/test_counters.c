@@ -93,6 +93,10 @@ static struct emu_stats stats(void) {
   return s;
 }
 
+/* What statistics named before and after counted in between. */
+#define DELTA(field)    (after.detail.field - before.detail.field)
+#define EXECUTED(class) DELTA(executed[EMU_##class##_CLASS])
+
 /* The counts equal the emulator's statistics; kernels before and after do not count. */
 static void counts_what_runs_in_between(void **state) {
   enum { GROUPS = 100 };
@@ -114,7 +118,6 @@ static void counts_what_runs_in_between(void **state) {
   OK(db_queue_counters_end(s.q));
   saxpy_record(&s, 9);
   run(s.q);
-#define EXECUTED(class) (after.detail.executed[EMU_##class##_CLASS] - before.detail.executed[EMU_##class##_CLASS])
   assert_int_equal(sum_of(set, 0), after.waves - before.waves);
   assert_int_equal(sum_of(set, 0), 2 * GROUPS);
   assert_int_equal(sum_of(set, 1), EXECUTED(VALU) + EXECUTED(TRANS));
@@ -135,6 +138,75 @@ static void counts_what_runs_in_between(void **state) {
   assert_int_equal(waves[WGPS], 77);
   db_counter_set_release(set);
   saxpy_free(&s);
+}
+
+static const struct workload {
+  const char *name;
+  uint32_t groups[3], threads[3];
+  unsigned operands;
+  uint32_t n; /* the last argument; 0 if there is none */
+} workloads[] = {
+    {"vadd", {16, 1, 1}, {256, 1, 1}, 2, 0},       {"matmul", {4, 4, 1}, {16, 16, 1}, 2, 64},
+    {"tiled", {4, 4, 1}, {16, 16, 1}, 2, 64},      {"reduction", {16, 1, 1}, {256, 1, 1}, 1, 8},
+    {"hash", {8, 1, 1}, {256, 1, 1}, 1, 16},       {"transcendental", {8, 1, 1}, {256, 1, 1}, 1, 4},
+    {"divergent", {8, 1, 1}, {256, 1, 1}, 1, 120}, {"wmma", {4, 4, 1}, {32, 1, 1}, 2, 64},
+};
+
+/* Runs a workload with counters, or without them if set is NULL. */
+static void run_workload(const struct workload *l, db_counter_set *set) {
+  char file[64];
+  snprintf(file, sizeof file, "bench/emu/%s", l->name);
+  db_program *p = load_on(dev, file, l->name);
+  db_queue *q = db_queue_new(dev, DB_QUEUE_COMPUTE);
+  struct db_arg args[4] = {{0}};
+  unsigned nargs = 0;
+  for (; nargs < 1 + l->operands; nargs++) {
+    uint32_t *data = db_buffer_host(args[nargs].buffer = db_alloc(dev, 1 << 18, DB_BUFFER_HOST));
+    for (uint32_t i = 0; i < 1 << 16; i++) data[i] = i * 2654435761u >> 12;
+  }
+  if (l->n) args[nargs++].bits = l->n;
+  if (set) OK(db_queue_counters_begin(q, set, 0));
+  OK(db_queue_exec(q, p, args, nargs, l->groups, l->threads));
+  if (set) OK(db_queue_counters_end(q));
+  run(q);
+  for (unsigned i = 0; i < 1 + l->operands; i++) db_buffer_release(args[i].buffer);
+  db_queue_release(q);
+  db_program_release(p);
+}
+
+/* The counts of real kernels equal the emulator's statistics, also if no event of LDS is counted. */
+static void counts_real_kernels(void **state) {
+  static const char *const counters[] = {
+      "SQ_WAVES",     "SQ_INSTS_VALU",         "SQ_INSTS_SALU",      "SQ_INSTS_SMEM",
+      "SQ_INSTS_LDS", "SQC_LDS_BANK_CONFLICT", "SQC_LDS_IDX_ACTIVE",
+  };
+  db_counter_set *all = db_counter_set_new(dev, counters, 7), *classes = db_counter_set_new(dev, counters, 5);
+  assert_true(all && classes);
+  assert_int_equal(db_counter_set_passes(all), 1);
+  for (size_t i = 0; i < sizeof workloads / sizeof *workloads; i++) {
+    emu_detail(db_device_os(dev), true);
+    struct emu_stats before = stats();
+    run_workload(&workloads[i], NULL);
+    struct emu_stats after = stats();
+    emu_detail(db_device_os(dev), false);
+    const uint64_t expected[] = {
+        after.waves - before.waves,
+        EXECUTED(VALU) + EXECUTED(TRANS) + EXECUTED(MATRIX),
+        EXECUTED(SALU),
+        EXECUTED(SMEM),
+        EXECUTED(LDS),
+        DELTA(lds_conflicts),
+        DELTA(lds_passes) + DELTA(lds_conflicts),
+    };
+    run_workload(&workloads[i], classes);
+    run_workload(&workloads[i], all);
+    for (unsigned k = 0; k < 7; k++)
+      if (sum_of(all, k) != expected[k] || (k < 5 && sum_of(classes, k) != expected[k]))
+        fail_msg("%s: %s: %llu and %llu, not %llu", workloads[i].name, counters[k], (unsigned long long)sum_of(all, k),
+                 k < 5 ? (unsigned long long)sum_of(classes, k) : 0, (unsigned long long)expected[k]);
+  }
+  db_counter_set_release(all);
+  db_counter_set_release(classes);
 }
 
 static void replays_count_again(void **state) {
@@ -326,9 +398,10 @@ static void counts_as_recorded_hardware(void **state) {
 int main(void) {
   const struct CMUnitTest tests[] = {
       cmocka_unit_test(lists_what_is_counted),       cmocka_unit_test(refuses_bad_sets),
-      cmocka_unit_test(counts_what_runs_in_between), cmocka_unit_test(replays_count_again),
-      cmocka_unit_test(large_sets_take_passes),      cmocka_unit_test(refuses_wrong_order),
-      cmocka_unit_test(writes_known_packets),        cmocka_unit_test(counts_as_recorded_hardware),
+      cmocka_unit_test(counts_what_runs_in_between), cmocka_unit_test(counts_real_kernels),
+      cmocka_unit_test(replays_count_again),         cmocka_unit_test(large_sets_take_passes),
+      cmocka_unit_test(refuses_wrong_order),         cmocka_unit_test(writes_known_packets),
+      cmocka_unit_test(counts_as_recorded_hardware),
   };
   return cmocka_run_group_tests(tests, open_device, close_device);
 }
