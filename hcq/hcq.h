@@ -320,8 +320,8 @@ unsigned db_thread_trace_engines(const db_thread_trace *t);
 int db_queue_trace_begin(db_queue *q, db_thread_trace *t);
 int db_queue_trace_end(db_queue *q, db_thread_trace *t);
 /* Reads the last trace of an engine; call it when the commands have finished. Returns *size bytes, which the caller
- * frees, or NULL. *lost is set to the number of packets that the engine did not write because the memory was full; it
- * may be NULL. */
+ * frees, or NULL. *lost is set to the number of packets that the engine did not write because the memory was full, or
+ * to 1 if the memory is full and the engine did not count them; it may be NULL. */
 void *db_thread_trace_read(const db_thread_trace *t, unsigned engine, size_t *size, uint64_t *lost);
 
 /* ---- performance counters ----

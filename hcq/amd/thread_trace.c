@@ -7,7 +7,7 @@
 /* An engine's words in t->status. */
 enum { STATUS_WPTR, STATUS_STATUS, STATUS_DROPPED };
 
-/* WPTR and the last 32 bytes of the memory, which the hardware leaves unused when it is full. */
+/* WPTR counts units. The hardware leaves the last one of the memory unused. */
 enum { TRACE_UNIT = 32, ADDRESS_SHIFT = 12 };
 
 #define FIELD(reg, field, value) BITS(GFX11_##reg##_##field, value)
@@ -114,6 +114,8 @@ int amd_trace_size(const db_thread_trace *t, unsigned engine, size_t *bytes, uin
     return db_fail(-EIO, "%s: shader engine %u reports a thread trace of %llu bytes in %llu bytes of memory",
                    t->dev->name, engine, (unsigned long long)(units * TRACE_UNIT), (unsigned long long)t->bytes);
   *bytes = units * TRACE_UNIT;
-  *lost = word[STATUS_DROPPED];
+  /* The memory is full if only the last unit is unused. */
+  bool full = *bytes + TRACE_UNIT >= t->bytes;
+  *lost = word[STATUS_DROPPED] ? word[STATUS_DROPPED] : full;
   return 0;
 }
