@@ -97,6 +97,12 @@ struct block *lower_block_open(struct lowerer *L, struct block *parent, struct u
   return b;
 }
 
+struct block *lower_if_open(struct lowerer *L, struct block *parent, struct uop *when) {
+  /* the number distinguishes regions with the same condition */
+  struct uop *open = uop_new(L->g, OP_IF, DT_VOID, 1, (union uop_arg){.i = -(int64_t)L->nblocks - 1}, 0, &when, 1);
+  return lower_block_open(L, parent, open);
+}
+
 /* Appends the block to its parent's list. */
 struct uop *lower_block_close(struct lowerer *L, struct block *b, struct uop *const *last, unsigned nlast) {
   struct uop *src[2] = {nlast ? last[0] : b->open, b->open};

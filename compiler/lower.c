@@ -638,13 +638,11 @@ static struct block *open_stored(struct lowerer *L, const struct uop *ast, const
     valid = index->src[2];
   }
   if (!valid) return NULL;
-  struct uop *when = lower_eval(L, valid);
-  struct uop *open = uop_new(L->g, OP_IF, DT_VOID, 1, (union uop_arg){.i = -(int64_t)L->nblocks - 1}, 0, &when, 1);
-  struct block *inside = lower_block_open(L, in, open);
+  struct block *inside = lower_if_open(L, in, lower_eval(L, valid));
   for (unsigned i = 0; i < nloops; i++) {
     struct uop **v = &L->axis_value[loop[i]];
     if (mask_of(L, valid) >> loop[i] & 1)
-      *v = lower_mk_in(L, inside, OP_AFTER, (*v)->dtype, (struct uop *[]){*v, open}, 2);
+      *v = lower_mk_in(L, inside, OP_AFTER, (*v)->dtype, (struct uop *[]){*v, inside->open}, 2);
   }
   edge_forget(L, mask_of(L, valid)); /* the condition itself was evaluated outside */
   return inside;

@@ -95,6 +95,7 @@ struct uop *lower_mk(struct lowerer *L, enum op op, enum dtype t, unsigned lanes
 struct uop *lower_mk_in(struct lowerer *L, struct block *in, enum op op, enum dtype t, struct uop *const *src,
                         unsigned nsrc);
 struct block *lower_block_open(struct lowerer *L, struct block *parent, struct uop *open);
+struct block *lower_if_open(struct lowerer *L, struct block *parent, struct uop *when);
 struct uop *lower_block_close(struct lowerer *L, struct block *b, struct uop *const *last, unsigned nlast);
 struct uop *lower_iconst(struct lowerer *L, enum dtype t, int64_t v);
 struct uop *lower_index_op(struct lowerer *L, enum op op, struct uop *a, struct uop *b);

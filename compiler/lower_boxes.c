@@ -42,11 +42,6 @@ static struct uop *phase(struct lowerer *L, struct block *in, enum phase what, s
 
 static struct uop *elected(struct lowerer *L) { return lower_mk(L, OP_ELECT, DT_BOOL, 1, 0, 0, NULL, 0); }
 
-static struct block *open_if(struct lowerer *L, struct block *in, struct uop *when) {
-  struct uop *open = uop_new(L->g, OP_IF, DT_VOID, 1, (union uop_arg){.i = -(int64_t)L->nblocks - 1}, 0, &when, 1);
-  return lower_block_open(L, in, open);
-}
-
 /* Starts the copies of a tile's boxes to its memory, from `offset` on. */
 static void copy_boxes(struct lowerer *L, struct block *in, const struct tile *t, unsigned number, struct uop *memory,
                        struct uop *offset, struct uop *mbarrier) {
@@ -98,8 +93,8 @@ static void add_copying_wave(struct lowerer *L, const struct pipeline *p, struct
   /* The position in the outermost dimension is one of the axes' positions, except in this wave. */
   struct uop *was = L->axis_value[p->axis], *end, *waves = i32(L, k->block[2]++);
   struct uop *id = lower_mk(L, OP_SPECIAL, DT_I32, 1, 2, 1, &waves, 1);
-  struct block *wave = open_if(L, in, lower_mk(L, OP_CMPEQ, DT_BOOL, 1, 0, 0, (struct uop *[]){id, waves}, 2));
-  struct block *one = open_if(L, wave, elected(L));
+  struct block *wave = lower_if_open(L, in, lower_mk(L, OP_CMPEQ, DT_BOOL, 1, 0, 0, (struct uop *[]){id, waves}, 2));
+  struct block *one = lower_if_open(L, wave, elected(L));
   struct memo *memo = L->memo;
   size_t cap = L->memo_cap, n = L->memo_n;
   L->memo_cap = 1024, L->memo_n = 0, L->memo = calloc(L->memo_cap, sizeof *L->memo); /* values of another loop */
@@ -125,7 +120,7 @@ struct uop *lower_boxes_ahead(struct lowerer *L, struct pipeline *p) {
   k->local_bytes += 2 * LINE_BYTES;
   k->boxes = true;
   if (k->local_bytes > local_room(k)) lower_fail(L, "the stages need more local memory than there is");
-  struct block *b = open_if(L, outside, first);
+  struct block *b = lower_if_open(L, outside, first);
   for (int64_t i = 0; i < 2 * p->buffers; i++)
     phase(L, b, PHASE_INIT, pointer(L, p->mbarriers, i32(L, i)), i < p->buffers ? 1 : waves, NULL);
   struct uop *begun = lower_block_close(L, b, NULL, 0);
@@ -136,7 +131,7 @@ struct uop *lower_boxes_ahead(struct lowerer *L, struct pipeline *p) {
 }
 
 void lower_boxes_read(struct lowerer *L, const struct pipeline *p) {
-  struct block *b = open_if(L, p->body, elected(L));
+  struct block *b = lower_if_open(L, p->body, elected(L));
   phase(L, b, PHASE_ARRIVE, turn_of(L, p, L->axis_value[p->axis]).empty, 0, NULL);
   lower_block_close(L, b, NULL, 0);
 }

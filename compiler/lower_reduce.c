@@ -322,8 +322,7 @@ static struct block *open_skipped(struct lowerer *L, struct block *in, uint64_t 
     *checked |= UINT64_C(1) << i;
   }
   if (!when) return NULL;
-  struct uop *open = uop_new(L->g, OP_IF, DT_VOID, 1, (union uop_arg){.i = -(int64_t)L->nblocks - 1}, 0, &when, 1);
-  return lower_block_open(L, in, open);
+  return lower_if_open(L, in, when);
 }
 
 /* The REDUCEs over the same ranges, which are lowered to one loop. */

@@ -444,10 +444,9 @@ static struct uop *copy_versions(struct lowerer *L, struct block *in, struct uop
   for (unsigned version = 0; version < 2 && !L->b.failed; version++) {
     struct uop *when = inside;
     if (version) when = build_alu(&L->b, OP_XOR, DT_BOOL, (struct uop *[]){inside, build_int(&L->b, DT_BOOL, 1)}, 2);
-    struct uop *open = uop_new(L->g, OP_IF, DT_VOID, 1, (union uop_arg){.i = -(int64_t)L->nblocks - 1}, 0, &when, 1);
-    struct block *b = lower_block_open(L, in, open);
+    struct block *b = lower_if_open(L, in, when);
     /* nodes that depend on the work-item are placed in this version */
-    L->item = lower_mk_in(L, b, OP_AFTER, item->dtype, (struct uop *[]){item, open}, 2);
+    L->item = lower_mk_in(L, b, OP_AFTER, item->dtype, (struct uop *[]){item, b->open}, 2);
     L->memo_cap = 1024, L->memo_n = 0, L->memo = calloc(L->memo_cap, sizeof *L->memo);
     if (!L->memo) lower_fail(L, "out of memory");
     if (!L->b.failed) copy_stages(L, b, version ? stage : fast, memory, n, r, 2, fetches);

@@ -15,7 +15,7 @@
 enum { UNIT = 16, ROW = 128, ROWS = 8 };
 
 /* The axes of an operand's elements: along its output's axis, and along the sum. */
-static void element_axes(const struct codegen *k, const struct uop *mma, enum matrix_operand o, unsigned axis[2]) {
+static void element_axes(const struct codegen *k, enum matrix_operand o, unsigned axis[2]) {
   struct axis_name name[MATRIX_RUNS];
   for (unsigned c = 0; c < 2; c++)
     axis[c] = matrix_axes(k, o, c == 0 ? (unsigned)o : !o, name) ? (unsigned)axis_named(k, name[0]) : 0;
@@ -181,7 +181,7 @@ static bool find_layout(struct codegen *k, enum matrix_operand o, struct layout 
   struct windows w;
   if (!mask) return codegen_fail(k, "out of memory");
   *x = (struct layout){.k = k, .operand = o, .value = value, .size = dtype_info[value->dtype].size};
-  element_axes(k, mma, o, element);
+  element_axes(k, o, element);
   if (!windows_of(&w, k, value, mask)) w.nindices = 0; /* treat every axis separately */
   for (unsigned a = 0; a < k->naxes; a++)
     if ((mask[value->id] >> a & 1) && is_inner(&k->axes[a]) && a != element[0] && a != element[1])
