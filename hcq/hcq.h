@@ -209,6 +209,8 @@ db_program *db_program_retain(db_program *prog);
 void db_program_release(db_program *prog);
 /* The kernel's name; valid as long as prog. */
 const char *db_program_name(const db_program *prog);
+/* Address of the kernel's first instruction in the device's memory, which profiles contain. */
+uint64_t db_program_address(const db_program *prog);
 /* Explicit parameters in order. The driver fills in hidden ones. */
 const struct db_param *db_program_params(const db_program *prog, unsigned *count);
 

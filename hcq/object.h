@@ -94,6 +94,7 @@ struct db_program {
   struct hcq_object object;
   db_device *dev;
   char name[128];
+  uint64_t address;        /* of its first instruction */
   struct db_param *params; /* explicit parameters */
   unsigned nparams;
   uint32_t kernarg_size, kernarg_align;

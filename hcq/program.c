@@ -25,6 +25,7 @@ void db_program_release(db_program *prog) {
   if (prog) hcq_release(&prog->object);
 }
 const char *db_program_name(const db_program *prog) { return prog ? prog->name : "?"; }
+uint64_t db_program_address(const db_program *prog) { return prog ? prog->address : 0; }
 const struct db_param *db_program_params(const db_program *prog, unsigned *count) {
   if (count) *count = prog ? prog->nparams : 0;
   return prog ? prog->params : NULL;

@@ -189,7 +189,6 @@ int amd_trace_size(const db_thread_trace *t, unsigned engine, size_t *bytes, uin
 struct amd_program {
   db_program base;
   db_buffer *code;
-  uint64_t entry;
   uint32_t rsrc1, rsrc2, rsrc3;
   uint16_t properties;
   bool wave32;

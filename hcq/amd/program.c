@@ -34,7 +34,7 @@ static int upload(struct amd_program *p, const struct code_object *co) {
   p->code = hcq_buffer_new(&dev->base, co->image.size + co->image.align, window ? DB_BUFFER_CPU_MAP : 0, true);
   if (!p->code) return -ENOMEM;
   uint64_t offset = -p->code->address & (co->image.align - 1);
-  p->entry += p->code->address + offset;
+  p->base.address += p->code->address + offset;
   if (window) {
     int err = code_object_load(co, p->code->host + offset, p->code->address + offset);
     atomic_fetch_add_explicit(&dev->hdp_writes, 1, memory_order_release);
@@ -134,7 +134,7 @@ static int copy_kernel(struct amd_program *p, const struct code_object_kernel *k
   }
   if (k->kernarg_size > HCQ_CHUNK_SIZE / 2)
     return db_fail(-ENOTSUP, "%s: kernel %s: not supported: %u bytes of arguments", dev, k->name, k->kernarg_size);
-  p->entry = k->entry_offset;
+  p->base.address = k->entry_offset; /* upload adds that of the code */
   return copy_params(p, k, extra, nextra);
 }
 

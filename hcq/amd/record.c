@@ -216,7 +216,7 @@ int amd_exec(db_queue *q, db_program *prog, uint8_t *kernarg, uint64_t kernarg_a
   int err = check_launch(q, p, local_size, grid, block);
   if (err) return err;
   struct pm4_dispatch d = {
-      .entry = p->entry,
+      .entry = p->base.address,
       .rsrc1 = p->rsrc1,
       .rsrc2 = p->rsrc2,
       .rsrc3 = p->rsrc3,

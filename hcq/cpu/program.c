@@ -197,6 +197,7 @@ int cpu_program_load(db_device *dev, const void *data, size_t size, const char *
   if ((err = elf_image_load(&image, map, 0, image.size, (uint64_t)(uintptr_t)map, resolve, NULL))) goto out;
   if ((err = protect(&image, map, dev->name))) goto out;
   p->entry = (cpu_entry *)((uintptr_t)map + offset);
+  p->base.address = (uintptr_t)map + offset;
   hcq_object_init(&p->base.object, program_destroy);
   hcq_retain(&dev->object);
   *out = &p->base;

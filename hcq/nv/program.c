@@ -158,7 +158,7 @@ int nv_program_load(db_device *base, const void *image, size_t size, const char 
   if ((err = copy_kernel(p, k)) || (err = copy_params(p, k, params, nparams)) || (err = copy_tensors(p, k)) ||
       (err = upload(p, &c)))
     goto out;
-  p->launch.program = p->code->address + k->entry;
+  p->launch.program = p->base.address = p->code->address + k->entry;
   for (unsigned i = 1; i < CUBIN_BANKS; i++)
     p->launch.bank[i] = (struct nv_bank){p->code->address + k->bank[i].offset, k->bank[i].size};
   if (p->launch.local_size) err = nv_local_reserve(dev, p->launch.local_size);

@@ -214,7 +214,7 @@ static void traces_executed_commands(void **state) {
       if (t.out_of_step) fail_msg("%s: engine %u: out of step at 0x%x", l->kernel, e, t.first_out_of_step.pc);
       waves += compare_engine(l, &t, &c, e, both);
       for (uint32_t k = 0; k < t.nwaves; k++) assert_true(t.waves[k].has_start && t.waves[k].has_end);
-      for (uint32_t k = 0; k < t.nwaves; k++) assert_true(t.waves[k].program && t.waves[k].program % 256 == 0);
+      for (uint32_t k = 0; k < t.nwaves; k++) assert_int_equal(t.waves[k].program, db_program_address(p));
       assert_true(t.marks >= 2 && sqtt_mhz(&t) > 1500 && sqtt_mhz(&t) < 4000);
       sqtt_free(&t), free(bytes);
     }
