@@ -111,7 +111,7 @@ static int fill_file(struct argument *a, const char *path, char *err, size_t err
   return 0;
 }
 
-static int fill(struct argument *a, const char *text, char *err, size_t errcap) {
+static int fill_argument(struct argument *a, const char *text, char *err, size_t errcap) {
   int64_t seed;
   if (*text == '@') return fill_file(a, text + 1, err, errcap);
   if (!strcmp(text, "zeros"))
@@ -147,7 +147,7 @@ static int parse_buffer(struct argument *a, const char *size, const char *close,
   a->bytes = (size_t)a->count * db_dtype_size(a->dtype);
   a->data = malloc(a->bytes);
   if (!a->data) return refuse_input(err, errcap, "out of memory for %zu bytes", a->bytes);
-  return fill(a, close + 2, err, errcap);
+  return fill_argument(a, close + 2, err, errcap);
 }
 
 int argument_parse(const char *spec, struct argument *out, char *err, size_t errcap) {

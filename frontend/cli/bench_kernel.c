@@ -32,7 +32,7 @@ static const void *find_kernel(const char *name, const char *suffix, size_t *siz
 }
 
 /* For an NVIDIA device without a cubin in the table, assembles the PTX text. */
-static db_program *load(db_device *dev, const char *name, struct bench_result *r) {
+static db_program *load_kernel(db_device *dev, const char *name, struct bench_result *r) {
   const char *arch = db_device_arch(dev);
   char suffix[40] = "";
   size_t size;
@@ -89,7 +89,7 @@ static bool measure_kernel(db_device *dev, const struct launch *l, struct bench_
     bench_fail(r, db_error());
     goto out;
   }
-  if (!(prog = load(dev, l->kernel, r))) goto out;
+  if (!(prog = load_kernel(dev, l->kernel, r))) goto out;
   snprintf(r->kernel_names, sizeof r->kernel_names, "%s", l->kernel);
   if (!one_run(dev, q, prog, l, begin, end, r)) goto out;
   if (db_buffer_read(l->out, 0, out, db_buffer_size(l->out))) {

@@ -59,8 +59,8 @@ static bool counted_run(db_device *dev, const struct program *p, struct bench_re
   return good;
 }
 
-static void measure(db_device *dev, const struct program *p, struct bench_result *r, const double *expected, int64_t n,
-                    double scale, double tolerance) {
+static void measure_program(db_device *dev, const struct program *p, struct bench_result *r, const double *expected,
+                            int64_t n, double scale, double tolerance) {
   float *out = malloc((size_t)n * sizeof *out);
   if (!out) {
     bench_fail(r, "out of memory");
@@ -98,7 +98,7 @@ void bench_dot(db_device *dev, struct bench_result *r) {
     DB_SCOPED;
     struct program p = {
         {db_from(((float[]){1, 2}), DB_F32, dev, 2), db_from(((float[]){3, 4}), DB_F32, dev, 2)}, build_dot, 1, "r_2"};
-    measure(dev, &p, r, (double[]){11}, 1, 0, 1e-7);
+    measure_program(dev, &p, r, (double[]){11}, 1, 0, 1e-7);
   }
 }
 
@@ -107,7 +107,7 @@ void bench_variance(db_device *dev, struct bench_result *r) {
   {
     DB_SCOPED;
     struct program p = {{db_from(((float[]){1, 2, 3, 4}), DB_F32, dev, 4)}, build_variance, 1, NULL};
-    measure(dev, &p, r, (double[]){5.0 / 3}, 1, 0, 1e-7);
+    measure_program(dev, &p, r, (double[]){5.0 / 3}, 1, 0, 1e-7);
   }
 }
 
@@ -121,7 +121,7 @@ void bench_saxpy(db_device *dev, struct bench_result *r) {
     struct program p = {{input(dev, &x, 1, N, 0), input(dev, &y, 2, N, 0)}, build_saxpy, 1, NULL};
     if (x && y && expected) {
       for (int i = 0; i < N; i++) expected[i] = 2.5 * (double)x[i] + (double)y[i];
-      measure(dev, &p, r, expected, N, 1, 1e-6);
+      measure_program(dev, &p, r, expected, N, 1, 1e-6);
     } else {
       bench_fail(r, "out of memory");
     }
@@ -141,7 +141,8 @@ void bench_sum(db_device *dev, struct bench_result *r) {
     if (x) {
       double expected = 0, size = 0;
       for (int i = 0; i < N; i++) expected += (double)x[i], size += fabs((double)x[i]);
-      measure(dev, &p, r, &expected, 1, size, 1e-6); /* the rounding error is proportional to the sum of magnitudes */
+      measure_program(dev, &p, r, &expected, 1, size,
+                      1e-6); /* the rounding error is proportional to the sum of magnitudes */
     } else {
       bench_fail(r, "out of memory");
     }
@@ -163,7 +164,7 @@ void bench_softmax(db_device *dev, struct bench_result *r) {
         for (int k = 0; k < N; k++) sum += expected[i * N + k] = exp((double)x[i * N + k]);
         for (int k = 0; k < N; k++) expected[i * N + k] /= sum;
       }
-      measure(dev, &p, r, expected, (int64_t)N * N, 0, 1e-5);
+      measure_program(dev, &p, r, expected, (int64_t)N * N, 0, 1e-5);
       if (r->ok && r->kernels > 2) bench_fail(r, "more than two kernels");
     } else {
       bench_fail(r, "out of memory");
@@ -198,7 +199,7 @@ void bench_matmul(db_device *dev, struct bench_result *r) {
     double *x = to_double(a, N * N), *y = to_double(b, N * N);
     if (x && y && c) {
       host_matmul(c, x, y, N, N, N);
-      measure(dev, &p, r, c, (int64_t)N * N, N / 3.0, 1e-6); /* N / 3 is 4/3 of the mean of sum |x y| */
+      measure_program(dev, &p, r, c, (int64_t)N * N, N / 3.0, 1e-6); /* N / 3 is 4/3 of the mean of sum |x y| */
     } else {
       bench_fail(r, "out of memory");
     }
@@ -233,7 +234,7 @@ void bench_perceptron(db_device *dev, struct bench_result *r) {
       for (int i = 0; i < ROWS * HIDDEN; i++) hidden[i] = fmax(hidden[i] + d[2][i % HIDDEN], 0);
       host_matmul(out, hidden, d[3], ROWS, HIDDEN, OUTPUTS);
       for (int i = 0; i < ROWS * OUTPUTS; i++) out[i] += d[4][i % OUTPUTS];
-      measure(dev, &p, r, out, (int64_t)ROWS * OUTPUTS, 100, 1e-5);
+      measure_program(dev, &p, r, out, (int64_t)ROWS * OUTPUTS, 100, 1e-5);
     } else {
       bench_fail(r, "out of memory");
     }

@@ -127,7 +127,7 @@ static int call_program(const struct ctx *x, db_jit *j, db_device *dev) {
 }
 
 /* Runs the program. Inputs are loaded to the first device. */
-static int run(const struct ctx *x, const struct jit_file *f) {
+static int run_file(const struct ctx *x, const struct jit_file *f) {
   int status = EXIT_DONE;
   db_device *dev[MOST_DEVICES] = {0};
   unsigned n = x->ndevices ? x->ndevices : 1;
@@ -154,7 +154,7 @@ int print_program_json(const struct command *self, const char *file, const struc
   return EXIT_DONE;
 }
 
-static int print(const struct ctx *x, const struct jit_file *f) {
+static int print_file(const struct ctx *x, const struct jit_file *f) {
   int status = EXIT_DONE;
   if (x->json) return print_program_json(x->self, x->file, f);
   jit_file_print(f, stdout);
@@ -176,7 +176,7 @@ static int jit_main(const struct command *self, int argc, char **argv) {
     unmap_file(&m);
     return fail_work(self, "%s: %s", x.file, why);
   }
-  int status = x.run ? run(&x, &f) : print(&x, &f);
+  int status = x.run ? run_file(&x, &f) : print_file(&x, &f);
   jit_file_free(&f);
   unmap_file(&m);
   return status;

@@ -205,7 +205,7 @@ static const char *name_text(const struct db_param *p, char *buf, size_t cap) {
 
 /* Loads the program. A file does not say that a kernel uses dynamic local memory, whose size the launch sets. A last
  * argument local:BYTES after the kernel's own parameters declares it. */
-static int load(struct job *j, const void *image, size_t size) {
+static int load_program(struct job *j, const void *image, size_t size) {
   static const struct db_param dynamic = {.name = "dynamic local memory", .kind = DB_PARAM_LOCAL};
   unsigned n;
   j->program = db_program_load(j->dev, image, size, j->kernel, NULL, 0);
@@ -438,7 +438,7 @@ static int execute(struct job *j) {
   j->dev = open_device(j->device, is_ptx(image, size) || is_cubin(image, size) ||
                                       (is_source(j->file) && source_is_nvidia(j->file, image, size)));
   int status = j->dev ? assemble(j, &image, &size) : 0;
-  if (j->dev && !status) status = load(j, image, size);
+  if (j->dev && !status) status = load_program(j, image, size);
   free(image);
   if (!j->dev) return fail_work(j->self, j->device ? "--dev %s: %s" : "%s%s", j->device ? j->device : "", db_error());
   if (status) return status;

@@ -180,7 +180,7 @@ static bool ends_in(const char *path, const char *suffix) {
   return n > m && !strcasecmp(path + n - m, suffix);
 }
 
-static int print(const struct show_options *x, json_t *all, void (*print_text)(const json_t *all)) {
+static int print_list(const struct show_options *x, json_t *all, void (*print_text)(const json_t *all)) {
   if (!x->json)
     print_text(all);
   else
@@ -196,7 +196,7 @@ static int show_tensors(const struct command *self, const struct show_options *x
   int err = npy   ? npy_tensors(m, list, why, sizeof why)
             : zip ? npz_tensors(x->file, list, why, sizeof why)
                   : safetensors_tensors(m, list, why, sizeof why);
-  if (!err) return print(x, list, print_tensors);
+  if (!err) return print_list(x, list, print_tensors);
   json_decref(list);
   if (!npy && !zip && !ends_in(x->file, ".safetensors"))
     return fail_work(self,
@@ -222,7 +222,7 @@ static int show_program(const struct command *self, const struct show_options *x
 
 static int show_kernels(const struct command *self, const struct show_options *x, const struct mapping *m) {
   json_t *all = elf_json(m);
-  return all ? print(x, all, print_kernels) : fail_work(self, "%s: %s", x->file, db_error());
+  return all ? print_list(x, all, print_kernels) : fail_work(self, "%s: %s", x->file, db_error());
 }
 
 static int show_main(const struct command *self, int argc, char **argv) {

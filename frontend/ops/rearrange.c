@@ -40,7 +40,7 @@ static bool read_side(struct call *c, const char *s, const char *end, struct pat
   return !open || (call_fail(c, "a parenthesis is not closed"), false);
 }
 
-static int find(const struct pattern *p, const char *name) {
+static int find_name(const struct pattern *p, const char *name) {
   for (unsigned i = 0; i < p->n; i++)
     if (!strcmp(p->name[i], name)) return (int)i;
   return -1;
@@ -57,7 +57,7 @@ static bool read_sizes(struct call *c, const char *s, const struct pattern *p, i
     name[n] = 0;
     char *end = NULL;
     int64_t size = n && *s == '=' ? strtoll(s + 1, &end, 10) : -1;
-    int at = find(p, name);
+    int at = find_name(p, name);
     if (!end || end == s + 1 || size < 0 || at < 0)
       return call_fail(c, "the size \"%s\" is not NAME=SIZE of an axis on the left", name), false;
     dim[at] = size;
@@ -97,14 +97,14 @@ db_tensor *db_rearrange_at(DB_AT, db_tensor *x, const char *text, const char *si
                        (long long)x->dim[g]);
   }
   for (unsigned i = 0; i < from.n; i++)
-    if (strcmp(from.name[i], "1") && (find(&from, from.name[i]) != (int)i || find(&to, from.name[i]) < 0))
+    if (strcmp(from.name[i], "1") && (find_name(&from, from.name[i]) != (int)i || find_name(&to, from.name[i]) < 0))
       return call_fail(&c, "\"%s\" is not named once on each side of \"%s\"", from.name[i], text);
   struct expr e = expr_reshape(expr_of(x), from.n, dim);
   for (unsigned i = 0; i < to.groups; i++) joined[i] = 1;
   for (unsigned i = 0; i < to.n; i++) {
     if (!strcmp(to.name[i], "1")) continue;
-    int at = find(&from, to.name[i]);
-    if (at < 0 || find(&to, to.name[i]) != (int)i)
+    int at = find_name(&from, to.name[i]);
+    if (at < 0 || find_name(&to, to.name[i]) != (int)i)
       return call_fail(&c, "\"%s\" is not named once on each side of \"%s\"", to.name[i], text);
     order[n++] = (unsigned)at;
     joined[to.group[i]] *= dim[at];

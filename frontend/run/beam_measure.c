@@ -234,7 +234,7 @@ static double tolerance_of(enum dtype t) {
   return t == DT_F64 ? 1e-9 : t == DT_F32 ? 1e-3 : t == DT_F16 ? 4e-3 : t == DT_BF16 ? 2e-2 : 0;
 }
 
-static int compare(const struct memory *x, const uint8_t *got, const char *name, const char *plan) {
+static int compare_results(const struct memory *x, const uint8_t *got, const char *name, const char *plan) {
   size_t size = dtype_info[x->dtype].size;
   bool byte_float = x->dtype == DT_F8E4M3 || x->dtype == DT_F8E5M2;
   for (int64_t i = 0; i < x->n; i++) {
@@ -261,7 +261,7 @@ int beam_compare(struct beam_measure *m, const struct kernel *k) {
     size_t bytes = (size_t)x->n * dtype_info[x->dtype].size;
     uint8_t *got = malloc(bytes);
     err = got ? db_buffer_read(x->buffer, 0, got, bytes) : db_fail(-ENOMEM, "BEAM: out of memory");
-    if (!err && m->compares) err = compare(x, got, k->shape, k->plan);
+    if (!err && m->compares) err = compare_results(x, got, k->shape, k->plan);
     if (!err && !m->compares)
       x->result = got;
     else

@@ -306,7 +306,7 @@ static int make_barriers(struct making *m) {
   return 0;
 }
 
-static int make(struct making *m) {
+static int build_executable(struct making *m) {
   const struct binding *b = m->binding;
   char text[512];
   int64_t next = b->nbuffers;
@@ -351,7 +351,7 @@ struct executable *executable_get(const struct env *env, const struct binding *b
   }
   struct making m = {.env = env, .binding = b, .e = calloc(1, sizeof *m.e)};
   if (!m.e) return db_fail_null(-ENOMEM, "realize: out of memory");
-  int err = make(&m);
+  int err = build_executable(&m);
   free(m.plans);
   if (m.sched.graph) schedule_free(&m.sched);
   plan_free(&m.plan);

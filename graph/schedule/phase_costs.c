@@ -69,7 +69,7 @@ static void add_rest(struct phaser *p, const struct member *m, struct balance *b
 }
 
 /* Adds the kernels that compute results in common with kernel `at`, directly or through others. */
-static void weigh(struct phaser *p, size_t at, uint8_t *grouped, struct balance *b) {
+static void count_traffic(struct phaser *p, size_t at, uint8_t *grouped, struct balance *b) {
   struct uop *seen[4 * MOST_MEMBERS];
   unsigned nseen = 0;
   bool contracts_last = false, contracts_first = false;
@@ -115,6 +115,6 @@ static bool is_profitable(struct phaser *p, size_t kernel, const struct balance 
 
 bool phases_pay(struct phaser *p, size_t kernel, uint8_t *grouped) {
   struct balance b = {0};
-  weigh(p, kernel, grouped, &b);
+  count_traffic(p, kernel, grouped, &b);
   return is_profitable(p, kernel, &b);
 }

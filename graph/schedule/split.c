@@ -142,7 +142,7 @@ static struct uop *split_axis(struct graph *g, const struct uop *u, struct uop *
 }
 
 /* The reduction of x by u in two steps, or in one if two would not be faster. */
-static struct uop *split(struct graph *g, const struct schedule_machine *m, struct uop *u, struct uop *x) {
+static struct uop *split_reduce(struct graph *g, const struct schedule_machine *m, struct uop *u, struct uop *x) {
   // NOLINTNEXTLINE(clang-analyzer-core.NullDereference): a REDUCE_AXIS has a source, which comes before it
   const struct shape *shape = x->shape;
   int64_t mask = u->arg.i, first = 0, have = 1, parts = part_count(m, u, x);
@@ -194,7 +194,7 @@ bool schedule_split_reduces(struct scheduler *s, struct uop **roots, unsigned nr
     for (unsigned k = 0; k < u->nsrc; k++) src[k] = now[u->src[k]->id], same &= src[k] == u->src[k];
     const struct schedule_machine *m = u->op == OP_REDUCE_AXIS ? schedule_machine_of(s, device[u->id]) : NULL;
     if (m)
-      now[u->id] = split(g, m, u, schedule_align(g, m, u, src[0]));
+      now[u->id] = split_reduce(g, m, u, schedule_align(g, m, u, src[0]));
     else
       now[u->id] = same ? u : uop_with_src(g, u, src);
   }
