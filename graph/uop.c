@@ -304,6 +304,7 @@ const struct shape *shape_intern(struct graph *g, const struct shape *s) {
 /* ---- nodes ---- */
 static inline bool same_sources(const struct uop *u, struct uop *const *src) {
   for (unsigned i = 0; i < u->nsrc; i++)
+    // NOLINTNEXTLINE(clang-analyzer-core.NullDereference): the heads are equal, and with them the numbers of sources
     if (u->src[i] != src[i]) return false;
   return true;
 }
