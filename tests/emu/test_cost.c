@@ -14,7 +14,7 @@ static uint64_t ps_of(const char *arch, const struct emu_detail *d, uint64_t wav
 enum { LAUNCH_PS = 2000000 };
 
 /* By the rows of cost.def. */
-static void adds_up(void **state) {
+static void estimates_times(void **state) {
   /* 132 SMs, each with a CTA of 32 warps of 1000 FFMA: 4 per cycle, 8000 cycles at 1830 MHz. */
   struct emu_detail d = {.executed[EMU_VALU_CLASS] = 132 * 32 * 1000};
   uint64_t want = LAUNCH_PS + (uint64_t)(8000 * 1e6 / 1830);
@@ -39,7 +39,7 @@ static void adds_up(void **state) {
   assert_true(fabs(2.0 * 8192 * 8192 * 8192 / seconds / 123e12 - 1) < 0.01);
 }
 
-static void is_longer_for_more(void **state) {
+static void more_work_takes_longer(void **state) {
   static const char *const archs[] = {"sm_90", "gfx1100"};
   for (unsigned a = 0; a < 2; a++) {
     struct emu_detail d = {.executed = {1000, 100, 100, 100, 4000, 100, 100, 1000, 10, 500}, .lines = 1000};
@@ -66,6 +66,6 @@ static void is_longer_for_more(void **state) {
 }
 
 int main(void) {
-  const struct CMUnitTest tests[] = {cmocka_unit_test(adds_up), cmocka_unit_test(is_longer_for_more)};
+  const struct CMUnitTest tests[] = {cmocka_unit_test(estimates_times), cmocka_unit_test(more_work_takes_longer)};
   return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -171,7 +171,7 @@ static void has_scratch(void **state) {
   for (uint32_t i = 0; i < 96; i++) assert_int_equal(out[i], i * i);
 }
 
-static void sees_new_code_at_the_same_place(void **state) {
+static void runs_new_code_at_the_same_address(void **state) {
   struct code c = assemble(add_one), d = assemble(add_one);
   uint32_t out[32] = {0};
   uint64_t kernarg[] = {(uintptr_t)out};
@@ -220,7 +220,7 @@ static struct db_emu_launch launch_of(const struct code *c, uint64_t argument) {
   return l;
 }
 
-static void names_faults(void **state) {
+static void describes_faults(void **state) {
   static const uint32_t read_only[32] = {1};
   void *none = mmap(NULL, 4096, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
   uint32_t words[64] = {0};
@@ -279,7 +279,7 @@ static bool under_valgrind(void) {
 }
 
 /* Memory that was unmapped since its last use: the host's page tables detect it, not the emulator's. */
-static void survives_memory_that_goes_away(void **state) {
+static void survives_unmapped_memory(void **state) {
   if (under_valgrind()) skip(); /* valgrind reports the access that is meant to fail */
   struct code c = assemble(add_one);
   uint32_t *words = mmap(NULL, 1 << 20, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
@@ -296,7 +296,7 @@ static void survives_memory_that_goes_away(void **state) {
   runs_one_wave(NULL);
 }
 
-static void gives_up(void **state) {
+static void stops_at_the_timeout(void **state) {
   struct code c = assemble("s_branch -1\n");
   struct db_emu_launch l = launch_of(&c, 0);
   l.timeout_ms = 30;
@@ -335,7 +335,7 @@ static void runs_wave64_and_large_grids(void **state) {
   free(out);
 }
 
-static void steps(void **state) {
+static void steps_through_code(void **state) {
   struct code c = assemble("s_mov_b32 s4, 3\n"
                            "v_mov_b32 v1, 0\n"
                            "v_add_nc_u32 v1, v1, v0\n"
@@ -424,14 +424,14 @@ int main(void) {
       cmocka_unit_test(has_lds_and_barriers),
       cmocka_unit_test(clears_lds),
       cmocka_unit_test(has_scratch),
-      cmocka_unit_test(sees_new_code_at_the_same_place),
+      cmocka_unit_test(runs_new_code_at_the_same_address),
       cmocka_unit_test(refuses),
-      cmocka_unit_test(names_faults),
+      cmocka_unit_test(describes_faults),
       cmocka_unit_test(notes_lds_out_of_range),
-      cmocka_unit_test(survives_memory_that_goes_away),
-      cmocka_unit_test(gives_up),
+      cmocka_unit_test(survives_unmapped_memory),
+      cmocka_unit_test(stops_at_the_timeout),
       cmocka_unit_test(runs_wave64_and_large_grids),
-      cmocka_unit_test(steps),
+      cmocka_unit_test(steps_through_code),
       cmocka_unit_test(runs_in_several_threads),
   };
   return cmocka_run_group_tests(tests, load, NULL);

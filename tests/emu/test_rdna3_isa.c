@@ -116,7 +116,7 @@ static double error_of(const struct bounded *b, uint64_t in, uint64_t out) {
   return (double)(fabsl(got - want) / unit(b->bits, want));
 }
 
-static void bounds_hold(void **state) {
+static void errors_are_within_bounds(void **state) {
   struct wave *t = wave_new(false);
   char text[BOUNDED][64];
   const char *snippet[BOUNDED];
@@ -162,7 +162,7 @@ int main(void) {
   const struct CMUnitTest tests[] = {
       cmocka_unit_test(compute_rows_execute),
       cmocka_unit_test(report_lists_every_row),
-      cmocka_unit_test(bounds_hold),
+      cmocka_unit_test(errors_are_within_bounds),
   };
   return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -741,7 +741,7 @@ static void faults(void **state) {
 }
 
 /* Two adjacent mappings: lanes on either side, and accesses across the boundary. */
-static void seams(void **state) {
+static void accesses_across_mappings(void **state) {
   struct bench b = bench_new(false);
   uint8_t *other = aligned_alloc(4096, 4096);
   memset(other, 0x5a, 4096);
@@ -781,7 +781,7 @@ int main(void) {
       cmocka_unit_test(append_and_addtid),
       cmocka_unit_test(bounds),
       cmocka_unit_test(faults),
-      cmocka_unit_test(seams),
+      cmocka_unit_test(accesses_across_mappings),
   };
   return cmocka_run_group_tests(tests, NULL, NULL);
 }

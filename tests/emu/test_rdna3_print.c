@@ -26,7 +26,7 @@ static void like_llvm(void **state) {
 }
 
 /* Words that are rare among random ones: literals of matrices and shifts, halves of v_fmac_f16, sign extension. */
-static void rare(void **state) {
+static void prints_rare_words(void **state) {
   static const uint32_t words[][4] = {
       {0xd5365322, 0x00000af8},
       {0xd72f7a6b, 0x40000178},
@@ -54,6 +54,6 @@ int main(void) {
     index[i] = i;
     tests[i] = (struct CMUnitTest){encodings[i / 2].name, like_llvm, NULL, NULL, &index[i]};
   }
-  tests[ENCODINGS * 2] = (struct CMUnitTest)cmocka_unit_test(rare);
+  tests[ENCODINGS * 2] = (struct CMUnitTest)cmocka_unit_test(prints_rare_words);
   return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -312,7 +312,7 @@ static void clamped_carries(void **state) {
 }
 
 /* Parameters in lanes 0 to 2 of each quad; the destination may be one of the sources. */
-static void interpolation(void **state) {
+static void interpolates_parameters(void **state) {
   struct wave *t = wave_new(false);
   for (unsigned l = 0; l < 32; l++)
     *wave_v(t, 0, l) = bits(100.0f + (float)l), *wave_v(t, 1, l) = bits(2), *wave_v(t, 2, l) = bits(10.0f + (float)l);
@@ -672,7 +672,7 @@ int main(void) {
       cmocka_unit_test(modes),
       cmocka_unit_test(divisions),
       cmocka_unit_test(clamped_carries),
-      cmocka_unit_test(interpolation),
+      cmocka_unit_test(interpolates_parameters),
       cmocka_unit_test(ignored_fields),
       cmocka_unit_test(dpp),
       cmocka_unit_test(lanes),

@@ -3,7 +3,7 @@
 
 static struct sass_example examples[SASS_EXAMPLES];
 
-static void like_the_examples(void **state) {
+static void decodes_and_prints_examples(void **state) {
   unsigned n = sass_examples(examples), bad = 0;
   assert_true(n > 800);
   for (unsigned i = 0; i < n; i++) {
@@ -24,7 +24,7 @@ static void like_the_examples(void **state) {
   if (bad) fail_msg("%u of %u differ", bad, n);
 }
 
-static void fields(void **state) {
+static void decodes_fields(void **state) {
   const uint64_t word[2] = {0x0000000702087210, 0x000fe40007f3e0ff}; /* IADD3 R8, P1, R2, R7, RZ */
   struct sass_inst in;
   assert_true(sass_decode(word, 0x40, 0x90, &in));
@@ -115,8 +115,11 @@ static void random_words(void **state) {
 
 int main(void) {
   const struct CMUnitTest tests[] = {
-      cmocka_unit_test(like_the_examples), cmocka_unit_test(fields),       cmocka_unit_test(targets),
-      cmocka_unit_test(refused),           cmocka_unit_test(random_words),
+      cmocka_unit_test(decodes_and_prints_examples),
+      cmocka_unit_test(decodes_fields),
+      cmocka_unit_test(targets),
+      cmocka_unit_test(refused),
+      cmocka_unit_test(random_words),
   };
   return cmocka_run_group_tests(tests, NULL, NULL);
 }

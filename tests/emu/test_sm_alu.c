@@ -638,7 +638,7 @@ static void uniform(void **state) {
   one_free(o);
 }
 /* A destination that is a source, or half of a source pair. */
-static void overlap(void **state) {
+static void destinations_may_be_sources(void **state) {
   struct one *o = one_new();
   for (unsigned i = 0; i < 500; i++) {
     u64 a[SM_LANES], c[SM_LANES];
@@ -728,7 +728,7 @@ int main(void) {
       cmocka_unit_test(predicates),
       cmocka_unit_test(minmax),
       cmocka_unit_test(uniform),
-      cmocka_unit_test(overlap),
+      cmocka_unit_test(destinations_may_be_sources),
       cmocka_unit_test(program_counters),
       cmocka_unit_test_teardown(refusals, next_level),
   };

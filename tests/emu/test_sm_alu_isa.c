@@ -2,7 +2,7 @@
 #include "emu/nv/exec/sass_isa.h"
 #include "sm_one.h"
 
-static void report(void **state) {
+static void reports_each_row(void **state) {
   char *text = sass_isa_report("sm_90"), *old = sass_isa_report("sm_80");
   assert_non_null(text);
   assert_non_null(strstr(text, "\nMUFU             approximate: "));
@@ -27,6 +27,6 @@ static void refused(void **state) {
   one_free(o);
 }
 int main(void) {
-  const struct CMUnitTest tests[] = {cmocka_unit_test(report), cmocka_unit_test(refused)};
+  const struct CMUnitTest tests[] = {cmocka_unit_test(reports_each_row), cmocka_unit_test(refused)};
   return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -197,7 +197,7 @@ static u64 distance(u64 x, u64 y, enum kind k) {
   return p > q ? (u64)p - (u64)q : (u64)q - (u64)p;
 }
 
-static void numbers(void **state) {
+static void arithmetic_equals_the_hosts(void **state) {
   struct sm_gpu *g = sm_gpu_new("numbers.cubin");
   u64 va[3];
   u64 *out = sm_alloc(g, COUNT * 8, &va[0]), *a = sm_alloc(g, COUNT * 8, &va[1]), *b = sm_alloc(g, COUNT * 8, &va[2]);
@@ -251,6 +251,6 @@ static void warp_groups(void **state) {
 }
 
 int main(void) {
-  const struct CMUnitTest tests[] = {cmocka_unit_test(numbers), cmocka_unit_test(warp_groups)};
+  const struct CMUnitTest tests[] = {cmocka_unit_test(arithmetic_equals_the_hosts), cmocka_unit_test(warp_groups)};
   return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -230,7 +230,7 @@ static void test_register_count(void **state) {
 }
 
 /* A kernel that waits for its grid reports the kind of launch that it needs. */
-static void test_grid_sync(void **state) {
+static void reports_grid_sync(void **state) {
   static const char *const files[] = {"grid_sync.cubin", "grid_sync_80.cubin"};
   for (unsigned i = 0; i < 2; i++) {
     struct sm_gpu *g = sm_gpu_new(files[i]);
@@ -249,7 +249,7 @@ int main(void) {
   const struct CMUnitTest tests[] = {
       T(test_loops),     T(test_nested),   T(test_table),          T(test_calls),
       T(test_division),  T(test_progress), T(test_barriers),       T(test_stops),
-      T(test_registers), T(test_tally),    T(test_register_count), cmocka_unit_test(test_grid_sync),
+      T(test_registers), T(test_tally),    T(test_register_count), cmocka_unit_test(reports_grid_sync),
   };
   return cmocka_run_group_tests(tests, NULL, NULL);
 }

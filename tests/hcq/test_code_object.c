@@ -299,7 +299,7 @@ static void unlinked_object(void **state) {
 }
 
 /* The same module as code object version 4: hidden arguments are at other offsets, which the metadata gives. */
-static void version_4(void **state) {
+static void reads_version_4(void **state) {
   char ir[4096];
   snprintf(ir, sizeof ir, "%s!llvm.module.flags = !{!0}\n!0 = !{i32 1, !\"amdhsa_code_object_version\", i32 400}\n",
            unlinked_ir);
@@ -589,7 +589,7 @@ static void malformed_files_name_their_problem(void **state) {
 }
 
 /* Every prefix of a file is an error, and none causes a read past its end. */
-static void truncated_everywhere(void **state) {
+static void refuses_truncated_files(void **state) {
   struct bytes good = read_kernel("structarg");
   for (size_t n = 0; n < good.n; n += n < 1200 ? 1 : 37) {
     uint8_t *exact = malloc(n ? n : 1);
@@ -608,13 +608,13 @@ int main(void) {
       cmocka_unit_test(descriptor_fields),
       cmocka_unit_test(program_scope_variables),
       cmocka_unit_test(unlinked_object),
-      cmocka_unit_test(version_4),
+      cmocka_unit_test(reads_version_4),
       cmocka_unit_test(machines_and_versions),
       cmocka_unit_test(undefined_symbol),
       cmocka_unit_test(generic_machine),
       cmocka_unit_test(wrong_machine),
       cmocka_unit_test(malformed_files_name_their_problem),
-      cmocka_unit_test(truncated_everywhere),
+      cmocka_unit_test(refuses_truncated_files),
   };
   return cmocka_run_group_tests_name("code_object", tests, NULL, NULL);
 }

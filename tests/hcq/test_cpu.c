@@ -81,7 +81,7 @@ static void saxpy_over_queues(void **state) {
   db_close(dev);
 }
 
-static void each_workgroup_once(void **state) {
+static void runs_each_workgroup_once(void **state) {
   db_device *dev = db_open("CPU");
   static const struct db_param params[] = {{"out", 0, 8, DB_PARAM_BUFFER}};
   db_program *p = load(dev, "ids", params, 1);
@@ -247,7 +247,7 @@ static void signals_order_two_queues(void **state) {
 }
 
 /* Everything is released right after submit; the queue keeps the objects that it uses. */
-static void released_after_submit(void **state) {
+static void releases_objects_after_submit(void **state) {
   db_device *dev = db_open("CPU");
   static const struct db_param params[] = {{"stop", 0, 8, DB_PARAM_BUFFER}};
   static const struct db_param ids[] = {{"out", 0, 8, DB_PARAM_BUFFER}};
@@ -285,7 +285,7 @@ static void released_after_submit(void **state) {
   db_close(dev);
 }
 
-static void errors_stick_to_the_recorder(void **state) {
+static void errors_stay_with_the_recorder(void **state) {
   db_device *dev = db_open("CPU");
   static const struct db_param params[] = {{"out", 0, 8, DB_PARAM_BUFFER}};
   db_program *p = load(dev, "ids", params, 1);
@@ -381,11 +381,16 @@ static void handles_and_objects(void **state) {
 int main(void) {
   unsetenv("DEV");
   const struct CMUnitTest tests[] = {
-      cmocka_unit_test(saxpy_over_queues),       cmocka_unit_test(each_workgroup_once),
-      cmocka_unit_test(calls_libm_and_has_data), cmocka_unit_test(unknown_symbols_and_machines),
-      cmocka_unit_test(float16_conversions),     cmocka_unit_test(signals_order_two_queues),
-      cmocka_unit_test(released_after_submit),   cmocka_unit_test(errors_stick_to_the_recorder),
-      cmocka_unit_test(long_recordings),         cmocka_unit_test(handles_and_objects),
+      cmocka_unit_test(saxpy_over_queues),
+      cmocka_unit_test(runs_each_workgroup_once),
+      cmocka_unit_test(calls_libm_and_has_data),
+      cmocka_unit_test(unknown_symbols_and_machines),
+      cmocka_unit_test(float16_conversions),
+      cmocka_unit_test(signals_order_two_queues),
+      cmocka_unit_test(releases_objects_after_submit),
+      cmocka_unit_test(errors_stay_with_the_recorder),
+      cmocka_unit_test(long_recordings),
+      cmocka_unit_test(handles_and_objects),
   };
   return cmocka_run_group_tests(tests, make_object, NULL);
 }

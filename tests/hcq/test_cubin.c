@@ -121,7 +121,7 @@ static void metadata(void **state) {
   }
 }
 
-static void names(void **state) {
+static void finds_kernels_by_name(void **state) {
   struct cubin c;
   struct bytes b = open_ok(&c, "13.0.sm_90");
   assert_null(cubin_find(&c, NULL));
@@ -169,7 +169,7 @@ static uint8_t *load(const struct cubin *c, uint64_t address) {
 
 /* Constant banks and global variables: bank 3 is the __constant__ table, bank 4 holds addresses of three globals, one
  * of which points into another. Offsets by readelf -r. */
-static void data(void **state) {
+static void relocates_data(void **state) {
   static const char *const names[] = {"12.4.sm_80", "12.4.sm_90", "13.0.sm_90", "13.0.sm_120"};
   for (size_t f = 0; f < sizeof names / sizeof *names; f++) {
     struct cubin c;
@@ -206,7 +206,7 @@ static uint64_t target_of(const uint8_t *image, uint64_t at, bool split) {
 
 /* Code relocations at the offsets that readelf -r lists: MOV pairs (R_CUDA_ABS32_LO_32, _HI_32) and calls
  * (R_CUDA_ABS47_34 on sm_80, R_CUDA_ABS55_16_34 on sm_90), at an address that uses all of their bits. */
-static void code(void **state) {
+static void relocates_code(void **state) {
   static const struct {
     const char *file;
     uint32_t lo, hi, call, global_lo, global_hi, return_lo, return_to;
@@ -297,7 +297,7 @@ static uint8_t *attribute(struct bytes b, const char *name, uint8_t attr) {
   return NULL;
 }
 
-static void malformed(void **state) {
+static void refuses_malformed_files(void **state) {
 #define DAMAGE(message, ...)                                                                                           \
   do {                                                                                                                 \
     struct bytes b = read_cubin("13.0.sm_90");                                                                         \
@@ -367,7 +367,7 @@ static void malformed_relocations(void **state) {
 }
 
 /* Every prefix of a file, and files with any byte of the tables changed, are accepted or rejected without harm. */
-static void damaged(void **state) {
+static void survives_damaged_files(void **state) {
   struct bytes b = read_cubin("13.0.sm_90.linked");
   for (size_t n = 0; n < b.n; n += 13) {
     uint8_t *prefix = malloc(n ? n : 1); /* so that a sanitizer detects reads past its end */
@@ -398,14 +398,14 @@ static void damaged(void **state) {
 int main(void) {
   const struct CMUnitTest tests[] = {
       cmocka_unit_test(metadata),
-      cmocka_unit_test(names),
+      cmocka_unit_test(finds_kernels_by_name),
       cmocka_unit_test(missing_functions),
-      cmocka_unit_test(data),
-      cmocka_unit_test(code),
+      cmocka_unit_test(relocates_data),
+      cmocka_unit_test(relocates_code),
       cmocka_unit_test(code_as_nvdisasm_prints_it),
-      cmocka_unit_test(malformed),
+      cmocka_unit_test(refuses_malformed_files),
       cmocka_unit_test(malformed_relocations),
-      cmocka_unit_test(damaged),
+      cmocka_unit_test(survives_damaged_files),
   };
   return cmocka_run_group_tests(tests, NULL, NULL);
 }

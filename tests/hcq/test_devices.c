@@ -10,7 +10,7 @@
 #include <unistd.h>
 #include <cmocka.h>
 
-static void names(void **state) {
+static void opens_devices_by_name(void **state) {
   const struct {
     const char *name, *says;
   } cases[] = {
@@ -47,7 +47,7 @@ static void names(void **state) {
   assert_non_null(strstr(db_error(), "too long"));
 }
 
-static void environment(void **state) {
+static void reads_the_environment(void **state) {
   setenv("DEV", "CPU:2", 1);
   db_device *dev = db_open(NULL);
   assert_non_null(dev);
@@ -89,7 +89,7 @@ static void hardware(const char *vendor, const char *node, const char *emulated)
 static void amd_hardware(void **state) { hardware("AMD", "/dev/kfd", "EMU+AMD:gfx1100"); }
 static void nvidia_hardware(void **state) { hardware("NV", "/dev/nvidiactl", "EMU+NV:sm_90"); }
 
-static void the_list(void **state) {
+static void lists_devices(void **state) {
   struct db_device_info all[64], few[1];
   int n = db_devices(all, 64);
   assert_in_range(n, 5, 64);
@@ -178,8 +178,12 @@ static void bounds(void **state) {
 int main(void) {
   unsetenv("DEV");
   const struct CMUnitTest tests[] = {
-      cmocka_unit_test(names),           cmocka_unit_test(environment), cmocka_unit_test(amd_hardware),
-      cmocka_unit_test(nvidia_hardware), cmocka_unit_test(the_list),    cmocka_unit_test(threads),
+      cmocka_unit_test(opens_devices_by_name),
+      cmocka_unit_test(reads_the_environment),
+      cmocka_unit_test(amd_hardware),
+      cmocka_unit_test(nvidia_hardware),
+      cmocka_unit_test(lists_devices),
+      cmocka_unit_test(threads),
       cmocka_unit_test(bounds),
   };
   return cmocka_run_group_tests(tests, NULL, NULL);

@@ -177,7 +177,7 @@ static void undefined_symbols(void **state) {
 }
 
 /* Any window of an image that does not cut a relocated word has the same bytes as the whole image. */
-static void windows(void **state) {
+static void any_window_equals_the_image(void **state) {
   struct loaded l;
   lay_out(&l, "x86_64-linux-gnu", program, LLVMRelocPIC, LLVMCodeModelDefault);
   uint64_t size = l.image.size, address = (uintptr_t)&external_data & ~0xfffull;
@@ -353,7 +353,7 @@ int main(void) {
 #ifdef __x86_64__
       cmocka_unit_test(host_static_in_low_memory), cmocka_unit_test(host_large_code_model),
 #endif
-      cmocka_unit_test(undefined_symbols),         cmocka_unit_test(windows),
+      cmocka_unit_test(undefined_symbols),         cmocka_unit_test(any_window_equals_the_image),
       cmocka_unit_test(aarch64_relocations),       cmocka_unit_test(aarch64_branch_out_of_range),
       cmocka_unit_test(thread_local_data),
   };

@@ -28,7 +28,7 @@ static db_program *load_patched(db_device *on, const char *file, const char *ker
   return p;
 }
 
-static void names(void **state) {
+static void opens_machines_by_name(void **state) {
   assert_string_equal(db_device_name(dev), DEVICE);
   assert_string_equal(db_device_arch(dev), "gfx1100");
   assert_non_null(strstr(db_device_description(dev), "96 CUs"));
@@ -421,16 +421,11 @@ static void endless_kernel(void **state) {
 
 int main(void) {
   const struct CMUnitTest tests[] = {
-      cmocka_unit_test(names),
-      cmocka_unit_test(copies),
-      cmocka_unit_test(imported_memory),
-      cmocka_unit_test(saxpy),
-      cmocka_unit_test(hidden_arguments),
-      cmocka_unit_test(private_memory),
-      cmocka_unit_test(launch_errors),
-      cmocka_unit_test(queues_wait_for_each_other),
-      cmocka_unit_test(many_launches),
-      cmocka_unit_test(two_gpus),
+      cmocka_unit_test(opens_machines_by_name), cmocka_unit_test(copies),
+      cmocka_unit_test(imported_memory),        cmocka_unit_test(saxpy),
+      cmocka_unit_test(hidden_arguments),       cmocka_unit_test(private_memory),
+      cmocka_unit_test(launch_errors),          cmocka_unit_test(queues_wait_for_each_other),
+      cmocka_unit_test(many_launches),          cmocka_unit_test(two_gpus),
   };
   const struct CMUnitTest faults[] = {
       cmocka_unit_test(unmapped_address),

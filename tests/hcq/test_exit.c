@@ -112,7 +112,7 @@ static int end_with(void *arg) {
   return 60 + (int)e->how;
 }
 
-static void ends_soon(void **state) {
+static void processes_end_soon(void **state) {
   for (int m = 0; m < MACHINES; m++) {
     size_t size = 0;
     void *image = saxpy_image(&machines[m], &size);
@@ -127,6 +127,6 @@ static void ends_soon(void **state) {
 }
 
 int main(void) {
-  const struct CMUnitTest tests[] = {cmocka_unit_test(ends_soon)};
+  const struct CMUnitTest tests[] = {cmocka_unit_test(processes_end_soon)};
   return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -160,7 +160,7 @@ static void run(char *said, size_t cap) {
   for (int i = 0; i < 2; i++) db_close(dev[i]);
 }
 
-static void each_is_needed(void **state) {
+static void each_flush_is_needed(void **state) {
   for (left_out = NOTHING; left_out < LEFT_OUT; left_out++) {
     if (left_out) NO_THREAD_SANITIZER;
     char said[1024] = "";
@@ -210,6 +210,6 @@ static void each_queue_flushes(void **state) {
 
 int main(void) {
   setenv("EMU_STRICT", "1", 1);
-  const struct CMUnitTest tests[] = {cmocka_unit_test(each_is_needed), cmocka_unit_test(each_queue_flushes)};
+  const struct CMUnitTest tests[] = {cmocka_unit_test(each_flush_is_needed), cmocka_unit_test(each_queue_flushes)};
   return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -131,7 +131,7 @@ static void *keep_busy(void *arg) {
   return NULL;
 }
 
-static void children_open_their_own(void **state) {
+static void children_open_their_own_devices(void **state) {
   FORK_BESIDE_THREADS;
   for (int m = 0; m < MACHINES; m++) {
     struct family f = {.m = &machines[m]};
@@ -173,6 +173,6 @@ static void children_open_their_own(void **state) {
 }
 
 int main(void) {
-  const struct CMUnitTest tests[] = {cmocka_unit_test(children_open_their_own)};
+  const struct CMUnitTest tests[] = {cmocka_unit_test(children_open_their_own_devices)};
   return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -92,7 +92,7 @@ static void halting_ends_waits(void **state) {
 }
 
 /* An idle device, and one with queued work. */
-static void an_idle_device(void **state) {
+static void halts_idle_and_busy_devices(void **state) {
   for (int m = 0; m < MACHINES; m++) {
     db_device *dev = db_open(machines[m].name);
     db_signal *never = db_signal_new(dev);
@@ -110,7 +110,7 @@ static void an_idle_device(void **state) {
 }
 
 /* Closing a group does not stop its members; halting it halts them. */
-static void a_group(void **state) {
+static void halting_a_group_halts_its_members(void **state) {
   for (int m = 1; m < MACHINES; m++) {
     struct stuck s;
     begin(&s, &machines[m]);
@@ -131,7 +131,7 @@ static void a_group(void **state) {
   }
 }
 
-static void the_timeout_is_settable(void **state) {
+static void sets_the_timeout(void **state) {
   for (int m = 0; m < MACHINES; m++) {
     struct stuck s;
     begin(&s, &machines[m]);
@@ -146,7 +146,7 @@ static void the_timeout_is_settable(void **state) {
   }
 }
 
-static void the_environment_sets_it(void **state) {
+static void reads_the_timeout_from_the_environment(void **state) {
   static const char *const bad[] = {"x", "0", "-1", "1s", "nan", "1e30"};
   for (unsigned i = 0; i < sizeof bad / sizeof *bad; i++) {
     setenv("DB_TIMEOUT", bad[i], 1);
@@ -162,8 +162,11 @@ static void the_environment_sets_it(void **state) {
 
 int main(void) {
   const struct CMUnitTest tests[] = {
-      cmocka_unit_test(halting_ends_waits),      cmocka_unit_test(an_idle_device),          cmocka_unit_test(a_group),
-      cmocka_unit_test(the_timeout_is_settable), cmocka_unit_test(the_environment_sets_it),
+      cmocka_unit_test(halting_ends_waits),
+      cmocka_unit_test(halts_idle_and_busy_devices),
+      cmocka_unit_test(halting_a_group_halts_its_members),
+      cmocka_unit_test(sets_the_timeout),
+      cmocka_unit_test(reads_the_timeout_from_the_environment),
   };
   return cmocka_run_group_tests(tests, NULL, NULL);
 }

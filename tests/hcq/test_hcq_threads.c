@@ -207,16 +207,16 @@ static void together(const struct machine *m, unsigned devices, void *(*work)(vo
   free(image);
 }
 
-static void on_one_device(void **state) {
+static void threads_share_one_device(void **state) {
   for (int m = 0; m < MACHINES; m++) together(&machines[m], 1, one_device, 0);
 }
 
-static void on_two_devices(void **state) {
+static void threads_share_two_devices(void **state) {
   for (int m = 1; m < MACHINES; m++) together(&machines[m], 2, two_devices, 0);
 }
 
 /* All queues become idle repeatedly while threads submit. */
-static void timelines_begin_anew(void **state) {
+static void resets_timelines_while_threads_submit(void **state) {
   for (int m = 0; m < MACHINES; m++) together(&machines[m], 1, again_and_again, 40);
 }
 
@@ -237,7 +237,7 @@ out:
 }
 
 /* As with the address sanitizer, whose shadow memory leaves only 2 GiB of those addresses. */
-static void with_few_low_addresses(void **state) {
+static void records_with_few_low_addresses(void **state) {
   const uintptr_t from = 2ull << 30, end = 1ull << 40;
   void *taken = mmap((void *)from, end - from, PROT_NONE,
                      MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE | MAP_FIXED_NOREPLACE, -1, 0);
@@ -263,7 +263,7 @@ static void *open_and_close(void *arg) {
 }
 
 /* One thread releases the last reference while another one opens the device. */
-static void opened_and_closed(void **state) {
+static void opens_and_closes_at_the_same_time(void **state) {
   for (int m = 0; m < MACHINES; m++) {
     struct opener o[THREADS];
     for (unsigned i = 0; i < THREADS; i++) {
@@ -278,8 +278,9 @@ static void opened_and_closed(void **state) {
 }
 
 int main(void) {
-  const struct CMUnitTest tests[] = {cmocka_unit_test(on_one_device), cmocka_unit_test(on_two_devices),
-                                     cmocka_unit_test(timelines_begin_anew), cmocka_unit_test(with_few_low_addresses),
-                                     cmocka_unit_test(opened_and_closed)};
+  const struct CMUnitTest tests[] = {
+      cmocka_unit_test(threads_share_one_device), cmocka_unit_test(threads_share_two_devices),
+      cmocka_unit_test(resets_timelines_while_threads_submit), cmocka_unit_test(records_with_few_low_addresses),
+      cmocka_unit_test(opens_and_closes_at_the_same_time)};
   return cmocka_run_group_tests(tests, NULL, NULL);
 }

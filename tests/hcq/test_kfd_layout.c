@@ -23,7 +23,7 @@ static int compile(const char *defines) {
   return status;
 }
 
-static void same_layout(void **state) {
+static void layout_equals_that_of_linux(void **state) {
   struct stat st;
   if (stat("/usr/include/linux/kfd_ioctl.h", &st) || system("cc --version >/dev/null 2>&1")) skip();
   assert_int_equal(compile(""), 0);
@@ -31,6 +31,6 @@ static void same_layout(void **state) {
 }
 
 int main(void) {
-  const struct CMUnitTest tests[] = {cmocka_unit_test(same_layout)};
+  const struct CMUnitTest tests[] = {cmocka_unit_test(layout_equals_that_of_linux)};
   return cmocka_run_group_tests(tests, NULL, NULL);
 }

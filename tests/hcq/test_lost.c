@@ -176,7 +176,7 @@ static void lose(const struct machine *m, enum cause cause, int doomed, const vo
   assert_non_null(again);
 }
 
-static void in_mid_replay(void **state) {
+static void loses_devices_during_replays(void **state) {
   for (int m = 1; m < MACHINES; m++) {
     size_t size = 0;
     void *image = saxpy_image(&machines[m], &size);
@@ -365,6 +365,6 @@ static void of_three(void **state) {
 }
 
 int main(void) {
-  const struct CMUnitTest tests[] = {cmocka_unit_test(in_mid_replay), cmocka_unit_test(of_three)};
+  const struct CMUnitTest tests[] = {cmocka_unit_test(loses_devices_during_replays), cmocka_unit_test(of_three)};
   return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -272,7 +272,7 @@ static void threads(void **state) {
 
 /* All devices wait for a device of one machine that is lost: the waits end with the reason and the devices continue to
  * work. */
-static void others_survive_a_loss(void **state) {
+static void other_machines_survive_a_loss(void **state) {
   enum { N = 4096 };
   for (int lost = 1; lost < MACHINES; lost++) { /* the CPU has no faults of this kind */
     char second[64];
@@ -369,13 +369,13 @@ WITH_DEVICES(replays)
 WITH_DEVICES(closing)
 WITH_DEVICES(stampers_close)
 WITH_DEVICES(threads)
-WITH_DEVICES(others_survive_a_loss)
+WITH_DEVICES(other_machines_survive_a_loss)
 
 int main(void) {
   const struct CMUnitTest tests[] = {
 #define TEST(test) {#test, with_devices_##test, NULL, NULL, NULL}
-      TEST(ping_pong), TEST(timelines),      TEST(copies),  TEST(what_is_not_reached),   TEST(replays),
-      TEST(closing),   TEST(stampers_close), TEST(threads), TEST(others_survive_a_loss),
+      TEST(ping_pong), TEST(timelines),      TEST(copies),  TEST(what_is_not_reached),           TEST(replays),
+      TEST(closing),   TEST(stampers_close), TEST(threads), TEST(other_machines_survive_a_loss),
   };
   return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -168,7 +168,7 @@ static void limits(void **state) {
 }
 
 /* Memory that the hardware addresses with 40 bits, and addresses that nothing may overlap. */
-static void addresses(void **state) {
+static void respects_the_limits_of_addresses(void **state) {
   const struct nv_device *nv = nv_device(dev);
   const struct nv_machine *m = nv->machine;
   assert_int_equal(m->shared_window % (4ull << 30), 0);
@@ -256,7 +256,7 @@ int main(void) {
       T(peers_both_ways),
       T(another_machine),
       T(limits),
-      T(addresses),
+      T(respects_the_limits_of_addresses),
       T(devices_come_and_go),
       T(stamps_lie_in_between),
   };

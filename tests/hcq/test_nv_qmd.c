@@ -63,7 +63,7 @@ static void round_trip(void **state) {
 }
 
 /* Some positions from the headers: {high, low, shift} in V03_00, V04_00, V05_00; high 0: absent. */
-static void places(void **state) {
+static void fields_are_at_known_positions(void **state) {
   static const struct {
     enum qmd_field field;
     unsigned element;
@@ -245,7 +245,7 @@ static void clusters(void **state) {
   assert_int_equal(q[67], 4 | 2 << 8 | 1 << 16);
 }
 
-static void what_does_not_fit(void **state) {
+static void refuses_values_that_do_not_fit(void **state) {
   uint32_t q[QMD_MAX_WORDS];
   struct nv_launch l = launch(0x900);
   l.grid[1] = 65536;
@@ -336,10 +336,10 @@ static void headers(void **state) {
 
 int main(void) {
   const struct CMUnitTest tests[] = {
-      cmocka_unit_test(round_trip),    cmocka_unit_test(places),
+      cmocka_unit_test(round_trip),    cmocka_unit_test(fields_are_at_known_positions),
       cmocka_unit_test(pairs),         cmocka_unit_test(hopper_block),
       cmocka_unit_test(ampere_block),  cmocka_unit_test(blackwell_block),
-      cmocka_unit_test(clusters),      cmocka_unit_test(what_does_not_fit),
+      cmocka_unit_test(clusters),      cmocka_unit_test(refuses_values_that_do_not_fit),
       cmocka_unit_test(shared_memory), cmocka_unit_test(headers),
   };
   return cmocka_run_group_tests(tests, NULL, NULL);

@@ -168,7 +168,7 @@ static int remove_all(void **state) {
   return rmdir(folder);
 }
 
-static void plays_the_same(void **state) {
+static void plays_with_equal_results(void **state) {
   for (int v = 0; v < 2; v++) {
     char text[1024];
     int rc = play(v, file[v], SAME, text);
@@ -225,7 +225,7 @@ static void expect_refused(const uint8_t *bytes, size_t size, const char *what) 
   if (!strstr(err, " byte ")) fail_msg("%s of %zu bytes: %s", what, size, err);
 }
 
-static void names_damage(void **state) {
+static void reports_damaged_traces(void **state) {
   size_t size;
   uint8_t *bytes = read_whole(file[0], &size);
   for (size_t n = 0; n < size; n += 1 + size / 50) expect_refused(bytes, n, "a truncated file");
@@ -246,7 +246,7 @@ static void names_damage(void **state) {
 }
 
 /* The caller's pages have other addresses in the next process, so the trace says why it cannot be played. */
-static void names_what_cannot_be_played(void **state) {
+static void reports_traces_that_cannot_be_played(void **state) {
   char text[1024], path[96];
   snprintf(path, sizeof path, "%s/changed", folder);
   for (int v = 0; v < 2; v++) {
@@ -264,8 +264,8 @@ static void cannot_be_written(void **state) {
 
 int main(void) {
   const struct CMUnitTest tests[] = {
-      cmocka_unit_test(plays_the_same),    cmocka_unit_test(names_differences),
-      cmocka_unit_test(names_damage),      cmocka_unit_test(names_what_cannot_be_played),
+      cmocka_unit_test(plays_with_equal_results), cmocka_unit_test(names_differences),
+      cmocka_unit_test(reports_damaged_traces),   cmocka_unit_test(reports_traces_that_cannot_be_played),
       cmocka_unit_test(cannot_be_written),
   };
   return cmocka_run_group_tests(tests, record_all, remove_all);

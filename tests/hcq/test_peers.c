@@ -34,7 +34,7 @@ static int copy(db_device *by, db_buffer *dst, db_buffer *src) {
   return err;
 }
 
-static void as_the_links_say(void **state) {
+static void reaches_only_linked_devices(void **state) {
   db_device *cpu = db_open("CPU");
   for (int i = 0; i < CASES; i++) {
     bool peers = cases[i].peers[0] == '1';
@@ -67,13 +67,14 @@ static void as_the_links_say(void **state) {
   db_close(cpu);
 }
 
-static void the_variable_is_checked(void **state) {
+static void checks_the_environment(void **state) {
   setenv("EMU_P2P", "no", 1);
   assert_null(db_open("EMU+NV:sm_90"));
   assert_non_null(strstr(db_error(), "EMU_P2P is \"no\"; it can be 0 or 1"));
 }
 
 int main(void) {
-  const struct CMUnitTest tests[] = {cmocka_unit_test(as_the_links_say), cmocka_unit_test(the_variable_is_checked)};
+  const struct CMUnitTest tests[] = {cmocka_unit_test(reaches_only_linked_devices),
+                                     cmocka_unit_test(checks_the_environment)};
   return cmocka_run_group_tests(tests, NULL, NULL);
 }

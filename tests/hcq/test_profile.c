@@ -270,7 +270,7 @@ static unsigned count_lines(const char *containing) {
   return n;
 }
 
-static void line_per_command(void **state) {
+static void reports_each_command(void **state) {
   for (int i = 0; i < MACHINES; i++) {
     char number[64];
     in_child(two_kernels_and_a_copy, &machines[i], "DEBUG", "2");
@@ -286,7 +286,7 @@ static void line_per_command(void **state) {
   }
 }
 
-static void nothing_unless_asked_for(void **state) {
+static void reports_nothing_by_default(void **state) {
   for (int i = 0; i < MACHINES; i++) {
     in_child(two_kernels_and_a_copy, &machines[i], NULL, NULL);
     assert_int_equal(count_lines(""), 0);
@@ -316,8 +316,8 @@ int main(void) {
   const struct CMUnitTest tests[] = {
       cmocka_unit_test(trace_of_two_kernels_and_a_copy),
       cmocka_unit_test(trace_of_replays),
-      cmocka_unit_test(line_per_command),
-      cmocka_unit_test(nothing_unless_asked_for),
+      cmocka_unit_test(reports_each_command),
+      cmocka_unit_test(reports_nothing_by_default),
       cmocka_unit_test(trace_on_a_full_disk),
   };
   return cmocka_run_group_tests_name("profile", tests, make_folder, remove_folder);

@@ -52,7 +52,7 @@ static void relay(db_queue *q, db_program *p, db_buffer *flags, unsigned wait, u
   OK(db_queue_exec(q, p, args, 3, one, block));
 }
 
-static void how_many(void **state) {
+static void counts_queues(void **state) {
   static const struct {
     const char *name, *says;
     unsigned compute, copy;
@@ -163,7 +163,7 @@ static uint32_t hashed(uint32_t in) {
 
 /* Kernels with private memory, on all queues at the same time: no two share it. Blocking reads run after all of them.
  */
-static void private_memory_of_each(void **state) {
+static void queues_have_private_memory(void **state) {
   enum { N = 1024, ROUNDS = 4, QUEUES = 3 };
   FOR_MACHINES {
     db_device *dev = open_device(m->name);
@@ -229,10 +229,10 @@ static void a_fault_on_a_later_queue(void **state) {
 
 int main(void) {
   const struct CMUnitTest tests[] = {
-      cmocka_unit_test(how_many),
+      cmocka_unit_test(counts_queues),
       cmocka_unit_test(kernels_overlap),
       cmocka_unit_test(a_copy_overlaps_a_kernel),
-      cmocka_unit_test(private_memory_of_each),
+      cmocka_unit_test(queues_have_private_memory),
       cmocka_unit_test(a_fault_on_a_later_queue),
   };
   return cmocka_run_group_tests(tests, NULL, NULL);

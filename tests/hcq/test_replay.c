@@ -102,7 +102,7 @@ static void run(struct bench *b, db_recording *r) {
   OK(db_wait(db_queue_timeline(b->q), when, 10 * SECOND));
 }
 
-static void slots_change_what_they_mark(void **state) {
+static void slots_change_marked_arguments(void **state) {
   for (int m = 0; m < MACHINES; m++) {
     struct bench b;
     if (!bench_open(&b, &machines[m])) continue;
@@ -253,7 +253,7 @@ static void refused(int err, int want, const char *says) {
 }
 
 /* Timestamps of two kernels per run, in memory. */
-static void stamps(void **state) {
+static void writes_timestamps(void **state) {
   for (int m = 0; m < MACHINES; m++) {
     struct bench b;
     if (!bench_open(&b, &machines[m])) continue;
@@ -288,7 +288,7 @@ static void stamps(void **state) {
   }
 }
 
-static void mistakes(void **state) {
+static void refuses_wrong_values(void **state) {
   for (int m = 0; m < MACHINES; m++) {
     struct bench b;
     if (!bench_open(&b, &machines[m])) continue;
@@ -326,12 +326,12 @@ static void mistakes(void **state) {
 
 int main(void) {
   const struct CMUnitTest tests[] = {
-      cmocka_unit_test(slots_change_what_they_mark),
+      cmocka_unit_test(slots_change_marked_arguments),
       cmocka_unit_test(replays_queue_behind_each_other),
       cmocka_unit_test(queues_wait_for_each_other),
       cmocka_unit_test(recordings_hold_what_they_use),
-      cmocka_unit_test(stamps),
-      cmocka_unit_test(mistakes),
+      cmocka_unit_test(writes_timestamps),
+      cmocka_unit_test(refuses_wrong_values),
   };
   return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -216,7 +216,7 @@ static void across(struct fixture *f, enum db_queue_kind kind, bool replayed) {
   db_queue_release(q);
 }
 
-static void across_the_end(void **state) {
+static void wraps_at_the_end_of_rings(void **state) {
   for (int m = 0; m < MACHINES; m++) {
     struct fixture f;
     if (!fixture_open(&f, &machines[m])) continue;
@@ -343,7 +343,7 @@ static void gives_up(struct fixture *f, enum db_queue_kind kind) {
   db_queue_release(q);
 }
 
-static void without_room(void **state) {
+static void waits_while_rings_are_full(void **state) {
   for (int m = 0; m < MACHINES; m++) {
     struct fixture f;
     if (!fixture_open(&f, &machines[m])) continue;
@@ -356,7 +356,8 @@ static void without_room(void **state) {
 }
 
 int main(void) {
-  const struct CMUnitTest tests[] = {cmocka_unit_test(across_the_end), cmocka_unit_test(entries_across_the_end),
-                                     cmocka_unit_test(without_room)};
+  const struct CMUnitTest tests[] = {cmocka_unit_test(wraps_at_the_end_of_rings),
+                                     cmocka_unit_test(entries_across_the_end),
+                                     cmocka_unit_test(waits_while_rings_are_full)};
   return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -249,7 +249,7 @@ static int host_at_work(const struct machine *m, enum mistake mistake) {
   return err;
 }
 
-static void the_host_is_seen(void **state) {
+static void reports_races_with_the_host(void **state) {
   for (size_t m = 0; m < sizeof machines / sizeof *machines; m++)
     for (int i = 0; i < MISTAKES; i++) {
       int err = host_at_work(&machines[m], (enum mistake)i);
@@ -257,7 +257,7 @@ static void the_host_is_seen(void **state) {
     }
 }
 
-static void the_variable_is_checked(void **state) {
+static void checks_the_environment(void **state) {
   setenv("EMU_STRICT", "yes", 1);
   assert_null(db_open("EMU+AMD:gfx1100"));
   assert_non_null(strstr(db_error(), "EMU_STRICT is \"yes\"; it can be 0, 1, or another number"));
@@ -266,8 +266,8 @@ static void the_variable_is_checked(void **state) {
 
 int main(void) {
   setenv("EMU_STRICT", "1", 1);
-  const struct CMUnitTest tests[] = {cmocka_unit_test(the_variable_is_checked), /* must run before a machine exists */
+  const struct CMUnitTest tests[] = {cmocka_unit_test(checks_the_environment), /* must run before a machine exists */
                                      cmocka_unit_test(each_wait_is_needed), cmocka_unit_test(queues_of_a_kind),
-                                     cmocka_unit_test(dependent_copies), cmocka_unit_test(the_host_is_seen)};
+                                     cmocka_unit_test(dependent_copies), cmocka_unit_test(reports_races_with_the_host)};
   return cmocka_run_group_tests(tests, NULL, NULL);
 }

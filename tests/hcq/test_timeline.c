@@ -13,7 +13,7 @@ static const char *const names[] = {"CPU", "EMU+AMD:gfx1100", "EMU+NV:sm_90"};
 enum { NAMES = sizeof names / sizeof *names };
 
 /* Here the hardware's count restarts every COUNT_MAX submissions instead of every 2^32. */
-static void timelines_go_on(void **state) {
+static void timelines_continue_after_the_count_restarts(void **state) {
   enum { COUNT_MAX = 100, RUNS = 1050, N = 256 };
   for (int d = 0; d < NAMES; d++) {
     db_device *dev = db_open(names[d]);
@@ -63,7 +63,7 @@ static void timelines_go_on(void **state) {
 
 /* The first GPU waits for the second, whose copy faults: the wait ends with the reason, and the first GPU continues to
  * work. */
-static void others_survive_a_loss(void **state) {
+static void other_queues_survive_a_loss(void **state) {
   enum { N = 4096 };
   for (int d = 1; d < NAMES; d++) {
     char second[64];
@@ -104,6 +104,7 @@ static void others_survive_a_loss(void **state) {
 }
 
 int main(void) {
-  const struct CMUnitTest tests[] = {cmocka_unit_test(timelines_go_on), cmocka_unit_test(others_survive_a_loss)};
+  const struct CMUnitTest tests[] = {cmocka_unit_test(timelines_continue_after_the_count_restarts),
+                                     cmocka_unit_test(other_queues_survive_a_loss)};
   return cmocka_run_group_tests(tests, NULL, NULL);
 }
