@@ -6,7 +6,8 @@
 #   tests/hw/amd.sh [DEV] [--record FOLDER]    default AMD; EMU+AMD:gfx1100 rehearses it without a GPU.
 #                                              B=folder: build folder (build)
 #
-# --record writes to FOLDER what the kernels computed (amd.golden) and a trace of the bring-up (steps.trace).
+# --record writes to FOLDER what the kernels computed (amd.golden), a trace of the bring-up (steps.trace) and thread
+# traces (saxpy.se*.sqtt).
 # The script changes no clocks, modes or settings, and resets nothing.
 set -eu
 cd "$(dirname "$0")/../.."
