@@ -3,7 +3,7 @@
 #include "scheduler.h"
 #include <string.h>
 
-enum { LEAST_ROW = 64, LEAST_USES = 64 }; /* elements of a row; uses of an element that pay for its copy */
+enum { LEAST_ROW = 64, LEAST_USES = 128 }; /* elements of a row; uses of an element that pay for its copy */
 
 static bool is_static(const struct uop *x) {
   for (unsigned i = 0; i < x->shape->rank; i++)
