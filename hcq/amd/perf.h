@@ -27,23 +27,16 @@ struct amd_perf_block {
 };
 
 /* The rows that gfx11 and gfx12 share. */
-#define AMD_PERF_SHARED                                                                                                \
-  [AMD_PERF_GRBM] = {"GRBM", AMD_PERF_GLOBAL, 1, 2, 1, {0xd840, 0xd841}, {0xd040, 0xd043}}, [AMD_PERF_SQ] = {          \
-                                                                                                "SQ",                  \
-                                                                                                AMD_PERF_WGP,          \
-                                                                                                1,                     \
-                                                                                                8,                     \
-                                                                                                0,                     \
-                                                                                                {0xd9c0, 0xd9c2,       \
-                                                                                                 0xd9c4, 0xd9c6,       \
-                                                                                                 0xd9c8, 0xd9ca,       \
-                                                                                                 0xd9cc, 0xd9ce},      \
-                                                                                                {0xd1c0, 0xd1c2,       \
-                                                                                                 0xd1c4, 0xd1c6,       \
-                                                                                                 0xd1c8, 0xd1ca,       \
-                                                                                                 0xd1cc, 0xd1ce}}
+/* clang-format off */
+#define GRBM_ROW {"GRBM", AMD_PERF_GLOBAL, 1, 2, 1, {0xd840, 0xd841}, {0xd040, 0xd043}}
+#define SQ_ROW                                                                                                         \
+  {"SQ", AMD_PERF_WGP, 1, 8, 0,                                                                                        \
+   {0xd9c0, 0xd9c2, 0xd9c4, 0xd9c6, 0xd9c8, 0xd9ca, 0xd9cc, 0xd9ce},                                                   \
+   {0xd1c0, 0xd1c2, 0xd1c4, 0xd1c6, 0xd1c8, 0xd1ca, 0xd1cc, 0xd1ce}}
+/* clang-format on */
 static const struct amd_perf_block gfx11_perf_blocks[AMD_PERF_BLOCKS] = {
-    AMD_PERF_SHARED,
+    [AMD_PERF_GRBM] = GRBM_ROW,
+    [AMD_PERF_SQ] = SQ_ROW,
     [AMD_PERF_SPI] = {"SPI",
                       AMD_PERF_SE,
                       1,
@@ -59,7 +52,8 @@ static const struct amd_perf_block gfx11_perf_blocks[AMD_PERF_BLOCKS] = {
         {"GL2C", AMD_PERF_GLOBAL, 32, 4, 1, {0xdb80, 0xdb82, 0xdb84, 0xdb85}, {0xd380, 0xd382, 0xd384, 0xd386}},
 };
 static const struct amd_perf_block gfx12_perf_blocks[AMD_PERF_BLOCKS] = {
-    AMD_PERF_SHARED,
+    [AMD_PERF_GRBM] = GRBM_ROW,
+    [AMD_PERF_SQ] = SQ_ROW,
     [AMD_PERF_SPI] = {"SPI",
                       AMD_PERF_SE,
                       1,
@@ -74,7 +68,8 @@ static const struct amd_perf_block gfx12_perf_blocks[AMD_PERF_BLOCKS] = {
     [AMD_PERF_GL2C] =
         {"GL2C", AMD_PERF_GLOBAL, 32, 4, 1, {0xdb80, 0xdb82, 0xdb84, 0xdb86}, {0xd380, 0xd382, 0xd384, 0xd386}},
 };
-#undef AMD_PERF_SHARED
+#undef GRBM_ROW
+#undef SQ_ROW
 
 /* Numbers of a GPU's parts that hold instances. */
 struct amd_perf_shape {
