@@ -176,10 +176,11 @@ static db_tensor *gradient_of(DB_AT, const char *op, db_tensor *x, struct value 
   if (!dtype_is_float(x->dtype))
     return call_fail(&c, "the tensor is %s of %s; only floats have gradients", SHAPE(*x), dtype_info[x->dtype].name);
   if (!x->value->placed && !x->value->leaf)
-    return call_fail(&c,
-                     "the tensor %s is made of numbers only, so it cannot be told from other tensors; mark it with "
-                     "db_requires_grad, or realize it, before its first use",
-                     SHAPE(*x));
+    return call_fail(
+        &c,
+        "the tensor %s is made of numbers only, so it cannot be distinguished from other tensors; mark it with "
+        "db_requires_grad, or realize it, before its first use",
+        SHAPE(*x));
   if (!made)
     return call_fail(&c,
                      "the result does not depend on the tensor %s; a realized tensor does not record its inputs unless "

@@ -20,8 +20,8 @@ db_tensor *db_cat_at(DB_AT, db_tensor *const *x, unsigned n, int axis, bool stac
       fits = x[i]->dim[k] == x[0]->dim[k] || (!stack && k == (unsigned)a);
     if (!fits) {
       struct shape_text first = shape_text(x[0]->rank, x[0]->dim);
-      return call_fail(&c, "tensor 0 is %s and tensor %u is %s, which do not match except along axis %d", first.s, i,
-                       SHAPE(*x[i]), axis);
+      return call_fail(&c, "tensor 0 is %s, but tensor %u is %s; all sizes except along axis %d must be equal", first.s,
+                       i, SHAPE(*x[i]), axis);
     }
     t = dtype_promote(t, x[i]->dtype);
   }
@@ -110,7 +110,7 @@ db_tensor *db_repeat_at(DB_AT, db_tensor *x, db_list times) {
   int64_t dim[MAX_RANK], checked[MAX_RANK];
   if (!call_begin(&c, "repeat", file, line, 1, &x) || !list_ok(&c, times)) return c.result;
   unsigned rank = times.n > x->rank ? times.n : x->rank;
-  if (rank > MAX_RANK) return call_fail(&c, "%u axes are more than %d", rank, MAX_RANK);
+  if (rank > MAX_RANK) return call_fail(&c, "%u axes were given, more than %d", rank, MAX_RANK);
   for (unsigned i = 0; i < rank; i++) dim[i] = i < rank - x->rank ? 1 : x->dim[i - (rank - x->rank)];
   struct expr e = expr_reshape(expr_of(x), rank, dim);
   for (unsigned i = 0; i < times.n; i++)
@@ -148,7 +148,7 @@ db_tensor *db_roll_at(DB_AT, db_tensor *x, db_list shifts, db_list axes) {
     e = roll_axis(expr_reshape(e, 1, (int64_t[]){dims_numel(x->rank, x->dim)}), 0, shifts.v[0]);
     return call_end(&c, expr_reshape(e, x->rank, x->dim));
   }
-  if (axes.n != shifts.n) return call_fail(&c, "%u shifts for %u axes of %s", shifts.n, axes.n, SHAPE(*x));
+  if (axes.n != shifts.n) return call_fail(&c, "%u shifts were given for %u axes of %s", shifts.n, axes.n, SHAPE(*x));
   for (unsigned i = 0; i < axes.n; i++) {
     int a = axis_of(axes.v[i], x->rank);
     if (a < 0) return call_fail(&c, "there is no axis %lld in %s", (long long)axes.v[i], SHAPE(*x));
@@ -163,7 +163,7 @@ static db_tensor *grid_output(DB_AT, db_tensor *const *x, unsigned n, bool colum
   struct call c;
   int64_t dim[MAX_RANK], ones[MAX_RANK];
   if (!call_begin(&c, "meshgrid", file, line, n, x)) return c.result;
-  if (n > MAX_RANK) return call_fail(&c, "%u axes are more than %d", n, MAX_RANK);
+  if (n > MAX_RANK) return call_fail(&c, "%u axes were given, more than %d", n, MAX_RANK);
   for (unsigned i = 0; i < n; i++) {
     unsigned a = columns_first && n > 1 && i < 2 ? 1 - i : i; /* the axis along which tensor i runs */
     if (x[i]->rank > 1) return call_fail(&c, "tensor %u is %s; it must have one axis", i, SHAPE(*x[i]));

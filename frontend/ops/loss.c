@@ -90,7 +90,7 @@ static bool same_shape(const db_tensor *a, const db_tensor *b) {
 
 static bool weight_fits(struct call *c, const char *what, const db_tensor *w, const db_tensor *x) {
   if (!w || (w->rank <= x->rank && !memcmp(w->dim, x->dim + x->rank - w->rank, w->rank * sizeof *x->dim))) return true;
-  return call_fail(c, "the %s is %s, which are not the last axes of %s", what, SHAPE(*w), SHAPE(*x)), false;
+  return call_fail(c, "the %s is %s; it must have the last axes of %s", what, SHAPE(*w), SHAPE(*x)), false;
 }
 
 db_tensor *db_loss_at(DB_AT, enum db_loss_kind kind, db_tensor *x, db_tensor *target, struct db_loss o) {

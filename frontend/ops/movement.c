@@ -8,7 +8,7 @@ db_tensor *db_reshape_at(DB_AT, db_tensor *x, db_list shape) {
   int64_t dim[MAX_RANK], known = 1, n;
   int open = -1;
   if (!call_begin_sized(&c, "reshape", file, line, 1, &x) || !list_ok(&c, shape)) return c.result;
-  if (shape.n > MAX_RANK) return call_fail(&c, "%u axes are more than %d", shape.n, MAX_RANK);
+  if (shape.n > MAX_RANK) return call_fail(&c, "%u axes were given, more than %d", shape.n, MAX_RANK);
   n = dims_numel(x->rank, x->dim);
   for (unsigned i = 0; i < shape.n; i++) {
     dim[i] = shape.v[i];
@@ -155,7 +155,7 @@ db_tensor *db_unsqueeze_at(DB_AT, db_tensor *x, db_list axes) {
   unsigned rank, mask = 0;
   if (!call_begin_sized(&c, "unsqueeze", file, line, 1, &x) || !list_ok(&c, axes)) return c.result;
   rank = x->rank + axes.n;
-  if (rank > MAX_RANK) return call_fail(&c, "%s with %u more axes has more than %d", SHAPE(*x), axes.n, MAX_RANK);
+  if (rank > MAX_RANK) return call_fail(&c, "%s with %u more axes has more than %d axes", SHAPE(*x), axes.n, MAX_RANK);
   for (unsigned i = 0; i < axes.n; i++) {
     int a = axis_of(axes.v[i], rank);
     if (a < 0 || (mask >> a & 1))

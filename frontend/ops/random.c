@@ -258,8 +258,8 @@ db_tensor *db_multinomial_at(DB_AT, db_tensor *weights, int64_t n, bool replacem
   unsigned last = weights->rank - 1;
   int64_t count = weights->dim[last], dim[2] = {weights->dim[0], count};
   if (n < 1 || count < 1 || (!replacement && n > count))
-    return call_fail(&c, "%lld samples of the %lld elements along the last axis of %s", (long long)n, (long long)count,
-                     SHAPE(*weights));
+    return call_fail(&c, "cannot draw %lld samples from the %lld elements along the last axis of %s", (long long)n,
+                     (long long)count, SHAPE(*weights));
   call_leave(&c);
   db_scope_begin();
   db_dtype t = (db_dtype)math_type(weights->dtype);

@@ -322,7 +322,7 @@ struct bind_failure bind_failure(int64_t size) {
 
 bool call_sizes(struct call *c, db_list list, int64_t *dim) {
   if (!list_ok(c, list)) return false;
-  if (list.n > MAX_RANK) return call_fail(c, "%u axes are more than %d", list.n, MAX_RANK), false;
+  if (list.n > MAX_RANK) return call_fail(c, "%u axes were given, more than %d", list.n, MAX_RANK), false;
   for (unsigned i = 0; i < list.n; i++) {
     dim[i] = list.v[i];
     if (dim_min(dim[i]) < 0)

@@ -31,7 +31,7 @@ static void refused(void **state) {
     assert_contains(db_poison(db_l1_loss(i, x)), "the input is i32; cast it to a float");
     assert_contains(db_poison(db_huber_loss(x, x, .delta = -1)), "a delta of -1");
     assert_contains(db_poison(db_mse_loss(x, x, .weight = t)),
-                    "the weight is [4], which are not the last axes of [4, 3]");
+                    "the weight is [4]; it must have the last axes of [4, 3]");
     assert_contains(db_poison(db_mse_loss(x, x, .reduction = (enum db_reduction)9)), "unknown reduction 9");
     assert_contains(db_poison(db_cross_entropy(x, i)),
                     "the input is [4, 3] and the target [4, 3], but the classes are axis 1");

@@ -42,7 +42,7 @@ static void shapes(void **state) {
     poisoned(db_expand(x, 3), "expand", "keeps all axes");
     poisoned(db_pad(x, 1, 1), "pad", "2 numbers were given for [2, 3]");
     poisoned(db_pad(x, 1, -3, 0, 0), "pad", "remove more elements than it has");
-    poisoned(db_cat(0, x, zeros(2, 4)), "cat", "tensor 0 is [2, 3] and tensor 1 is [2, 4]");
+    poisoned(db_cat(0, x, zeros(2, 4)), "cat", "tensor 0 is [2, 3], but tensor 1 is [2, 4]");
     poisoned(db_pad_mode(x, DB_PAD_REFLECT, 2, 0, 0, 0), "pad_reflect", "2 before");
     poisoned(db_unfold(x, 1, 4, 1), "unfold", "windows of 4");
     poisoned(db_norm(x, NAN), "norm", "NaN");

@@ -213,7 +213,7 @@ static void refused(void **state) {
     assert_contains(db_poison(db_randint(5, 5, DB_I32, NULL, 1)), "from 5 to 5 (exclusive)");
     assert_contains(db_poison(db_randint(0, 300, DB_U8, NULL, 1)), "the type is u8");
     assert_contains(db_poison(db_bernoulli(db_zeros(DB_I32, NULL, 2))), "probabilities must be floats");
-    assert_contains(db_poison(db_multinomial(db_ones(DB_F32, NULL, 3), 4, false)), "4 samples of the 3");
+    assert_contains(db_poison(db_multinomial(db_ones(DB_F32, NULL, 3), 4, false)), "4 samples from the 3");
     assert_contains(db_poison(db_rand(DB_F32, NULL, 1 << 20, 1 << 20)), "more than 2^32");
   }
 }
