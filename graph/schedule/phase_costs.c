@@ -6,7 +6,7 @@
 enum {
   CACHE_BYTES = 1 << 23, /* data that is read again soon remains there */
   LONG_BYTES = 1 << 28,  /* saving this much memory is worth WORTH times the time that is saved otherwise */
-  MUCH_MEMORY = 1 << 30, /* saving this much is worth reading everything again */
+  MUCH_BYTES = 1 << 30,  /* saving this much is worth any time */
   WORTH = 4,
   ELEMENT_FLOPS = 16, /* recomputing an element from others */
 };
@@ -108,9 +108,9 @@ static void count_traffic(struct phaser *p, size_t at, uint8_t *grouped, struct 
 static bool is_profitable(struct phaser *p, size_t kernel, const struct balance *b) {
   const struct unit *u = &p->s->unit[p->phased[kernel].member[0].unit];
   const struct schedule_machine *m = schedule_machine_of(p->s, u->device);
+  double cost = b->again / m->bytes_per_ns + b->flops / m->flops_per_ns;
   if (!b->contracts || b->passed <= PHASES_MUCH_MORE * b->rest) return false;
-  if (b->flops / m->flops_per_ns > b->saved / m->bytes_per_ns * (b->passed >= LONG_BYTES ? WORTH : 1)) return false;
-  return b->passed >= MUCH_MEMORY || b->again <= 2 * b->passed;
+  return b->passed >= MUCH_BYTES || cost <= b->saved / m->bytes_per_ns * (b->passed >= LONG_BYTES ? WORTH : 1);
 }
 
 bool phases_pay(struct phaser *p, size_t kernel, uint8_t *grouped) {
