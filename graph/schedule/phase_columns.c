@@ -9,6 +9,7 @@
 #include <stdlib.h>
 
 enum { MOST_CHUNK = 64, FEWEST_CHUNK = 16, FEW_CHUNKS = 4 };
+static const double WORTHWHILE = 0.6; /* half of the columns is left out, on average */
 
 static const struct unit *unit_of(const struct phaser *p, const struct member *m) { return &p->s->unit[m->unit]; }
 
@@ -139,15 +140,25 @@ static bool can_limit(struct phaser *p, struct phased *k) {
   return true;
 }
 
+/* The number of columns that are left out together: a divisor, so that no chunk is partly outside, of which vectors
+ * cover little more than it has. 0 if there is none. */
+static int64_t chunk_of(int64_t columns) {
+  int64_t best = 0;
+  double most = WORTHWHILE;
+  for (int64_t chunk = FEWEST_CHUNK; chunk <= MOST_CHUNK && chunk * FEW_CHUNKS <= columns; chunk++) {
+    double used = (double)chunk / (double)((chunk + FEWEST_CHUNK - 1) / FEWEST_CHUNK * FEWEST_CHUNK);
+    if (columns % chunk == 0 && used >= most) best = chunk, most = used;
+  }
+  return best;
+}
+
 void phases_limit_columns(struct phaser *p, struct phased *k) {
   bool found = false;
   for (unsigned i = 0; i < k->n && !found; i++)
     found = p->role[k->member[i].unit] == ROLE_RECOMPUTED && find_limit(p, k, &k->member[i]);
-  k->chunk = MOST_CHUNK;
-  while (k->chunk > FEWEST_CHUNK && (k->columns % k->chunk || k->columns < FEW_CHUNKS * k->chunk)) k->chunk /= 2;
-  found = found && k->columns % k->chunk == 0 && k->columns > k->chunk;
-  if (found) spread_limit(p, k);
-  if (found && can_limit(p, k)) return;
+  k->chunk = found ? chunk_of(k->columns) : 0;
+  if (k->chunk) spread_limit(p, k);
+  if (k->chunk && can_limit(p, k)) return;
   k->chunk = 0;
   for (unsigned i = 0; i < k->n; i++) k->member[i].limited = 0;
 }
