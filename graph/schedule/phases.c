@@ -22,8 +22,7 @@
 /* A recomputed unit whose reductions were separated from it. */
 struct separated {
   uint32_t unit, n; /* the n units before it are its reductions */
-  struct store before;
-  unsigned serial;
+  struct unit before;
 };
 
 /* ---- units ---- */
@@ -197,7 +196,7 @@ static bool separate(struct phaser *p, uint32_t i, struct separated *undo) {
   size_t count;
   struct uop *value = s->unit[i].store[0].value, **order = uop_toposort(&value, 1, &count), *from[16], *to[16];
   unsigned n = 0;
-  *undo = (struct separated){.before = s->unit[i].store[0], .serial = s->unit[i].serial};
+  *undo = (struct separated){.before = s->unit[i]};
   for (size_t k = 0; order && k < count && n < 16 && !s->status; k++) {
     struct unit *u = &s->unit[i], made;
     struct uop *x = order[k], *in[MAX_RANK * 2];
@@ -217,7 +216,7 @@ static bool separate(struct phaser *p, uint32_t i, struct separated *undo) {
   free(order);
   if (!store) schedule_no_memory(s);
   if (!n || !store) return false;
-  *store = undo->before;
+  *store = undo->before.store[0];
   store->value = uop_substitute(s->graph, value, from, to, n);
   u->store = store, u->serial = 0, undo->unit = i, undo->n = n;
   return schedule_scan(s, u);
@@ -254,15 +253,16 @@ static unsigned separate_all(struct phaser *p, struct separated *undo, unsigned 
   return n;
 }
 
-/* Restores those that are not recomputed after all. */
+/* Restores those that are not recomputed after all, unless a kernel of phases computes their reductions. */
 static void restore(struct phaser *p, const struct separated *undo, unsigned n) {
   struct scheduler *s = p->s;
   for (unsigned i = 0; i < n && !s->status; i++) {
-    struct unit *u = &s->unit[undo[i].unit];
-    if (p->role[undo[i].unit] == ROLE_RECOMPUTED) continue;
-    for (uint32_t k = 1; k <= undo[i].n; k++) s->unit[undo[i].unit - k].gone = true;
-    *u->store = undo[i].before, u->serial = undo[i].serial;
-    schedule_scan(s, u);
+    uint32_t unit = undo[i].unit;
+    bool apart = p->role[unit] == ROLE_RECOMPUTED;
+    for (uint32_t k = 1; k <= undo[i].n; k++) apart = apart || p->role[unit - k] == ROLE_RESULT;
+    if (apart) continue;
+    for (uint32_t k = 1; k <= undo[i].n; k++) s->unit[unit - k].gone = true;
+    s->unit[unit] = undo[i].before;
   }
 }
 
