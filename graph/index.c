@@ -75,11 +75,19 @@ static void reshape(struct simplifier *s, const struct shape *from, const struct
       if (k > i) stride = index_binary(s, OP_MUL, stride, uop_import(g, to->dim[k]));
     }
     stride = uop_index(g, 1);
+    int64_t below = 0, row = 1;
+    for (int k = j1; k > j && fixed; k--) row *= from->dim[k]->arg.i;
+    if (fixed && j1 > j && uop_min(at) < 0 && uop_min(at) > -INT32_MAX) {
+      /* Only invalid positions are negative. Quotients and remainders of positive numbers can be simplified. */
+      below = (row - 1 - uop_min(at)) / row;
+      at = index_binary(s, OP_ADD, at, uop_index(g, below * row));
+    }
     for (int k = j1; k >= j; k--) {
       struct uop *q = index_binary(s, OP_IDIV, at, stride);
       out[k] = k > j ? index_binary(s, OP_MOD, q, uop_import(g, from->dim[k])) : q;
       if (k > j) stride = index_binary(s, OP_MUL, stride, uop_import(g, from->dim[k]));
     }
+    if (below) out[j] = index_binary(s, OP_ADD, out[j], uop_index(g, -below));
     i--, j--;
   }
 }

@@ -139,6 +139,11 @@ struct uop *linear_gather(struct graph *g, struct uop *x) {
   return r == x ? NULL : r;
 }
 
+/* The least multiple of c that makes lo at least 0; 0 if it is too large. */
+static int64_t rounds_up(__int128 lo, int64_t c) {
+  return lo >= 0 || lo < -INT32_MAX || c > INT32_MAX ? 0 : (int64_t)((c - 1 - lo) / c * c);
+}
+
 struct uop *linear_divide(struct graph *g, struct uop *x, int64_t c) {
   struct linear l, q, r;
   if (!read_linear(&l, x)) return NULL;
@@ -150,8 +155,11 @@ struct uop *linear_divide(struct graph *g, struct uop *x, int64_t c) {
     if (__builtin_add_overflow(q.constant, (int64_t)first, &q.constant)) return NULL;
     return write_linear(g, &q);
   }
-  if (b.lo >= 0 && (q.n || q.constant))
+  int64_t up = rounds_up(b.lo, c);
+  if (b.lo + up >= 0 && (q.n || (q.constant && !up))) {
+    r.constant += up, q.constant -= up / c;
     return uop_binary(g, OP_ADD, uop_binary(g, OP_IDIV, write_linear(g, &r), uop_index(g, c)), write_linear(g, &q));
+  }
   /* for a divisor d of c that leaves a rest in 0..d-1: (d*u + rest) // c = u // (c/d) */
   for (unsigned i = 0; i < l.n; i++) {
     int64_t d = greatest_divisor(l.coef[i], c);
@@ -181,8 +189,11 @@ struct uop *linear_remainder(struct graph *g, struct uop *x, int64_t c) {
       return NULL;
     return write_linear(g, &reduced);
   }
-  if (b.lo >= 0 && !linear_equal(&reduced, &l))
+  int64_t up = rounds_up(b.lo, c);
+  if (b.lo + up >= 0 && (up ? reduced.n < l.n : !linear_equal(&reduced, &l))) {
+    reduced.constant += up;
     return uop_binary(g, OP_MOD, write_linear(g, &reduced), uop_index(g, c));
+  }
   /* for a divisor d of c and a rest in 0..d-1: (d*u + rest) % c = (u % (c/d)) * d + rest */
   for (unsigned i = 0; i < l.n; i++) {
     int64_t d = greatest_divisor(l.coef[i], c);

@@ -75,6 +75,32 @@ static bool add_loads(struct uop *u, struct uop **value, struct uop **stand_in, 
   return ok;
 }
 
+/* Substitutes in u. Where the number that is divided could become negative, adds a multiple of the divisor: later
+ * simplifications need numbers that are not negative. */
+static struct uop *substitute_back(struct graph *g, struct uop *u, struct uop *const *from, struct uop *const *to,
+                                   unsigned n) {
+  size_t count, room = graph_node_count(g);
+  struct uop **order = uop_toposort(&u, 1, &count), **map = calloc(room, sizeof *map), *result = NULL;
+  bool few = order && map; /* sources of each node */
+  for (size_t i = 0; few && i < count; i++) few = order[i]->nsrc <= 3;
+  for (size_t i = 0; few && i < count; i++) {
+    struct uop *x = order[i], *src[3], *made = x;
+    for (unsigned f = 0; f < n; f++) made = x == from[f] ? to[f] : made;
+    for (unsigned k = 0; k < x->nsrc; k++) src[k] = map[x->src[k]->id];
+    if (made == x && x->nsrc) made = uop_with_src(g, x, src);
+    bool division = (x->op == OP_IDIV || x->op == OP_MOD) && x->dtype == DT_INDEX && uop_is_const(x->src[1]);
+    if (division && uop_min(x->src[0]) >= 0 && uop_min(src[0]) < 0 && uop_min(src[0]) > -INT32_MAX) {
+      int64_t c = x->src[1]->arg.i, times = (c - 1 - uop_min(src[0])) / c;
+      made = uop_binary(g, x->op, uop_binary(g, OP_ADD, src[0], uop_index(g, times * c)), x->src[1]);
+      if (x->op == OP_IDIV) made = uop_binary(g, OP_ADD, made, uop_index(g, -times));
+    }
+    result = map[x->id] = made;
+  }
+  free(order);
+  free(map);
+  return few ? result : uop_substitute(g, u, from, to, n);
+}
+
 /* Replaces each value that the condition bounds by a variable with the narrower bounds, applies the rules, and
  * substitutes the value again. */
 struct uop *simplify_under(struct simplifier *s, struct uop *u, struct uop *condition) {
@@ -94,5 +120,7 @@ struct uop *simplify_under(struct simplifier *s, struct uop *u, struct uop *cond
   struct uop *v = uop_substitute(s->graph, u, value, stand_in, pairs);
   if (v == u) return u;
   struct uop *w = simplify(s, v);
-  return w == v ? u : simplify(s, uop_substitute(s->graph, w, stand_in, value, narrow));
+  if (w == v) return u;
+  w = substitute_back(s->graph, w, stand_in, value, narrow);
+  return w ? simplify(s, w) : u;
 }

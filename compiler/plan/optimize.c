@@ -436,6 +436,45 @@ static bool optimize_columns(struct view *p, int v, bool *done) {
   return spread_host(p);
 }
 
+enum { MOST_STRIDE = 4, MOST_PARTS = 9 }; /* of an axis, of all axes */
+
+/* The number by which positions along the axis and along a reduction are divided together, or 1. The gradient of a
+ * window that moves in strides has such positions. */
+static int64_t window_stride(const struct view *p, unsigned axis) {
+  struct codegen *k = p->k;
+  size_t count;
+  struct uop **order = uop_toposort(&k->ast, 1, &count);
+  int64_t found = 1;
+  for (size_t i = 0; order && i < count; i++) {
+    const struct uop *u = order[i];
+    if ((u->op != OP_IDIV && u->op != OP_MOD) || u->dtype != DT_INDEX || u->src[1]->op != OP_CONST) continue;
+    struct affine a;
+    affine_of(u->src[0], &a);
+    bool reduced = false;
+    for (unsigned r = 0; r < k->naxes; r++)
+      reduced = reduced || (k->axes[r].kind == AXIS_REDUCE && affine_coef(&a, k->axes[r].range));
+    if (reduced && llabs(affine_coef(&a, k->axes[axis].range)) == 1 && u->src[1]->arg.i > found)
+      found = u->src[1]->arg.i;
+  }
+  free(order);
+  return found <= MOST_STRIDE ? found : 1;
+}
+
+/* Computes outputs at all positions within a stride at once: which of a window's elements each one uses is then known
+ * at compile time, and outputs a stride apart use adjacent elements. Sets *last to the last split axis, or -1. */
+static bool split_strides(struct view *p, int *last) {
+  struct codegen *k = p->k;
+  int64_t parts = 1;
+  *last = -1;
+  for (unsigned a = 0, n = k->naxes; a < n; a++) {
+    int64_t stride = k->axes[a].kind == AXIS_LOOP ? window_stride(p, a) : 1;
+    if (stride < 2 || parts * stride > MOST_PARTS || !can(p, STEP_UPCAST, (int)a, stride)) continue;
+    if (!step(p, STEP_UPCAST, (int)a, stride)) return false;
+    parts *= stride, *last = (int)a;
+  }
+  return parts == 1 || read_accesses(p);
+}
+
 static bool optimize_host(struct view *p) {
   struct codegen *k = p->k;
   bool done;
@@ -443,10 +482,14 @@ static bool optimize_host(struct view *p) {
   if (done) return true;
   int columns_at = columns_of(p);
   if (columns_at >= 0 && (!optimize_columns(p, columns_at, &done) || done)) return done;
+  int strided = -1;
+  if (p->nreduces && !split_strides(p, &strided)) return false;
   unsigned width = k->target->vector_bytes;
   int v = contiguous(p, AXIS_LOOP, p->nreduces), stored = contiguous(p, AXIS_LOOP, false);
   int u = p->nreduces ? tile_axis(p, stored) : -1;
   if (v < 0 || contiguous(p, AXIS_SERIAL, false) >= 0) v = contiguous(p, AXIS_SERIAL, false);
+  for (unsigned i = 0; strided >= 0 && i < p->n; i++)
+    if (stride(p, &p->access[i], strided) == 1) v = strided;
   int64_t lanes = v >= 0 ? largest_padded(p, STEP_VECTOR, v, lanes_for(p, v, u >= 0 ? 2 * width : width)) : 1;
   bool columns = lanes > 1 && k->axes[v].kind == AXIS_LOOP && p->nreduces;
   if (lanes > 1 && !step_padded(p, STEP_VECTOR, v, lanes)) return false;

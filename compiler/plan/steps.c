@@ -2,6 +2,7 @@
  *
  * A split rewrites range = outer * amount + inner everywhere, and lists both new ranges under the REDUCE that had the
  * range. A step that would change the result of the kernel is refused with a reason. */
+#include "../../graph/symbolic.h"
 #include "internal.h"
 #include <inttypes.h>
 #include <math.h>
@@ -10,6 +11,14 @@
 #include <string.h>
 
 /* ---- rewriting ------------------------------------------------------------------------------------------------- */
+
+/* Simplifies the quotient or remainder of an index by a constant: parts of a split axis may be multiples of it. */
+static struct uop *divided(struct graph *g, struct uop *u) {
+  bool division = (u->op == OP_IDIV || u->op == OP_MOD) && u->dtype == DT_INDEX && u->src[1]->op == OP_CONST;
+  if (!division || u->src[1]->arg.i < 1 || uop_min(u->src[0]) < 0) return u;
+  struct uop *made = (u->op == OP_IDIV ? linear_divide : linear_remainder)(g, u->src[0], u->src[1]->arg.i);
+  return made ? made : u;
+}
 
 /* Rewrites the ast and the guards with from -> to. A node that binds a replaced range binds the ranges of the
  * replacement instead. */
@@ -50,7 +59,7 @@ static bool replace_ranges(struct codegen *k, struct uop *const *from, struct uo
       break;
     }
     for (unsigned s = 0; s < u->nsrc; s++) many[s] = map[u->src[s]->id];
-    map[u->id] = uop_with_src(k->g, u, many);
+    map[u->id] = divided(k->g, uop_with_src(k->g, u, many));
     if (many != src) free(many);
   }
   if (ok) k->ast = map[k->ast->id];

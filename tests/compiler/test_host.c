@@ -418,6 +418,26 @@ static void large_sums_have_even_tasks(void **state) {
   compiler_free(c);
 }
 
+/* The gradient of a window that moves in strides of 2: both positions within a stride are computed at once, and vectors
+ * run along the strides. */
+static void strided_windows(void **state) {
+  enum { B = 16, Y = 32, X = 2 * Y, K = 3 };
+  struct uop *o[3] = {range(B, 0, AXIS_LOOP), range(X, 1, AXIS_LOOP), range(X, 2, AXIS_LOOP)};
+  struct uop *r[2] = {range(K, 3, AXIS_REDUCE), range(K, 4, AXIS_REDUCE)}, *at_y[3] = {o[0]}, *valid = NULL;
+  for (unsigned i = 0; i < 2; i++) {
+    struct uop *whole = add(add(o[1 + i], mul(r[i], ix(-1))), ix(3)), *y; /* never negative */
+    at_y[1 + i] = y = add(uop_binary(G, OP_IDIV, whole, ix(2)), ix(-1));
+    struct uop *on = uop_binary(G, OP_CMPLT, uop_binary(G, OP_MOD, whole, ix(2)), ix(1));
+    struct uop *inside = uop_binary(G, OP_AND, uop_binary(G, OP_CMPLT, ix(-1), y), uop_binary(G, OP_CMPLT, y, ix(Y)));
+    on = uop_binary(G, OP_AND, on, inside);
+    valid = valid ? uop_binary(G, OP_AND, valid, on) : on;
+  }
+  struct uop *dy = load(at_if(param(1, DT_F32, B * Y * Y), flat(at_y, (int64_t[]){B, Y, Y}, 3), valid));
+  struct uop *at_x = flat(o, (int64_t[]){B, X, X}, 3);
+  check_plan(sink1(store(at(param(0, DT_F32, B * X * X), at_x), reduce(OP_ADD, dy, r, 2))),
+             (int64_t[]){B * X * X, B * Y * Y}, 2, 1, (const char *const[]){"upcast b:2; upcast c:2; vector c:", NULL});
+}
+
 /* Few places of many images: the columns are images, copied for a row of places at once, whose windows overlap; a tile
  * of rows meets all of them before the next one; and the window is the outermost loop, so that padding is skipped. */
 static void windows_of_many_images(void **state) {
@@ -874,6 +894,7 @@ int main(void) {
       cmocka_unit_test(transposed_columns),
       cmocka_unit_test(gradients_of_convolutions),
       cmocka_unit_test(large_sums_have_even_tasks),
+      cmocka_unit_test(strided_windows),
       cmocka_unit_test(windows_of_many_images),
       cmocka_unit_test(reductions),
       cmocka_unit_test(columns),
