@@ -883,7 +883,7 @@ bool contract_host(struct codegen *k, bool *done) {
   if (c->matrix && !c->form.cycles && find(c, false)) choose(c);
   /* A sum of rows of a matrix reads each element once, so it reads rows in order instead (optimize.c). */
   bool once = c->form.row < 0 && !c->form.pack_columns && !k->is_phase;
-  *done = c->form.cycles > 0 && !once;
+  *done = c->form.cycles > 0 && c->form.height > 0 && !once;
   if (*done) ok = contract(c);
   free(c);
   return ok;

@@ -415,7 +415,7 @@ bool stage_apply(struct codegen *k, const struct step *s) {
   if (!at) return codegen_fail(k, "a stage needs more axes than the maximum");
 
   struct uop *copied = uop_substitute(g, value, c.from, c.to, c.nfrom);
-  if (valid) copied = guard_loads(&c, copied, over, valid);
+  if (valid && over) copied = guard_loads(&c, copied, over, valid);
   struct uop *src[MAX_AXES + 2] = {copied, at};
   for (unsigned i = 0; i < c.nranges; i++) src[i + 2] = c.range[i];
   if (uop_max(at) + 1 > size) size = uop_max(at) + 1;

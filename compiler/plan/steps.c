@@ -114,7 +114,7 @@ static bool guard_range(struct codegen *k, struct uop *range, struct uop *valid)
       same = false;
     } else if (u->op == OP_LOAD && n == 1 && many[0]->nsrc > 2)
       many[n++] = uop_const_int(k->g, u->dtype, 0);
-    else if (u->op == OP_REDUCE) {
+    else if (u->op == OP_REDUCE && n) {
       bool mine = false;
       for (unsigned s = 1; s < n; s++) mine = mine || u->src[s] == range;
       if (mine && !sums_zero_unless(u, many[0], valid))

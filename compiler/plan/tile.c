@@ -179,7 +179,7 @@ static bool find_layout(struct codegen *k, enum matrix_operand o, struct layout 
   uint64_t *mask = axis_masks(k, false);
   unsigned element[2];
   struct windows w;
-  if (!mask) return codegen_fail(k, "out of memory");
+  if (!mask) return codegen_fail(k, "out of memory"), false;
   *x = (struct layout){.k = k, .operand = o, .value = value, .size = dtype_info[value->dtype].size};
   element_axes(k, o, element);
   if (!windows_of(&w, k, value, mask)) w.nindices = 0; /* treat every axis separately */
