@@ -76,12 +76,14 @@ static bool run_groups(void *ctx, unsigned worker, unsigned seat, uint64_t begin
   struct run *r = ctx;
   struct amd_gpu *gpu = r->q->gpu;
   struct shader_core *core = core_of(r, worker);
+  unsigned units = r->units;
+  bool detailed = r->counted.detail;
   struct emu_detail detail;
   struct emu_lines lines = {0};
   struct shader_stats stats = {0};
   struct shader_trace recorder;
-  if (r->counted.detail || r->units) stats.detail = memset(&detail, 0, sizeof detail);
-  if (r->counted.detail) stats.lines = &lines;
+  if (detailed || units) stats.detail = memset(&detail, 0, sizeof detail);
+  if (detailed) stats.lines = &lines;
   stats.counting = r->counting;
   race_task = r->task;
   bool go_on = true, has_partial = r->partial[0] || r->partial[1] || r->partial[2];
@@ -108,11 +110,11 @@ static bool run_groups(void *ctx, unsigned worker, unsigned seat, uint64_t begin
     }
     struct emu_detail before;
     uint64_t waves = stats.waves;
-    if (r->units) before = detail;
+    if (units) before = detail;
     stats.trace = amd_sqtt_group_begin(r->trace, i, &recorder);
     int rc = core ? run_group(r, core, d, group, seat, &stats, &fault) : -EFAULT;
     amd_sqtt_group_end(r->trace, i, &recorder);
-    if (r->units) amd_perf_add(r->q, &r->unit[i % r->units], d->wave32, stats.waves - waves, &before, &detail);
+    if (units) amd_perf_add(r->q, &r->unit[i % units], d->wave32, stats.waves - waves, &before, &detail);
     if (rc) {
       if (rc == -ECANCELED) {
         pthread_mutex_lock(&r->lock);
@@ -130,7 +132,7 @@ static bool run_groups(void *ctx, unsigned worker, unsigned seat, uint64_t begin
   add_count(&gpu->workgroups, stats.workgroups);
   add_count(&gpu->bytes_loaded, stats.bytes_loaded);
   add_count(&gpu->bytes_stored, stats.bytes_stored);
-  if (r->counted.detail) {
+  if (detailed) {
     pthread_mutex_lock(&r->lock);
     r->counted.waves += stats.waves, r->counted.workgroups += stats.workgroups,
         r->counted.instructions += stats.instructions;

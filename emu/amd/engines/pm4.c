@@ -163,7 +163,7 @@ static enum cp_status wait_common(struct amd_queue *q, const char *name, unsigne
   } else if (operation != PM4_WAIT_POLL && operation != PM4_WAIT_POLL_PREEMPTIBLE) {
     return BAD("%s: operation %u", name, operation);
   } else if (space == PM4_WAIT_REGISTER) {
-    uint32_t reg;
+    uint32_t reg = 0;
     if (read_register(q, name, at, &reg) != CP_DONE) return CP_DEAD;
     value = reg;
   } else if (space == PM4_WAIT_MEMORY) {
