@@ -14,7 +14,7 @@ static double now_us(void) {
   return (double)t.tv_sec * 1e6 + (double)t.tv_nsec * 1e-3;
 }
 
-/* Schedules for the machine that arch names: a kernel of phases is for hosts only. */
+/* Schedules for the machine that arch names. Only hosts get kernels that consist of phases. */
 static struct schedule_machine machine;
 static const struct schedule_machine *the_machine(unsigned device) {
   (void)device;
@@ -225,7 +225,7 @@ static void measure_llvm(const struct whole *w, const char *arch) {
   printf("%-22s %-8s LLVM: %.0f ms\n", w->name, arch, ns * 1e-6);
 }
 
-/* Times making a new node, and finding it again. */
+/* Times making a new node, and finding an existing one. */
 static void measure_nodes(void) {
   double best[2] = {1e12, 1e12};
   for (int round = 0; round < 5; round++) {
@@ -239,7 +239,7 @@ static void measure_nodes(void) {
     }
     graph_free(g);
   }
-  printf("a node: %.1f ns to make, %.1f ns to find again\n", best[0], best[1]);
+  printf("making a node: %.1f ns; finding an existing one: %.1f ns\n", best[0], best[1]);
 }
 
 int main(void) {
@@ -247,8 +247,8 @@ int main(void) {
   int bad = 0;
   printf("%-16s %-8s %7s %12s %12s %12s %12s\n", "graph", "target", "kernels", "build", "schedule", "lower", "LLVM");
   for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) bad |= measure(i, "gfx1100") | measure(i, host);
-  printf("\n%-22s %-8s %11s %8s %8s %8s %12s\n", "model", "target", "kernels (!)", "graph", "schedule", "lower",
-         "together");
+  printf("\nWhole models. The number of distinct kernels is in parentheses.\n%-22s %-8s %11s %8s %8s %8s %12s\n",
+         "model", "target", "kernels", "graph", "schedule", "lower", "total");
   for (size_t i = 0; i < sizeof wholes / sizeof *wholes; i++)
     bad |= measure_whole(&wholes[i], "gfx1100") | measure_whole(&wholes[i], host);
   measure_llvm(&wholes[2], "gfx1100");

@@ -1,9 +1,9 @@
 /* Measures the wave instructions per second of libdoorbell-emu's run_asm over eight kernels, on one core and on two,
  * and compares with other emulators that export run_asm. Also runs the same kernels for sm_90 on an emulated device,
- * through its driver. Each emulator runs in a process of its own, which maps the kernels' memory at the same addresses
- * as this process. Every result is compared with the host's.
+ * through its driver. Each emulator runs in a separate process, which maps the kernels' memory at the same addresses as
+ * this process. Every result is compared with the host's.
  *
- *   emu [KERNELS_DIR]      default: the kernels folder beside this program's
+ *   emu [KERNELS_DIR]      default: ../kernels, relative to this program's folder
  *   REMU=FILE              also measure this shared library, which exports run_asm as remu does
  *   TINYGRAD=FOLDER        also measure the Python emulator of this tinygrad checkout, with $PYTHON or python3 */
 #define _GNU_SOURCE
@@ -91,11 +91,11 @@ static int load_code(struct loaded *l, const char *path) {
   uint32_t dims = l->k->groups[1] > 1 ? 2 : 1, ids = l->rsrc2 >> 7 & 7;
   if ((l->rsrc2 >> 1 & 31) != 16 - dims || ids != (1u << dims) - 1 || scratch || !(kd[57] >> 2 & 1) ||
       (kd[56] & 0x7f) != 1 << 3)
-    return fprintf(stderr, "%s: its registers are not laid out as run_asm does\n", path), -1;
+    return fprintf(stderr, "%s: the kernel needs other initial registers than run_asm sets\n", path), -1;
   uint64_t at = kd_at + (uint64_t)entry - text->sh_addr;
-  if (at >= text->sh_size) return fprintf(stderr, "%s: no entry\n", path), -1;
+  if (at >= text->sh_size) return fprintf(stderr, "%s: the entry point is outside .text\n", path), -1;
   l->bytes = (uint32_t)(text->sh_size - at);
-  if (!(l->code = arena_take(l->bytes))) return fprintf(stderr, "%s: too large\n", path), -1;
+  if (!(l->code = arena_take(l->bytes))) return fprintf(stderr, "%s: the code is too large\n", path), -1;
   memcpy(l->code, file + text->sh_offset + at, l->bytes);
   return 0;
 }
@@ -123,10 +123,10 @@ static int load(struct loaded *l, const struct kernel *k, const char *dir) {
   return 0;
 }
 
-/* ---- emulators, each in its own process; they read lines of numbers and answer with lines ---- */
+/* ---- emulators, each in a separate process that answers each line of numbers with a line ---- */
 
-/* code bytes gx gy gz lx ly lz kernarg rsrc2 times batch -> status, and seconds per launch, the minimum over `times`
- * batches */
+/* A request: code, bytes, number of groups (x y z), group size (x y z), kernarg, rsrc2, times, batch. The answer: the
+ * status, and the seconds per launch, the minimum over `times` batches of `batch` launches. */
 #define REQUEST "%llu %u %u %u %u %u %u %u %llu %u %u %u"
 
 static int serve(const char *library, int fd) {
@@ -144,7 +144,7 @@ static int serve(const char *library, int fd) {
       double start = now();
       for (unsigned k = 0; k < batch && !rc; k++)
         rc = run((const char *)(uintptr_t)code, n, g[0], g[1], g[2], t[0], t[1], t[2], (void *)(uintptr_t)kernarg);
-      double s = (now() - start) / batch; // NOLINT(clang-analyzer-core.DivideZero): the loop asks for a batch
+      double s = (now() - start) / batch; // NOLINT(clang-analyzer-core.DivideZero): the loop's condition excludes 0
       if (s < best) best = s;
     }
     printf("%d %.9f\n", rc, best);
@@ -153,7 +153,7 @@ static int serve(const char *library, int fd) {
   return 0;
 }
 
-/* The same for tinygrad, whose emulator was moved twice. */
+/* The same for tinygrad. The names are those that its emulator has had. */
 static const char serve_python[] =
     "import sys, os, mmap, ctypes, importlib, time, inspect\n"
     "root, fd, base, size = sys.argv[1], int(sys.argv[2]), int(sys.argv[3]), int(sys.argv[4])\n"
@@ -236,7 +236,8 @@ static double ask(struct peer *p, const struct loaded *l, const uint32_t groups[
   double seconds;
   int rc;
   if (fflush(p->to) || poll(&wait, 1, ANSWER_SECONDS * 1000) != 1 || fscanf(p->from, "%d %lf", &rc, &seconds) != 2) {
-    fprintf(stderr, "%s: %s: no answer, or not within %d seconds\n", p->name, l->k->name, ANSWER_SECONDS);
+    fprintf(stderr, "%s: %s: the process ended or did not answer within %d seconds\n", p->name, l->k->name,
+            ANSWER_SECONDS);
     stop(p);
     return -1;
   }

@@ -1,15 +1,15 @@
-/* Times single kernels and compares them with OpenBLAS, PyTorch, cuBLAS, a copy of the same bytes and the machine's
- * peak, in turn and in one run; reports the best of several rounds. Every result is first compared with plain
+/* Times single kernels, and the same in OpenBLAS, PyTorch and cuBLAS, a copy of the same bytes, and the machine's
+ * multiply-add rate. All take turns in one run; the best of several rounds counts. Every result is compared with plain
  * arithmetic.
  *
  *   kernels [--threads N,N] [--cpu-time] [--seconds S] [--json] [--plans] [--list] [WORD...]
  *
  * DEV names the device. A case runs if each WORD is a word of its name. A WORD may be several alternatives separated by
  * commas, and may contain * and ?. A WORD after ^ must not occur in the name: `kernels matmul f32 512,1024`, `kernels
- * conv 16 ^7x7`. On the CPU each number of threads runs in a process of its own, bound to that many CPUs (of those that
- * taskset allows). An emulated GPU runs small cases once. Its counts are printed instead of times, with model time
- * (emu/exec/cost.def), which is not a measurement. --cpu-time measures processor time of one thread instead of wall
- * time, for ratios on a machine with other work. */
+ * conv 16 ^7x7`. On the CPU the cases run once for each number of threads, in a separate process that is bound to this
+ * number of the CPUs that taskset allows. An emulated GPU runs small cases once. Its counts are printed instead of
+ * times, with model time (emu/exec/cost.def), which is not a measurement. --cpu-time measures the processor time of one
+ * thread instead of wall time; use it for ratios on a machine with other work. */
 #define _GNU_SOURCE
 #include "speed/speed.h"
 #include "emu/emu.h"
@@ -50,8 +50,8 @@ static float *read_floats(db_tensor *t, int64_t n) {
   return NULL;
 }
 
-/* Compares elements spread over the whole result with plain arithmetic, as many as time allows; all elements of a small
- * result. */
+/* Compares elements of the result with plain arithmetic: all elements of a small result, otherwise evenly spaced ones,
+ * fewer if they are expensive. */
 static bool check(const struct speed_case *c, float *const *in, const float *got, struct result *r) {
   int64_t n = speed_numel(c->op->shape(c, c->op->ninputs));
   double affordable = 2e8 / c->op->cost(c);
@@ -65,7 +65,7 @@ static bool check(const struct speed_case *c, float *const *in, const float *got
     if (error <= r->error) continue;
     r->error = isnan(error) ? INFINITY : error;
     if (r->error > r->tolerance && !r->reason[0])
-      snprintf(r->reason, sizeof r->reason, "element %lld is %.9g, plain arithmetic has %.9g", (long long)at,
+      snprintf(r->reason, sizeof r->reason, "element %lld is %.9g, plain arithmetic gives %.9g", (long long)at,
                (double)got[at], e.value);
   }
   return r->ok = r->error <= r->tolerance;
@@ -100,7 +100,7 @@ static double our_seconds(struct timed *t, unsigned calls) {
   return ok ? speed_now() - start : -1;
 }
 
-/* The number of calls in one round, which takes some milliseconds. */
+/* Returns the number of calls in one round, which takes about 5 ms. */
 static unsigned calls_for(double seconds) {
   double n = 5e-3 / fmax(seconds, 1e-9);
   return n < 1 ? 1 : n > 5000 ? 5000 : (unsigned)n;
@@ -131,7 +131,7 @@ static bool measure(struct timed *t, struct result *r) {
       if (!calls[p->which]) continue;
       s = p->seconds(p, calls[p->which]) / calls[p->which];
       if (s > 0) r->beside[p->which] = fmin(r->beside[p->which], s);
-      usleep(2000); /* until its threads are idle */
+      usleep(2000); /* wait until the peer's threads are idle */
     }
     if (round >= 1 && speed_wall() - begin > 4 * t->budget) break;
   }
@@ -372,7 +372,7 @@ static int run_device(unsigned threads, const struct result *one, struct result 
           cases[k].on == on && !memcmp(cases[k].n, cases[i].n, sizeof cases[k].n))
         results[i].beside[BESIDE_F32] = results[k].seconds;
     bad |= !results[i].ok;
-    if (!results[i].ok && results[i].error <= results[i].tolerance) { /* an error of the device, which persists */
+    if (!results[i].ok && results[i].error <= results[i].tolerance) { /* a failed device stays failed: open it again */
       db_close(dev);
       db_shutdown();
       if (!(dev = db_open(NULL))) return fprintf(stderr, "kernels: %s\n", db_error()), 1;
@@ -433,7 +433,7 @@ int main(int argc, char **argv) {
     chosen++;
     if (options.list) printf("%s %s\n", cases[i].group, cases[i].name);
   }
-  if (!chosen) return fprintf(stderr, "kernels: no case has all these words; --list names them\n"), 2;
+  if (!chosen) return fprintf(stderr, "kernels: no case matches all words; --list prints all cases\n"), 2;
   if (options.list) return 0;
   static struct result results[MAX_THREADS][MAX_CASES];
   int bad = 0;

@@ -1,4 +1,4 @@
-/* Measures what it costs the host to launch a kernel, without waiting for the kernel.
+/* Measures the time that the host needs to launch a kernel, without the time of the kernel itself.
  *
  * Queue layer: a kernel that is recorded and submitted alone, 64 kernels per submission, and a replay of 100 kernels in
  * which an input buffer and a value change from run to run. Tensors: captured functions of 100 and 500 kernels whose
@@ -6,11 +6,11 @@
  * nanoseconds per kernel and, if valgrind is installed, the instructions of the calling thread, counted in a second
  * process.
  *
- *   launch [DEV...]      default: CPU EMU+AMD:gfx1100 EMU+NV:sm_90. For an NVIDIA GPU it also runs
- *                        tests/hw/cuda_peer, if that was built: CUDA's launches and graphs
+ *   launch [DEV...]      default: CPU EMU+AMD:gfx1100 EMU+NV:sm_90. For an NVIDIA GPU also runs
+ *                        tests/hw/cuda_peer, if it was built, which times CUDA's launches and graphs
  *   TINYGRAD=FOLDER      also measures 100 kernels of this tinygrad checkout, captured and not, on its devices NULL and
- *                        CPU, with $PYTHON or python3. The time is thread time, because a measurement this long is
- *                        interrupted by other work */
+ *                        CPU, with $PYTHON or python3. Reports thread time, because other work on the machine
+ *                        interrupts a measurement of this length */
 #define _GNU_SOURCE
 #include "frontend/nn.h"
 #include <errno.h>
@@ -331,7 +331,7 @@ static void run_tinygrad(const char *folder, const char *device) {
   if (f) fclose(f);
   waitpid(pid, NULL, 0);
   if (!ok) {
-    fprintf(stderr, "launch: tinygrad on %s: no figures\n", device);
+    fprintf(stderr, "launch: tinygrad on %s printed no times\n", device);
     return;
   }
   printf("tinygrad %-8s %-36s %9.1f ns\n", device, "replay of 100 kernels", replay);
@@ -342,7 +342,7 @@ static void run_cuda(void) {
   char path[PATH_MAX + 32];
   snprintf(path, sizeof path, "'%s/../tests/hw/cuda_peer'", kernels_dir);
   fflush(NULL);
-  if (system(path)) fprintf(stderr, "launch: no figures of CUDA\n");
+  if (system(path)) fprintf(stderr, "launch: tests/hw/cuda_peer failed\n");
 }
 
 int main(int argc, char **argv) {
@@ -356,7 +356,7 @@ int main(int argc, char **argv) {
   if (counting) return !run_device(argv[2], ns);
   const char **names = argc > 1 ? (const char **)argv + 1 : all;
   int n = argc > 1 ? argc - 1 : 3, status = 0;
-  printf("per kernel of the calling thread:\n");
+  printf("time and instructions of the calling thread, per kernel:\n");
   for (int i = 0; i < n; i++) {
     if (!run_device(names[i], ns)) {
       status = 1;

@@ -1,12 +1,12 @@
-/* Times training steps and inference of models, and compares with PyTorch over the same parameters and inputs, in turn
- * and in one run. Also times the first step, with nothing compiled yet. The values of both are compared first.
+/* Times training steps and inference of models, and the same in PyTorch with the same parameters and inputs. The two
+ * take turns in one run, after their results have been compared. Also times the first step, which includes compilation.
  *
  *   models [--threads N,N] [--cpu-time] [--seconds S] [--json] [--list] [WORD...]
  *
  * DEV names the device; WORDs select models as in bench/kernels: `models mnist`, `models step ^gpt2`. Each model runs
- * in a process of its own with an empty kernel cache; on the CPU once for each number of threads. The first step is
- * scheduled, compiled and run; its parameters and inputs exist before. An emulated GPU runs a small model and counts
- * its instructions; PyTorch on the host checks the values. */
+ * in a separate process with an empty kernel cache, on the CPU once for each number of threads. The time of the first
+ * step includes scheduling and compiling, but not making parameters and inputs. An emulated GPU runs a small model, and
+ * its instructions are counted; PyTorch on the host checks the values. */
 #define _GNU_SOURCE
 #include "models.h"
 #include "speed/speed.h"
@@ -66,7 +66,7 @@ struct running {
   struct model m;
   db_jit *jit;
   db_optim *optim;
-  db_tensor *x, *y;                   /* y: classes, of a training step */
+  db_tensor *x, *y;                   /* y: the classes, for a training step */
   db_tensor *cache[LAYERS][2], *seen; /* cache: keys and values; seen: its length is the number of keys */
   int64_t keys;
 };
@@ -117,7 +117,7 @@ static int step(void *ctx, db_tensor *const *in, db_tensor **out) {
   return err;
 }
 
-/* A tensor of a shape, filled on the host; integers are below classes. */
+/* Returns a tensor whose values are made on the host: floats from -1 to 1, or integers less than `classes`. */
 static db_tensor *numbers(db_dtype t, int64_t classes, db_list shape) {
   int64_t n = 1;
   for (unsigned i = 0; i < shape.n; i++) n *= shape.v[i];
@@ -241,7 +241,7 @@ static double torch_seconds(struct child *c, unsigned steps) {
   return child_ask(c, line, reply, sizeof reply) && reply[0] != 'n' ? strtod(reply, NULL) : -1;
 }
 
-/* ---- one model, in a process of its own ---- */
+/* ---- one model, in a separate process ---- */
 
 struct apart {
   const struct row *row;
@@ -282,14 +282,14 @@ static bool measure(struct running *r, const struct apart *a, struct result *out
   for (unsigned i = 0; beside && i < compared; i++) {
     if (!torch_values(&torch, theirs, nvalues)) {
       child_end(&torch);
-      return failed(out, "PyTorch's child ended");
+      return failed(out, "the process that runs PyTorch ended early");
     }
     for (unsigned k = 0; k < nvalues; k++) {
       double d = fabs(ours[i][k] - theirs[k]);
       most = fmax(most, fabs(theirs[k]));
       if (d <= difference) continue;
       difference = isnan(d) ? INFINITY : d;
-      snprintf(worst, sizeof worst, "step %u, value %u: %.9g, PyTorch has %.9g", i, k, ours[i][k], theirs[k]);
+      snprintf(worst, sizeof worst, "step %u, value %u: %.9g, PyTorch computes %.9g", i, k, ours[i][k], theirs[k]);
     }
     out->compared = true;
   }
@@ -307,7 +307,7 @@ static bool measure(struct running *r, const struct apart *a, struct result *out
     n = steps_for(out->torch);
     s = torch_seconds(&torch, n) / n;
     if (s > 0) out->torch = fmin(out->torch, s);
-    usleep(2000); /* until its threads are idle */
+    usleep(2000); /* wait until PyTorch's threads are idle */
   }
   child_end(&torch);
   return out->ok;
@@ -386,7 +386,7 @@ int main(int argc, char **argv) {
       if (!mkdtemp(a.dir)) return perror("models"), 1;
       bad |= run_in_child(run_row, &a, &results[t], sizeof results[t]);
       nftw(a.dir, remove_one, 8, FTW_DEPTH | FTW_PHYS);
-      if (!results[t].ran) failed(&results[t], "its process ended");
+      if (!results[t].ran) failed(&results[t], "the process that runs the model ended early");
       if (!told && !o.json)
         printf("%s%s%s\n%-28s %2s %10s %10s %10s %8s %8s %8s %12s\n", results[t].about[0] ? "PyTorch " : "",
                results[t].about, speed_cpu_time ? ", processor time" : "", "model", "t", "first", "step", "PyTorch",
@@ -397,6 +397,6 @@ int main(int argc, char **argv) {
     }
   }
   if (o.json && !o.list) printf("\n]}\n");
-  if (!chosen) return fprintf(stderr, "models: no model has all these words; --list names them\n"), 2;
+  if (!chosen) return fprintf(stderr, "models: no model matches all words; --list prints all models\n"), 2;
   return bad;
 }

@@ -1,5 +1,5 @@
-/* A small convolutional net, ResNet-50 and GPT-2 124M as tensor programs. Unless the model provides `make`, parameters
- * have no memory: then the graphs can be scheduled and compiled but not run. */
+/* A small convolutional net, ResNet-50 and GPT-2 124M as tensor programs. If the model's `make` is NULL,
+ * parameters have no memory, and the graphs can be scheduled and compiled but not run. */
 #ifndef BENCH_MODELS_H
 #define BENCH_MODELS_H
 #include <math.h>
@@ -12,8 +12,8 @@ struct model {
   db_tensor *parameter[MAX_PARAMETERS]; /* trained parameters, in order of use */
   db_tensor *statistic[MAX_PARAMETERS]; /* means and variances for inference */
   unsigned nparameters, nstatistics;
-  /* Makes an f32 tensor with values between low and high, when the program is built for the first time; a later build
-   * (after model_again) reuses it. NULL: tensors without memory. */
+  /* Makes an f32 tensor with values between low and high. Called when the program is built for the first time; a later
+   * build (after model_again) reuses the tensor. If make is NULL, tensors have no memory. */
   db_tensor *(*make)(db_list shape, double low, double high);
   unsigned made_parameters, made_statistics;
   bool inference; /* parameters need no gradients */

@@ -137,10 +137,10 @@ int main(int argc, char **argv) {
   if (argc > 2 && !strcmp(argv[1], "rules"))
     return rules((unsigned)strtoul(argv[2], NULL, 10)); /* one size, for a profiler */
   if (argc > 1) return consing(strtoul(argv[1], NULL, 10));
-  printf("ns a node   new    found toposort   import substitute bytes/node\n");
+  printf("ns per node:\n    nodes      new    found toposort   import   subst. bytes/node\n");
   for (unsigned i = 0; i < sizeof steps / sizeof *steps; i++)
     if (consing(steps[i])) return 1;
-  printf("\nsimplify: nodes, rule attempts, matches, ms, million attempts/s, ns a node\n");
+  printf("\nsimplify: nodes, rule attempts, matches, ms, million attempts/s, ns per node\n");
   for (unsigned n = 10; n <= 100000; n *= 10)
     if (rules(n)) return 1;
   return 0;

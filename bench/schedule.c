@@ -1,4 +1,4 @@
-/* Reports the number of kernels of known programs and the memory that their schedules take. */
+/* Prints the number of kernels that known programs become, and the memory that their schedules need. */
 #include "models.h"
 #include <stdio.h>
 #include "graph/schedule/plan.h"

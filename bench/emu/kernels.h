@@ -117,7 +117,7 @@ static void fill(void *at, uint32_t n, int type) {
   }
 }
 
-/* Whether a kernel's results equal the host's, floats within a tolerance. */
+/* Returns true if a kernel's results equal the host's; floats are compared with a tolerance. */
 static bool right(const struct kernel *k, const void *out, const void *expect) {
   if (k->result == WORDS) return !memcmp(out, expect, (size_t)k->results * 4);
   const float *x = out, *y = expect;

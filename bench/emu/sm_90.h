@@ -27,7 +27,7 @@ static inline double sm_90_run(db_queue *q, db_program *p, struct db_arg *args, 
 
 struct sm_90_figure {
   uint64_t instructions;
-  double seconds, launch; /* minimum; launch: of one warp */
+  double seconds, launch; /* minimum; launch: the seconds of a launch of one warp */
 };
 /* Measures one kernel. Returns false if it fails or its result is wrong. */
 static inline bool sm_90_measure(db_device *dev, const void *cubin, size_t size, const struct kernel *k,
@@ -99,7 +99,7 @@ static bool sm_90_rows(const char *path) {
     if (good && !i) launch = f.launch;
   }
   printf("%-28s %12s %8.1f\n", "geometric mean", "", ratio(per, seconds));
-  printf("doorbell: launch of one warp through the driver, submitted and waited for: %.2f us\n", launch * 1e6);
+  printf("doorbell: launch of one warp through the driver, from recording to completion: %.2f us\n", launch * 1e6);
   db_close(dev);
   return ok;
 }

@@ -1,6 +1,6 @@
-/* Declarations for the CUDA C kernels, which are compiled by nvcc, or by clang without a CUDA toolkit; clang makes the
- * PTX when Doorbell is built. The cubins for sm_90 are made by nvcc 13 (-arch=sm_90 -O3 -cubin) and run where ptxas is
- * not installed. */
+/* Declarations for the CUDA C kernels. nvcc compiles these kernels, and so does clang without a CUDA toolkit: the build
+ * of Doorbell uses clang to make PTX. The cubins for sm_90 were made by nvcc 13 (-arch=sm_90 -O3 -cubin); they are used
+ * where ptxas is not installed. */
 typedef unsigned u32;
 typedef unsigned char u8;
 #ifndef __CUDACC_VER_MAJOR__

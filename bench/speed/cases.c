@@ -156,7 +156,7 @@ static void add_row(const struct row *r) {
   struct speed_case *c = add(r->on, r->op, r->dtype);
   snprintf(c->name, sizeof c->name, "%s %s", db_dtype_name(r->dtype), r->name);
   memcpy(c->n, r->n, sizeof c->n);
-  if (r->goal_beside == BESIDE_F32 && !host_has_bf16()) return; /* bf16 is computed as f32 */
+  if (r->goal_beside == BESIDE_F32 && !host_has_bf16()) return; /* this host computes bf16 as f32 */
   c->goal_beside = r->goal_beside;
   c->goal = r->goal;
 }

@@ -1,4 +1,4 @@
-/* Processes: children that answer requests line by line, and parts of a run in a process of their own. */
+/* Child processes: programs that answer requests line by line, and functions that run in a separate process. */
 #define _GNU_SOURCE
 #include "speed.h"
 #include <fcntl.h>
@@ -71,7 +71,7 @@ int run_in_child(int (*fn)(void *ctx), void *ctx, void *result, size_t size) {
   bool ok = pid > 0 && f && fread(result, 1, size, f) == size;
   if (f) fclose(f);
   if (pid > 0) waitpid(pid, &status, 0);
-  if (WIFSIGNALED(status)) fprintf(stderr, "the process that measures was ended by signal %d\n", WTERMSIG(status));
+  if (WIFSIGNALED(status)) fprintf(stderr, "the measuring process was ended by signal %d\n", WTERMSIG(status));
   return !ok || status;
 }
 

@@ -47,7 +47,7 @@ static bool is_matrix(const struct line *l) {
   return !strncmp(l->name, "v_wmma", 6) || !strncmp(l->name, "v_mfma", 6) ||
          (base >= 3 && !strncmp(l->name + base - 3, "MMA", 3));
 }
-/* Whether a line loads or stores registers, from or to any memory. */
+/* Returns true if an instruction moves data between registers and any memory. */
 static bool is_memory(const struct line *l) {
   static const char *const starts[] = {"ds_", "global_", "buffer_", "flat_", "scratch_", "LDG", "STG", "LDS",
                                        "STS", "LDSM",    "STSM",    "LD.",   "ST.",      "LDL", "STL"};

@@ -1,6 +1,6 @@
 /* The peers cuBLAS and CUDA's copy, available where a toolkit and its driver are installed. They run in a child process
  * (kernels --cuda) that answers requests line by line, because CUDA and this driver cannot share a process. Building
- * needs nothing of CUDA: the libraries are opened by name. */
+ * does not need CUDA: the libraries are loaded at run time. */
 #include "speed.h"
 #include <dlfcn.h>
 #include <stdlib.h>
@@ -73,7 +73,7 @@ static struct {
 } now;
 
 static bool fill(void *to, int64_t n, const char *type, size_t size) {
-  /* The multipliers' power consumption depends on the values, so use the same kind of values as the other side. */
+  /* The power that multipliers consume depends on the values, so use values like those of Doorbell's inputs. */
   uint16_t *half = malloc((size_t)n * size);
   float *x = malloc((size_t)n * sizeof *x);
   bool ok = half && x;
@@ -136,7 +136,7 @@ int cuda_child(void) {
   while (fgets(line, sizeof line, stdin)) {
     line[strcspn(line, "\n")] = 0;
     if (!strcmp(line, "hello"))
-      printf("%s\n", missing ? missing : "its libraries in a process of their own");
+      printf("%s\n", missing ? missing : "CUDA's libraries, in a separate process");
     else if (!strncmp(line, "case ", 5))
       printf("%s\n", !missing && prepare(line + 5) && run_once() && !cuda.synchronize() ? "ok" : "no");
     else {
@@ -156,7 +156,7 @@ int cuda_child(void) {
 
 struct cuda_peer {
   struct child child;
-  double scale; /* of a rate */
+  double scale; /* multiplies the measured seconds */
 };
 static bool ask_case(struct peer *p, const char *line) {
   char reply[64];

@@ -27,7 +27,7 @@ void fill_numbers(float *x, int64_t n, uint32_t seed) {
   }
 }
 
-/* ---- matmul: batch m n k ta tb; ta: a is [k, m], tb: b is [n, k]. A batch of 1 has no axis ---- */
+/* ---- matmul: batch m n k ta tb; ta: a is [k, m], tb: b is [n, k]. With batch 1 there is no batch axis ---- */
 enum { MM_BATCH, MM_M, MM_N, MM_K, MM_TA, MM_TB };
 
 static struct tensor_shape matmul_shape(const struct speed_case *c, unsigned i) {

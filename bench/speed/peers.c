@@ -1,5 +1,5 @@
-/* Peers on the host: OpenBLAS, a copy or a read of the same bytes, and its multiply-add rate. PyTorch runs in a child
- * (torch_peer.py). */
+/* Peers on the host: OpenBLAS, a copy or a read of the same bytes, and the host's multiply-add rate. PyTorch runs in a
+ * child (torch_peer.py). */
 #define _GNU_SOURCE
 #include "speed.h"
 #include <dlfcn.h>
@@ -72,7 +72,7 @@ enum { CHAINS = 16, PEAK_STEPS = 40000 }; /* CHAINS: number of independent sums,
   }
 
 #ifdef __x86_64__
-enum { AVX2_CHAINS = CHAINS - 4 }; /* of 16 registers */
+enum { AVX2_CHAINS = CHAINS - 4 }; /* AVX2 has 16 registers */
 MULTIPLY(multiply_avx512, __attribute__((target("avx512f"))), CHAINS, __m512, __m512, _mm512_set1_ps(0.5f),
          _mm512_set1_ps(0.25f), _mm512_set1_ps, _mm512_fmadd_ps, _mm512_add_ps, _mm512_cvtss_f32, "+v")
 MULTIPLY(multiply_avx2, __attribute__((target("avx2,fma"))), AVX2_CHAINS, __m256, __m256, _mm256_set1_ps(0.5f),
@@ -145,7 +145,7 @@ static double peak_seconds(struct peer *p, unsigned calls) {
 struct moving {
   unsigned threads;
   char *from, *to;
-  size_t room, bytes; /* bytes read; a copy also writes as many */
+  size_t room, bytes; /* bytes read; a copy also writes this number */
   unsigned calls;
 };
 static void copy_thread(void *ctx, unsigned thread, unsigned threads) {
@@ -256,7 +256,7 @@ static double blas_seconds(struct peer *p, unsigned calls) {
     }
   return speed_now() - start;
 }
-/* The case for the rate of OpenBLAS's f32 matmul of 1024, for cases without a counterpart in OpenBLAS. */
+/* Cases without a counterpart in OpenBLAS are compared with the rate of this case, its f32 matmul of 1024. */
 static const struct speed_case *rate_case(void) {
   static struct speed_case c = {.dtype = DB_F32, .n = {1, 1024, 1024, 1024}};
   c.op = speed_op("matmul");
@@ -308,11 +308,11 @@ static double torch_seconds(struct peer *p, unsigned calls) {
 static bool on_host(const char *arch) { return !strcmp(arch, "x86_64") || !strcmp(arch, "aarch64"); }
 
 bool torch_start(struct child *c, unsigned threads, const char *arch, char *about, size_t cap) {
-  /* Freed memory remains in the process: otherwise fresh pages for every result would be measured. */
+  /* Keep freed memory in the process: otherwise the times would include page faults for every result. */
   static const char *const keep[][2] = {{"MALLOC_MMAP_THRESHOLD_", "4294967296"},
                                         {"MALLOC_TRIM_THRESHOLD_", "4294967296"},
                                         {"MALLOC_TOP_PAD_", "67108864"}};
-  char number[16], *python = getenv("PYTHON"), *peer = getenv("TORCH_PEER"); /* where it was built, otherwise */
+  char number[16], *python = getenv("PYTHON"), *peer = getenv("TORCH_PEER"); /* default: TORCH_PEER of the build */
   snprintf(number, sizeof number, "%u", threads);
   for (unsigned i = 0; i < 3; i++) setenv(keep[i][0], keep[i][1], 1);
   bool ok =
@@ -356,7 +356,7 @@ unsigned peers_open(struct peer *out, unsigned cap, const char *arch, unsigned t
   out[n++] = (struct peer){BESIDE_COPY, copy_prepare, copy_seconds,
                            &copying,    NULL,         "memcpy of half the bytes read and written"};
   out[n++] = (struct peer){BESIDE_READ, read_prepare, read_seconds, &reading, NULL, "vector loads of the bytes read"};
-  out[n++] = (struct peer){BESIDE_PEAK, peak_prepare, peak_seconds, &peak, NULL, "multiply-adds of registers alone"};
+  out[n++] = (struct peer){BESIDE_PEAK, peak_prepare, peak_seconds, &peak, NULL, "multiply-adds on registers only"};
   return n;
 }
 

@@ -19,10 +19,12 @@ void print_plans(db_tensor *t, const char *arch) {
     struct code_loop loop;
     printf("    %s: %s\n", k ? k->name : "no kernel", k ? (k->plan ? k->plan : "no plan") : err);
     if (!k || !code_main_loop(k->image, k->image_size, arch, &loop)) continue;
-    printf("      main loop: %u %s%s, %u others (%.1f each), %u of them loads or stores of registers", loop.matrix,
-           loop.name, loop.mixed ? " and others" : "", loop.instructions - loop.matrix,
-           (double)(loop.instructions - loop.matrix) / loop.matrix, loop.memory);
-    if (loop.vector) printf("; %.0f %% of the vector instructions", 100.0 * loop.matrix / loop.vector);
+    printf(
+        "      main loop: %u %s%s; %u other instructions (%.1f for each of these), %u of them load or store registers",
+        loop.matrix, loop.name, loop.mixed ? " and others" : "", loop.instructions - loop.matrix,
+        (double)(loop.instructions - loop.matrix) / loop.matrix, loop.memory);
+    if (loop.vector)
+      printf("; %.0f %% of the vector instructions are matrix instructions", 100.0 * loop.matrix / loop.vector);
     printf("\n");
   }
   schedule_free(&s);

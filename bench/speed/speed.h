@@ -48,7 +48,7 @@ enum beside {
 };
 extern const char *const beside_name[BESIDES];
 
-/* The machines that a case is for: an emulated GPU has small ones, a real one large ones. */
+/* The kind of machine that runs a case. Emulated GPUs run small cases, real GPUs large ones. */
 enum machine { ON_HOST, ON_EMULATOR, ON_GPU };
 
 struct speed_case {
@@ -90,7 +90,7 @@ struct peer {
  * Returns their number. */
 unsigned peers_open(struct peer *out, unsigned cap, const char *arch, unsigned threads);
 void peers_close(struct peer *p, unsigned n);
-/* Whether the host has bf16 multiply instructions. */
+/* Returns true if the host has bf16 multiply instructions. */
 bool host_has_bf16(void);
 /* Opens three peers that use cuBLAS and CUDA's copy. They run in a child process, whose main function is cuda_child. */
 unsigned cuda_peers_open(struct peer *out);
@@ -98,7 +98,7 @@ int cuda_child(void);
 
 /* ---- code ---- */
 
-/* Of a kernel's innermost loops, the one with the most matrix instructions; static counts. */
+/* The main loop of a kernel: the innermost loop with the most matrix instructions. The numbers are static counts. */
 struct code_loop {
   unsigned instructions, matrix;
   unsigned vector; /* AMD: all v_* instructions */
@@ -106,7 +106,7 @@ struct code_loop {
   bool mixed;      /* it has matrix instructions with different names */
   char name[48];   /* of the first matrix instruction */
 };
-/* Returns false if there is none or the architecture is not supported. */
+/* Finds the main loop. Returns false if no loop has matrix instructions or the architecture is not supported. */
 bool code_main_loop(const void *image, size_t size, const char *arch, struct code_loop *out);
 /* Prints a line for each kernel of t, which must not be realized: the kernel's plan and its main loop. */
 void print_plans(db_tensor *t, const char *arch);
@@ -145,9 +145,9 @@ struct options {
 /* Reads a command line into *o, which holds the defaults, and sets speed_cpu_time. has_plans: the program accepts
  * --plans. On an error prints `usage` and returns false. */
 bool options_read(struct options *o, int argc, char **argv, bool has_plans, const char *usage);
-/* Whether one of a text's words matches one of the alternatives ("f32,bf16", with * and ?). */
+/* Returns true if a word of text matches one of the alternatives ("f32,bf16"; they may contain * and ?). */
 bool has_word(const char *text, const char *alternatives);
-/* Whether a text matches all words, and none of those that begin with ^. */
+/* Returns true if text matches every word without ^ and does not match any word after ^. */
 bool has_words(const char *text, char *const *words, unsigned n);
 const char *time_text(double seconds, char *buf, size_t cap);
 

@@ -1,10 +1,10 @@
-"""PyTorch's version of the programs of bench/models (bench/models.h), with parameters from a file."""
+"""PyTorch's version of the models of bench/models (bench/models.h). Reads the parameters from a file."""
 import json, math, struct
 import torch
 import torch.nn.functional as F
 
 def read_safetensors(path, device):
-  """Tensors by name: 8 bytes of length, a JSON header, then the bytes."""
+  """Returns the tensors by name. The file is the header's length in 8 bytes, the header as JSON, then the data."""
   types = {"F32": torch.float32, "I32": torch.int32}
   with open(path, "rb") as f:
     head = json.loads(f.read(struct.unpack("<Q", f.read(8))[0]))
@@ -18,7 +18,7 @@ def read_safetensors(path, device):
   return out
 
 class Model:
-  """Hands out parameters and statistics in the order in which the program asks for them."""
+  """The layers and models. They take parameters and statistics in the order in which the file numbers them."""
   def __init__(self, tensors):
     self.parameters = [tensors[f"p{i}"] for i in range(sum(k[0] == "p" for k in tensors))]
     self.statistics = [tensors[f"s{i}"] for i in range(sum(k[0] == "s" for k in tensors))]

@@ -1,6 +1,9 @@
-"""PyTorch's version of the cases of bench/kernels (bench/speed/ops.c) and bench/models, asked in lines: case OP DTYPE
-NUMBERS..., or model PROGRAM FILE; run N, which answers with seconds; values N, which runs once and answers with N
-numbers of the result."""
+"""PyTorch's version of the cases of bench/kernels (bench/speed/ops.c) and bench/models. Answers each line of standard
+input with a line:
+  case OP DTYPE NUMBERS...  prepares a case of bench/kernels
+  model PROGRAM FILE        prepares a model, with the parameters in FILE
+  run N                     runs it N times and answers with the seconds
+  values N                  runs it once and answers with N elements of the result, evenly spaced"""
 import sys, time
 sys.dont_write_bytecode = True
 try:
