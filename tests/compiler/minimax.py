@@ -2,8 +2,9 @@
 algorithm.
 
 fit() finds p[0..n] that minimizes the largest |p(x) - f(x)| * weight(x) over an interval. rounded() rounds the
-coefficients to a type one by one, lowest power first, and fits what is left again, so that later coefficients make up
-for the rounding. odd_rational() approximates odd functions. Needs mpmath and numpy. Run it to print every table."""
+coefficients to a type one by one, lowest power first. After each it fits the remaining coefficients again, which
+compensates for the rounding. odd_rational() approximates odd functions. Needs mpmath and numpy. Run it to print every
+table."""
 import struct
 
 import numpy
@@ -48,7 +49,7 @@ class Problem:
             most = max(abs(e) for e in error)
             if best is None or most < best[1]:
                 best = list(fixed) + p, most
-            peaks, start = [], 0  # the largest value of each run of one sign
+            peaks, start = [], 0  # the index of the largest error in each run of errors of one sign
             for i in range(1, len(error) + 1):
                 if i == len(error) or (error[i] > 0) != (error[start] > 0):
                     peaks.append(max(range(start, i), key=lambda j: abs(error[j])))
@@ -69,8 +70,8 @@ class Problem:
 
 
 def odd_rational(f, most, n, m, grid=500, rounds=900):
-    """x p(s) / q(s) of the least relative error over [0, most], s = x^2: least squares, linearized by the last q, under
-    weights that grow where the error is large (Lawson's method)."""
+    """Finds x p(s) / q(s), s = x^2, with the smallest relative error over [0, most]. Each round solves a least-squares
+    problem, linearized with the previous q, then increases the weights where the error is large (Lawson's method)."""
     x = most * (1 - numpy.cos(numpy.pi * (numpy.arange(grid) + 0.5) / grid)) / 2
     s = (x / most) ** 2  # in [0, 1], which keeps the matrix well conditioned
     slope = numpy.array([float(f(mpf(v)) / mpf(v)) for v in x])

@@ -1,18 +1,23 @@
-"""Helpers of the case families: the element types in NumPy, inputs that C can reproduce, and the text of a case.
+"""Helpers for the families of cases: element types in NumPy, inputs that C can reproduce, and the text of a case.
 
 A line is one case:
 
   OP key=value... : INPUT... -> OUTPUT TOL FLOOR NUMBER... | k TOL FLOOR NUMBER...
 
-INPUT    dtype[sizes] and where its elements come from, in row-major order: "=1,nan,-0" are the elements; "~seed" are draws from [-2, 2),
-         for integers -5 to 9, for unsigned 0 to 11; "~seed(low,high)" from [low, high), integers low to high; "!seed(low,high)" are
-         evenly spaced, all different and shuffled. Then ".op(numbers)": the movement ops that make the argument of it (so it need not be contiguous).
-OUTPUT   dtype[sizes], then its elements; a number that is wanted is met when the difference is at most TOL times the larger of its
-         magnitude and FLOOR.
-| k      the gradient of input k (of what the draws made, before the movement ops) for an output gradient drawn from [-1, 1) with seed 1.
+INPUT    dtype[sizes], then the source of its elements, which are in row-major order:
+         "=1,nan,-0"        lists the elements.
+         "~seed"            draws floats from [-2, 2), signed integers from -5 to 9, unsigned ones from 0 to 11.
+         "~seed(low,high)"  draws floats from [low, high), integers from low to high.
+         "!seed(low,high)"  shuffles distinct, evenly spaced values.
+         Each ".op(numbers)" after that is a movement op applied to the elements; the result is the argument of OP.
+         Arguments that are not contiguous are made in this way.
+OUTPUT   dtype[sizes], then the expected elements. An actual element may differ from an expected one v by at most
+         TOL * max(|v|, FLOOR).
+| k      the gradient with respect to input k before its movement ops. The output gradient is drawn from [-1, 1) with
+         seed 1.
 
-Everything is computed in float64 or in integers, from inputs rounded to their type, and rounded once. Where the type of an argument
-has no PyTorch counterpart (u16, u32, u64, fp8) this is NumPy's arithmetic, or PyTorch's on a wider type.
+Values are computed in float64 or in integers, from inputs rounded to their type, and the result is rounded once. For
+types without PyTorch counterpart (u16, u32, u64, fp8), NumPy computes them, or PyTorch in a wider type.
 """
 import math
 import sys
@@ -28,7 +33,8 @@ RANGE = {"i8": (-128, 127), "u8": (0, 255), "i16": (-2**15, 2**15 - 1), "u16": (
          "u32": (0, 2**32 - 1), "i64": (-2**63, 2**63 - 1), "u64": (0, 2**64 - 1), "bool": (0, 1)}
 FLOATS = ("f8e4m3", "f8e5m2", "f16", "bf16", "f32", "f64")
 TYPES = ("bool",) + INT_TYPES + FLOATS
-# One unit in the last place, with room for a second rounding; f32 as the library states it for sums and transcendentals.
+# One unit in the last place, and some more for a second rounding. f32 has the tolerance that the library states for sums
+# and transcendental functions.
 TOL = {"f8e4m3": 0.13, "f8e5m2": 0.26, "f16": 1.1e-3, "bf16": 8e-3, "f32": 3e-6, "f64": 1e-12}
 
 
@@ -45,7 +51,7 @@ SMALL = {"f8e4m3": (4, 3, 7, False), "f8e5m2": (5, 2, 15, True), "f16": (5, 10, 
 
 
 def to_float(x, t):
-    """Nearest value of float type t, ties to even; what is too large becomes infinity, or NaN in f8e4m3, which has none."""
+    """The nearest value of float type t, ties to even. Values that are too large become infinity, in f8e4m3 NaN."""
     x = np.asarray(x, np.float64)
     if t == "f64":
         return x
@@ -118,8 +124,9 @@ def span_of(t):
 
 
 class In:
-    """An input: In("f32", (2, 3)) drawn, with span=(low, high) and distinct, or of the elements given; view is a list of
-    ("permute", 1, 0), ("flip", 0), ("shrink", 0, 2, 1, 3), ("expand", 4, 3), ("reshape", 6) applied to it."""
+    """An input. In("f32", (2, 3)) is drawn from span=(low, high), with distinct values if distinct is set; data= gives
+    the elements instead. view lists movement ops to apply: ("permute", 1, 0), ("flip", 0), ("shrink", 0, 2, 1, 3),
+    ("expand", 4, 3), ("reshape", 6), ("pad", 1, 0)."""
 
     def __init__(self, t, shape=None, data=None, span=None, distinct=False, view=(), nograd=False):
         self.t, self.span, self.distinct, self.view = t, span, distinct, view
@@ -153,7 +160,7 @@ class In:
             self.text += ".%s(%s)" % (op, ",".join(map(str, v)))
 
     def tensor(self, grad):
-        """(leaf, argument) in torch: float64, int64 or bool."""
+        """Returns two torch tensors of float64, int64 or bool: the leaf, and the argument after the movement ops."""
         x = self.base
         leaf = torch.tensor(x if x.dtype != np.uint64 and x.dtype.kind != "u" else x.astype(np.int64))
         if x.dtype.kind == "i":
@@ -182,11 +189,11 @@ def move(x, view):
         elif op == "pad":
             x = torch.nn.functional.pad(x, [n for k in range(x.dim() - 1, -1, -1) for n in v[2 * k:2 * k + 2]])
         else:
-            sys.exit("no view " + op)
+            sys.exit("unknown movement op " + op)
     return x
 
 
-# ---- promotion: see the head of frontend/doorbell.h
+# ---- promotion: the comment at the top of frontend/doorbell.h has the rules
 def promote(*types):
     a = types[0]
     for b in types[1:]:
@@ -232,9 +239,10 @@ def numbers_at(tol, floor, x, t):
 
 
 def case(op, ins, fn, out=None, grad=True, tol=None, floor=1, gtol=None, gfloor=1, arrays=False, independent=(), **keys):
-    """fn gets the inputs (torch float64, int64 and bool; NumPy with their own integer types when arrays is set) and gives
-    the result, of type out (the promoted type when not given). grad: also the gradients of the float inputs, but for those that the result is
-    independent of."""
+    """Adds a case. fn takes the inputs and returns the result, which is converted to type out (default: the promoted
+    type). The inputs are torch tensors of float64, int64 and bool, or with arrays=True NumPy arrays with their own
+    integer types. With grad=True the case has the gradients of the float inputs, except those in independent, on which
+    the result does not depend."""
     head = op + "".join(" %s=%s" % (k.rstrip("_"), key_text(v)) for k, v in keys.items())
     for k, x in enumerate(ins):
         x.make(zlib.crc32(("%s %d %s%s%s" % (head, k, x.t, x.shape, x.view)).encode()) & 0xFFFF)

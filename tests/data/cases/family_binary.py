@@ -1,4 +1,4 @@
-"""Two and three operands: every pair of types, broadcasting, C numbers, and the values where a function has corners."""
+"""Two and three operands: every pair of types, broadcasting, C numbers, and values at which a function is not smooth."""
 import math
 
 import numpy as np

@@ -63,7 +63,7 @@ index((4, 5), ("t1",), [In("i64", data=[[0, 3], [1, 1]])])
 index((3, 4, 5), ("t1", S(None), "t2"), [I(0, 2), I(4, 1)])
 index((3, 4, 5), (S(None), "t1", "t2"), [I(0, 2), I(4, 1)])
 index((3, 4, 5), (S(None), "t1", S(1, 4)), [I(0, 2, 3)])
-# a number counts as a tensor here, so that the slice stands between two of them, as in NumPy; PyTorch takes the number first
+# In NumPy a number counts as a tensor here, so the slice is between two tensors; PyTorch applies the number first.
 case("index", [In("f32", (3, 4, 5)), I(0, 2)], lambda x, i: x[0, :, i], arrays=True, tol=0, out="f32", at="0;:;t1")
 index((3, 4, 5), ("t1", 1, S(0, 5, 2)), [I(0, 2)])
 index((3, 4, 5), (Ellipsis, "t1"), [I(-1, 2)])
@@ -115,7 +115,7 @@ exact("take", [In("f32", (3, 4)), In("i64", (2, 2), span=(0, 11))], lambda x, i:
 exact("index_select", [In("f32", (2, 3, 4)), I(2, 0, 1, 1)], lambda x, i: x.index_select(-2, i), axis=-2)
 
 
-# ---- scatter: places that are all different, then such that are not
+# ---- scatter: distinct places, then repeated ones
 def places(shape, axis, size):
     x = np.zeros(shape, np.int64)
     lanes = np.moveaxis(x, axis, 0)

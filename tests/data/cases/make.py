@@ -1,6 +1,6 @@
 #!/usr/bin/python3
 """Reference values for tests/frontend/test_cases.c by PyTorch and NumPy: python3 make.py [FAMILY...] writes FAMILY.txt here.
-core.py says what a line is. A case keeps its inputs when others are added."""
+core.py describes the lines. Adding a case does not change the inputs of the others."""
 import importlib
 import os
 import sys

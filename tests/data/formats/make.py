@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
-"""Files for tests/frontend/test_formats.c, as Python writes them: python3 make.py FOLDER
+"""Writes the files for tests/frontend/test_formats.c with Python's libraries: python3 make.py FOLDER
 
-Element i of a tensor is i - 2 (bool: i % 2, unsigned: i)."""
+Element i of a tensor is i - 2, of a bool tensor i % 2, of an unsigned tensor i."""
 import json
 import struct
 import sys

@@ -1,9 +1,10 @@
 #!/usr/bin/python3
 """Reference values for tests/frontend/test_index.c by NumPy: python3 make.py > index.txt
 
-A line is  SUBSCRIPT... = [sizes] numbers = numbers  for x = 1, 2, ... 120 as [4, 5, 6]: x[SUBSCRIPT...] in row-major order, and x after
-x[SUBSCRIPT...] = -1, -2, ... in that order. A subscript is a number, begin:end:step with _ for what is left open, N for a new axis, R for the
-rest, or T[sizes]numbers for a tensor of i64.
+A line is  SUBSCRIPT... = [sizes] numbers = numbers  where x is 1, 2, ... 120 in the shape [4, 5, 6]. The first numbers
+are x[SUBSCRIPT...] in row-major order; the second are x after the assignment of -1, -2, ... to x[SUBSCRIPT...] in this
+order. A subscript is a number; begin:end:step, with _ for each part that is omitted; N, a new axis; R, all remaining
+axes (...); or T[sizes]numbers, an i64 tensor.
 """
 import numpy as np
 

@@ -1,7 +1,9 @@
 #!/usr/bin/env python3
-"""Layers of PyTorch with their parameters, inputs and outputs, for tests/frontend/test_layers.c: python3 make.py layers.safetensors
+"""Writes PyTorch's layers with parameters, inputs and outputs, for tests/frontend/test_layers.c:
+python3 make.py layers.safetensors
 
-For a layer NAME: its parameters as PyTorch calls them, NAME.x (x2 ...) what goes in, NAME.y (y2 ...) what comes out, NAME.grad the gradient of the sum of y * y by x."""
+The tensors of a layer NAME are: its parameters, with PyTorch's names after "NAME."; the inputs NAME.x, NAME.x2, ...; the
+outputs NAME.y, NAME.y2, ...; and NAME.grad, the gradient of the sum of y * y with respect to x."""
 import json
 import struct
 import sys

@@ -1,10 +1,11 @@
 #!/usr/bin/env python3
-"""Writes optim.txt: the parameters after each of several steps, by PyTorch's optimizers, and by NumPy after the papers where PyTorch has none.
+"""Writes optim.txt: parameters after several optimizer steps, and learning rates of schedules.
 
-The parameters are w [3, 4], v [4, 2] and for all but Muon b [5]; the loss is sum(k * (p - t)**2) over all their elements, with
-p = sin(i), t = cos(2 i), k = 0.5 + i % 3 for element i of each. A line is
-    kind key=value... : the parameters after steps 1, 2, 3 and 6, each in order
-lr_step=N,F multiplies the learning rate by F before step N (from 1). Then come learning rates:
+PyTorch computes the parameters. LAMB, LARS and Muon are computed in NumPy as their papers describe them. The parameters
+are w [3, 4], v [4, 2] and, except for Muon, b [5]. The loss is sum(k * (p - t)**2) over all elements. Element i of each
+parameter starts at p = sin(i), with t = cos(2 i) and k = 0.5 + i % 3. A line is
+    kind key=value... : the parameters w, v, b after step 1, then after steps 2, 3 and 6
+lr_step=N,F multiplies the learning rate by F before step N; the first step is 1. The last lines are learning rates:
     lr kind key=value... : the rates at steps 0, 1, 2, ...
 """
 import numpy as np, torch
