@@ -1,6 +1,6 @@
-/* How exactly each instruction is executed. The builder decides whether a row executes, so the table cannot list an
- * instruction that is missing. The approximate ones and their error bounds are listed below; tests/emu/test_rdna3_isa.c
- * measures them. */
+/* How exactly each instruction is executed. The builder decides whether a row executes, so the report cannot claim that
+ * a missing instruction executes. The approximate ones and their error bounds are listed below;
+ * tests/emu/test_rdna3_isa.c measures them. */
 #define _GNU_SOURCE
 #include "rdna3_isa.h"
 #include <stdio.h>
@@ -30,9 +30,9 @@ static const struct {
     {RDNA3_VOP1_v_sqrt_f16, 0.51f, ""},
     {RDNA3_VOP1_v_sin_f16, 0.51f, "argument in turns"},
     {RDNA3_VOP1_v_cos_f16, 0.51f, "argument in turns"},
-    {RDNA3_VOP1_v_rcp_f64, 0.5f, "hardware gives fewer bits"},
-    {RDNA3_VOP1_v_rsq_f64, 1.51f, "hardware gives fewer bits"},
-    {RDNA3_VOP1_v_sqrt_f64, 0.5f, "hardware gives fewer bits"},
+    {RDNA3_VOP1_v_rcp_f64, 0.5f, "hardware is less accurate"},
+    {RDNA3_VOP1_v_rsq_f64, 1.51f, "hardware is less accurate"},
+    {RDNA3_VOP1_v_sqrt_f64, 0.5f, "hardware is less accurate"},
     {RDNA3_VOP2_v_dot2acc_f32_f16, 0, DOT},
     {RDNA3_VOPD_X_v_dual_dot2acc_f32_f16, 0, DOT},
     {RDNA3_VOPD_Y_v_dual_dot2acc_f32_f16, 0, DOT},
@@ -46,9 +46,9 @@ static const struct {
     {RDNA3_VOP3P_v_wmma_bf16_16x16x16_bf16, 0, DOT},
     {RDNA3_SOPP_s_trap, 0, "no trap handler: ends the wave with a trap fault"},
     {RDNA3_SOPP_s_sethalt, 0, "halting ends the wave with a trap fault"},
-    {RDNA3_SOPP_s_sendmsg, 0, "messages of compute shaders, which have no receiver"},
-    {RDNA3_SOP1_s_sendmsg_rtn_b32, 0, "real time is the device's; doorbell and trap addresses are 0"},
-    {RDNA3_SOP1_s_sendmsg_rtn_b64, 0, "real time is the device's; doorbell and trap addresses are 0"},
+    {RDNA3_SOPP_s_sendmsg, 0, "the messages of compute shaders have no effect"},
+    {RDNA3_SOP1_s_sendmsg_rtn_b32, 0, "the real time is the emulated device's; doorbell and trap addresses are 0"},
+    {RDNA3_SOP1_s_sendmsg_rtn_b64, 0, "the real time is the emulated device's; doorbell and trap addresses are 0"},
     {RDNA3_SOPK_s_getreg_b32, 0, "cycles count instructions; identities are those of one shader array"},
 };
 
@@ -71,7 +71,7 @@ struct rdna3_isa rdna3_isa(enum rdna3_row row) {
   if (row == RDNA3_SOPP_s_code_end) return (struct rdna3_isa){RDNA3_EXACT, 0, "an illegal instruction by definition"};
   bool pair = op->format == RDNA3_VOPD_X || op->format == RDNA3_VOPD_Y;
   if (!executes(dw, size, false) || (!pair && !executes(dw, size, true)))
-    return (struct rdna3_isa){RDNA3_MISSING, 0, op->flags & F_COMPUTE ? "" : "not of compute shaders"};
+    return (struct rdna3_isa){RDNA3_MISSING, 0, op->flags & F_COMPUTE ? "" : "not available to compute shaders"};
   for (size_t i = 0; i < sizeof approximate / sizeof *approximate; i++)
     if (approximate[i].row == row)
       return (struct rdna3_isa){RDNA3_APPROXIMATE, (double)approximate[i].ulp, approximate[i].note};
