@@ -20,7 +20,8 @@ struct ctx {
 
 enum { GPU = OPTION_KEYS, ISA, STATS, JSON, VERBOSE };
 static const struct argp_option options[] = {
-    {"gpu", GPU, "NAME[,NAME...]", 0, "The GPUs, in order: gfx1100 (the default) or sm_90; sm_90,sm_90 are two", 0},
+    {"gpu", GPU, "NAME[,NAME...]", 0,
+     "The emulated GPUs, in order: gfx1100 (the default) or sm_90; sm_90,sm_90 gives two of them", 0},
     {"stats", STATS, NULL, 0,
      "Print counts per GPU and kernel to standard error when a process ends: instructions by class, bytes by memory, "
      "LDS bank conflicts, divergence",
@@ -30,7 +31,8 @@ static const struct argp_option options[] = {
      "executed: {CLASS}, memory: {SPACE: {loaded, stored}}, ..., kernels: [{name, ...}]}",
      0},
     {"isa", ISA, "NAME", 0,
-     "List the GPU's instructions: executed exactly, approximately (and how far off), or missing; then end", 0},
+     "List the GPU's instructions and exit: each is executed exactly, approximately (with the error bound), or missing",
+     0},
     {"verbose", VERBOSE, NULL, 0, "Print why the emulated kernel driver rejects a call", 0},
     {0}};
 
@@ -51,7 +53,7 @@ static error_t parse(int key, char *value, struct argp_state *state) {
   }
 }
 
-/* Finds the library beside this program, or where `make install` puts it. */
+/* Finds the library in this program's folder, or where `make install` puts it. */
 static bool find_library(char path[PATH_MAX]) {
   static const char *const places[] = {"", "../lib/", "../lib64/", "../lib/" MULTIARCH "/"};
   char self[PATH_MAX], name[PATH_MAX + 64];
@@ -94,7 +96,7 @@ static int run(const struct command *self, const struct ctx *ctx, const char *li
   if (child < 0)
     fail_work(self, "cannot start a process: %s", strerror(errno));
   else {
-    /* The program handles Ctrl-C. */
+    /* Ctrl-C is for the child, which may handle it; this process waits for the child's exit status. */
     signal(SIGINT, SIG_IGN);
     signal(SIGQUIT, SIG_IGN);
     while (waitpid(child, &status, 0) < 0 && errno == EINTR) {}

@@ -26,8 +26,8 @@ static bool heads_fit(struct call *c, struct heads *h, const db_tensor *q, const
   }
   if (fits) return true;
   return call_fail(c,
-                   "queries %s, keys %s, values %s; [..., length, width] with the same axes in front, or fewer heads "
-                   "of keys and values",
+                   "queries %s, keys %s, values %s; [..., length, width] with equal leading axes is needed; keys and "
+                   "values may have fewer heads",
                    SHAPE(*q), SHAPE(*k), SHAPE(*v)),
          false;
 }
@@ -63,7 +63,7 @@ static struct expr scores(const struct heads *h, struct expr q, struct expr k, d
   return expr_reshape(s, s.rank - 1, s.dim);
 }
 
-/* The mask in the shape of the scores s. */
+/* Returns the mask, expanded to the shape of the scores s. */
 static struct expr broadcast_mask(const struct heads *h, const db_tensor *mask, struct expr s) {
   int64_t dim[MAX_RANK + 1];
   unsigned rank = h->batch + 2, missing = rank - mask->rank;
@@ -84,7 +84,7 @@ static struct expr masked_scores(struct expr s, const struct heads *h, const db_
   return mask->dtype == DT_BOOL ? expr_where(m, s, expr_num(s, -INFINITY)) : add(s, expr_cast(m, s.dtype));
 }
 
-/* Where the key is after the query. */
+/* True where the key's position is after the query's. */
 static struct expr is_later(struct expr s) {
   struct expr query = expr_count_along(DT_I32, s.rank - 2, s.rank, s.dim);
   return less(query, expr_count_along(DT_I32, s.rank - 1, s.rank, s.dim));
@@ -99,13 +99,17 @@ static bool mask_fits(struct call *c, const struct heads *h, const db_tensor *q,
     int64_t want = dim[q->rank - mask->rank + i];
     fits = mask->dim[i] == want || mask->dim[i] == 1;
   }
-  if (!fits) return call_fail(c, "a mask of %s for scores of %s", SHAPE(*mask), shape_text(q->rank, dim).s), false;
+  if (!fits)
+    return call_fail(c, "a mask of %s for scores of %s; it must broadcast to the scores", SHAPE(*mask),
+                     shape_text(q->rank, dim).s),
+           false;
   if (mask && mask->dtype != DT_BOOL && !dtype_is_float(mask->dtype))
     return call_fail(c, "a mask of %s; bool or a float is needed", dtype_info[mask->dtype].name), false;
   return true;
 }
 
-/* The probabilities [..., queries, keys], with the axes of the grouped query heads. v is only checked. */
+/* The probabilities [..., queries, keys], with the axes of the grouped query heads. Of v only shape and type are
+ * checked. */
 static db_tensor *probabilities(DB_AT, db_tensor *q, db_tensor *k, db_tensor *v, const struct db_attention *o,
                                 struct heads *h) {
   struct call c;
@@ -116,7 +120,7 @@ static db_tensor *probabilities(DB_AT, db_tensor *q, db_tensor *k, db_tensor *v,
     return call_fail(&c, "queries of %s, keys of %s, values of %s; one float type is needed", dtype_info[q->dtype].name,
                      dtype_info[k->dtype].name, dtype_info[v->dtype].name);
   if (!mask_fits(&c, h, q, o->mask)) return c.result;
-  if (o->scale != o->scale) return call_fail(&c, "a scale of %g", o->scale);
+  if (o->scale != o->scale) return call_fail(&c, "a scale of %g; a number is needed", o->scale);
   enum dtype t = dtype_is_narrow_float(q->dtype) ? DT_F32 : q->dtype;
   double scale = o->scale != 0 ? o->scale : 1 / sqrt((double)h->width);
   struct expr s = scores(h, expr_cast(expr_of(q), t), expr_cast(expr_of(k), t), scale);
