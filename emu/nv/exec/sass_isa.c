@@ -50,10 +50,9 @@ char *sass_isa_report(const char *gpu) {
   for (int compute = 1; compute >= 0; compute--)
     fprintf(f, "%s: %u exact, %u approximate, %u missing\n", compute ? "compute" : "graphics", total[compute][EXACT],
             total[compute][APPROXIMATE], total[compute][MISSING]);
-  fputs("results only: the emulator completes each instruction before it starts the next one, so stall counts, "
-        "scoreboards\n"
-        "(including DEPBAR) and operand reuse have no effect. Code that lacks a wait runs correctly here, but not on a "
-        "GPU.\n",
+  fputs("results only: the emulator completes each instruction before it starts the next one, so stall counts,\n"
+        "scoreboards (including DEPBAR) and operand reuse have no effect. Code that lacks a wait runs correctly here,\n"
+        "but may fail on a GPU.\n",
         f);
   bool failed = ferror(f);
   if (fclose(f) || failed) {
