@@ -15,7 +15,7 @@ def real(f):
     return lambda *x: f(*[v.to(torch.float64) for v in x])
 
 
-# ---- tests of kinds of numbers, roundings
+# ---- classification (isnan and the like), rounding
 for name, f in (("isnan", np.isnan), ("isinf", np.isinf), ("isfinite", np.isfinite), ("logical_not", np.logical_not)):
     for t in FLOATS:
         v = [0.0, -0.0, 1, -2, NAN] + ([] if t == "f8e4m3" else [INF, -INF])
@@ -45,7 +45,7 @@ for name, f in REAL.items():
     for t in MATH_TYPES:
         span = (0, 1) if t == "bool" else (low, high) if is_float(t) else (max(math.ceil(low), 0 if is_unsigned(t) else -9), math.floor(high))
         case(name, [In(t, (3, 4), span=span)], real(f), out=to_real(t), tol=max(TOL[to_real(t)], 4e-6 if to_real(t) != "f64" else 0), gtol=0.3 if t[:2] == "f8" else None,
-             grad=not (t[:2] == "f8" and name[:4] == "hard"))  # where draws fall on corners
+             grad=not (t[:2] == "f8" and name[:4] == "hard"))  # draws may hit points without a derivative
     case(name, [In("f32", (), span=(low, high))], f, tol=4e-6)
     case(name, [In("f32", (3, 0))], f)
     case(name, [In("f32", (3, 4), span=(low, high), view=[("permute", 1, 0), ("flip", 0)])], f, tol=4e-6)
@@ -71,7 +71,7 @@ case("prelu", [In("f16", (2, 3)), In("f16", (3,))], lambda x, w: F.prelu(x, w))
 
 # ---- two operands
 for name, f in (("atan2", torch.atan2), ("copysign", torch.copysign), ("logaddexp", torch.logaddexp)):
-    sign = name == "copysign"  # lets no gradient through to what gives the sign
+    sign = name == "copysign"  # it has no gradient for the operand that gives the sign
     for t in ("f32", "f16", "bf16", "f64", "i32", "u8"):
         case(name, [In(t, (2, 4)), In(t, (4,), nograd=sign)], real(f), out=to_real(t), tol=max(TOL[to_real(t)], 4e-6 if t != "f64" else 0))
     case(name, [In("f32", (2, 1)), In("f32", (1, 3), nograd=sign)], f, tol=4e-6)
@@ -105,7 +105,7 @@ for t in ("f32", "f64"):
     case("mod", [In(t, (8,), span=(-9, 9)), In(t, (8,), span=(0.5, 3))], torch.remainder, tol=1e-5 if t == "f32" else 1e-12)
     case("fmod", [In(t, (8,), span=(-9, 9)), In(t, (8,), span=(0.5, 3))], torch.fmod, tol=1e-5 if t == "f32" else 1e-12)
 
-# ---- three operands; no draw of x is a limit of it
+# ---- three operands; no drawn x equals one of its limits
 for t in ("f32", "f16", "f64", "i32", "u8", "i64"):
     x, low, high = In(t, (3, 4), span=(-3, 3) if is_float(t) else (0, 9)), In(t, (4,), span=(-1, 0) if is_float(t) else (1, 3)), In(t, (), span=(0.5, 2) if is_float(t) else (5, 7))
     case("clamp", [x, low, high], lambda x, a, b: torch.minimum(torch.maximum(x, a), b), tol=0)

@@ -14,7 +14,7 @@ def prod(x, axes, keep):
 
 
 def spread(f):
-    """Variance and the like: n - 1, of float64."""
+    """Variance and standard deviation in float64, with divisor n - 1."""
     return lambda x, axes, keep: f(x.double(), axes_of(x, axes), unbiased=True, keepdim=keep) if x.dim() else x.double() * NAN
 
 
@@ -55,7 +55,7 @@ for op in REDUCE:
             reduction(op, In("f32", (2, 3, 5), span=(-1.5, 2)), axes, keep)
     reduction(op, In("f32", (4, 5), view=[("permute", 1, 0), ("flip", 0), ("shrink", 1, 5, 0, 3)]), (0,), False)
     reduction(op, In("i32", (4, 5), view=[("permute", 1, 0), ("flip", 1)]), (0,), False)
-    if op != "std":  # whose derivative at 0 is not defined, but 0 for PyTorch
+    if op != "std":  # its derivative at 0 is undefined, but PyTorch gives 0
         reduction(op, In("f32", (1, 3), view=[("expand", 4, 3)], span=(0.5, 2)), (0,), True)
     if op not in ("var", "std"):
         reduction(op, In("f32", ()), (), False)
@@ -65,7 +65,7 @@ for op in REDUCE:
     reduction(op, In("f32", (300,), span=(-1, 2)), (), False, floor=300, gtol=1e-4)
     reduction(op, In("f32", (5, 70), span=(0.5, 1.5)), (1,), False, floor=100, gtol=1e-4) if op != "prod" else None
     reduction(op, In("f32", (70, 5), span=(0.5, 1.5)), (0,), False, floor=100, gtol=1e-4) if op != "prod" else None
-for op in ("sum", "prod"):  # of nothing
+for op in ("sum", "prod"):  # of no elements
     for t in ("f32", "i32", "bool", "f16"):
         reduction(op, In(t, (2, 0)), (1,), False)
         reduction(op, In(t, (0, 2)), (), False)

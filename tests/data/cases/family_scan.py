@@ -1,4 +1,4 @@
-"""The rest of reductions: logical ones, norms, places of extremes; and scans."""
+"""The rest of reductions: logical ones, norms, positions of extremes; and scans."""
 import math
 
 import numpy as np
@@ -51,7 +51,7 @@ for p in (0.0, 1.0, 2.0, 3.0, 0.5, -1.0, INF, -INF):
     reduced("norm", In("f32", (2, 3, 4)), lambda x: torch.linalg.vector_norm(x, p, (0, 2), keepdim=True), (0, 2), True, p=p, tol=2e-5, grad=False)
 reduced("norm", In("i32", (3, 4)), lambda x: torch.linalg.vector_norm(x.double(), 2.0, 1), (1,), out="f32", p=2.0)
 
-# ---- places of extremes: the first one
+# ---- positions of extremes: the first one counts
 for op, f in (("argmax", np.argmax), ("argmin", np.argmin)):
     for t in TYPES:
         case(op, [In(t, (4, 5))], lambda x: f(x, 1), arrays=True, out="i64", axes=(1,))

@@ -1,4 +1,5 @@
-"""Second derivatives: grad_of is the gradient of f by its first input for an output gradient drawn with seed 1, and is derived again."""
+"""Second derivatives. grad_of is the gradient of f with respect to its first input, for an output gradient drawn with
+seed 1; the cases have its gradients."""
 import math
 
 import torch

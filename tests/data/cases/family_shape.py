@@ -81,7 +81,7 @@ for first in (0, 1):
     for pick in (0, 1, 2):
         exact("meshgrid", [In("f32", (2,)), In("f32", (3,)), In("f32", (4,))], lambda *x: torch.meshgrid(*x, indexing="xy" if first else "ij")[pick], pick=pick, columns_first=first, grad=False)
 
-# ---- padding by mode, and by less than nothing
+# ---- padding by mode, and negative padding
 for mode in ("reflect", "replicate", "circular"):
     for t in ("f32", "i32", "f16"):
         exact("pad_mode", [In(t, (1, 1, 5))], lambda x: F.pad(x.double(), (2, 1), mode=mode), mode=mode, pairs=(0, 0, 0, 0, 2, 1), out=t)
