@@ -144,8 +144,8 @@ const struct command emu_command = {
          .doc =
              "Runs COMMAND unmodified on a machine with emulated GPUs: all calls that it and its child processes make "
              "through the C library on /dev/kfd, the render nodes and their files in sysfs, or on /dev/nvidiactl, "
-             "/dev/nvidia0... and /dev/nvidia-uvm, go to the emulator. Each process has its own GPUs, and a child "
-             "process opens the device again. The emulator does not see calls made without the C library."
+             "/dev/nvidia0... and /dev/nvidia-uvm, go to the emulator. Each process has its own GPUs, so a child "
+             "process must open the device again. The emulator does not see calls made without the C library."
              "\v"
              "GPU faults are printed to standard error, in the form of a kernel's log. The exit status is the "
              "command's; "
