@@ -24,8 +24,7 @@ bool lower_can_box(const struct lowerer *L, const struct pipeline *p) {
 static struct uop *i32(struct lowerer *L, int64_t v) { return lower_iconst(L, DT_I32, v); }
 
 static struct uop *binary(struct lowerer *L, enum op op, struct uop *a, int64_t b) {
-  return lower_mk(L, op, op == OP_CMPEQ || op == OP_CMPLT ? DT_BOOL : DT_I32, 1, 0, 0, (struct uop *[]){a, i32(L, b)},
-                  2);
+  return lower_mk(L, op, op_info[op].types & COMPARES ? DT_BOOL : DT_I32, 1, 0, 0, (struct uop *[]){a, i32(L, b)}, 2);
 }
 
 static struct uop *pointer(struct lowerer *L, struct uop *memory, struct uop *at) {

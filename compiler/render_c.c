@@ -113,11 +113,6 @@ static char *const_text(const struct uop *u) {
   return text(u->arg.i < 0 ? "(%" PRId64 ")" : "%" PRId64, u->arg.i);
 }
 
-static const char *const infix[OP_COUNT] = {
-    [OP_ADD] = "+", [OP_SUB] = "-",   [OP_MUL] = "*",    [OP_FDIV] = "/",   [OP_IDIV] = "/",
-    [OP_MOD] = "%", [OP_CMPLT] = "<", [OP_CMPEQ] = "==", [OP_CMPNE] = "!=", [OP_AND] = "&",
-    [OP_OR] = "|",  [OP_XOR] = "^",   [OP_SHL] = "<<",   [OP_SHR] = ">>"};
-
 /* A scalar operation on operands given as text. */
 static char *scalar_op(const struct uop *u, const char *a, const char *b, const char *c) {
   enum dtype t = u->dtype, from = u->nsrc ? u->src[0]->dtype : t;
@@ -143,10 +138,10 @@ static char *scalar_op(const struct uop *u, const char *a, const char *b, const 
     break;
   default: break;
   }
-  if (!infix[u->op]) return NULL;
+  if (!op_info[u->op].infix) return NULL;
   /* Narrow integers are computed as int; the cast wraps the result to their width. */
   bool narrow = u->lanes == 1 && dtype_is_int(t) && dtype_info[t].size < 4, shifts = u->op == OP_SHL || u->op == OP_SHR;
-  return text(narrow ? "(%s)(%s %s %s%s)" : "%s(%s %s %s%s)", narrow ? name : "", a, infix[u->op],
+  return text(narrow ? "(%s)(%s %s %s%s)" : "%s(%s %s %s%s)", narrow ? name : "", a, op_info[u->op].infix,
               shifts ? "(int)" : "", b);
 }
 

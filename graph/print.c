@@ -21,11 +21,6 @@ __attribute__((format(printf, 2, 3))) static void append(struct text *t, const c
   if (n > 0) t->len += (size_t)n < t->cap - t->len ? (size_t)n : t->cap - t->len - 1;
 }
 
-static const char *const infix[OP_COUNT] = {
-    [OP_ADD] = "+", [OP_SUB] = "-",   [OP_MUL] = "*",    [OP_FDIV] = "/",   [OP_IDIV] = "//",
-    [OP_MOD] = "%", [OP_CMPLT] = "<", [OP_CMPEQ] = "==", [OP_CMPNE] = "!=", [OP_AND] = "&",
-    [OP_OR] = "|",  [OP_XOR] = "^",   [OP_SHL] = "<<",   [OP_SHR] = ">>",
-};
 static const char axis_letter[] = {
     [AXIS_LOOP] = 'i',  [AXIS_REDUCE] = 'r', [AXIS_SERIAL] = 's', [AXIS_GLOBAL] = 'g', [AXIS_LOCAL] = 'l',
     [AXIS_GROUP] = 'q', [AXIS_UPCAST] = 'u', [AXIS_UNROLL] = 'n', [AXIS_ITEM] = 'i',   [AXIS_ORDERED] = 'o'};
@@ -64,10 +59,10 @@ static void append_expr(struct text *t, const struct uop *u, unsigned depth) {
   case OP_BUFFER: append(t, "b%" PRId64, u->arg.i); return;
   default: break;
   }
-  if (infix[u->op] && u->nsrc == 2) {
+  if (op_info[u->op].infix && u->nsrc == 2) {
     append(t, "(");
     append_expr(t, u->src[0], depth + 1);
-    append(t, "%s", infix[u->op]);
+    append(t, "%s", u->op == OP_IDIV ? "//" : op_info[u->op].infix);
     append_expr(t, u->src[1], depth + 1);
     append(t, ")");
     return;

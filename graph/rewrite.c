@@ -100,7 +100,7 @@ struct uop *rule_node(struct graph *g, enum op op, enum dtype dtype, unsigned au
     if (src[i]->lanes > lanes) lanes = src[i]->lanes;
   }
   if (dtype == DT_COUNT) {
-    if (op == OP_CMPLT || op == OP_CMPEQ || op == OP_CMPNE)
+    if (op_info[op].types & COMPARES)
       dtype = DT_BOOL;
     else
       dtype = nsrc ? src[op == OP_WHERE ? 1 : 0]->dtype : DT_VOID;

@@ -7,7 +7,8 @@
 #include <sys/mman.h>
 
 const struct op_info op_info[OP_COUNT] = {
-#define OP(name, cls, arity, comm, doc) [OP_##name] = {#name, OPCLASS_##cls, arity, comm},
+#define OP(name, cls, arity, comm, doc)           [OP_##name] = {#name, OPCLASS_##cls, arity, comm, TAKES_OTHER, NULL},
+#define ALU(name, arity, comm, types, infix, doc) [OP_##name] = {#name, OPCLASS_ALU, arity, comm, types, infix},
 #include "ops.def"
 #undef OP
 };
@@ -441,7 +442,7 @@ struct uop *uop_unary(struct graph *g, enum op op, struct uop *x) {
 }
 
 struct uop *uop_binary(struct graph *g, enum op op, struct uop *a, struct uop *b) {
-  enum dtype t = op == OP_CMPLT || op == OP_CMPEQ || op == OP_CMPNE ? DT_BOOL : a->dtype;
+  enum dtype t = op_info[op].types & COMPARES ? DT_BOOL : a->dtype;
   unsigned lanes = a->lanes > b->lanes ? a->lanes : b->lanes;
   return uop_new(g, op, t, lanes, (union uop_arg){0}, 0, (struct uop *[]){a, b}, 2);
 }

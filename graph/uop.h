@@ -17,11 +17,22 @@ enum op {
   OP_COUNT
 };
 enum op_class { OPCLASS_LEAF, OPCLASS_TENSOR, OPCLASS_ALU, OPCLASS_KERNEL };
+/* The types that an elementwise op takes. CAST, BITCAST and WHERE take OTHER types: they have rules of their own. */
+enum op_types {
+  TAKES_OTHER,
+  TAKES_FLOAT = 1,
+  TAKES_INT = 2,
+  TAKES_BOOL = 4,
+  TAKES_ALL = TAKES_FLOAT | TAKES_INT | TAKES_BOOL,
+  COMPARES = 8, /* the result is bool */
+};
 struct op_info {
   const char *name;
   uint8_t cls;
   int8_t arity;
   bool commutative;
+  uint8_t types;     /* enum op_types */
+  const char *infix; /* C's operator, NULL if there is none */
 };
 extern const struct op_info op_info[OP_COUNT];
 

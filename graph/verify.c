@@ -38,17 +38,10 @@ static char *shape_text(const struct shape *s, char *buf, size_t cap) {
   return buf;
 }
 
-enum { F = 1, I = 2, B = 4 }; /* float, integer, bool */
-static unsigned class_of(unsigned t) { return t == DT_VOID ? 0 : t == DT_BOOL ? B : dtype_is_float(t) ? F : I; }
-
-/* The types that each elementwise op accepts. CAST, BITCAST and WHERE have their own rules. */
-static const uint8_t takes[OP_COUNT] = {
-    [OP_NEG] = F | I,       [OP_RECIP] = F,         [OP_SQRT] = F,       [OP_EXP2] = F,        [OP_LOG2] = F,
-    [OP_SIN] = F,           [OP_TRUNC] = F,         [OP_ADD] = F | I,    [OP_SUB] = F | I,     [OP_MUL] = F | I,
-    [OP_FDIV] = F,          [OP_IDIV] = I,          [OP_MOD] = I,        [OP_MAX] = F | I | B, [OP_CMPLT] = F | I | B,
-    [OP_CMPEQ] = F | I | B, [OP_CMPNE] = F | I | B, [OP_AND] = I | B,    [OP_OR] = I | B,      [OP_XOR] = I | B,
-    [OP_SHL] = I,           [OP_SHR] = I,           [OP_MULACC] = F | I, [OP_FUNCTION] = F,
-};
+static unsigned class_of(unsigned t) {
+  if (t == DT_VOID) return 0;
+  return t == DT_BOOL ? TAKES_BOOL : dtype_is_float(t) ? TAKES_FLOAT : TAKES_INT;
+}
 
 static int check_alu(const struct check *c) {
   const struct uop *u = c->u;
@@ -70,13 +63,13 @@ static int check_alu(const struct check *c) {
     return 0;
   default: break;
   }
-  bool scales = u->op == OP_SHL && u->aux && c->stage != STAGE_TENSOR && class_of(a->dtype) == F;
-  if (!(takes[u->op] & class_of(a->dtype)) && !scales)
+  bool scales = u->op == OP_SHL && u->aux && c->stage != STAGE_TENSOR && class_of(a->dtype) == TAKES_FLOAT;
+  if (!(op_info[u->op].types & class_of(a->dtype)) && !scales)
     return malformed(c, "not defined for %s", dtype_info[a->dtype].name);
   for (unsigned i = 1; i < u->nsrc; i++)
     if (u->src[i]->dtype != a->dtype)
       return malformed(c, "mixes %s and %s", dtype_info[a->dtype].name, dtype_info[u->src[i]->dtype].name);
-  enum dtype want = u->op == OP_CMPLT || u->op == OP_CMPEQ || u->op == OP_CMPNE ? DT_BOOL : a->dtype;
+  enum dtype want = op_info[u->op].types & COMPARES ? DT_BOOL : a->dtype;
   return u->dtype == want ? 0 : malformed(c, "the result should be %s", dtype_info[want].name);
 }
 

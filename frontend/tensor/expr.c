@@ -42,7 +42,7 @@ struct expr expr_cast(struct expr x, enum dtype t) {
 struct expr expr_unary(enum op op, struct expr x) { return with_shape(uop_unary(rt.graph, op, x.u), x.dtype, x, x); }
 
 struct expr expr_binary(enum op op, struct expr a, struct expr b) {
-  bool compares = op == OP_CMPLT || op == OP_CMPEQ || op == OP_CMPNE;
+  bool compares = op_info[op].types & COMPARES;
   return with_shape(uop_binary(rt.graph, op, a.u, b.u), compares ? DT_BOOL : a.dtype, a, b);
 }
 
