@@ -126,6 +126,7 @@ static void find_windows(struct scheduler *s, struct uop *const *order, size_t n
   }
   for (unsigned k = 0; k < nbufs; k++) {
     struct uop *b = w[k].real;
+    if (!b) continue;
     int64_t size = b->src[0]->arg.i, unit = WINDOW_ALIGNMENT / dtype_info[b->dtype].size;
     if (w[k].end > size) w[k].end = size;
     if (w[k].begin < 0 || w[k].begin >= w[k].end) w[k].begin = 0, w[k].end = size;

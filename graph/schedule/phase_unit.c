@@ -203,7 +203,7 @@ static struct uop *value_of(struct maker *m, unsigned i) {
   for (unsigned j = 0; j < u->nloads; j++) {
     uint32_t w = phases_writer(m->p, u->load[j]);
     const struct member *x = w == NO_UNIT ? NULL : phases_member(m->k, w);
-    struct uop *as[MAX_RANK];
+    struct uop *as[MAX_RANK] = {NULL};
     if (x && phases_match(unit_of(m, x), u->load[j], as))
       rename_range(&loads, u->load[j], value_of_load(m, i, x, u->load[j], as, &limits));
   }
@@ -216,7 +216,7 @@ static void make_phase(struct maker *m, unsigned i, struct unit *out, struct sto
   const struct member *x = &m->k->member[i];
   const struct unit *u = unit_of(m, x);
   struct renamed to = {.n = 0};
-  struct uop *as[MAX_RANK], *valid = NULL;
+  struct uop *as[MAX_RANK] = {NULL}, *valid = NULL;
   struct part *part = &out->part[out->nparts++];
   for (unsigned r = 0; r < u->nranges; r++) {
     struct uop *range, *chunk, *in;

@@ -336,7 +336,7 @@ static bool is_circular(struct phaser *p, const struct phased *k) {
 static bool assign(struct phaser *p, uint32_t unit) {
   struct phased own, *k = NULL;
   if (!phases_begin(p, &own, unit)) return false;
-  for (size_t i = 0; i < p->n && !k; i++) {
+  for (size_t i = 0; p->phased && i < p->n && !k; i++) {
     struct phased before = p->phased[i];
     if (!phases_merge(p, &p->phased[i], &own)) continue;
     if (is_circular(p, &p->phased[i]))
@@ -398,7 +398,8 @@ static bool is_needed(struct phaser *p, const struct phased *k, const struct mem
 /* Finds what becomes of the members' results. A phase has at most one reduction: its own, or that of one result that it
  * computes in place of a load. */
 static void find_uses(struct phaser *p, struct phased *k) {
-  unsigned phase[MOST_MEMBERS], nreduces[MOST_MEMBERS], depth[MOST_MEMBERS]; /* phase: the member that computes it */
+  /* phase: the member that computes it */
+  unsigned phase[MOST_MEMBERS] = {0}, nreduces[MOST_MEMBERS] = {0}, depth[MOST_MEMBERS] = {0};
   for (unsigned i = 0; i < k->n; i++) {
     struct member *m = &k->member[i];
     const struct unit *u = &p->s->unit[m->unit];

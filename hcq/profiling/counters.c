@@ -41,7 +41,8 @@ int db_counters(db_device *dev, struct db_counter *out, unsigned cap) {
 static int free_slot(const db_counter_set *s, const struct hcq_counter *c, unsigned pass) {
   uint32_t used = 0;
   for (unsigned i = 0; i < s->npicks; i++)
-    if (s->picks[i].pass == pass && s->picks[i].pick.counter->block == c->block) used |= 1u << s->picks[i].pick.slot;
+    if (s->picks[i].pass == pass && s->picks[i].pick.counter->block == c->block)
+      used |= 1u << (s->picks[i].pick.slot & 31);
   unsigned slot = (unsigned)__builtin_ctz(~used);
   return slot < s->dev->ops->counter_slots(s->dev, c) ? (int)slot : -1;
 }
