@@ -84,11 +84,12 @@ static struct uop *substitute_back(struct graph *g, struct uop *u, struct uop *c
   bool few = order && map; /* sources of each node */
   for (size_t i = 0; few && i < count; i++) few = order[i]->nsrc <= 3;
   for (size_t i = 0; few && i < count; i++) {
-    struct uop *x = order[i], *src[3], *made = x;
+    struct uop *x = order[i], *src[3] = {NULL}, *made = x;
     for (unsigned f = 0; f < n; f++) made = x == from[f] ? to[f] : made;
     for (unsigned k = 0; k < x->nsrc; k++) src[k] = map[x->src[k]->id];
     if (made == x && x->nsrc) made = uop_with_src(g, x, src);
-    bool division = (x->op == OP_IDIV || x->op == OP_MOD) && x->dtype == DT_INDEX && uop_is_const(x->src[1]);
+    bool division = (x->op == OP_IDIV || x->op == OP_MOD) && x->dtype == DT_INDEX && uop_is_const(x->src[1]) &&
+                    x->src[1]->arg.i > 0 && src[0];
     if (division && uop_min(x->src[0]) >= 0 && uop_min(src[0]) < 0 && uop_min(src[0]) > -INT32_MAX) {
       int64_t c = x->src[1]->arg.i, times = (c - 1 - uop_min(src[0])) / c;
       made = uop_binary(g, x->op, uop_binary(g, OP_ADD, src[0], uop_index(g, times * c)), x->src[1]);

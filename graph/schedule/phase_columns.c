@@ -146,7 +146,8 @@ static int64_t chunk_of(int64_t columns) {
   int64_t best = 0;
   double most = WORTHWHILE;
   for (int64_t chunk = FEWEST_CHUNK; chunk <= MOST_CHUNK && chunk * FEW_CHUNKS <= columns; chunk++) {
-    double used = (double)chunk / (double)((chunk + FEWEST_CHUNK - 1) / FEWEST_CHUNK * FEWEST_CHUNK);
+    int64_t vectors = (chunk + FEWEST_CHUNK - 1) / FEWEST_CHUNK;
+    double used = (double)chunk / (double)(vectors * FEWEST_CHUNK);
     if (columns % chunk == 0 && used >= most) best = chunk, most = used;
   }
   return best;
