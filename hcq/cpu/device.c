@@ -6,22 +6,17 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/mman.h>
 #include <unistd.h>
 
 static struct cpu_device *cpu(db_device *dev) { return (struct cpu_device *)dev; }
 
 /* ---- memory ---- */
 
-#define LARGE_PAGE ((size_t)2 << 20)
-
 static int cpu_alloc(db_buffer *buf) {
-  bool large = buf->size >= 2 * LARGE_PAGE; /* smaller buffers would waste too much of a page */
-  size_t align = large ? LARGE_PAGE : buf->size >= 1u << 16 ? 4096 : 128;
+  size_t align = buf->size >= 1u << 16 ? 4096 : 128;
   void *p = NULL;
   if (posix_memalign(&p, align, buf->size))
     return db_fail(-ENOMEM, "%s: out of memory for a buffer of %zu bytes", buf->dev->name, buf->size);
-  if (large) madvise(p, buf->size, MADV_HUGEPAGE); /* without effect where the system has none */
   buf->mapping = p;
   buf->host = p;
   buf->address = (uint64_t)(uintptr_t)p;
