@@ -26,6 +26,9 @@ static inline void start(void) {
   next_buffer = 1;
 }
 
+static inline int setup(void **state) { return start(), 0; }
+static inline int teardown(void **state) { return forget(), 0; }
+
 static inline void allocate(int64_t id, int64_t size) {
   assert_in_range(id, 0, MAX_BUFFERS - 1);
   if (memory[id].data) return;
@@ -359,7 +362,7 @@ static inline void run_phases(const struct schedule_item *item) {
       handed_on[order[i]->arg.i] = calloc((size_t)order[i]->src[0]->arg.i, sizeof(union value));
   for (int64_t p = 0; p < places; p++) {
     int64_t rest = p;
-    for (size_t i = 0; i < n; i++) /* what is not written is not read */
+    for (size_t i = 0; i < n; i++) /* a read of an element that no phase has written gives NAN */
       for (int64_t k = 0; order[i]->op == OP_LOCAL && k < order[i]->src[0]->arg.i; k++)
         handed_on[order[i]->arg.i][k].f = NAN;
     for (unsigned i = 0; i < e.n; i++) {
@@ -403,6 +406,19 @@ static inline size_t count_kernels(const struct schedule *s) {
   size_t n = 0;
   for (size_t i = 0; i < s->nitems; i++) n += s->items[i].kind == SCHEDULE_KERNEL;
   return n;
+}
+
+static inline const struct schedule_machine *fast_machine(unsigned device) {
+  static const struct schedule_machine m = {
+      .groups = 264, .side = 32, .launch_ns = 3000, .bytes_per_ns = 3000, .flops_per_ns = 700000};
+  return &m;
+}
+
+/* A machine on which launches cost nothing, so that every split is worthwhile. */
+static inline const struct schedule_machine *eager_machine(unsigned device) {
+  static const struct schedule_machine m = {
+      .groups = 12, .side = 2, .launch_ns = 0, .bytes_per_ns = 100, .flops_per_ns = 100};
+  return &m;
 }
 
 static const struct schedule_machine *(*machine_of)(unsigned device); /* the machine that check_roots schedules for */

@@ -1,0 +1,142 @@
+/* Scheduling of sums and products: which are kernels of their own, which are split, and whose operands are copied. */
+#include "tensor.h"
+
+static const struct schedule_machine *the_machine;
+static const struct schedule_machine *given_machine(unsigned device) { return the_machine; }
+
+/* fast_machine with matrix instructions for bf16. */
+static const struct schedule_machine *matrix_machine(unsigned device) {
+  static const struct schedule_machine m = {.groups = 264,
+                                            .side = 32,
+                                            .launch_ns = 3000,
+                                            .bytes_per_ns = 3000,
+                                            .flops_per_ns = 70000,
+                                            .tile = 64,
+                                            .tile_types = 1u << DT_BF16,
+                                            .tile_flops_per_ns = 990000};
+  return &m;
+}
+
+static struct uop *buffer_of(enum dtype t, int64_t n) {
+  return uop_new(g, OP_BUFFER, t, 1, (union uop_arg){.i = next_buffer++}, 0, (struct uop *[]){uop_index(g, n)}, 1);
+}
+static struct uop *buffer_without_memory(int64_t n) { return buffer_of(DT_F32, n); }
+
+/* Returns the number of kernels. Stores in *width the number of results of the first one. If there are several, its
+ * reason must be why. */
+static size_t kernels_of(struct uop *root, enum schedule_reason why, int64_t *width) {
+  struct schedule s;
+  char err[500];
+  assert_int_equal(graph_schedule_on(machine_of, &root, 1, &next_buffer, &s, err, sizeof err), 0);
+  size_t n = s.nitems;
+  assert_int_equal(s.items[0].why[0], n > 1 ? why : SCHEDULE_ROOT);
+  if (width) *width = s.items[0].bufs[0]->src[0]->arg.i;
+  schedule_free(&s);
+  return n;
+}
+
+/* A large product of matrices is the only sum of its kernel, and a sum is not repeated for each of many results. */
+static void test_large_sums(void **state) {
+  struct uop *small = add(matmul(TENSOR(8, 16), TENSOR(16, 8)), matmul(TENSOR(8, 12), TENSOR(12, 8)));
+  assert_int_equal(check(small), 1);
+  struct uop *large = add(matmul(TENSOR(128, 256), TENSOR(256, 64)), matmul(TENSOR(128, 128), TENSOR(128, 64)));
+  assert_int_equal(kernels_of(uop_binary(g, OP_MAX, large, num(0)), SCHEDULE_CROWDED, NULL), 2);
+  struct uop *x = TENSOR(512, 49), *mean = RESHAPE(reduce(OP_ADD, x, 2), 1, 512);
+  assert_int_equal(kernels_of(matmul(mean, TENSOR(512, 1000)), SCHEDULE_NESTED, NULL),
+                   2); /* a pool of 7x7, and a layer on it */
+  assert_int_equal(kernels_of(matmul(mean, TENSOR(512, 2)), SCHEDULE_NESTED, NULL), 1);
+}
+
+/* Long reductions with few results use the whole machine, for any length. */
+static void test_splits(void **state) {
+  struct uop *large = buffer_without_memory(16777216), *prime = buffer_without_memory(16777259);
+  int64_t width;
+  for (unsigned fast = 0; fast < 2; fast++) {
+    int64_t groups = fast ? 264 : 2;
+    machine_of = fast ? fast_machine : NULL;
+    struct uop *sums[] = {large, prime, uop_unary(g, OP_EXP2, prime)};
+    for (int i = 0; i < 3; i++) {
+      assert_int_equal(kernels_of(reduce(i == 1 ? OP_MAX : OP_ADD, sums[i], 1), SCHEDULE_PARTIAL, &width), 2);
+      assert_in_range(width, groups, 4 * groups);
+    }
+    /* an expensive value is computed in both steps, not written */
+    struct uop *dear = uop_unary(g, OP_SIN, uop_unary(g, OP_EXP2, uop_unary(g, OP_SIN, prime)));
+    for (int i = 0; i < 8; i++) dear = uop_unary(g, OP_SQRT, mul(dear, dear));
+    assert_int_equal(kernels_of(reduce(OP_ADD, dear, 1), SCHEDULE_PARTIAL, &width), 2);
+    struct uop *channels = RESHAPE(buffer_without_memory(64 * 64 * 3136), 64, 64, 3136);
+    assert_int_equal(kernels_of(reduce(OP_ADD, channels, 5), SCHEDULE_PARTIAL, &width), fast ? 2 : 1);
+    assert_in_range(width, fast ? 264 : 64, fast ? 4096 : 64);
+    struct uop *bias = RESHAPE(buffer_without_memory(65536 * 768), 65536, 768);
+    assert_int_equal(kernels_of(reduce(OP_ADD, bias, 1), SCHEDULE_PARTIAL, &width), 2);
+    assert_in_range(width / 768, fast ? 11 : 2, fast ? 44 : 8);
+    assert_int_equal(kernels_of(reduce(OP_ADD, buffer_without_memory(5000), 1), SCHEDULE_PARTIAL, &width), 1);
+    assert_int_equal(kernels_of(reduce(OP_ADD, RESHAPE(large, 4096, 4096), 2), SCHEDULE_PARTIAL, &width), 1);
+    assert_int_equal(
+        kernels_of(matmul(RESHAPE(large, 4096, 4096), RESHAPE(large, 4096, 4096)), SCHEDULE_PARTIAL, &width), 1);
+  }
+  machine_of = eager_machine;
+  for (int round = 0; round < 150; round++) {
+    start();
+    static const enum op ops[] = {OP_ADD, OP_MAX, OP_MUL};
+    enum op op = ops[pick(0, 2)];
+    enum dtype t = op == OP_MUL || pick(0, 1) ? DT_I32 : DT_F32;
+    int64_t dims[4] = {1, 1, 1, 1}, rank = pick(1, 4);
+    for (int i = 0; i < rank; i++) dims[i] = pick(1, rank == 1 ? 8000 : rank == 2 ? 150 : 12);
+    dims[pick(0, rank - 1)] = pick(1, rank == 1 ? 8000 : 700);
+    if (dims[0] * dims[1] * dims[2] * dims[3] > 30000) continue;
+    struct uop *x = tensor(t, (unsigned)rank, dims);
+    if (pick(0, 1)) x = uop_unary(g, OP_NEG, x);
+    if (pick(0, 1)) x = flip(x, pick(0, (1 << rank) - 1));
+    struct uop *r = reduce(op, x, pick(1, (1 << rank) - 1));
+    check(pick(0, 1) ? r : uop_unary(g, OP_NEG, r));
+  }
+  machine_of = NULL;
+}
+
+/* A product with too few blocks of results for a machine's matrix instructions is summed in parts, which as many
+ * workgroups compute as there are processors. */
+static void test_product_splits(void **state) {
+  static const struct {
+    int64_t m, n, k, parts;
+    enum dtype t;
+  } cases[] = {{256, 256, 16384, 8, DT_BF16},   {256, 256, 1024, 1, DT_BF16},   {64, 128, 65536, 64, DT_BF16},
+               {4096, 4096, 16384, 1, DT_BF16}, {200, 1000, 30000, 2, DT_BF16}, {256, 256, 16384, 1, DT_F32}};
+  machine_of = matrix_machine;
+  for (unsigned i = 0; i < sizeof cases / sizeof *cases; i++) {
+    int64_t m = cases[i].m, n = cases[i].n, k = cases[i].k, width;
+    struct uop *x = RESHAPE(uop_cast(g, RESHAPE(buffer_of(cases[i].t, m * k), m, k), DT_F32), m, 1, k);
+    struct uop *w = RESHAPE(uop_cast(g, RESHAPE(buffer_of(cases[i].t, n * k), n, k), DT_F32), 1, n, k);
+    struct uop *sum = reduce(OP_ADD, mul(EXPAND(x, m, n, k), EXPAND(w, m, n, k)), 1 << 2);
+    assert_int_equal(kernels_of(sum, SCHEDULE_PARTIAL, &width), cases[i].parts > 1 ? 2 : 1);
+    assert_int_equal(width, m * n * cases[i].parts);
+  }
+  machine_of = NULL;
+}
+
+/* Rows of operands of products that begin at any address are first copied to memory where they are aligned, if each
+ * element is used often. */
+static void test_aligned_rows(void **state) {
+  struct schedule_machine aligning = *matrix_machine(0);
+  aligning.tile_types = 1u << DT_F32, aligning.align = 16;
+  the_machine = &aligning;
+  machine_of = given_machine;
+  assert_int_equal(check(matmul(TENSOR(130, 70), TENSOR(70, 132))), 2);
+  assert_int_equal(check(matmul(TENSOR(130, 72), TENSOR(72, 131))), 2);
+  assert_int_equal(check(matmul(TENSOR(130, 70), TENSOR(70, 131))), 3);
+  assert_int_equal(check(matmul(TENSOR(130, 70), permute(TENSOR(131, 70), 0x01))), 3);
+  assert_int_equal(check(matmul(TENSOR(130, 72), TENSOR(72, 132))), 1);
+  assert_int_equal(check(matmul(TENSOR(130, 70), TENSOR(70, 40))), 1); /* 40 uses of an element */
+  struct uop *x = TENSOR(129, 129);
+  assert_int_equal(check(matmul(x, x)), 2);
+  machine_of = NULL;
+}
+
+int main(void) {
+  const struct CMUnitTest tests[] = {
+      cmocka_unit_test_setup_teardown(test_large_sums, setup, teardown),
+      cmocka_unit_test_setup_teardown(test_splits, setup, teardown),
+      cmocka_unit_test_setup_teardown(test_product_splits, setup, teardown),
+      cmocka_unit_test_setup_teardown(test_aligned_rows, setup, teardown),
+  };
+  return cmocka_run_group_tests(tests, NULL, NULL);
+}
