@@ -35,7 +35,7 @@ struct sm_uop *sm_begin(struct sm_builder *b, const struct sass_inst *inst, enum
  * reason, or NULL if out of memory. */
 struct sm_uop *sm_simple(struct sm_builder *b, const struct sass_inst *inst, enum sm_layout layout, enum sm_rowop fn,
                          const char **why);
-/* Sets *why to what is not supported. Returns false. */
+/* Stores the reason `what` in *why. Returns false. */
 static inline bool sm_refuse(const char **why, const char *what) {
   *why = what;
   return false;
