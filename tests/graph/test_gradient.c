@@ -4,9 +4,6 @@
 #include "tensor.h"
 #include <errno.h>
 
-static int setup(void **state) { return start(), 0; }
-static int teardown(void **state) { return forget(), 0; }
-
 static struct uop *f64(double v) { return uop_const_float(g, DT_F64, v); }
 #define DOUBLES(...) tensor(DT_F64, sizeof((int64_t[]){__VA_ARGS__}) / 8, (int64_t[]){__VA_ARGS__})
 

@@ -3,9 +3,6 @@
 #include "graph/rules.h"
 #include "tensor.h"
 
-static int setup(void **state) { return start(), 0; }
-static int teardown(void **state) { return forget(), 0; }
-
 static struct uop *simple(struct uop *u) {
   assert_int_equal(graph_simplify_tensors(g, &u, 1), 0);
   return u;

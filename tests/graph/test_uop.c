@@ -2,9 +2,6 @@
 #include "tensor.h"
 #include <time.h>
 
-static int setup(void **state) { return start(), 0; }
-static int teardown(void **state) { return forget(), 0; }
-
 static void test_identity(void **state) {
   struct uop *r = uop_range(g, uop_index(g, 10), 0, AXIS_LOOP);
   assert_ptr_equal(uop_index(g, 7), uop_index(g, 7));
