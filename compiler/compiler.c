@@ -207,9 +207,10 @@ static void print_axes(FILE *f, const struct codegen *k) {
 }
 
 /* ---- one kernel ------------------------------------------------------------------------------------------------ */
-static bool verify(struct codegen *k, struct uop *const *roots, size_t n, enum uop_stage stage) {
+static bool verify_linear(struct codegen *k) {
   char why[256];
-  return !uop_verify(roots, (unsigned)n, stage, why, sizeof why) || codegen_fail(k, "%s", why);
+  if (!k->spec || !uop_verify(k->linear, (unsigned)k->nlinear, STAGE_LINEAR, why, sizeof why)) return true;
+  return codegen_fail(k, "%s", why);
 }
 
 static bool fill_params(struct codegen *k, struct entry *e) {
@@ -317,108 +318,12 @@ static bool code_finish(struct compiler *c, struct entry *e, char *err, size_t e
   return ok;
 }
 
-static bool collect_axes(const struct compiler_options *o, struct codegen *k, struct kernel *out) {
-  k->stage = "collect";
-  if (o->spec && !verify(k, &k->ast, 1, STAGE_KERNEL)) return false;
-  if (!axes_collect(k) || !count_work(k, out)) return false;
-  codegen_name(k);
-  return true;
-}
-
-/* Collects phase i with the current axes around it. */
-static bool collect_axes_of_phase(struct codegen *k, unsigned i) {
-  struct codegen *p = &k->parts[i];
-  *p = (struct codegen){
-      .g = k->g, .target = k->target, .ast = k->ast->src[i], .is_phase = true, .err = k->err, .errcap = k->errcap};
-  p->stage = "collect";
-  if (!axes_collect_phase(p, k)) return false;
-  codegen_name(p);
-  return true;
-}
-
-/* Adds the arguments of part p to those of the kernel. */
-static bool join_params(struct codegen *k, const struct codegen *p) {
-  for (unsigned s = 0; s < p->nparams; s++) {
-    if (!p->params[s].is_buffer) return codegen_fail(k, "a part depends on a variable");
-    if (p->params[s].uop) k->params[s].uop = p->params[s].uop;
-  }
-  if (p->nparams > k->nparams) k->nparams = p->nparams;
-  for (unsigned s = 0; s < k->nparams; s++) k->params[s].is_buffer = true;
-  return true;
-}
-
-static void name_parts(struct codegen *k) {
-  snprintf(k->name, sizeof k->name, "%.48s_p%u", k->parts[0].name, k->nparts);
-}
-
-static bool collect_axes_of_phases(const struct compiler_options *o, struct codegen *k, struct kernel *out) {
-  k->stage = "collect";
-  if (o->spec && !verify(k, &k->ast, 1, STAGE_KERNEL)) return false;
-  if (k->target->kind != TARGET_HOST) return codegen_fail(k, "not supported: phases on %s", k->target->arch);
-  if (!axes_collect_shared(k)) return false;
-  k->nparts = k->ast->nsrc - k->naxes;
-  k->parts = calloc(k->nparts + 1, sizeof *k->parts);
-  if (!k->parts || !k->nparts) return codegen_fail(k, "out of memory");
+/* Counts the work of the kernel or of its parts, whose axes were just collected. */
+static bool count_all_work(struct codegen *k, struct kernel *out) {
+  out->flops = 0, out->bytes = 0;
   for (unsigned i = 0; i < k->nparts; i++)
-    if (!collect_axes_of_phase(k, i) || !count_work(&k->parts[i], out) || !join_params(k, &k->parts[i])) return false;
-  name_parts(k);
-  return true;
-}
-
-static bool collect_axes_of_parts(const struct compiler_options *o, struct codegen *k, struct kernel *out) {
-  if (uop_is_phased(k->ast)) return collect_axes_of_phases(o, k, out);
-  k->stage = "collect";
-  k->nparts = k->ast->nsrc;
-  k->parts = calloc(k->nparts, sizeof *k->parts);
-  if (!k->parts) return codegen_fail(k, "out of memory");
-  for (unsigned i = 0; i < k->nparts; i++) {
-    struct codegen *p = &k->parts[i];
-    *p = (struct codegen){
-        .g = k->g, .target = k->target, .ast = k->ast->src[i], .is_part = true, .err = k->err, .errcap = k->errcap};
-    if (!collect_axes(o, p, out) || !join_params(k, p)) return false;
-  }
-  name_parts(k);
-  return true;
-}
-
-/* Applies the plan in `text`, or chooses one if text is NULL. Sets *behind to where the text of the next part's plan
- * begins. */
-static bool plan_one(const struct compiler_options *o, struct codegen *k, const char *text, const char **behind) {
-  char why[384];
-  struct plan given;
-  if (!text) {
-    if (!optimize(k)) return false;
-  } else {
-    k->stage = "plan";
-    if (!(*behind = plan_parse(&given, text, why, sizeof why))) return codegen_fail(k, "%s", why);
-    if (!plan_apply(k, &given)) return false;
-  }
-  codegen_name(k);
-  return !o->spec || verify(k, &k->ast, 1, STAGE_KERNEL);
-}
-
-static bool plan_kernel(const struct compiler_options *o, struct codegen *k, const char *text) {
-  const char *at = text, *behind = NULL;
-  const bool phased = uop_is_phased(k->ast);
-  if (phased && !plan_one(o, k, at, &at)) return false;
-  for (unsigned i = 0; i < k->nparts; i++) {
-    struct codegen *p = &k->parts[i];
-    k->stage = "plan";
-    if (phased && !collect_axes_of_phase(k, i)) return false;
-    p->steps = k->steps;
-    bool bar = i || phased;
-    if (at && bar && *at != '|') return codegen_fail(k, "the kernel has %u parts, the plan %u", k->nparts, i);
-    if (!plan_one(o, p, at ? at + bar : NULL, &behind)) {
-      k->stage = p->stage;
-      return false;
-    }
-    at = behind;
-  }
-  if (!k->nparts && !plan_one(o, k, text, &behind)) return false;
-  if (behind && *behind == '|')
-    return codegen_fail(k, "the plan has more parts than the kernel, which has %u", k->nparts ? k->nparts : 1);
-  if (k->nparts) name_parts(k);
-  return true;
+    if (!count_work(&k->parts[i], out)) return false;
+  return k->nparts || count_work(k, out);
 }
 
 /* Plans and lowers k, with fewer steps after each failure. Uses `plan`, or the plan given for the kernel by hand, if
@@ -428,7 +333,7 @@ static bool lower_with_fewer_steps(const struct compiler_options *o, struct code
   const struct codegen fresh = *k;
   const char *given = NULL;
   char ignored[256], why[256];
-  bool several = k->ast->op == OP_SINK && k->ast->nsrc && k->ast->src[0]->op == OP_SINK, named = false;
+  bool named = false;
   const enum steps best = o->noopt ? STEPS_PLAIN : STEPS_ALL;
   for (enum steps steps = plan || o->plan ? STEPS_GIVEN : best, first = steps;;
        steps = steps < best ? best : steps + 1) {
@@ -437,11 +342,9 @@ static bool lower_with_fewer_steps(const struct compiler_options *o, struct code
       k->err = why, k->errcap = sizeof why;
     else if (steps > best)
       k->err = ignored, k->errcap = sizeof ignored; /* keep the first message */
-    out->flops = 0, out->bytes = 0;
-    bool planned = several ? collect_axes_of_parts(o, k, out) : collect_axes(o, k, out);
-    if (planned && steps == first) {
-      snprintf(out->shape, sizeof out->shape, several ? "%.48s_p%u" : "%.63s", several ? k->parts[0].name : k->name,
-               k->nparts);
+    bool collected = kernel_collect(k) && count_all_work(k, out);
+    if (collected && steps == first) {
+      memcpy(out->shape, k->name, sizeof out->shape);
       free((void *)out->axes);
       out->axes = text_of(k, print_axes);
       if (plan)
@@ -450,7 +353,7 @@ static bool lower_with_fewer_steps(const struct compiler_options *o, struct code
         given = plan_line(o->plan, out->shape, out->number, &named);
       if (steps == STEPS_GIVEN && !given) k->steps = steps = best, k->err = fresh.err, k->errcap = fresh.errcap;
     }
-    if (planned && plan_kernel(o, k, steps == STEPS_GIVEN ? given : NULL) && lower(k)) {
+    if (collected && kernel_plan(k, steps == STEPS_GIVEN ? given : NULL) && lower(k)) {
       k->err = fresh.err, k->errcap = fresh.errcap;
       out->fewer_steps = steps > best;
       out->plan = text_of(k, print_plan);
@@ -478,7 +381,7 @@ static bool compile(struct compiler *c, struct codegen *k, struct entry *e, cons
   uint64_t start = now_ns();
   if (o->debug >= 5) out->graph_text = graph_text(k->ast);
   if (!lower_with_fewer_steps(o, k, out, plan)) return false;
-  if (o->spec && !verify(k, k->linear, k->nlinear, STAGE_LINEAR)) return false;
+  if (!verify_linear(k)) return false;
   out->lower_ns = now_ns() - start;
   memcpy(out->name, k->name, sizeof out->name);
   memcpy(out->grid, k->grid, sizeof out->grid);
@@ -508,7 +411,7 @@ static const struct target *supported_target(struct compiler *c, const struct ta
 static struct entry *find_or_begin(struct compiler *c, const struct target *t, struct uop *ast, const char *plan,
                                    char *err, size_t errcap) {
   t = supported_target(c, t);
-  struct codegen k = {.target = t, .stage = "import", .err = err, .errcap = errcap};
+  struct codegen k = {.target = t, .spec = c->options.spec, .stage = "import", .err = err, .errcap = errcap};
   struct entry *e = NULL;
   uint64_t hash = 0;
   size_t key_size = 0;

@@ -102,6 +102,7 @@ struct codegen {
   struct codegen *parts;
   unsigned nparts;
   bool is_part, is_phase;
+  bool spec; /* the ast is verified before and after planning */
   int64_t phase_ranges; /* around phases: the lowest range number that they do not use */
   uint32_t local_bytes;
   char name[64];

@@ -145,6 +145,15 @@ bool contract_host(struct codegen *k, bool *done);
  * kernel of phases it plans the axes around the phases. */
 bool optimize(struct codegen *k);
 
+/* parts.c: whole kernels. The plan of a kernel of parts has a section for each part; that of a kernel of phases has one
+ * for the axes around the phases and one for each phase. */
+bool kernel_collect(struct codegen *k);            /* collects the axes of the kernel and of its parts or phases */
+unsigned kernel_sections(const struct codegen *k); /* the number of sections of a plan */
+/* Returns that to which the steps of section i of a plan apply, or NULL after an error. The section of the axes around
+ * phases must be applied before those of the phases. */
+struct codegen *kernel_section(struct codegen *k, unsigned i);
+bool kernel_plan(struct codegen *k, const char *text); /* applies the plan; NULL: lets the optimizer choose one */
+
 /* score.c: the estimated cost of a lowered kernel; less is better */
 double score_linear(const struct codegen *k);
 #endif

@@ -201,19 +201,19 @@ const char *plan_line(const char *lines, const char *name, unsigned number, bool
   return every;
 }
 
-bool plan_check(const char *lines, char *err, size_t errcap) {
+bool plan_check_sections(const char *text, char *err, size_t errcap) {
   struct plan ignored;
+  while ((text = plan_parse(&ignored, text, err, errcap)) && *text == '|') text++;
+  return text != NULL;
+}
+
+bool plan_check(const char *lines, char *err, size_t errcap) {
   unsigned number = 0;
   char why[384];
   for (const char *line = lines; *line; line = next_line(line)) {
     number++;
     const char *to, *p = line + strspn(line, " \t");
-    if (*p == '#') continue;
-    for (p = text_after_name(p, &to); p && *p && *p != '\n';) {
-      p = plan_parse(&ignored, p, why, sizeof why);
-      if (p && *p == '|') p++;
-    }
-    if (p) continue;
+    if (*p == '#' || plan_check_sections(text_after_name(p, &to), why, sizeof why)) continue;
     snprintf(err, errcap, "line %u, %s", number, why);
     return false;
   }

@@ -11,8 +11,8 @@
  * only c1 remains. `merge a b` leaves a. A part can be split like any axis: `serial c:64; vector c1:8` makes c, c1 and
  * c2.
  *
- * A kernel of several parts has a plan for each part, separated by `|`. A kernel of phases has a plan for the axes
- * around the phases, which become workgroups or loops, and then one for each phase, separated in the same way. */
+ * The plan of a kernel of several parts has a section for each part, separated by `|`. The plan of a kernel of phases
+ * has a section for the axes around the phases, which become workgroups or loops, and then one for each phase. */
 #ifndef DOORBELL_COMPILER_PLAN_H
 #define DOORBELL_COMPILER_PLAN_H
 #include <stdbool.h>
@@ -55,6 +55,10 @@ void plan_print(FILE *f, const struct plan *p);
  * Returns NULL on a syntax error; err then names the wrong word and its column. The axes are not checked here: applying
  * a step shows whether it is possible. */
 const char *plan_parse(struct plan *p, const char *text, char *err, size_t errcap);
+
+/* Checks the syntax of the sections of a plan, up to the end of the text or line. On failure err is that of
+ * plan_parse. */
+bool plan_check_sections(const char *text, char *err, size_t errcap);
 
 /* Finds the line for a kernel among plans given by hand, one per line (compiler_options.plan): "NAME = plan", "NUMBER =
  * plan", or a plan for every kernel. A line that names the kernel takes precedence over one for every kernel. Returns

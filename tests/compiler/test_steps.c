@@ -128,7 +128,7 @@ static void impossible_plans_are_refused(void **state) {
       {"gfx1100", "skip c", "the step applies to the host only"},
       {HOST_ARCH, "skip a", "a loop axis is not a loop of a reduction"},
       {HOST_ARCH, "skip c", "no factor of a summed product is 0 in whole rounds of it"},
-      {HOST_ARCH, "upcast a:4 | upcast a:4", "more parts than the kernel, which has 1"},
+      {HOST_ARCH, "upcast a:4 | upcast a:4", "the plan has more than 1 sections"},
   };
   unsigned at = 0;
   while (strcmp(cases[at].name, "matmul 12x20x36")) at++;
