@@ -1,5 +1,6 @@
 /* Proposes plans round after round, and compiles them in threads. The state of a search is the list of plans as text,
- * in the order in which they were proposed, with their times. */
+ * in the order in which they were proposed, with their times. A plan has one section, or several separated by `|`
+ * (compiler/plan/plan.h). */
 #define _GNU_SOURCE
 #include "beam.h"
 #include "../internal.h"
@@ -36,7 +37,7 @@ struct entry {
 };
 /* A plan that may be proposed, with its score. */
 struct proposal {
-  struct plan plan;
+  char *plan;
   double score;
   uint64_t code;
   uint8_t kind; /* kind of the new step; STEP_COUNT: an amount was changed or a step removed */
@@ -55,6 +56,7 @@ struct beam {
   struct graph *graph;
   struct uop *ast;
   char shape[64];
+  unsigned nsections; /* of a plan */
   struct entry *entries;
   size_t n, capacity;
   size_t *at; /* entries of the round in progress */
@@ -72,8 +74,6 @@ struct beam {
   bool failed; /* memory ran out: the search ends */
 };
 
-bool beam_possible(struct uop *ast) { return ast->op == OP_SINK && ast->nsrc && ast->src[0]->op == OP_STORE; }
-
 uint64_t beam_key(const struct target *t, struct uop *ast) {
   char choice[256];
   size_t size;
@@ -86,38 +86,58 @@ uint64_t beam_key(const struct target *t, struct uop *ast) {
 }
 
 /* ---- plans ------------------------------------------------------------------------------------------------------ */
-static char *text_of(const struct plan *p) {
+
+/* A plan is an array of b->nsections sections. The caller frees what these functions return. */
+static char *text_of(const struct beam *b, const struct plan *sections) {
   char *text = NULL;
   size_t n = 0;
   FILE *f = open_memstream(&text, &n);
   if (!f) return NULL;
-  plan_print(f, p);
+  for (unsigned i = 0; i < b->nsections; i++) {
+    if (i) fputs(" | ", f);
+    plan_print(f, &sections[i]);
+  }
   return fclose(f) ? NULL : text;
 }
 
-/* A kernel to which plan p was applied. trial_of returns NULL if p does not fit. */
+static struct plan *sections_of(const struct beam *b, const char *text) {
+  struct plan *sections = calloc(b->nsections, sizeof *sections);
+  char err[128];
+  for (unsigned i = 0; sections && i < b->nsections && *text; i++) {
+    if (!(text = plan_parse(&sections[i], text, err, sizeof err))) {
+      free(sections);
+      return NULL;
+    }
+    text += *text == '|';
+  }
+  return sections;
+}
+
+/* A kernel to which a plan is applied. */
 struct trial {
   struct codegen k;
   char err[256];
 };
-static struct trial *trial_of(const struct beam *b, const struct plan *p) {
+static void trial_free(struct trial *t) {
+  if (!t) return;
+  graph_free(t->k.g);
+  free(t->k.parts);
+  free(t->k.linear);
+  free(t);
+}
+static struct trial *trial_new(const struct beam *b) {
   struct trial *t = calloc(1, sizeof *t);
   if (!t) return NULL;
   t->k = (struct codegen){.target = b->target, .stage = "beam", .err = t->err, .errcap = sizeof t->err};
   t->k.g = graph_new();
-  bool ok = t->k.g != NULL;
-  if (ok) t->k.ast = uop_import(t->k.g, b->ast), ok = !graph_error(t->k.g) && axes_collect(&t->k);
-  for (unsigned i = 0; ok && i < p->n; i++) ok = step_apply(&t->k, p->step[i]);
-  if (ok) return t;
-  graph_free(t->k.g);
-  free(t);
+  if (t->k.g) t->k.ast = uop_import(t->k.g, b->ast);
+  if (t->k.g && !graph_error(t->k.g) && kernel_collect(&t->k)) return t;
+  trial_free(t);
   return NULL;
 }
-static void trial_free(struct trial *t) {
-  if (!t) return;
-  graph_free(t->k.g);
-  free(t->k.linear);
-  free(t);
+/* Applies the plan and lowers the kernel. */
+static bool trial_lower(struct trial *t, const char *plan) {
+  return kernel_plan(&t->k, plan) && lower(&t->k) && !graph_error(t->k.g);
 }
 
 static uint64_t code_hash(const struct codegen *k) {
@@ -137,13 +157,8 @@ static uint64_t code_hash(const struct codegen *k) {
 
 /* Whether the plan fits the kernel and its code is within the size limit. Sets score and code. */
 static bool score_proposal(const struct beam *b, struct proposal *p) {
-  struct trial *t = trial_of(b, &p->plan);
-  bool ok = t != NULL;
-  if (ok) {
-    ok = steps_finish(&t->k);
-    t->k.steps = STEPS_GIVEN;
-    ok = ok && lower(&t->k) && !graph_error(t->k.g) && (!b->most_nodes || t->k.nlinear <= b->most_nodes);
-  }
+  struct trial *t = trial_new(b);
+  bool ok = t && trial_lower(t, p->plan) && t->k.nlinear <= b->most_nodes;
   if (ok) p->score = score_linear(&t->k), p->code = code_hash(&t->k);
   trial_free(t);
   return ok;
@@ -158,42 +173,65 @@ static bool was_proposed(const struct beam *b, uint64_t code) {
   return false;
 }
 
-static void propose(struct beam *b, const struct plan *p, unsigned kind, unsigned origin) {
-  struct proposal made = {.plan = *p, .kind = (uint8_t)kind, .origin = (uint8_t)origin};
-  if (b->failed || !score_proposal(b, &made) || was_proposed(b, made.code)) return;
-  if (b->nproposals == b->room) {
+/* Takes over plan. */
+static void propose(struct beam *b, char *plan, unsigned kind, unsigned origin) {
+  struct proposal made = {.plan = plan, .kind = (uint8_t)kind, .origin = (uint8_t)origin};
+  bool good = plan && !b->failed && score_proposal(b, &made) && !was_proposed(b, made.code);
+  if (good && b->nproposals == b->room) {
     size_t room = b->room ? 2 * b->room : 64;
     struct proposal *more = realloc(b->proposals, room * sizeof *more);
-    if (!more) {
+    if (more)
+      b->proposals = more, b->room = room;
+    else
       b->failed = true;
-      return;
-    }
-    b->proposals = more, b->room = room;
   }
-  b->proposals[b->nproposals++] = made;
+  if (good && !b->failed)
+    b->proposals[b->nproposals++] = made;
+  else
+    free(plan);
 }
 
-struct growth { /* an applied plan to which steps are added */
+static void forget_proposals(struct beam *b) {
+  for (size_t i = 0; i < b->nproposals; i++) free(b->proposals[i].plan);
+  b->nproposals = 0;
+}
+
+/* A plan to which steps are added: to one section if the sections are those of phases, otherwise to all sections in
+ * which the step is possible, because parts must have equal workgroups. */
+struct growth {
   struct beam *b;
-  const struct trial *at;
-  struct plan plan;
+  struct codegen **at; /* by section: the part of the kernel to which it applies, after its steps */
+  struct plan *sections;
+  unsigned first, end; /* the sections that grow */
   unsigned origin;
 };
 
-static void add_step(struct growth *g, const struct step *s) {
-  struct plan p = g->plan;
-  if (p.n + 2 > MAX_STEPS) return;
-  if (step_possible(&g->at->k, *s, NULL, 0)) {
-    p.step[p.n++] = *s;
-    propose(g->b, &p, s->kind, g->origin);
-    return;
-  }
-  if (step_arguments(s->kind)[1] != 'n' || s->kind == STEP_PAD) return;
+static void propose_grown(struct growth *g, unsigned kind) {
+  propose(g->b, text_of(g->b, g->sections), kind, g->origin);
+}
+
+/* Appends the step to a section, after the padding that it needs. Returns false if it is not possible. */
+static bool append_step(const struct codegen *k, struct plan *section, const struct step *s) {
   struct step pad = {.kind = STEP_PAD, .axis = s->axis, .amount = s->amount};
-  int a = axis_named(&g->at->k, s->axis);
-  if (g->at->k.axes[a].size < s->amount || !step_possible(&g->at->k, pad, NULL, 0)) return;
-  p.step[p.n++] = pad, p.step[p.n++] = *s;
-  propose(g->b, &p, s->kind, g->origin);
+  if (section->n + 2 > MAX_STEPS) return false;
+  if (!step_possible(k, *s, NULL, 0)) {
+    int a = axis_named(k, s->axis);
+    if (step_arguments(s->kind)[1] != 'n' || s->kind == STEP_PAD || a < 0) return false;
+    if (k->axes[a].size < s->amount || !step_possible(k, pad, NULL, 0)) return false;
+    section->step[section->n++] = pad;
+  }
+  section->step[section->n++] = *s;
+  return true;
+}
+
+static void add_step(struct growth *g, const struct step *s) {
+  unsigned before[MAX_BUFFERS], added = 0;
+  for (unsigned i = g->first; i < g->end; i++) {
+    before[i] = g->sections[i].n;
+    added += append_step(g->at[i], &g->sections[i], s);
+  }
+  if (added) propose_grown(g, s->kind);
+  for (unsigned i = g->first; i < g->end; i++) g->sections[i].n = before[i];
 }
 
 static void add_amounts(struct growth *g, unsigned kind, const struct axis *x) {
@@ -216,7 +254,7 @@ static unsigned stage_rank(const struct axis *x) {
 /* Adds copies (STAGE, PACK) of a value that changes along these axes: along all required axes, plus increasingly many
  * of the innermost loops. */
 static void add_stages(struct growth *g, unsigned kind, int64_t amount, uint64_t along) {
-  const struct codegen *k = &g->at->k;
+  const struct codegen *k = g->at[g->first];
   unsigned loops = 0;
   for (unsigned a = 0; a < k->naxes; a++)
     loops += (along >> a & 1) && k->axes[a].kind <= AXIS_SERIAL && k->axes[a].kind != AXIS_GLOBAL;
@@ -236,7 +274,7 @@ static void add_stages(struct growth *g, unsigned kind, int64_t amount, uint64_t
 }
 
 static void add_all_stages(struct growth *g) {
-  const struct codegen *k = &g->at->k;
+  const struct codegen *k = g->at[g->first];
   size_t count;
   struct uop *ast = k->ast, **order = uop_toposort(&ast, 1, &count);
   uint64_t *mask = axis_masks(k, false);
@@ -252,29 +290,30 @@ static void add_all_stages(struct growth *g) {
 
 /* Adds a matrix instruction over two outer loops and a reduction, padded where its sizes do not divide theirs. */
 static void add_matrix(struct growth *g, int64_t row, const unsigned *axis) {
-  const struct codegen *k = &g->at->k;
+  const struct codegen *k = g->at[g->first];
   const struct matrix *x = &matrices[row];
   const int64_t sizes[3] = {x->m, x->n, x->k};
   struct step s = {.kind = STEP_MATRIX, .amount = row, .nlist = 3};
-  struct plan p = g->plan;
-  if (p.n + 4 > MAX_STEPS) return;
-  bool padded = false;
-  for (unsigned i = 0; i < 3; i++) {
+  struct plan *p = &g->sections[g->first];
+  const unsigned before = p->n;
+  bool possible = p->n + 4 <= MAX_STEPS;
+  for (unsigned i = 0; i < 3 && possible; i++) {
     const struct axis *a = &k->axes[axis[i]];
     struct step pad = {.kind = STEP_PAD, .axis = a->name, .amount = sizes[i]};
     s.list[i] = a->name;
     if (a->size % sizes[i] == 0) continue;
-    if (!step_possible(k, pad, NULL, 0)) return;
-    p.step[p.n++] = pad;
-    padded = true;
+    possible = step_possible(k, pad, NULL, 0);
+    p->step[p->n++] = pad;
   }
-  if (!padded && !step_possible(k, s, NULL, 0)) return;
-  p.step[p.n++] = s;
-  propose(g->b, &p, STEP_MATRIX, g->origin);
+  if (possible && (p->n > before || step_possible(k, s, NULL, 0))) {
+    p->step[p->n++] = s;
+    propose_grown(g, STEP_MATRIX);
+  }
+  p->n = before;
 }
 
 static void add_matrices(struct growth *g) {
-  const struct codegen *k = &g->at->k;
+  const struct codegen *k = g->at[g->first];
   for (unsigned row = 0; row < matrix_count && k->target->matrix; row++) {
     if (matrices[row].in == DT_F32) continue; /* tf32 would round the operands */
     for (unsigned a = 0; a < k->naxes; a++)
@@ -286,7 +325,7 @@ static void add_matrices(struct growth *g) {
 }
 
 static void add_steps(struct growth *g) {
-  const struct codegen *k = &g->at->k;
+  const struct codegen *k = g->at[g->first];
   for (unsigned kind = 0; kind < STEP_COUNT; kind++) {
     const char *arguments = step_arguments(kind);
     for (unsigned a = 0; a < k->naxes; a++) {
@@ -310,31 +349,52 @@ static void add_steps(struct growth *g) {
   add_matrices(g);
 }
 
-/* Proposes the plan with another amount of step i, and without step i. */
-static void change_step(struct beam *b, const struct plan *p, unsigned i, unsigned origin) {
-  struct plan other = *p;
-  if (step_arguments(p->step[i].kind)[1] == 'n')
-    for (unsigned n = 0; amounts[p->step[i].kind][n]; n++) {
-      other.step[i].amount = amounts[p->step[i].kind][n];
-      if (other.step[i].amount != p->step[i].amount) propose(b, &other, STEP_COUNT, origin);
-    }
-  memmove(&other.step[i], &other.step[i + 1], (p->n - i - 1) * sizeof *other.step);
-  other.n--;
-  propose(b, &other, STEP_COUNT, origin);
+/* Proposes the plan with another amount of step i, or without it if amount is 0, in all growing sections that have this
+ * step. */
+static void propose_changed(struct growth *g, unsigned i, int64_t amount) {
+  const size_t bytes = g->b->nsections * sizeof *g->sections;
+  const unsigned kind = g->sections[g->first].step[i].kind;
+  struct plan *changed = malloc(bytes);
+  if (changed) memcpy(changed, g->sections, bytes);
+  for (unsigned k = g->first; changed && k < g->end; k++) {
+    struct plan *p = &changed[k];
+    if (i >= p->n || p->step[i].kind != kind) continue;
+    p->step[i].amount = amount;
+    if (!amount) memmove(&p->step[i], &p->step[i + 1], (--p->n - i) * sizeof *p->step);
+  }
+  propose(g->b, changed ? text_of(g->b, changed) : NULL, STEP_COUNT, g->origin);
+  free(changed);
 }
 
+static void grow(struct growth *g, unsigned first, unsigned end) {
+  const struct plan *p = &g->sections[first];
+  g->first = first, g->end = end;
+  add_steps(g);
+  for (unsigned i = 0; i < p->n; i++)
+    for (const int16_t *n = amounts[p->step[i].kind];; n++) {
+      if (!*n || *n != p->step[i].amount) propose_changed(g, i, *n);
+      if (!*n) break;
+    }
+}
+
+/* Proposes variants of a plan. */
 static void expand(struct beam *b, size_t at) {
-  struct plan p;
-  char err[128];
-  unsigned origin = b->entries[at].origin;
+  struct trial *t = trial_new(b);
+  struct growth g = {.b = b, .sections = sections_of(b, b->entries[at].plan), .origin = b->entries[at].origin};
+  const bool phased = uop_is_phased(b->ast);
+  bool ok = t && g.sections && (g.at = calloc(b->nsections, sizeof *g.at)) != NULL;
+  for (unsigned i = 0; ok && i < b->nsections; i++) {
+    struct codegen *k = g.at[i] = kernel_section(&t->k, i);
+    ok = k != NULL;
+    for (unsigned s = 0; ok && s < g.sections[i].n; s++) ok = step_apply(k, g.sections[i].step[s]);
+    if (ok && phased) grow(&g, i, i + 1);
+    ok = ok && (!phased || steps_finish(k));
+  }
+  if (ok && !phased) grow(&g, 0, b->nsections);
   b->entries[at].expanded = true;
-  if (!plan_parse(&p, b->entries[at].plan, err, sizeof err)) return;
-  struct trial *t = trial_of(b, &p);
-  if (!t) return;
-  struct growth g = {b, t, p, origin};
-  add_steps(&g);
   trial_free(t);
-  for (unsigned i = 0; i < p.n; i++) change_step(b, &p, i, origin);
+  free(g.at);
+  free(g.sections);
 }
 
 /* ---- choosing ---------------------------------------------------------------------------------------------------- */
@@ -345,9 +405,9 @@ static bool enter(struct beam *b, const struct proposal *p) {
     if (!more) return false;
     b->entries = more, b->capacity = capacity;
   }
-  char *text = text_of(&p->plan);
-  if (!text) return false;
-  b->entries[b->n++] = (struct entry){.plan = text, .seconds = INFINITY, .code = p->code, .origin = p->origin};
+  char *plan = strdup(p->plan);
+  if (!plan) return false;
+  b->entries[b->n++] = (struct entry){.plan = plan, .seconds = INFINITY, .code = p->code, .origin = p->origin};
   return true;
 }
 
@@ -403,11 +463,11 @@ static void choose(struct beam *b) {
   }
 }
 
-static void begin_with(struct beam *b, const char *text, unsigned origin) {
+static void begin_with(struct beam *b, const struct plan *sections, unsigned origin) {
   struct proposal p = {.origin = (uint8_t)origin};
-  char err[128];
-  if (plan_parse(&p.plan, text, err, sizeof err) && score_proposal(b, &p) && !was_proposed(b, p.code) && !enter(b, &p))
-    b->failed = true;
+  if (!sections || !(p.plan = text_of(b, sections))) return;
+  if (score_proposal(b, &p) && !was_proposed(b, p.code) && !enter(b, &p)) b->failed = true;
+  free(p.plan);
 }
 
 static bool faster(const struct beam *b, size_t x, size_t y) { return b->entries[x].seconds < b->entries[y].seconds; }
@@ -430,7 +490,8 @@ static void choose_again(struct beam *b) {
 
 unsigned beam_round(struct beam *b, const char *const **plans, bool *again) {
   size_t first = b->n;
-  b->nproposals = b->nat = 0;
+  forget_proposals(b);
+  b->nat = 0;
   *again = false;
   if (b->failed || b->ended) return 0;
   if (b->round && b->round < b->search.rounds)
@@ -438,9 +499,12 @@ unsigned beam_round(struct beam *b, const char *const **plans, bool *again) {
       if (b->stale[o] < PATIENCE) expand_origin(b, o);
   choose(b);
   if (!b->round++) { /* beam_new entered the optimizer's plan */
+    struct plan *known = b->search.plan ? sections_of(b, b->search.plan) : NULL, *nothing = sections_of(b, "");
     first = 0;
-    if (b->search.plan) begin_with(b, b->search.plan, FROM_CHOSEN);
-    begin_with(b, "", FROM_NOTHING);
+    begin_with(b, known, FROM_CHOSEN);
+    begin_with(b, nothing, FROM_NOTHING);
+    free(known);
+    free(nothing);
   }
   size_t room = b->n - first > b->search.width + 1 ? b->n - first : b->search.width + 1;
   free(b->plans);
@@ -532,29 +596,26 @@ static unsigned processors(void) {
   return n < MAX_THREADS ? n : MAX_THREADS;
 }
 
-/* Enters the optimizer's plan as b->entries[0]. */
+/* Enters the optimizer's plan as b->entries[0], and sets what depends on it. */
 static bool find_chosen(struct beam *b, char *err, size_t errcap) {
   struct compiler_options o = b->options;
-  struct proposal chosen = {.origin = FROM_CHOSEN};
   o.lower_only = true;
   struct compiler *c = compiler_new(&o);
   const struct kernel *k = c ? compiler_compile(c, b->target, b->ast, err, errcap) : NULL;
-  bool ok = k && plan_parse(&chosen.plan, k->plan, err, errcap);
-  if (ok) memcpy(b->shape, k->shape, sizeof b->shape);
-  if (ok && !(ok = score_proposal(b, &chosen) && enter(b, &chosen)))
+  struct proposal chosen = {.origin = FROM_CHOSEN, .plan = k ? (char *)k->plan : NULL};
+  struct trial *t = k ? trial_new(b) : NULL;
+  bool ok = t && trial_lower(t, k->plan);
+  if (ok) {
+    memcpy(b->shape, k->shape, sizeof b->shape);
+    b->nsections = kernel_sections(&t->k);
+    b->most_nodes = 2 * t->k.nlinear > FEW_NODES ? 2 * t->k.nlinear : FEW_NODES;
+    chosen.score = score_linear(&t->k), chosen.code = code_hash(&t->k);
+    ok = enter(b, &chosen);
+  } else if (k)
     snprintf(err, errcap, "the optimizer's plan is not possible");
+  trial_free(t);
   compiler_free(c);
   return ok;
-}
-
-static size_t nodes_of(const struct beam *b, const char *text) {
-  struct plan p;
-  char err[128];
-  struct trial *t = plan_parse(&p, text, err, sizeof err) ? trial_of(b, &p) : NULL;
-  size_t n = 0;
-  if (t && steps_finish(&t->k) && lower(&t->k)) n = t->k.nlinear;
-  trial_free(t);
-  return n;
 }
 
 struct beam *beam_new(const struct compiler_options *o, const struct target *t, struct uop *ast,
@@ -578,8 +639,6 @@ struct beam *beam_new(const struct compiler_options *o, const struct target *t, 
     beam_free(b);
     return NULL;
   }
-  size_t nodes = nodes_of(b, b->entries[0].plan);
-  b->most_nodes = 2 * nodes > FEW_NODES ? 2 * nodes : FEW_NODES;
   return b;
 }
 
@@ -591,6 +650,7 @@ void beam_free(struct beam *b) {
   }
   for (size_t i = 0; i < b->n; i++) free(b->entries[i].plan);
   graph_free(b->graph);
+  forget_proposals(b);
   free(b->entries);
   free(b->proposals);
   free(b->plans);

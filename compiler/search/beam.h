@@ -18,8 +18,6 @@ struct beam_options {
 };
 
 struct beam;
-/* Whether a search is possible. A kernel of several parts or phases always uses the optimizer's plan. */
-bool beam_possible(struct uop *ast);
 /* Returns a key of the ast, the target and the plans that may be proposed. It is equal for equal kernels and targets in
  * every process. */
 uint64_t beam_key(const struct target *t, struct uop *ast);

@@ -126,6 +126,7 @@ static int run_rounds(struct search *s) {
   return 0;
 }
 
+/* A kernel that cannot be searched keeps the optimizer's plan. */
 static int search(const struct env *env, const struct schedule_item *item, struct beam_record record,
                   const char *begin_with) {
   struct compiler_options o = {.spec = env->spec, .ptxas = ptxas};
@@ -133,11 +134,14 @@ static int search(const struct env *env, const struct schedule_item *item, struc
   struct search s = {
       .env = env, .record = record, .start = now_s(), .terminal = isatty(STDERR_FILENO) && getenv("TERM") != NULL};
   char err[1024];
-  int failed = -EINVAL;
+  int failed = 0;
   s.b = beam_new(&o, slot_target(item->device), item->ast, &options, err, sizeof err);
-  if (!s.b) return db_fail(-EINVAL, "BEAM: %s", err);
-  snprintf(s.record.shape, sizeof s.record.shape, "%s", beam_shape(s.b));
-  if ((s.m = beam_measure_new(item))) failed = run_rounds(&s);
+  if (s.b) snprintf(s.record.shape, sizeof s.record.shape, "%s", beam_shape(s.b));
+  if (s.b && !(s.m = beam_measure_new(item))) snprintf(err, sizeof err, "kernel %s: %s", s.record.shape, db_error());
+  if (s.m)
+    failed = run_rounds(&s);
+  else
+    fprintf(stderr, "doorbell: no plan is searched: %s\n", err);
   beam_measure_free(s.m);
   beam_free(s.b);
   return failed;
@@ -146,7 +150,7 @@ static int search(const struct env *env, const struct schedule_item *item, struc
 int beam_plan(const struct env *env, const struct schedule_item *item, const char **plan) {
   *plan = NULL;
   /* A plan given by hand, or NOOPT, takes precedence. */
-  if (env->beam < 0 || env->plan || env->noopt || !beam_possible(item->ast)) return 0;
+  if (env->beam < 0 || env->plan || env->noopt) return 0;
   if (!cache && !(cache = beam_cache_open(env->cache ? runtime_cache_dir() : NULL)))
     return db_fail(-ENOMEM, "BEAM: out of memory");
   if (!ptxas) ptxas = ptxas_find(getenv("PTXAS"), getenv("PATH"));

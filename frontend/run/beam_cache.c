@@ -39,7 +39,6 @@ static bool fail(char *err, size_t cap, const char *what) {
 bool beam_record_parse(const char *line, struct beam_record *out, char *why, size_t cap) {
   char state[24] = "", plan_why[384];
   int at = 0, end = 0;
-  struct plan plan;
   memset(out, 0, sizeof *out);
   line += strspn(line, " \t");
   if (*line == '#' || *line == '\n' || !*line) return fail(why, cap, "");
@@ -52,9 +51,7 @@ bool beam_record_parse(const char *line, struct beam_record *out, char *why, siz
   if (!out->width || out->width > BEAM_MOST) return fail(why, cap, "the width is not a possible value of BEAM");
   if (!(out->chosen_us > 0 && isfinite(out->chosen_us) && out->best_us > 0 && isfinite(out->best_us)))
     return fail(why, cap, "a time is not a positive number");
-  const char *behind = plan_parse(&plan, line + at, plan_why, sizeof plan_why);
-  if (!behind) return fail(why, cap, plan_why);
-  if (*behind == '|') return fail(why, cap, "kernels of several parts are not searched");
+  if (!plan_check_sections(line + at, plan_why, sizeof plan_why)) return fail(why, cap, plan_why);
   size_t n = strcspn(line + at, "\n");
   while (n && strchr(" \t\r", line[at + (int)n - 1])) n--;
   out->plan = strndup(line + at, n);

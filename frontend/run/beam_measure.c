@@ -194,7 +194,7 @@ static int time_launch(struct beam_measure *m, const struct kernel *k, db_progra
 int beam_measure(struct beam_measure *m, const struct kernel *k, double best, double *seconds) {
   db_program *program = slot_load(m->slot, k);
   *seconds = INFINITY;
-  if (!program) return -EINVAL;
+  if (!program) return 0; /* for example, it needs more memory than the device has: the plan cannot be used */
   double sum = 0, once = INFINITY;
   int err = m->model ? time_model(m, k, program, seconds) : time_launch(m, k, program, &once);
   for (unsigned n = 0; !m->model && !err && n < MANY && !(once > SLOW * best);
@@ -253,7 +253,8 @@ static int compare_results(const struct memory *x, const uint8_t *got, const cha
 
 int beam_compare(struct beam_measure *m, const struct kernel *k) {
   db_program *program = slot_load(m->slot, k);
-  int err = program ? fill_all(m) : -EINVAL;
+  if (!program) return 0;
+  int err = fill_all(m);
   if (!err) err = launch(m, k, program);
   for (unsigned i = 0; i < m->nmemories && !err; i++) {
     struct memory *x = &m->memory[i];

@@ -31,12 +31,6 @@ static struct beam *must_search(const char *arch, struct uop *ast, struct beam_o
   return b;
 }
 
-/* Pseudo-random numbers between 1 and 2, the same for the same text. */
-static double made_up(const char *plan) {
-  uint64_t h = 7;
-  for (; *plan; plan++) h = (h ^ (uint8_t)*plan) * UINT64_C(0x9e3779b97f4a7c15), h ^= h >> 29;
-  return 1 + (double)(h % 1000) / 1000;
-}
 /* Some steps reduce the time. Of plans with the same code only one is proposed: unroll c:8 may appear as vector c:8 */
 static double of_steps(const char *plan) {
   static const struct {
@@ -90,7 +84,8 @@ static void proposes_legal_plans(void **state) {
                                       "convolution",
                                       "symbolic size",
                                       "five axes",
-                                      "rows at i64 places"};
+                                      "rows at i64 places",
+                                      "parts"};
   unsigned all = 0;
   for (unsigned t = 0; t < 3; t++)
     for (unsigned i = 0; i < sizeof names / sizeof *names; i++) {
@@ -212,8 +207,6 @@ static void computes_the_same(void **state) {
 static void keys_distinguish_kernels(void **state) {
   const struct target *host = target_find(HOST_ARCH), *gpu = target_find("gfx1100");
   struct uop *a = case_named("matmul 64")->ast, *b = case_named("matmul f16")->ast;
-  assert_true(beam_possible(a));
-  assert_false(beam_possible(case_named("parts")->ast));
   assert_true(beam_key(host, a) != beam_key(host, b));
   assert_true(beam_key(host, a) != beam_key(gpu, a));
   struct graph *other = graph_new(), *mine = G;

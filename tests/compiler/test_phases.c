@@ -4,6 +4,7 @@
  * others. */
 #include "c_text.h"
 #include "random_plans.h"
+#include "compiler/search/beam.h"
 
 #ifndef COUNT
 #define COUNT 48
@@ -233,6 +234,62 @@ static void random_phases_by_random_plans(void **state) {
   assert_int_equal(failures, 0);
 }
 
+/* ---- searched plans --------------------------------------------------------------------------------------------- */
+
+/* Sets a bit for each section in which plan differs from first. */
+static unsigned changed_sections(const char *plan, const char *first) {
+  unsigned changed = 0;
+  for (unsigned i = 0;; i++) {
+    size_t n = strcspn(plan, "|"), m = strcspn(first, "|");
+    if (n != m || memcmp(plan, first, n) != 0) changed |= 1u << i;
+    if (!plan[n] || !first[m]) return changed;
+    plan += n + 1, first += m + 1;
+  }
+}
+
+/* Searches the plans of a kernel by made up times. Returns changed_sections of all its plans. */
+static unsigned search_phases(uint64_t number) {
+  struct random_kernel k = random_phases(number);
+  struct random_memories want = random_memories(&k);
+  struct beam_options o = {.width = 2, .proposals = 12, .rounds = 3};
+  char err[512], *first = NULL;
+  struct beam *b = beam_new(&(struct compiler_options){.spec = true}, target_find(HOST_ARCH), k.ast, &o, err, 512);
+  if (!b) fail_msg("seed %lu: %s", (unsigned long)number, err);
+  reference(k.ast, want.p, 0);
+  const char *const *plans;
+  bool again;
+  unsigned changed = 0;
+  for (unsigned n; (n = beam_round(b, &plans, &again)) > 0;) {
+    const struct kernel *const *kernels = beam_compile(b);
+    double seconds[64];
+    if (!first) first = strdup(plans[0]);
+    for (unsigned i = 0; i < n; i++) {
+      struct random_memories got = random_memories(&k);
+      if (!kernels[i]) fail_msg("seed %lu: '%s' does not compile", (unsigned long)number, plans[i]);
+      assert_string_equal(kernels[i]->plan, plans[i]);
+      run_host(kernels[i], got.p, 0);
+      if (!random_equal(&k, &got, &want, true, err, sizeof err))
+        fail_msg("seed %lu by '%s': %s", (unsigned long)number, plans[i], err);
+      random_free(&k, &got);
+      changed |= changed_sections(plans[i], first);
+      seconds[i] = made_up(plans[i]);
+    }
+    beam_measured(b, seconds);
+  }
+  assert_non_null(strchr(beam_best(b, NULL), '|'));
+  beam_free(b);
+  random_free(&k, &want);
+  free(first);
+  return changed;
+}
+
+/* A search varies the plans of the axes around the phases and of each phase. */
+static void searched_plans(void **state) {
+  unsigned changed = 0;
+  for (uint64_t number = 1; number <= 6; number++) changed |= search_phases(number);
+  assert_int_equal(changed & 7, 7);
+}
+
 /* ---- errors --------------------------------------------------------------------------------------------------------
  */
 
@@ -258,6 +315,7 @@ static void refused(void **state) {
 }
 
 int main(void) {
-  const struct CMUnitTest tests[] = {cmocka_unit_test(random_phases_by_random_plans), cmocka_unit_test(refused)};
+  const struct CMUnitTest tests[] = {cmocka_unit_test(random_phases_by_random_plans), cmocka_unit_test(searched_plans),
+                                     cmocka_unit_test(refused)};
   return cmocka_run_group_tests_name("compiler/phases", tests, setup, teardown);
 }

@@ -100,6 +100,38 @@ static void finds_and_keeps_plans(void **state) {
   }
 }
 
+/* Computes an attention, which is a kernel of phases. Returns the number of kernels that the device ran. */
+static unsigned attend(void) {
+  enum { LENGTH = 256, WIDTH = 16 };
+  static float x[LENGTH * WIDTH], out[LENGTH * WIDTH];
+  db_device *dev = open_device("CPU");
+  for (int i = 0; i < LENGTH * WIDTH; i++) x[i] = (float)(i * 7 % 11) / 11;
+  unsigned before = kernels_so_far(dev);
+  {
+    DB_SCOPED;
+    db_tensor *q = db_from(x, DB_F32, dev, 1, LENGTH, WIDTH);
+    must_read(db_attention(q, q, q), out, sizeof out);
+  }
+  unsigned ran = kernels_so_far(dev) - before;
+  db_close(dev);
+  db_shutdown();
+  return ran;
+}
+
+/* SPEC=1 compares the results of all plans. */
+static void searches_kernels_of_phases(void **state) {
+  unlink(path);
+  setenv("BEAM", "1", 1);
+  assert_true(attend() > 20);
+  struct beam_record r = the_record();
+  assert_int_equal(r.round, 0);
+  assert_true(r.best_us <= r.chosen_us);
+  assert_non_null(strchr(r.plan, '|'));
+  free(r.plan);
+  assert_int_equal(attend(), 1);
+  setenv("BEAM", "2", 1);
+}
+
 static void survives_damage(void **state) {
   char said[4096], *text;
   unlink(path);
@@ -158,6 +190,7 @@ static void reads_lines(void **state) {
   } lines[] = {
       {"1f CPU/x86_64 r_4_4 4 done 2.5 1.25 = vector b:4; upcast a:2\n", NULL},
       {"1f CPU/x86_64 r_4_4 64 round:12 2.5 1.25 =\n", NULL}, /* no step at all */
+      {"1f CPU/x86_64 r_4_4_p2 4 done 2.5 1.25 = upcast a:2 | upcast b:2\n", NULL},
       {"# 1f CPU r_4 4 done 1 1 = \n", ""},
       {"  \n", ""},
       {"", ""},
@@ -173,7 +206,7 @@ static void reads_lines(void **state) {
       {"1f CPU r_4 4 done nan 1 =\n", "positive"},
       {"1f CPU r_4 4 done 1 inf =\n", "positive"},
       {"1f CPU r_4 4 done 1 1 = vector\n", "an axis is expected"},
-      {"1f CPU r_4 4 done 1 1 = upcast a:2 | upcast b:2\n", "several parts"},
+      {"1f CPU r_4 4 done 1 1 = upcast a:2 | upcat b:2\n", "at 'upcat'"},
   };
   for (unsigned i = 0; i < sizeof lines / sizeof *lines; i++) {
     struct beam_record r;
@@ -194,6 +227,7 @@ int main(void) {
   setenv("SPEC", "1", 1);
   const struct CMUnitTest tests[] = {
       cmocka_unit_test(finds_and_keeps_plans),
+      cmocka_unit_test(searches_kernels_of_phases),
       cmocka_unit_test(survives_damage),
       cmocka_unit_test(reads_lines),
   };
