@@ -367,7 +367,7 @@ static void print(const struct row *w, unsigned threads, const struct result *r,
 int main(int argc, char **argv) {
   struct options o = {.threads = {1, count_cpus()}, .nthreads = count_cpus() > 1 ? 2 : 1, .seconds = 2};
   unsigned chosen = 0;
-  bool told = false;
+  bool has_header = false;
   if (!options_read(&o, argc, argv, false,
                     "usage: models [--threads N,N] [--cpu-time] [--seconds S] [--json] [--list] [WORD...]"))
     return 2;
@@ -387,11 +387,11 @@ int main(int argc, char **argv) {
       bad |= run_in_child(run_row, &a, &results[t], sizeof results[t]);
       nftw(a.dir, remove_one, 8, FTW_DEPTH | FTW_PHYS);
       if (!results[t].ran) failed(&results[t], "the process that runs the model ended early");
-      if (!told && !o.json)
+      if (!has_header && !o.json)
         printf("%s%s%s\n%-28s %2s %10s %10s %10s %8s %8s %8s %12s\n", results[t].about[0] ? "PyTorch " : "",
                results[t].about, speed_cpu_time ? ", processor time" : "", "model", "t", "first", "step", "PyTorch",
                "ratio", "speedup", "error", "emulated");
-      told = true;
+      has_header = true;
       print(&rows[i], o.threads[t], &results[t], t ? &results[0] : NULL, o.json);
       fflush(stdout);
     }

@@ -5,7 +5,7 @@
 
 static int worst;
 
-static void row(const char *name, db_tensor *const *t, unsigned n, size_t most, double per) {
+static void print_schedule(const char *name, db_tensor *const *t, unsigned n, size_t most, double per) {
   struct uop **roots = calloc(n, sizeof *roots);
   struct schedule s;
   struct memory_plan plan = {0};
@@ -52,27 +52,28 @@ int main(void) {
     DB_SCOPED;
     struct model m = {0};
     out[0] = resnet50(&m, without_memory(DB_F32, DB_LIST(64, 3, 224, 224)), false);
-    row("ResNet-50, batch 64, forward", out, 1, 56, 1); /* 53 convolutions, two pools, the last layer */
+    print_schedule("ResNet-50, batch 64, forward", out, 1, 56, 1); /* 53 convolutions, two pools, the last layer */
   }
   {
     DB_SCOPED;
     struct model m = {0};
     db_tensor *x = resnet50(&m, without_memory(DB_F32, DB_LIST(64, 3, 224, 224)), true);
     unsigned n = sgd_step(&m, db_cross_entropy(x, without_memory(DB_I32, DB_LIST(64))), out);
-    row("ResNet-50, batch 64, SGD with momentum", out, n, 500, 1);
+    print_schedule("ResNet-50, batch 64, SGD with momentum", out, n, 500, 1);
   }
   {
     DB_SCOPED;
     struct model m = {0};
     out[0] = gpt2(&m, without_memory(DB_I32, DB_LIST(1024)));
-    row("GPT-2 124M, 1024 tokens, forward (12 blocks)", out, 1, 12, 12);
+    print_schedule("GPT-2 124M, 1024 tokens, forward (12 blocks)", out, 1, 12, 12);
   }
   {
     DB_SCOPED;
     struct model m = {0};
     db_tensor *x = gpt2(&m, without_memory(DB_I32, DB_LIST(1024)));
     unsigned n = adamw_step(&m, db_cross_entropy(x, without_memory(DB_I32, DB_LIST(1024))), NULL, out);
-    row("GPT-2 124M, 1024 tokens, AdamW step", out, n, 610, 1); /* 98 sums of columns take two kernels each */
+    print_schedule("GPT-2 124M, 1024 tokens, AdamW step", out, n, 610,
+                   1); /* 98 sums of columns take two kernels each */
   }
   {
     DB_SCOPED;
@@ -84,7 +85,7 @@ int main(void) {
       grad[i] = without_memory(DB_F32, DB_LIST(rows, columns));
     }
     unsigned n = adamw_step(&m, NULL, grad, out);
-    row("Adam step of 100 parameters", out, n, 12, 1);
+    print_schedule("Adam step of 100 parameters", out, n, 12, 1);
   }
   return worst;
 }

@@ -5,6 +5,7 @@
  * numbers of the sources. */
 #include "bind.h"
 #include "exchange.h"
+#include "symbolic.h"
 #include <errno.h>
 #include <stdlib.h>
 #include <string.h>
@@ -86,24 +87,19 @@ bool binder_mark_written(struct binder *b, const struct uop *buffer) {
 
 /* *steps limits the number of nodes visited, because a shared node is visited once per use. */
 static bool bound_value(const struct uop *u, int64_t *value, unsigned *steps) {
-  int64_t a, b;
+  int64_t x[3] = {0};
   if (*steps <= 1) return false;
   --*steps;
-  if (u->op == OP_CONST) return *value = u->arg.i, !dtype_is_float(u->dtype);
+  if (u->op == OP_CONST) {
+    *value = u->arg.i;
+    return !dtype_is_float(u->dtype);
+  }
   if (u->op == OP_BIND) return bound_value(u->src[1], value, steps);
   if (op_info[u->op].arity != 2 || op_info[u->op].cls != OPCLASS_ALU) return false;
-  if (!bound_value(u->src[0], &a, steps)) return false;
-  b = a;
-  if (u->src[1] != u->src[0] && !bound_value(u->src[1], &b, steps)) return false;
-  switch (u->op) {
-  case OP_ADD: return !__builtin_add_overflow(a, b, value);
-  case OP_SUB: return !__builtin_sub_overflow(a, b, value);
-  case OP_MUL: return !__builtin_mul_overflow(a, b, value);
-  case OP_IDIV: return b > 0 && (*value = a / b, true);
-  case OP_MOD: return b > 0 && (*value = a % b, true);
-  case OP_MAX: return *value = a > b ? a : b, true;
-  default: return false;
-  }
+  if (!bound_value(u->src[0], &x[0], steps)) return false;
+  x[1] = x[0];
+  if (u->src[1] != u->src[0] && !bound_value(u->src[1], &x[1], steps)) return false;
+  return fold_integers(u->op, u->src[0]->dtype, x, value);
 }
 
 bool uop_bound_value(const struct uop *u, int64_t *value) { return bound_value(u, value, &(unsigned){MOST_STEPS}); }

@@ -158,25 +158,24 @@ static struct uop *fold_float(struct graph *g, struct uop *u) {
   }
 }
 
-static struct uop *fold_int(struct graph *g, struct uop *u) {
-  enum dtype t = u->src[0]->dtype;
-  int64_t a = ival(u->src[0]), b = u->nsrc > 1 ? ival(u->src[1]) : 0, c = u->nsrc > 2 ? ival(u->src[2]) : 0, v = 0;
+bool fold_integers(enum op op, enum dtype t, const int64_t x[3], int64_t *value) {
+  int64_t a = x[0], b = x[1], v = 0;
   bool wide = t == DT_U64, overflow = false;
   unsigned bits = dtype_info[t].size * 8u;
-  switch (u->op) {
-  case OP_CMPLT: return constant(g, u, u->dtype, wide ? (uint64_t)a < (uint64_t)b : a < b);
-  case OP_CMPEQ: return constant(g, u, u->dtype, a == b);
-  case OP_CMPNE: return constant(g, u, u->dtype, a != b);
+  switch (op) {
+  case OP_CMPLT: v = wide ? (uint64_t)a < (uint64_t)b : a < b; break;
+  case OP_CMPEQ: v = a == b; break;
+  case OP_CMPNE: v = a != b; break;
   case OP_NEG: overflow = __builtin_sub_overflow((int64_t)0, a, &v); break;
   case OP_ADD: overflow = __builtin_add_overflow(a, b, &v); break;
   case OP_SUB: overflow = __builtin_sub_overflow(a, b, &v); break;
   case OP_MUL: overflow = __builtin_mul_overflow(a, b, &v); break;
   case OP_MULACC:
     overflow = __builtin_mul_overflow(a, b, &v);
-    overflow |= __builtin_add_overflow(v, c, &v);
+    overflow |= __builtin_add_overflow(v, x[2], &v);
     break;
   case OP_IDIV:
-    if (!b) return NULL;
+    if (!b) return false;
     if (wide)
       v = (int64_t)((uint64_t)a / (uint64_t)b);
     else if (b == -1)
@@ -185,7 +184,7 @@ static struct uop *fold_int(struct graph *g, struct uop *u) {
       v = a / b;
     break;
   case OP_MOD:
-    if (!b) return NULL;
+    if (!b) return false;
     v = wide ? (int64_t)((uint64_t)a % (uint64_t)b) : b == -1 ? 0 : a % b;
     break;
   case OP_MAX: v = wide ? ((uint64_t)a > (uint64_t)b ? a : b) : a > b ? a : b; break;
@@ -193,17 +192,24 @@ static struct uop *fold_int(struct graph *g, struct uop *u) {
   case OP_OR: v = a | b; break;
   case OP_XOR: v = a ^ b; break;
   case OP_SHL:
-    if (b < 0 || b >= bits) return NULL;
+    if (b < 0 || b >= bits) return false;
     v = (int64_t)((uint64_t)a << b);
     overflow = t == DT_INDEX && v >> b != a;
     break;
   case OP_SHR:
-    if (b < 0 || b >= bits) return NULL;
+    if (b < 0 || b >= bits) return false;
     v = wide ? (int64_t)((uint64_t)a >> b) : a >> b;
     break;
-  default: return NULL;
+  default: return false;
   }
-  return overflow && t == DT_INDEX ? NULL : constant(g, u, u->dtype, v);
+  *value = v;
+  return !overflow || t != DT_INDEX;
+}
+
+static struct uop *fold_int(struct graph *g, struct uop *u) {
+  int64_t x[3] = {0}, v;
+  for (unsigned i = 0; i < u->nsrc && i < 3; i++) x[i] = ival(u->src[i]);
+  return fold_integers(u->op, u->src[0]->dtype, x, &v) ? constant(g, u, u->dtype, v) : NULL;
 }
 
 struct uop *fold_constants(struct graph *g, struct uop *u) {

@@ -6,6 +6,9 @@
 
 /* rules.c */
 struct uop *fold_constants(struct graph *g, struct uop *u); /* evaluates u, whose sources are constants */
+/* Stores in *value the result of an operation on integers of type t, before it is wrapped to its type. Returns false
+ * for a division by 0, a shift by the width or more, an overflow of DT_INDEX, and an operation without integers. */
+bool fold_integers(enum op op, enum dtype t, const int64_t x[3], int64_t *value);
 struct uop *swap_sources(struct graph *g, struct uop *u);
 bool exact_reciprocal(const struct uop *c); /* float c: x / c equals x * (1 / c) for every x */
 /* Casting from `from` to `via` and then to `to` equals casting from `from` to `to`. */

@@ -76,10 +76,11 @@ static bool is_profitable(const struct schedule_machine *m, const struct uop *u,
   const struct shape *shape = u->src[0]->shape;
   int64_t all = shape_numel(shape), results = shape_numel(u->shape), size = dtype_info[u->dtype].size;
   if (all <= 0 || results <= 0) return false;
-  double count = (double)shape->dim[x->walked]->arg.i, beside = (double)results / (double)shape->dim[x->places]->arg.i;
+  double count = (double)shape->dim[x->walked]->arg.i,
+         parallel = (double)results / (double)shape->dim[x->places]->arg.i;
   double groups = m->bytes_per_ns / 10 < (double)m->groups ? m->bytes_per_ns / 10 : (double)m->groups;
-  double side_by_side = beside / ((double)m->side * (groups < 1 ? 1 : groups));
-  double walk = count * m->access_ns * (side_by_side < 1 ? 1 : side_by_side);
+  double rounds = parallel / ((double)m->side * (groups < 1 ? 1 : groups));
+  double walk = count * m->access_ns * (rounds < 1 ? 1 : rounds);
   double clear = 2 * (double)results * (double)size / m->bytes_per_ns + 2 * m->launch_ns;
   return COMPARE_COST * (double)all / m->flops_per_ns > walk + clear;
 }
