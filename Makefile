@@ -71,8 +71,8 @@ APART   := emu/lib/%.c frontend/cli/%.c frontend/examples/%.c graph/rulegen/%.c 
 src      = $(filter-out $(APART) %.simd.c,$(wildcard $(addprefix $(1)/,*.c */*.c */*/*.c)))
 simd     = $(wildcard $(addprefix $(1)/,*.simd.c */*.simd.c */*/*.simd.c))
 # *.simd.c is compiled once per host feature level, with SIMD_NAME(x) giving each its own symbols; chosen at run time
-# (emu/simd_level.h). SIMD_LEVELS=v3 compiles one level, for faster builds during development; one is enough for the
-# sanitizers.
+# (emu/simd_level.h). SIMD_LEVELS=v3 compiles one level, for faster builds during development. The sanitizers need only
+# one.
 ifneq ($(filter x86_64%,$(shell $(CC) -dumpmachine)),)
 SIMD_LEVELS := $(if $(SAN),v2,v2 v3 v4)
 simd_flags   = -march=x86-64-$(1) $(if $(filter v4,$(1)),-mprefer-vector-width=512)
@@ -112,8 +112,8 @@ $(B)/obj/%.o: %.c $(B)/flags
 	$(call say,CC,$<)
 	@mkdir -p $(@D)
 	$(Q)$(CC) $(ALL_CFLAGS) $(EXTRA_CFLAGS) -MMD -MP -c $< -o $@
-# ThreadSanitizer leaves *.simd.c out: they touch a wave's own registers and the guest's memory, whose races EMU_STRICT
-# finds.
+# ThreadSanitizer leaves *.simd.c out: they touch a wave's own registers and the guest's memory, and EMU_STRICT finds the
+# races there.
 define SIMD_RULE
 $(B)/obj/%.$(1).o: %.simd.c $(B)/flags
 	$$(call say,CC,$$< ($(1)))
@@ -214,8 +214,7 @@ deps:
 
 # ---- what to run ----
 # The package names and llvm-config are looked up when make starts, so what needs them runs in a make of its own after
-# deps.
-# They use every core unless told otherwise with -j.
+# deps. These targets use every core unless -j says otherwise.
 jobs = $(if $(findstring -j,$(MAKEFLAGS)),,-j$(shell nproc))
 run: deps
 	$(Q)$(MAKE) --no-print-directory $(jobs) all

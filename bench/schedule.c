@@ -72,8 +72,8 @@ int main(void) {
     struct model m = {0};
     db_tensor *x = gpt2(&m, without_memory(DB_I32, DB_LIST(1024)));
     unsigned n = adamw_step(&m, db_cross_entropy(x, without_memory(DB_I32, DB_LIST(1024))), NULL, out);
-    print_schedule("GPT-2 124M, 1024 tokens, AdamW step", out, n, 610,
-                   1); /* 98 sums of columns take two kernels each */
+    /* 98 sums of columns take two kernels each */
+    print_schedule("GPT-2 124M, 1024 tokens, AdamW step", out, n, 610, 1);
   }
   {
     DB_SCOPED;

@@ -26,8 +26,8 @@ $(B)/kernels/%.gfx1100.$(1).$(2).co: %.cl
 	  -I$$(<D) -MMD -MP -MF $$@.d -MT $$@ $$< -o $$@
 endef
 $(foreach o,O0 O1 O3,$(foreach w,w32 w64,$(eval $(call MATRIX_RULE,$(o),$(w)))))
-# CUDA C kernels compiled by nvcc: NAME.sm_90.O3.cubin for the short suites, all levels for the long
-# ones.
+# CUDA C kernels compiled by nvcc: NAME.sm_90.O3.cubin for the short suites, all levels for the
+# long ones.
 CUDA_O3   := -O3
 CUDA_O0   := -Xcicc -O0 -Xptxas -O0
 CUDA_fast := -O3 -use_fast_math

@@ -185,13 +185,13 @@ static void print_row(const struct bench_result *r) {
 }
 
 static void print_json(const struct bench_result *r, bool first) {
-  double rate_text = r->seconds > 0 ? 1e-9 / r->seconds : 0;
+  double giga_per_second = r->seconds > 0 ? 1e-9 / r->seconds : 0;
   json_line(stdout,
             json_pack("{s:o, s:o, s:o, s:i, s:I, s:I, s:o, s:o, s:o, s:o, s:o, s:o, s:b, s:b, s:o}", "device",
                       json_text(r->device), "case", json_text(r->name), "kernel_names", json_text(r->kernel_names),
                       "kernels", (int)r->kernels, "packets", (json_int_t)r->packets, "doorbells",
                       (json_int_t)r->doorbells, "seconds", json_finite(r->seconds), "gflops",
-                      json_finite(r->flops * rate_text), "gb_per_s", json_finite(r->bytes * rate_text),
+                      json_finite(r->flops * giga_per_second), "gb_per_s", json_finite(r->bytes * giga_per_second),
                       "emulated_instructions", r->emulated ? json_integer((json_int_t)r->instructions) : json_null(),
                       "error", json_finite(r->error), "tolerance", json_finite(r->tolerance), "ok", r->ok, "skipped",
                       r->skipped, "reason", json_text(r->reason)),

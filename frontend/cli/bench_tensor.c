@@ -141,8 +141,8 @@ void bench_sum(db_device *dev, struct bench_result *r) {
     if (x) {
       double expected = 0, size = 0;
       for (int i = 0; i < N; i++) expected += (double)x[i], size += fabs((double)x[i]);
-      measure_program(dev, &p, r, &expected, 1, size,
-                      1e-6); /* the rounding error is proportional to the sum of magnitudes */
+      /* The rounding error is proportional to the sum of magnitudes. */
+      measure_program(dev, &p, r, &expected, 1, size, 1e-6);
     } else {
       bench_fail(r, "out of memory");
     }

@@ -104,10 +104,16 @@ static double parse_seconds(struct argp_state *state, const char *text) {
   return t;
 }
 
+static bool lists_counters(const struct job *j) { return j->counted && !strcmp(j->counted, "list"); }
+
 static void check_usage(struct argp_state *state, const struct job *j) {
+  enum { LONGEST_PREFIX = RUN_TRACE_PATH - sizeof ".se4294967295.sqtt" };
+  bool launches = !lists_counters(j);
   if (!j->file) argp_error(state, "the file is missing: a code object, a cubin, PTX text or source");
-  if (!j->grid[0]) argp_error(state, "--grid is missing: the number of workgroups, X[,Y[,Z]]");
-  if (!j->block[0]) argp_error(state, "--block is missing: the work-items of a workgroup, X[,Y[,Z]]");
+  if (launches && !j->grid[0]) argp_error(state, "--grid is missing: the number of workgroups, X[,Y[,Z]]");
+  if (launches && !j->block[0]) argp_error(state, "--block is missing: the work-items of a workgroup, X[,Y[,Z]]");
+  if (j->trace_prefix && strlen(j->trace_prefix) > LONGEST_PREFIX)
+    argp_error(state, "--thread-trace: the prefix is longer than %d bytes", LONGEST_PREFIX);
   for (unsigned i = 0; i < j->nouts; i++) {
     int64_t k = j->out[i].arg;
     if (k >= j->nargs)
@@ -135,10 +141,7 @@ static error_t parse(int key, char *value, struct argp_state *state) {
   case THREAD_TRACE: j->trace_prefix = value; return 0;
   case COUNTERS: j->counted = value; return 0;
   case JSON: j->json = true; return 0;
-  case ARGP_KEY_ARG:
-    if (j->file) argp_error(state, "unexpected argument '%s' after the file '%s'", value, j->file);
-    j->file = value;
-    return 0;
+  case ARGP_KEY_ARG: keep_only_file(state, &j->file, value); return 0;
   case ARGP_KEY_END: check_usage(state, j); return 0;
   default: return ARGP_ERR_UNKNOWN;
   }
@@ -370,7 +373,7 @@ static void print_text(const struct job *j, const struct db_param *p, double lea
     run_trace_path(last, j->trace_prefix, db_thread_trace_engines(j->trace) - 1);
     printf("thread trace  %s to %s\n", first, last);
   }
-  run_counters_print(j->self, j->counters, false);
+  run_counters_print(j->counters, false);
   for (unsigned i = 0; i < j->nargs; i++) {
     const struct argument *a = &j->arg[i];
     if (!j->buffer[i]) continue;
@@ -393,15 +396,14 @@ static void print_json(const struct job *j, const struct db_param *p, double lea
   fputs(", \"arch\": ", stdout);
   json_quote(stdout, db_device_arch(j->dev));
   printf(", \"grid\": [%u, %u, %u], \"block\": [%u, %u, %u], \"runs\": %lld, \"time_ns\": {\"least\": %.0f, "
-         "\"median\": %.0f, "
-         "\"most\": %.0f}, \"emulated_instructions\": ",
+         "\"median\": %.0f, \"most\": %.0f}, \"emulated_instructions\": ",
          j->grid[0], j->grid[1], j->grid[2], j->block[0], j->block[1], j->block[2], (long long)j->repeat, least, middle,
          most);
   if (j->emulated)
     printf("%llu", (unsigned long long)(j->stats.instructions / (uint64_t)j->repeat));
   else
     fputs("null", stdout);
-  if (j->counters) run_counters_print(j->self, j->counters, true);
+  if (j->counters) run_counters_print(j->counters, true);
   fputs(", \"args\": [", stdout);
   bool first = true;
   for (unsigned i = 0; i < j->nargs; i++) {
@@ -442,12 +444,13 @@ static int execute(struct job *j) {
   free(image);
   if (!j->dev) return fail_work(j->self, j->device ? "--dev %s: %s" : "%s%s", j->device ? j->device : "", db_error());
   if (status) return status;
-  if (j->counted && !strcmp(j->counted, "list")) return run_counters_list(j->self, j->dev);
+  if (lists_counters(j)) return run_counters_list(j->self, j->dev);
   status = check_arguments(j);
   if (!status) status = prepare(j);
   if (!status) status = prepare_profiling(j);
   if (!status) status = launch_all(j);
   if (!status) status = read_results(j);
+  if (!status) status = run_counters_read(j->self, j->counters);
   if (!status && j->trace) status = run_trace_save(j->self, j->trace, j->trace_prefix);
   if (status) return status;
   qsort(j->device_ns, (size_t)j->repeat, sizeof *j->device_ns, by_time);
@@ -489,8 +492,8 @@ const struct command run_command = {
          .args_doc = "FILE",
          .doc =
              "Loads FILE, launches a kernel, and prints its time and the contents of its buffers afterwards. FILE is a "
-             "code "
-             "object, for example what clang makes of OpenCL C; a cubin; or PTX text, which ptxas assembles for the "
+             "code object, for example what clang makes of OpenCL C; a cubin; or PTX text, which ptxas assembles for "
+             "the "
              "device (found as $PTXAS, on PATH or under /usr/local/cuda/bin). Source is compiled for the device first: "
              "OpenCL C (.cl), assembly (.s) and LLVM IR (.ll) by clang ($CLANG), CUDA C (.cu) by nvcc ($NVCC). From a "
              "clang offload bundle it takes the device's code object. It fills in hidden arguments."

@@ -22,7 +22,9 @@ struct run_counters *run_counters_open(const struct command *self, db_device *de
 unsigned run_counters_passes(const struct run_counters *c);
 void run_counters_begin(struct run_counters *c, db_queue *q, int64_t run);
 void run_counters_end(struct run_counters *c, db_queue *q, int64_t run);
-/* Prints the sums: a line each, or a member of a JSON object. Returns the exit status. */
-int run_counters_print(const struct command *self, const struct run_counters *c, bool json);
+/* Reads the sums after the launches. Returns the exit status: passes that did different work are an error. */
+int run_counters_read(const struct command *self, struct run_counters *c);
+/* Prints the sums that were read: a line each, or a member of a JSON object. */
+void run_counters_print(const struct run_counters *c, bool json);
 void run_counters_close(struct run_counters *c);
 #endif

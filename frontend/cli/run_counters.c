@@ -8,7 +8,8 @@ struct run_counters {
   db_counter_set *set;
   struct db_counter info[MOST]; /* of the set's counters */
   unsigned n;
-  char *names; /* the text of the names */
+  char *names;        /* the text of the names */
+  uint64_t sum[MOST]; /* over the instances */
 };
 
 static const char *const sources[] = {
@@ -79,19 +80,21 @@ void run_counters_end(struct run_counters *c, db_queue *q, int64_t run) {
   if (run < run_counters_passes(c)) db_queue_counters_end(q);
 }
 
-int run_counters_print(const struct command *self, const struct run_counters *c, bool json) {
+int run_counters_read(const struct command *self, struct run_counters *c) {
+  for (unsigned i = 0; c && i < c->n; i++)
+    if (db_counter_set_read(c->set, i, NULL, 0, &c->sum[i])) return fail_work(self, "--counters: %s", db_error());
+  return EXIT_DONE;
+}
+
+void run_counters_print(const struct run_counters *c, bool json) {
   if (json) fputs(", \"counters\": {", stdout);
-  for (unsigned i = 0; c && i < c->n; i++) {
-    uint64_t sum;
-    if (db_counter_set_read(c->set, i, NULL, 0, &sum)) return fail_work(self, "--counters: %s", db_error());
+  for (unsigned i = 0; c && i < c->n; i++)
     if (json)
-      printf("%s\"%s\": %llu", i ? ", " : "", c->info[i].name, (unsigned long long)sum);
+      printf("%s\"%s\": %llu", i ? ", " : "", c->info[i].name, (unsigned long long)c->sum[i]);
     else
-      printf("%-28s %llu %s (%s)\n", c->info[i].name, (unsigned long long)sum, c->info[i].unit,
+      printf("%-28s %llu %s (%s)\n", c->info[i].name, (unsigned long long)c->sum[i], c->info[i].unit,
              sources[c->info[i].source]);
-  }
   if (json) fputs("}", stdout);
-  return 0;
 }
 
 void run_counters_close(struct run_counters *c) {

@@ -1,6 +1,5 @@
 /* doorbell run --thread-trace: the files of a thread trace, one per shader engine. */
 #include "run.h"
-#include <errno.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -23,11 +22,11 @@ static int save_engine(const struct command *self, const db_thread_trace *t, con
   void *bytes = db_thread_trace_read(t, engine, &size, lost);
   if (!bytes) return fail_work(self, "--thread-trace: %s", db_error());
   run_trace_path(path, prefix, engine);
-  FILE *f = fopen(path, "wb");
-  bool written = f && fwrite(bytes, 1, size, f) == size;
-  if (f && fclose(f)) written = false;
+  struct replacement r;
+  int err = replace_begin(&r, path);
+  if (!err) err = replace_end(&r, fwrite(bytes, 1, size, r.file) == size);
   free(bytes);
-  return written ? EXIT_DONE : fail_work(self, "--thread-trace: %s: %s", path, strerror(errno));
+  return err ? fail_work(self, "--thread-trace: %s: %s", path, strerror(-err)) : EXIT_DONE;
 }
 
 int run_trace_save(const struct command *self, const db_thread_trace *t, const char *prefix) {

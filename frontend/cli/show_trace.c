@@ -14,7 +14,7 @@ struct shown {
   struct line *lines; /* of the code, by dword; NULL without code */
 };
 
-/* What the trace says of one instruction of the code. */
+/* The sums over all executions of one instruction of the code. */
 struct line {
   uint64_t count, stall;
   uint64_t timed, duration; /* number of those whose duration is known; its sum */
@@ -157,7 +157,7 @@ static void print_insts(const struct shown *s) {
   }
 }
 
-/* Ends before the first error, which sqtt_decode has found, too. */
+/* Stops at the first error. sqtt_decode has reported the same error before. */
 static void print_packets(const struct shown *s) {
   struct sqtt_reader r;
   struct sqtt_packet p;
@@ -260,6 +260,7 @@ static int print_trace(const struct command *self, struct shown *s) {
 int show_trace(const struct command *self, const struct show_options *x, const struct mapping *m) {
   struct shown s = {.x = x, .m = m};
   if (x->json && x->packets) return fail_usage(self, "--json has no packets; leave --packets out");
+  if (x->kernel && !x->code) return fail_usage(self, "--kernel needs --code");
   int status = x->code ? open_code(self, &s) : EXIT_DONE;
   if (status == EXIT_DONE) status = print_trace(self, &s);
   sqtt_free(&s.trace);

@@ -245,7 +245,7 @@ db_jit *db_jit_new(db_jit_fn *fn, void *ctx, unsigned nin, unsigned nout) {
 }
 
 int db_jit_reset(db_jit *j) {
-  if (!j) return db_fail(-EINVAL, "jit: the function pointer is NULL: there is nothing to capture again");
+  if (!j) return db_fail(-EINVAL, "jit: the db_jit is NULL: there is nothing to capture again");
   if (!j->fn) return db_fail(-EINVAL, "jit: a program loaded from a file has no function to capture again");
   if (capturing) return db_fail(-EINVAL, "jit: a captured function cannot reset captures");
   db_tensor *dropped[SLOT_NUMBERS];

@@ -291,7 +291,7 @@ static bool read_layout(struct reader *r, const json_t *v, struct jit_tensor *t)
   t->axis = SHARD_REPLICATED;
   if (t->group && !json_is_null(axis)) {
     if (!t->rank || !read_number(r, axis, "axis", t->rank - 1, &n))
-      return refuse(r, "axis is neither null nor less than %u", t->rank);
+      return refuse(r, "axis is neither null nor a number less than %u", t->rank);
     t->axis = (int)n;
   }
   if (t->group && (!json_array_size(parts) || json_array_size(parts) > r->f->ndevices))
@@ -459,13 +459,13 @@ static bool read_extent(struct reader *r, const json_t *v, const struct kernel *
   if (!get_number(r, v, "per", UINT32_MAX, &n)) return false;
   e->per = (uint32_t)n;
   if (!e->times || !e->per || !json_array_size(terms) || json_array_size(terms) > EXTENT_TERMS)
-    return refuse(r, "a grid's size is not an object");
+    return refuse(r, "a grid's size needs times and per of at least 1, and a list of 1 to %d terms", EXTENT_TERMS);
   const uint8_t nterms = (uint8_t)json_array_size(terms);
   for (; e->nterms < nterms; e->nterms++) {
     const json_t *term = json_array_get(terms, e->nterms), *factor = json_array_get(term, 0);
     struct extent_term *t = &e->term[e->nterms];
     if (!json_is_integer(factor) || json_array_size(term) > 1 + EXTENT_VARS)
-      return refuse(r, "a term of a grid's size is not an object");
+      return refuse(r, "a term of a grid's size is not a list of a factor and at most %d variables", EXTENT_VARS);
     t->factor = json_integer_value(factor);
     for (; t->nvars + 1u < json_array_size(term); t->nvars++) {
       if (!nvars || !read_number(r, json_array_get(term, t->nvars + 1u), "a variable of a grid", nvars - 1, &n))

@@ -78,7 +78,7 @@ static struct executable *cache_find(const struct binding *b) {
 
 static void cache_insert(struct executable *e) {
   while (cache.oldest && (cache.n >= MOST || cache.words + e->nkey > MOST_KEY_WORDS)) {
-    cache_remove(cache.oldest); // NOLINT(clang-analyzer-unix.Malloc): drop removes it from the list
+    cache_remove(cache.oldest); // NOLINT(clang-analyzer-unix.Malloc): cache_remove removes it from the list
     counters.evicted++;
   }
   e->next = cache.bucket[e->hash % BUCKETS];

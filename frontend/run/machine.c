@@ -17,7 +17,8 @@ static const struct {
     {"sm_90", 3350, 67000, 990000},  /* H100 SXM */
     {"sm_120", 1792, 105000, 209000} /* GeForce RTX 5090 */
 };
-enum { TILE = 64 }; /* what contract_gpu.c gives a workgroup at least, if there are few results */
+/* Assumed rows and columns of a workgroup's results. compiler/plan/contract_gpu.c chooses the real ones. */
+enum { TILE = 64 };
 
 struct schedule_machine machine_of_target(const struct target *t) {
   struct schedule_machine m = {

@@ -97,9 +97,10 @@ const struct hcq_counter *amd_counters(db_device *base, unsigned *n, const struc
   pthread_mutex_unlock(&base->lock);
   if (err) return db_fail_null(err, "%s: out of host memory for the list of counters", base->name);
   *n = dev->ncounters;
+  /* Passes that issue the same number of vector instructions did the same work, as far as one counter can tell. */
   *check = NULL;
   for (unsigned i = 0; i < *n; i++)
-    if (!strcmp(dev->counters[i].info.name, "SQ_WAVES")) *check = &dev->counters[i];
+    if (!strcmp(dev->counters[i].info.name, "SQ_INSTS_VALU")) *check = &dev->counters[i];
   return dev->counters;
 }
 

@@ -172,7 +172,7 @@ static struct cell integer_unary(enum db_unary_op op, struct cell c, db_dtype t)
   }
 }
 
-/* Of an infinite argument x. */
+/* Returns the result for an infinite argument. */
 static struct cell infinite_unary(enum db_unary_op op, struct cell c) {
   double x = c.lo;
   switch (op) {

@@ -182,7 +182,8 @@ static void every_bad_flag_names_itself(void **state) {
   REFUSES("--timeout nan", "run %s --grid 1 --block 1 --timeout nan", co);
   REFUSES("option '--json' doesn't allow an argument", "run %s --json=1", co);
   REFUSES("option '--kernel' requires an argument", "run %s --kernel", co);
-  REFUSES("unexpected argument 'other'", "run %s other", co);
+  REFUSES("only one file is possible", "run %s other", co);
+  REFUSES("the prefix is longer", "run %s --grid 1 --block 1 --thread-trace %01100d", co, 0);
   REFUSES("Too many arguments", "devices x");
   REFUSES("--case nothing", "bench --case nothing");
 }
@@ -434,7 +435,7 @@ static void counts_launches(void **state) {
   assert_int_equal(json_integer_value(json_object_get(counters, "SQC_LDS_IDX_ACTIVE")), 0);
   assert_true(json_integer_value(json_object_get(counters, "SQ_INSTS_VALU")) >= 32);
   json_decref(report);
-  EXPECT(0, "run " SAXPY_CO SAXPY_ARGUMENTS GPU " --counters list");
+  EXPECT(0, "run " SAXPY_CO GPU " --counters list");
   assert_contains(out, "SQ_INSTS_VALU");
   EXPECT(1, "run " SAXPY_CO SAXPY_ARGUMENTS GPU " --counters SQ_WAVES,SQ_NO_SUCH");
   assert_contains(out, "the device has no counter SQ_NO_SUCH");
@@ -541,6 +542,27 @@ static void runs_with_dynamic_local_memory(void **state) {
     assert_contains(out, i ? "301024 bytes of shared memory" : "300000 bytes of local memory");
     REFUSES("has 1 parameters, but 2 --arg were given", "run %s --grid 1 --block 64 --arg i32[64]=zeros --arg i32:256",
             cases[i]);
+  }
+}
+
+/* A second launch on the same buffers takes another path, so that the two passes cannot be compared. */
+static void refuses_counts_of_different_work(void **state) {
+  write_source("grows.ll", "target triple = \"amdgcn-amd-amdhsa\"\n"
+                           "define amdgpu_kernel void @grows(ptr addrspace(1) %p) {\n"
+                           "  %v = load volatile i32, ptr addrspace(1) %p\n"
+                           "  store volatile i32 1, ptr addrspace(1) %p\n"
+                           "  %once = icmp eq i32 %v, 0\n  br i1 %once, label %done, label %more\n"
+                           "more:\n  %w = mul i32 %v, 77\n  store volatile i32 %w, ptr addrspace(1) %p\n"
+                           "  br label %done\n"
+                           "done:\n  ret void\n}\n");
+  for (unsigned json = 0; json < 2; json++) {
+    EXPECT(1,
+           "run grows.ll --grid 1 --block 32 --arg i32[1]=zeros" GPU "%s --counters SQ_INSTS_VALU,SQ_WAVES_32,"
+           "SQ_WAVES_64,SQ_INSTS_SALU,SQ_INSTS_SMEM,SQ_INSTS_LDS,SQC_LDS_BANK_CONFLICT,SQC_LDS_IDX_ACTIVE,SQ_WAVES",
+           json ? " --json" : "");
+    assert_contains(out, "--counters: ");
+    assert_contains(out, "different work");
+    assert_null(strstr(out, "{"));
   }
 }
 
@@ -885,6 +907,7 @@ static void shows_traces(void **state) {
   assert_contains(out, "cut.sqtt: thread trace: the packet INST at nibble 24 (byte 0xc) needs 5 nibbles");
   REFUSES("need a thread trace (.sqtt)", "show t.npy --packets");
   REFUSES("--json has no packets", "show t.sqtt --json --packets");
+  REFUSES("--kernel needs --code", "show t.sqtt --kernel saxpy");
 }
 
 /* A trace of a launch on the emulated GPU agrees with the kernel's code, and all of its waves are in it. */
@@ -998,6 +1021,7 @@ int main(void) {
       cmocka_unit_test(an_endless_kernel_times_out),
       cmocka_unit_test(runs_cubins),
       cmocka_unit_test(counts_launches),
+      cmocka_unit_test(refuses_counts_of_different_work),
       cmocka_unit_test(runs_ptx),
       cmocka_unit_test(runs_source),
       cmocka_unit_test(runs_with_dynamic_local_memory),

@@ -290,7 +290,7 @@ static void large_sets_take_passes(void **state) {
   assert_non_null(strstr(db_error(), "pass 1 of 2 of a set of counters has not run"));
   run_pass(&s, set, 1, 11);
   assert_int_equal(db_counter_set_read(set, 0, NULL, 0, NULL), -ESTALE);
-  assert_non_null(strstr(db_error(), "did different work: SQ_WAVES is 20 in pass 0, 22 in pass 1"));
+  assert_non_null(strstr(db_error(), "did different work: SQ_INSTS_VALU is "));
   run_pass(&s, set, 1, 10);
   assert_int_equal(sum_of(set, 0), 20);
   assert_int_equal(sum_of(set, 1) + sum_of(set, 2), 20);
