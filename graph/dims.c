@@ -123,8 +123,8 @@ struct uop *dim_add(struct graph *g, struct uop *a, struct uop *b) { return bina
 struct uop *dim_sub(struct graph *g, struct uop *a, struct uop *b) { return binary_dim(g, OP_SUB, a, b); }
 struct uop *dim_mul(struct graph *g, struct uop *a, struct uop *b) { return binary_dim(g, OP_MUL, a, b); }
 
-/* If a quotient exists, it is the quotient of the leading terms, in the order of write; multiplying back checks that it
- * is one. Only a quotient of one term is found. */
+/* If a quotient exists, it is the quotient of the leading terms, in the order of write_polynomial; multiplying back
+ * checks that it is one. Only a quotient of one term is found. */
 struct uop *dim_divide(struct graph *g, struct uop *a, struct uop *b) {
   struct polynomial x, y, q = {.n = 1}, back;
   if (!read_polynomial(a, 0, &x) || !read_polynomial(b, 0, &y) || !y.n) return NULL;

@@ -81,7 +81,7 @@ static struct uop *substitute_back(struct graph *g, struct uop *u, struct uop *c
                                    unsigned n) {
   size_t count, room = graph_node_count(g);
   struct uop **order = uop_toposort(&u, 1, &count), **map = calloc(room, sizeof *map), *result = NULL;
-  bool few = order && map; /* sources of each node */
+  bool few = order && map; /* each node has at most three sources */
   for (size_t i = 0; few && i < count; i++) few = order[i]->nsrc <= 3;
   for (size_t i = 0; few && i < count; i++) {
     struct uop *x = order[i], *src[3] = {NULL}, *made = x;

@@ -131,9 +131,8 @@ bool matrix_on(const struct matrix *x, const struct target *t) { return has_word
 bool matrix_product(const struct codegen *k, const struct matrix *x, struct matrix_product *p, char *why, size_t cap) {
   if (!matrix_on(x, k->target)) return refuse(why, cap, "%s has no %s", k->target->arch, x->name);
   if (p->reduce->aux != OP_ADD) return refuse(why, cap, "the reduction is not a sum");
-  enum dtype add_multiple = dtype_is_narrow_float(p->reduce->dtype) ? DT_F32 : p->reduce->dtype;
-  if (add_multiple != x->out)
-    return refuse(why, cap, "the sum is %s, not %s", dtype_info[add_multiple].name, dtype_info[x->out].name);
+  enum dtype sum = dtype_is_narrow_float(p->reduce->dtype) ? DT_F32 : p->reduce->dtype;
+  if (sum != x->out) return refuse(why, cap, "the sum is %s, not %s", dtype_info[sum].name, dtype_info[x->out].name);
   struct uop *v = p->reduce->src[0];
   for (bool more = true; more;) {
     more = false;

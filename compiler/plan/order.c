@@ -104,8 +104,8 @@ bool order_possible(const struct codegen *k, const struct step *s, const uint64_
   }
   free(order);
   free(below);
-  if (ok && (!found || found > MAX_ORDERED))
-    return refuse(why, cap, "more than %d reductions run over the axes", MAX_ORDERED);
+  if (ok && !found) return refuse(why, cap, "no reduction runs over the axes");
+  if (ok && found > MAX_ORDERED) return refuse(why, cap, "more than %d reductions run over the axes", MAX_ORDERED);
   if (ok && bytes > k->target->local_bytes)
     return refuse(why, cap, "the sums need more local memory than the target has");
   if (ok && k->naxes + p.n > MAX_AXES) return refuse(why, cap, "the kernel would have more than %d axes", MAX_AXES);

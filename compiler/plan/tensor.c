@@ -159,7 +159,8 @@ static bool describe(struct finder *f, const struct tensor_sides *s, unsigned si
   bool joined = join_pieces(f, s);
   for (unsigned d = 0; d < f->ndims; d++) {
     struct dim *x = &f->dim[d];
-    if ((d && x->stride * size % STRIDE_UNIT) || x->stride > (INT64_C(1) << 35)) return false;
+    if (x->stride > INT64_MAX / size) return false;
+    if (d && (x->stride * size % STRIDE_UNIT || x->stride * size / STRIDE_UNIT > UINT32_MAX)) return false;
     t->size[d] = (uint32_t)(x->high - x->low + 1), t->box[d] = 1;
     if (d) t->stride[d - 1] = (uint32_t)(x->stride * size / STRIDE_UNIT);
     offset += x->stride * x->low;

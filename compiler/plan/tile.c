@@ -233,7 +233,8 @@ static bool number_vectors(const struct layout *x, struct numbers *n) {
   return true;
 }
 
-/* Builds the STAGE that work-items fill, and sets *rows to the index of the first row of an instruction's elements. */
+/* Builds the STAGE that work-items fill. Sets *rows to the index of the first row of an instruction's elements, and
+ * *begin to their position in that row. */
 static struct uop *make_stage(const struct layout *x, struct numbers *n, struct uop **rows, struct uop **begin) {
   struct codegen *k = x->k;
   struct graph *g = k->g;
@@ -273,12 +274,11 @@ static struct uop *make_stage(const struct layout *x, struct numbers *n, struct 
 
 /* Describes the operand as boxes of a tensor, if it can be copied so. */
 static void find_boxes(const struct layout *x, struct tile *t) {
-  const struct uop *range[2] = {x->k->axes[x->line->axis[0]].range, x->k->axes[x->other->axis[0]].range};
   struct tensor_sides sides = {.row = x->row, .pieces = x->pieces, .rows = x->other->size};
   if (!t->group || x->inner) return;
   for (unsigned s = 0; s < 2; s++) {
     const struct side *side = s ? x->other : x->line;
-    sides.range[s] = range[s];
+    sides.range[s] = x->k->axes[side->axis[0]].range;
     for (unsigned i = 0; i < side->n; i++) sides.axes[s] |= UINT64_C(1) << side->axis[i];
   }
   t->boxed = tensor_of(x->k, x->value, &sides, &t->tensor);

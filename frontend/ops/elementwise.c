@@ -20,10 +20,10 @@ static struct expr unary_relu(struct expr x) { return binary_num(OP_MAX, x, 0); 
 static struct expr unary_relu6(struct expr x) { return math_min(unary_relu(x), expr_num(x, 6)); }
 static struct expr unary_logical_not(struct expr x) { return is_zero(x); }
 static struct expr unary_silu(struct expr x) { return mul(x, math_sigmoid(x)); }
-static struct expr unary_quick_gelu(struct expr x) { return mul(x, math_sigmoid(binary_num(OP_MUL, x, 1.702))); }
+static struct expr unary_quick_gelu(struct expr x) { return mul(x, math_sigmoid(mul_num(x, 1.702))); }
 static struct expr unary_gelu(struct expr x) {
-  struct expr half = binary_num(OP_MUL, x, 0.5);
-  return expr_mulacc(half, math_erf(binary_num(OP_MUL, x, M_SQRT1_2)), half);
+  struct expr half = mul_num(x, 0.5);
+  return expr_mulacc(half, math_erf(mul_num(x, M_SQRT1_2)), half);
 }
 /* (1 + tanh u) / 2 is sigmoid(2u). */
 static struct expr unary_gelu_tanh(struct expr x) {
@@ -34,17 +34,15 @@ static struct expr unary_gelu_tanh(struct expr x) {
 static struct expr unary_logsigmoid(struct expr x) { return math_neg(math_softplus(math_neg(x))); }
 /* With n = exp(x), tanh(log(1 + n)) is w / (w + 2) where w = n (n + 2). From x = 20 on it is 1. */
 static struct expr unary_mish(struct expr x) {
-  struct expr n = math_exp(math_min(x, expr_num(x, 20))), w = expr_mulacc(n, n, binary_num(OP_MUL, n, 2));
-  return mul(x, expr_binary(OP_FDIV, w, binary_num(OP_ADD, w, 2)));
+  struct expr n = math_exp(math_min(x, expr_num(x, 20))), w = expr_mulacc(n, n, mul_num(n, 2));
+  return mul(x, expr_binary(OP_FDIV, w, add_num(w, 2)));
 }
-static struct expr unary_softsign(struct expr x) { return expr_binary(OP_FDIV, x, binary_num(OP_ADD, math_abs(x), 1)); }
-static struct expr unary_hardsigmoid(struct expr x) {
-  return binary_num(OP_MUL, unary_relu6(binary_num(OP_ADD, x, 3)), 1.0 / 6);
-}
+static struct expr unary_softsign(struct expr x) { return expr_binary(OP_FDIV, x, add_num(math_abs(x), 1)); }
+static struct expr unary_hardsigmoid(struct expr x) { return mul_num(unary_relu6(add_num(x, 3)), 1.0 / 6); }
 static struct expr unary_hardswish(struct expr x) { return mul(x, unary_hardsigmoid(x)); }
 static struct expr unary_selu(struct expr x) {
-  struct expr low = binary_num(OP_MUL, math_expm1(math_min(x, expr_num(x, 0))), 1.6732632423543772);
-  return binary_num(OP_MUL, expr_where(less(expr_num(x, 0), x), x, low), 1.0507009873554805);
+  struct expr low = mul_num(math_expm1(math_min(x, expr_num(x, 0))), 1.6732632423543772);
+  return mul_num(expr_where(less(expr_num(x, 0), x), x, low), 1.0507009873554805);
 }
 
 static const struct unary_row {
@@ -416,7 +414,7 @@ db_tensor *db_isclose_at(DB_AT, db_tensor *a, db_tensor *b, double rtol, double 
   struct expr close = binary_eq(e[0], e[1]);
   if (dtype_is_float(in_type)) {
     struct expr size = math_abs(e[1]), apart = math_abs(expr_binary(OP_SUB, e[0], e[1]));
-    struct expr most = binary_num(OP_ADD, binary_num(OP_MUL, size, rtol), atol);
+    struct expr most = add_num(mul_num(size, rtol), atol);
     struct expr near = expr_binary(OP_AND, binary_le(apart, most), less_num(apart, INFINITY));
     close = expr_binary(OP_OR, close, expr_binary(OP_AND, near, less_num(size, INFINITY)));
     if (equal_nan) close = expr_binary(OP_OR, close, expr_binary(OP_AND, math_isnan(e[0]), math_isnan(e[1])));
@@ -427,18 +425,18 @@ db_tensor *db_isclose_at(DB_AT, db_tensor *a, db_tensor *b, double rtol, double 
 /* ---- activations with parameters ---- */
 
 static struct expr leaky_relu(struct expr x, double slope, double unused) {
-  return expr_where(less_num(x, 0), binary_num(OP_MUL, x, slope), x);
+  return expr_where(less_num(x, 0), mul_num(x, slope), x);
 }
 static struct expr elu(struct expr x, double alpha, double unused) {
-  struct expr low = binary_num(OP_MUL, math_expm1(math_min(x, expr_num(x, 0))), alpha);
+  struct expr low = mul_num(math_expm1(math_min(x, expr_num(x, 0))), alpha);
   return expr_where(less(expr_num(x, 0), x), x, low);
 }
 static struct expr celu(struct expr x, double alpha, double unused) {
-  struct expr low = math_expm1(binary_num(OP_MUL, math_min(x, expr_num(x, 0)), 1 / alpha));
-  return expr_where(less(expr_num(x, 0), x), x, binary_num(OP_MUL, low, alpha));
+  struct expr low = math_expm1(mul_num(math_min(x, expr_num(x, 0)), 1 / alpha));
+  return expr_where(less(expr_num(x, 0), x), x, mul_num(low, alpha));
 }
 static struct expr softplus(struct expr x, double beta, double unused) {
-  return binary_num(OP_MUL, math_softplus(binary_num(OP_MUL, x, beta)), 1 / beta);
+  return mul_num(math_softplus(mul_num(x, beta)), 1 / beta);
 }
 static struct expr hardtanh(struct expr x, double low, double high) {
   return math_min(math_max(x, expr_num(x, low)), expr_num(x, high));
@@ -447,7 +445,7 @@ static struct expr hardshrink(struct expr x, double lambda, double unused) {
   return expr_where(binary_le(math_abs(x), expr_num(x, lambda)), expr_num(x, 0), x);
 }
 static struct expr softshrink(struct expr x, double lambda, double unused) {
-  struct expr r = expr_where(less_num(x, -lambda), binary_num(OP_ADD, x, lambda), mul(x, expr_num(x, 0)));
+  struct expr r = expr_where(less_num(x, -lambda), add_num(x, lambda), mul(x, expr_num(x, 0)));
   return expr_where(less(expr_num(x, lambda), x), binary_num(OP_SUB, x, lambda), r);
 }
 

@@ -148,12 +148,12 @@ static struct expr scatter_slices(const struct plan *p, struct expr v, const db_
 /* ---- tensors as subscripts ---- */
 
 /* The shape that the tensors of a plan broadcast to. */
-struct broadcast_shape_of {
+struct broadcast_shape {
   unsigned rank;
   int64_t dim[MAX_RANK], count;
 };
-static bool broadcast_subscripts(struct call *c, const struct plan *p, struct broadcast_shape_of *t) {
-  *t = (struct broadcast_shape_of){.count = 1};
+static bool broadcast_subscripts(struct call *c, const struct plan *p, struct broadcast_shape *t) {
+  *t = (struct broadcast_shape){.count = 1};
   for (unsigned k = 0; k < p->ntensors; k++) {
     const db_tensor *x = p->tensor[k];
     if (!broadcast_shape(x, &t->rank, t->dim)) {
@@ -168,7 +168,7 @@ static bool broadcast_subscripts(struct call *c, const struct plan *p, struct br
 }
 
 /* One position along the merged axis for each element of the tensors; -1 if one of them is out of range. */
-static struct expr joined_index(const struct plan *p, const struct broadcast_shape_of *t, const int64_t *sizes) {
+static struct expr joined_index(const struct plan *p, const struct broadcast_shape *t, const int64_t *sizes) {
   int64_t total = 1, flat = t->count;
   for (unsigned k = 0; k < p->ntensors; k++) total *= sizes[k];
   struct expr sum = {0}, good = {0};
@@ -231,7 +231,7 @@ static unsigned list_tensors(db_tensor *x, const db_subscript *s, unsigned n, db
 db_tensor *db_index_at(DB_AT, db_tensor *x, const db_subscript *s, unsigned n) {
   struct call c;
   struct plan p;
-  struct broadcast_shape_of t;
+  struct broadcast_shape t;
   db_tensor *in[MAX_RANK + 2];
   if (!call_begin(&c, "index", file, line, list_tensors(x, s, n, NULL, in), in)) return c.result;
   if (!make_plan(&c, x, s, n, &p)) return c.result;
@@ -254,7 +254,7 @@ static db_tensor *set_elements(DB_AT, db_tensor *x, db_operand value, const db_s
                                bool in_place) {
   struct call c;
   struct plan p;
-  struct broadcast_shape_of t = {0};
+  struct broadcast_shape t = {0};
   db_tensor *in[MAX_RANK + 2];
   bool tensor = value.kind == DB_OPERAND_TENSOR;
   if (!call_begin(&c, in_place ? "set" : "setitem", file, line, list_tensors(x, s, n, tensor ? &value.t : NULL, in),

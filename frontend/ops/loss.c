@@ -5,10 +5,7 @@
 #include <math.h>
 #include <string.h>
 
-static struct expr negative(struct expr x) { return expr_unary(OP_NEG, x); }
-static struct expr natural_log(struct expr x) { return binary_num(OP_MUL, expr_unary(OP_LOG2, x), M_LN2); }
-static struct expr natural_exp(struct expr x) { return expr_unary(OP_EXP2, binary_num(OP_MUL, x, M_LOG2E)); }
-static struct expr size_of(struct expr x) { return expr_where(less(x, expr_num(x, 0)), negative(x), x); }
+static struct expr size_of(struct expr x) { return expr_where(less(x, expr_num(x, 0)), math_neg(x), x); }
 static unsigned all_axes(struct expr x) { return (1u << x.rank) - 1; }
 
 /* The sum of all elements of x, as a scalar. */
@@ -33,31 +30,31 @@ static struct expr loss_l1(const struct pair *p) { return size_of(sub(p->x, p->y
 static struct expr loss_huber(const struct pair *p) {
   double delta = p->o->delta != 0 ? p->o->delta : 1;
   struct expr d = sub(p->x, p->y), size = size_of(d);
-  struct expr far = binary_num(OP_MUL, binary_num(OP_SUB, size, delta / 2), delta);
-  return expr_where(less(size, expr_num(d, delta)), binary_num(OP_MUL, mul(d, d), 0.5), far);
+  struct expr far = mul_num(binary_num(OP_SUB, size, delta / 2), delta);
+  return expr_where(less(size, expr_num(d, delta)), mul_num(mul(d, d), 0.5), far);
 }
 static struct expr loss_smooth_l1(const struct pair *p) {
   double delta = p->o->delta != 0 ? p->o->delta : 1;
-  return binary_num(OP_MUL, loss_huber(p), 1 / delta);
+  return mul_num(loss_huber(p), 1 / delta);
 }
 /* Clamps logarithms to at least -100, so that a certain and wrong prediction has a finite loss and gradient. */
-static struct expr clamped_log(struct expr x) { return binary_num(OP_MAX, natural_log(x), -100); }
+static struct expr clamped_log(struct expr x) { return binary_num(OP_MAX, math_log(x), -100); }
 static struct expr loss_bce(const struct pair *p) {
   struct expr one = expr_num(p->x, 1);
   struct expr yes = mul(p->y, clamped_log(p->x)), no = mul(sub(one, p->y), clamped_log(sub(one, p->x)));
-  return negative(add(yes, no));
+  return math_neg(add(yes, no));
 }
 /* (1 - y) x + w log(1 + exp(-x)), with w = 1 + (positive - 1) y. */
 static struct expr loss_bce_logits(const struct pair *p) {
-  struct expr one = expr_num(p->x, 1), tail = math_softplus(negative(p->x));
+  struct expr one = expr_num(p->x, 1), tail = math_softplus(math_neg(p->x));
   struct expr linear = mul(sub(one, p->y), p->x);
   if (p->positive.u) tail = mul(tail, add(mul(binary_num(OP_SUB, p->positive, 1), p->y), one));
   return add(linear, tail);
 }
 static struct expr loss_kl(const struct pair *p) {
-  if (p->o->log_target) return mul(natural_exp(p->y), sub(p->y, p->x));
+  if (p->o->log_target) return mul(math_exp(p->y), sub(p->y, p->x));
   struct expr positive = less(expr_num(p->y, 0), p->y), safe = expr_where(positive, p->y, expr_num(p->y, 1));
-  return sub(mul(p->y, natural_log(safe)), mul(p->y, p->x));
+  return sub(mul(p->y, math_log(safe)), mul(p->y, p->x));
 }
 
 static const struct {
@@ -81,7 +78,7 @@ static struct expr reduce_loss(struct expr loss, enum db_reduction r) {
   double n = (double)dims_numel(loss.rank, loss.dim), batch = loss.rank ? (double)loss.dim[0] : 1;
   if (r == DB_REDUCTION_NONE) return loss;
   struct expr sum = sum_all(loss);
-  return r == DB_REDUCTION_SUM ? sum : binary_num(OP_MUL, sum, 1 / (r == DB_REDUCTION_BATCH_MEAN ? batch : n));
+  return r == DB_REDUCTION_SUM ? sum : mul_num(sum, 1 / (r == DB_REDUCTION_BATCH_MEAN ? batch : n));
 }
 
 static bool same_shape(const db_tensor *a, const db_tensor *b) {
@@ -143,11 +140,11 @@ static struct expr by_index(const struct classes *k, struct expr target, enum db
   if (fits) counts = expr_binary(OP_CMPNE, at, expr_const(at.dtype, 0, ignored));
   struct expr weight = expr_full(expr_num(k->logp, 1), k->logp.rank, dim);
   if (k->weight.u) weight = expr_gather(k->weight, k->axis, at);
-  struct expr loss = negative(mul(expr_gather(k->logp, k->axis, at), weight));
+  struct expr loss = math_neg(mul(expr_gather(k->logp, k->axis, at), weight));
   if (k->o->label_smoothing > 0) {
     struct expr smooth = k->weight.u ? mul(k->logp, k->weight) : k->logp;
-    smooth = binary_num(OP_MUL, expr_reduce(OP_ADD, smooth, 1u << k->axis), -k->o->label_smoothing / (double)k->n);
-    loss = add(binary_num(OP_MUL, loss, 1 - k->o->label_smoothing), smooth);
+    smooth = mul_num(expr_reduce(OP_ADD, smooth, 1u << k->axis), -k->o->label_smoothing / (double)k->n);
+    loss = add(mul_num(loss, 1 - k->o->label_smoothing), smooth);
   }
   loss = expr_where(counts, expr_where(good, loss, expr_num(loss, NAN)), none);
   weight = expr_where(counts, weight, none);
@@ -158,9 +155,9 @@ static struct expr by_index(const struct classes *k, struct expr target, enum db
 
 static struct expr by_probability(const struct classes *k, struct expr target, enum db_reduction reduction) {
   double smooth = k->o->label_smoothing;
-  if (smooth > 0) target = binary_num(OP_ADD, binary_num(OP_MUL, target, 1 - smooth), smooth / (double)k->n);
+  if (smooth > 0) target = add_num(mul_num(target, 1 - smooth), smooth / (double)k->n);
   struct expr loss = mul(k->logp, target);
-  return reduce_loss(negative(add_classes(k, k->weight.u ? mul(loss, k->weight) : loss)), reduction);
+  return reduce_loss(math_neg(add_classes(k, k->weight.u ? mul(loss, k->weight) : loss)), reduction);
 }
 
 static bool target_fits(struct call *c, const db_tensor *x, const db_tensor *target, unsigned axis) {

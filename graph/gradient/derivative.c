@@ -228,10 +228,9 @@ struct uop *inside_view(struct graph *g, struct uop *u, struct uop *dy) {
 
 struct uop *outside_of_view(struct graph *g, struct uop *u, struct uop *dy) {
   const struct uop *from = viewed(u);
-  struct uop *one[MAX_RANK], *v = u->src[1], *inside = uop_const_int(g, DT_BOOL, 1);
+  struct uop *v = u->src[1];
   if (v == from) return number(g, dy->dtype, 0);
-  for (unsigned i = 0; i < v->shape->rank; i++) one[i] = uop_index(g, 1);
-  inside = expand_like(g, uop_movement(g, OP_RESHAPE, inside, one, v->shape->rank), v);
+  struct uop *inside = uop_broadcast(g, uop_const_int(g, DT_BOOL, 1), v->shape);
   for (; v != from; v = v->src[0]) {
     if (v->op == OP_EXPAND || v->op == OP_SHEAR) return NULL; /* elements may be written twice */
     inside = reshape_like(g, move_back(g, v, inside), v->src[0]);

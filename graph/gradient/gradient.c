@@ -61,10 +61,7 @@ static struct uop *match_shape(struct graph *g, struct uop *v, const struct uop 
     struct uop *wide = widen(g, v, t);
     v = uop_cast(g, uop_new(g, OP_REDUCE_AXIS, t, 1, (union uop_arg){.i = axes}, OP_ADD, &wide, 1), u->dtype);
   } else if (!v->shape->rank) {
-    struct uop *src[MAX_RANK + 1] = {v};
-    for (unsigned i = 0; i < u->shape->rank; i++) src[i + 1] = uop_index(g, 1);
-    v = uop_new(g, OP_RESHAPE, v->dtype, 1, (union uop_arg){0}, 0, src, u->shape->rank + 1);
-    return expand_like(g, v, u);
+    return uop_broadcast(g, v, u->shape);
   }
   return reshape_like(g, v, u);
 }

@@ -5,12 +5,6 @@
 
 enum { LEAST_ROW = 64, LEAST_USES = 128 }; /* elements of a row; uses of an element that pay for its copy */
 
-static bool is_static(const struct uop *x) {
-  for (unsigned i = 0; i < x->shape->rank; i++)
-    if (x->shape->dim[i]->op != OP_CONST) return false;
-  return true;
-}
-
 /* Whether a RESHAPE only adds and removes axes of size 1. */
 static bool keeps_axes(const struct uop *u) {
   const struct shape *a = u->shape, *b = u->src[0]->shape;
@@ -42,10 +36,10 @@ static struct uop *align_matrix(struct graph *g, struct uop *x, int64_t align) {
 }
 
 static struct uop *align_factor(struct graph *g, struct uop *x, int64_t align) {
-  if (!is_static(x)) return x;
+  if (shape_numel(x->shape) < 0) return x;
   if (x->op == OP_RESHAPE && x->src[0]->op == OP_BUFFER) return align_matrix(g, x, align);
   bool kept = x->op == OP_CAST || x->op == OP_EXPAND || x->op == OP_PERMUTE || x->op == OP_RESHAPE;
-  if (!kept || !is_static(x->src[0]) || (x->op == OP_RESHAPE && !keeps_axes(x))) return x;
+  if (!kept || shape_numel(x->src[0]->shape) < 0 || (x->op == OP_RESHAPE && !keeps_axes(x))) return x;
   struct uop *src[MAX_RANK + 1], *aligned = align_factor(g, x->src[0], align);
   if (aligned == x->src[0]) return x;
   memcpy(src, x->src, x->nsrc * sizeof *src);
@@ -54,15 +48,13 @@ static struct uop *align_factor(struct graph *g, struct uop *x, int64_t align) {
 }
 
 struct uop *schedule_align(struct graph *g, const struct schedule_machine *m, const struct uop *reduce, struct uop *x) {
-  if (!m->align || !is_static(reduce) || x->op != OP_MUL) return x;
-  int64_t results = shape_numel(reduce->shape);
+  if (!m->align || reduce->aux != OP_ADD || shape_numel(reduce->shape) < 2 || x->op != OP_MUL) return x;
   struct uop *src[2];
   for (unsigned i = 0; i < 2; i++) {
-    const struct uop *f = x->src[i];
-    while (f->op == OP_CAST || is_movement(f)) f = f->src[0];
+    const struct uop *f = below_casts(x->src[i]);
     if (!(m->tile_types >> f->dtype & 1) || dtype_info[f->dtype].size >= m->align) return x;
     int64_t uses = shape_numel(x->shape) / shape_numel(f->shape);
     src[i] = f->op == OP_BUFFER && uses >= LEAST_USES ? align_factor(g, x->src[i], m->align) : x->src[i];
   }
-  return results > 1 && (src[0] != x->src[0] || src[1] != x->src[1]) ? uop_with_src(g, x, src) : x;
+  return src[0] != x->src[0] || src[1] != x->src[1] ? uop_with_src(g, x, src) : x;
 }

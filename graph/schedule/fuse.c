@@ -29,7 +29,6 @@ static uint32_t current_unit(const struct fuser *f, uint32_t unit) {
 static const struct version *version_of(struct fuser *f, struct uop *buffer) {
   return &f->s->version[schedule_version(f->s, buffer)];
 }
-static struct uop *memory_of(const struct uop *load) { return load->src[0]->src[0]; }
 
 /* Whether a unit other than a and b that comes after a writes v. */
 static bool written_after(const struct fuser *f, const struct version *v, uint32_t a, uint32_t b) {

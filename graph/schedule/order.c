@@ -68,7 +68,7 @@ void schedule_versions(struct scheduler *s) {
     struct unit *u = &s->unit[i];
     if (u->gone) continue;
     for (unsigned k = 0; k < u->nstores; k++) set_writer(s, u->store[k].index->src[0], (uint32_t)i);
-    for (unsigned k = 0; k < u->nloads; k++) add_reader(s, u->load[k]->src[0]->src[0], (uint32_t)i);
+    for (unsigned k = 0; k < u->nloads; k++) add_reader(s, memory_of(u->load[k]), (uint32_t)i);
     if (u->copy_to) set_writer(s, u->copy_to, (uint32_t)i);
     if (u->copy_from) add_reader(s, u->copy_from, (uint32_t)i);
   }
@@ -174,10 +174,10 @@ static struct uop *replace_buffers_by_params(struct scheduler *s, const struct u
 static struct uop *sink_of(struct scheduler *s, const struct unit *u, struct uop *const *stores) {
   struct graph *g = s->graph;
   unsigned passed = u->nstores, at = 0, n = 0, all = u->nstores + u->npassed;
-  struct uop **src = graph_alloc(g, (all + u->nparts + MAX_RANK + 1) * sizeof *src),
-             **part = src + u->nparts + MAX_RANK;
-  if (!src) return schedule_no_memory(s), NULL;
   if (!u->nparts) return uop_new(g, OP_SINK, DT_VOID, 1, (union uop_arg){0}, 0, stores, u->nstores);
+  struct uop **src = graph_alloc(g, (all + u->nparts + MAX_RANK + 1) * sizeof *src);
+  if (!src) return schedule_no_memory(s), NULL;
+  struct uop **part = src + u->nparts + MAX_RANK;
   for (; n < u->nparts; n++) {
     memcpy(part, stores + at, u->part[n].nstores * sizeof *part);
     memcpy(part + u->part[n].nstores, stores + passed, u->part[n].npassed * sizeof *part);
@@ -292,7 +292,7 @@ static void followers(struct sorter *q, uint32_t i, void (*done)(struct sorter *
   if (u->exchange && u->copy_from) done(q, i + 1); /* the end of the exchange */
   struct uop *seen = NULL;
   for (unsigned k = 0; k < u->nloads + (u->copy_from != NULL); k++) {
-    struct uop *b = u->copy_from ? u->copy_from : u->load[k]->src[0]->src[0];
+    struct uop *b = u->copy_from ? u->copy_from : memory_of(u->load[k]);
     if (b == seen) continue;
     seen = b;
     uint32_t v = schedule_version(s, b), w = v == NO_UNIT ? NO_UNIT : s->version[v].next_writer;

@@ -14,8 +14,7 @@ static const double WORTHWHILE = 0.6; /* half of the columns is left out, on ave
 static const struct unit *unit_of(const struct phaser *p, const struct member *m) { return &p->s->unit[m->unit]; }
 
 static const struct member *member_of_load(struct phaser *p, struct phased *k, const struct uop *load) {
-  uint32_t w = phases_writer(p, load);
-  return w == NO_UNIT || p->role[w] != ROLE_RECOMPUTED ? NULL : phases_member(k, w);
+  return phases_is_recomputed(p, load) ? phases_member(k, phases_writer(p, load)) : NULL;
 }
 
 bool phases_is_limited(struct phaser *p, struct phased *k, const struct member *m, const struct uop *range) {
@@ -140,8 +139,8 @@ static bool can_limit(struct phaser *p, struct phased *k) {
   return true;
 }
 
-/* The number of columns that are left out together: a divisor, so that no chunk is partly outside, of which vectors
- * cover little more than it has. 0 if there is none. */
+/* The number of columns in a chunk. It divides the number of columns, so that every chunk is complete, and fills most
+ * lanes of whole vectors. 0 if there is no such number. */
 static int64_t chunk_of(int64_t columns) {
   int64_t best = 0;
   double most = WORTHWHILE;

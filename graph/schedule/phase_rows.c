@@ -313,13 +313,18 @@ static unsigned innermost(struct phaser *p, const struct phased *k) {
 
 bool phases_choose_block(struct phaser *p, struct phased *k) {
   int64_t row = 0, scratch = schedule_machine_of(p->s, p->s->unit[k->member[0].unit].device)->scratch;
+  unsigned ranges = k->nrows + 1;
   k->blocked = innermost(p, k);
   if (k->blocked == NO_ROW) return false;
   for (unsigned i = 0; i < k->n; i++) { /* every unit must have rows along this range */
     struct member *m = &k->member[i];
     const struct unit *u = &p->s->unit[m->unit];
     bool has = false;
-    for (unsigned r = 0; r < u->nranges; r++) has = has || m->row[r] == k->blocked;
+    for (unsigned r = 0; r < u->nranges; r++) {
+      has = has || m->row[r] == k->blocked;
+      if (!m->inlined && m->row[r] == NO_ROW) ranges += 2; /* limited columns have two */
+    }
+    for (unsigned j = 0; j < u->nreduces; j++) ranges += 2 * (u->reduce[j]->nsrc - 1u);
     if (!has) return false;
     measure_row(p, m);
     if (m->passed) row += m->stride * dtype_info[u->store[0].value->dtype].size;
@@ -331,5 +336,5 @@ bool phases_choose_block(struct phaser *p, struct phased *k) {
   if (k->block > MOST_ROWS) k->block = MOST_ROWS;
   if (k->block > 2 * FEWEST_ROWS) k->block -= k->block % (2 * FEWEST_ROWS);
   if (k->block > rows) k->block = rows;
-  return k->block >= FEWEST_ROWS && rows >= FEW_ROWS;
+  return k->block >= FEWEST_ROWS && rows >= FEW_ROWS && ranges <= MOST_NUMBERS;
 }

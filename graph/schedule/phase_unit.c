@@ -6,7 +6,6 @@
 #include <string.h>
 
 enum {
-  MOST_NUMBERS = 96,    /* ranges of a kernel */
   NEW_NUMBER = 1 << 16, /* temporary range numbers start here, above all existing ones */
 };
 

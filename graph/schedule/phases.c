@@ -63,7 +63,6 @@ static bool has_own(const struct unit *u, struct uop *const *a, unsigned na, str
   return false;
 }
 
-/* Whether the unit sums products of two factors whose elements each occur in many products. */
 bool phases_contracts(const struct unit *u) {
   for (unsigned i = 0; i < u->nreduces; i++) {
     const struct uop *x = u->reduce[i]->src[0];
@@ -253,7 +252,8 @@ static unsigned separate_all(struct phaser *p, struct separated *undo, unsigned 
   return n;
 }
 
-/* Restores those that are not recomputed after all, unless a kernel of phases computes their reductions. */
+/* Undoes the separation of units that are not recomputed after all, unless a kernel of phases computes one of the
+ * separated reductions. */
 static void restore(struct phaser *p, const struct separated *undo, unsigned n) {
   struct scheduler *s = p->s;
   for (unsigned i = 0; i < n && !s->status; i++) {
@@ -284,8 +284,8 @@ bool phases_computes(const struct phased *k, uint32_t unit) {
   return false;
 }
 
-/* Visits unit i. outside: the way to it leads through a unit that the kernel does not compute. A recomputed result is
- * part of every kernel that needs it, and is passed by. */
+/* Visits unit i. outside: the path to it contains a unit that the kernel does not compute. A recomputed result does not
+ * count as such a unit, because every kernel that needs it computes it itself. */
 static void visit(struct walk *w, uint32_t i, bool outside) {
   const struct phaser *p = w->p;
   if (p->role[i] == ROLE_RESULT && phases_computes(w->k, i)) {
@@ -361,10 +361,8 @@ static bool assign(struct phaser *p, uint32_t unit) {
 /* Has the recomputed results that a unit reads written to memory. */
 static void keep_inputs(struct phaser *p, uint32_t unit) {
   const struct unit *u = &p->s->unit[unit];
-  for (unsigned i = 0; i < u->nloads; i++) {
-    uint32_t w = phases_writer(p, u->load[i]);
-    if (w != NO_UNIT && p->role[w] == ROLE_RECOMPUTED) p->role[w] = ROLE_NONE;
-  }
+  for (unsigned i = 0; i < u->nloads; i++)
+    if (phases_is_recomputed(p, u->load[i])) p->role[phases_writer(p, u->load[i])] = ROLE_NONE;
 }
 
 /* The member that reads the result of member `from`, if it is the only one and can compute the result in place of its

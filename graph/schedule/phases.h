@@ -4,7 +4,8 @@
 #include "scheduler.h"
 
 enum {
-  MOST_MEMBERS = 24,
+  MOST_MEMBERS = 24, /* at most MAX_PHASE_MEMORIES of compiler/plan/codegen.h */
+  MOST_NUMBERS = 96, /* ranges of a kernel */
   NO_ROW = UINT8_MAX,
   NO_KERNEL = UINT32_MAX,
 };
@@ -49,7 +50,6 @@ struct phaser {
 /* Bytes that are not written, for each byte that is read or written, so that recomputing is worthwhile. */
 static const double PHASES_MUCH_MORE = 1.5;
 
-static inline struct uop *memory_of(const struct uop *load) { return load->src[0]->src[0]; }
 static inline struct uop *result_of(const struct unit *u) { return u->store[0].index->src[0]; }
 static inline double bytes_of(const struct uop *buffer) {
   return (double)buffer->src[0]->arg.i * dtype_info[buffer->dtype].size;

@@ -18,7 +18,7 @@ enum {
   NO_DEVICE = 256,
   NO_UNIT = UINT32_MAX,
   MAX_STORES = 8,
-  /* The compiler's limits: see MAX_PARAMS, MAX_AXES and MOST_DEEP there. */
+  /* Within the compiler's limits MAX_BUFFERS, MAX_DEPTH and MAX_SCHEDULED_AXES (compiler/plan/codegen.h). */
   MOST_INPUTS = 112,      /* buffers that a kernel may read */
   MOST_DEPTH = 512,       /* operations on one path of a kernel's expression; the compiler recurses over it */
   MOST_AXES = 48,         /* ranges that a kernel may have */
@@ -151,11 +151,18 @@ struct scheduler {
 };
 
 static inline bool is_movement(const struct uop *u) { return u->op >= OP_RESHAPE && u->op <= OP_FLIP; }
+/* The tensor that casts and movement of u read. */
+static inline const struct uop *below_casts(const struct uop *u) {
+  while (is_movement(u) || u->op == OP_CAST) u = u->src[0];
+  return u;
+}
 /* Whether x, apart from casts and other movement, expands a tensor of more than one element. */
 static inline bool repeats_elements(const struct uop *x) {
   while ((is_movement(x) && x->op != OP_EXPAND) || x->op == OP_CAST) x = x->src[0];
   return x->op == OP_EXPAND && shape_numel(x->src[0]->shape) > 1;
 }
+/* The buffer that a LOAD reads. */
+static inline struct uop *memory_of(const struct uop *load) { return load->src[0]->src[0]; }
 static inline bool is_alu(const struct uop *u) { return op_info[u->op].cls == OPCLASS_ALU; }
 static inline struct node *node_of(const struct scheduler *s, const struct uop *u) {
   return &s->node[s->number[u->id]];

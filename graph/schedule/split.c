@@ -43,11 +43,6 @@ static bool reads_once(const struct uop *u, unsigned depth) {
   return false;
 }
 
-static const struct uop *below_casts(const struct uop *u) {
-  while (is_movement(u) || u->op == OP_CAST) u = u->src[0];
-  return u;
-}
-
 /* The product with a repeated factor in u, such as a matrix product, whose columns the machine computes in tiles. NULL
  * if there is none. */
 static const struct uop *product_of(const struct uop *u) {

@@ -25,14 +25,16 @@ static struct uop *shares(struct uop *x) {
   return mul(x, expand_like(uop_unary(g, OP_RECIP, reduce(OP_ADD, x, 2)), x));
 }
 
+/* True where the column is after the row. */
+static struct uop *is_later(const struct uop *x) {
+  int64_t rows = x->shape->dim[0]->arg.i, columns = x->shape->dim[1]->arg.i;
+  struct uop *row = EXPAND(RESHAPE(iota(DT_I32, rows), rows, 1), rows, columns);
+  return uop_binary(g, OP_CMPLT, row, EXPAND(RESHAPE(iota(DT_I32, columns), 1, columns), rows, columns));
+}
+
 static struct uop *attention(struct uop *q, struct uop *k, struct uop *v, bool causal) {
   struct uop *scores = scores_of(q, k);
-  if (causal) {
-    int64_t rows = scores->shape->dim[0]->arg.i, columns = scores->shape->dim[1]->arg.i;
-    struct uop *row = EXPAND(RESHAPE(iota(DT_I32, rows), rows, 1), rows, columns);
-    struct uop *column = EXPAND(RESHAPE(iota(DT_I32, columns), 1, columns), rows, columns);
-    scores = uop_where(g, uop_binary(g, OP_CMPLT, row, column), full_like(scores, 0), scores);
-  }
+  if (causal) scores = uop_where(g, is_later(scores), full_like(scores, 0), scores);
   return matmul(shares(scores), v);
 }
 
@@ -96,9 +98,7 @@ static void test_phases(void **state) {
 static struct uop *probabilities(struct uop *q, struct uop *k, bool causal) {
   struct uop *x = mul(matmul(q, permute(k, 0x01)), num(0.25)), *e;
   if (!causal) return softmax(x);
-  int64_t rows = x->shape->dim[0]->arg.i, columns = x->shape->dim[1]->arg.i;
-  struct uop *row = EXPAND(RESHAPE(iota(DT_I32, rows), rows, 1), rows, columns);
-  struct uop *later = uop_binary(g, OP_CMPLT, row, EXPAND(RESHAPE(iota(DT_I32, columns), 1, columns), rows, columns));
+  struct uop *later = is_later(x);
   x = uop_where(g, later, full_like(x, -INFINITY), x);
   e = uop_unary(g, OP_EXP2, mul(sub(x, expand_like(reduce(OP_MAX, x, 2), x)), num(1.5)));
   e = uop_where(g, later, full_like(e, 0), e);
