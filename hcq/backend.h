@@ -38,6 +38,7 @@ enum { HCQ_TRACE_PAGE = 4096, HCQ_TRACE_STATUS_WORDS = 4 };
 struct db_thread_trace {
   db_device *dev; /* retained */
   unsigned engines;
+  unsigned simd;     /* whose instructions the traces contain */
   uint64_t bytes;    /* per engine; a multiple of HCQ_TRACE_PAGE */
   db_buffer *data;   /* engines times bytes */
   db_buffer *status; /* host memory: HCQ_TRACE_STATUS_WORDS dwords per engine, written by trace_end */

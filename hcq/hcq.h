@@ -298,8 +298,9 @@ unsigned db_recording_patches(const db_recording *r);
 /* ---- thread traces: when each wave ran, and when it issued each instruction ----
  *
  * AMD GPUs (gfx1100). Each shader engine writes a trace of its own. It contains the start and the end of every wave of
- * the engine, and the instructions of those waves that run on one SIMD (SIMD 0 of the first active workgroup
- * processor of shader array 0). `doorbell show` prints traces; hcq/sqtt/sqtt.h describes the format and decodes it.
+ * the engine, and the instructions of those waves that run on one SIMD (SIMD 0 unless db_thread_trace_select selects
+ * another one) of the first active workgroup processor of shader array 0. `doorbell show` prints traces;
+ * hcq/sqtt/sqtt.h describes the format and decodes it.
  *
  *   db_thread_trace *t = db_thread_trace_new(dev, 1 << 20);
  *   db_queue_trace_begin(q, t);
@@ -318,6 +319,9 @@ db_thread_trace *db_thread_trace_new(db_device *dev, size_t bytes);
 void db_thread_trace_release(db_thread_trace *t);
 /* Number of shader engines. */
 unsigned db_thread_trace_engines(const db_thread_trace *t);
+/* Selects the SIMD, 0 to 3, whose instructions the traces contain that are recorded into queues from now on. To trace
+ * all waves of a workgroup processor, run the same work once for each SIMD. */
+int db_thread_trace_select(db_thread_trace *t, unsigned simd);
 /* For compute queues: traces what later commands run, until the end. Both wait until earlier kernels have ended. */
 int db_queue_trace_begin(db_queue *q, db_thread_trace *t);
 int db_queue_trace_end(db_queue *q, db_thread_trace *t);

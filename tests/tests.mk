@@ -64,6 +64,8 @@ $(B)/tests/frontend/test_tensor: LDFLAGS += -Wl,--wrap=realloc
 # Omits recorded commands.
 $(B)/tests/frontend/test_waits: LDFLAGS += \
   $(addprefix -Wl$(comma)--wrap=,db_queue_wait_slot db_queue_exec_slots db_queue_copy_slots db_queue_bind)
+# Measures every launch.
+$(B)/tests/frontend/test_trace_sums: LDFLAGS += -Wl,--wrap=db_queue_exec
 
 suites: $(addprefix $(B)/tests/,$(TESTS)) $(KERNELS_CO) $(call CUBINS,O3) \
   $(B)/doorbell $(B)/libdoorbell.so $(B)/libdoorbell-emu.so $(MPI_LIB) $(addprefix $(B)/examples/,$(EXAMPLES)) $(MAN)

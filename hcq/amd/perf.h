@@ -106,10 +106,12 @@ enum { AMD_PERF_RESET = 0, AMD_PERF_START = 1, AMD_PERF_STOP = 2 }; /* CP_PERFMO
   X(WAVES, SQ, 4, 1, "waves", "waves that were launched") \
   X(WAVES_32, SQ, 5, 1, "waves", "waves of 32 lanes that were launched") \
   X(WAVES_64, SQ, 6, 1, "waves", "waves of 64 lanes that were launched") \
+  X(INSTS_BRANCH, SQ, 49, 0, "instructions", "branches, calls and returns; one for each wave") \
   X(INSTS_LDS, SQ, 57, 0, "instructions", "LDS instructions; one for each wave") \
   X(INSTS_SALU, SQ, 58, 1, "instructions", "scalar arithmetic; one for each wave; no waits, branches or messages") \
   X(INSTS_SMEM, SQ, 59, 0, "instructions", "scalar memory instructions; one for each wave") \
   X(INSTS_VALU, SQ, 62, 1, "instructions", "vector arithmetic; one for each wave; a dual-issue pair counts once") \
+  X(INSTS_TEX, SQ, 65, 0, "instructions", "vector memory instructions, flat ones too; one for each wave") \
   X(LDS_BANK_CONFLICT, SQ, 256, 0, "cycles", "LDS cycles that bank conflicts add") \
   X(LDS_IDX_ACTIVE, SQ, 261, 0, "cycles", "LDS cycles of indexed instructions; exact without bank conflicts") \
   X(CSN_NUM_THREADGROUPS, SPI, 46, 1, "workgroups", "workgroups of compute queues that were launched") \

@@ -64,6 +64,7 @@ int amd_trace_begin(db_queue *q, const db_thread_trace *t) {
     pm4_set_uconfig_reg(w, GFX11_SQ_THREAD_TRACE_BUF0_BASE, (uint32_t)page);
     pm4_set_uconfig_reg(w, GFX11_SQ_THREAD_TRACE_MASK,
                         FIELD(SQ_THREAD_TRACE_MASK, WTYPE_INCLUDE, GFX11_TRACE_WAVES_CS) |
+                            FIELD(SQ_THREAD_TRACE_MASK, SIMD_SEL, t->simd) |
                             FIELD(SQ_THREAD_TRACE_MASK, WGP_SEL, amd_device(q->dev)->traced_processor[i]));
     pm4_set_uconfig_reg(w, GFX11_SQ_THREAD_TRACE_TOKEN_MASK,
                         FIELD(SQ_THREAD_TRACE_TOKEN_MASK, TTRACE_EXEC, 1) |

@@ -39,6 +39,15 @@ void db_thread_trace_release(db_thread_trace *t) {
   free(t);
 }
 
+int db_thread_trace_select(db_thread_trace *t, unsigned simd) {
+  enum { SIMDS = 4 };
+  if (!t) return db_null("thread trace");
+  if (simd >= SIMDS)
+    return db_fail(-EINVAL, "%s: thread trace of SIMD %u; a workgroup processor has %d", t->dev->name, simd, SIMDS);
+  t->simd = simd;
+  return 0;
+}
+
 unsigned db_thread_trace_engines(const db_thread_trace *t) { return t ? t->engines : 0; }
 
 void *db_thread_trace_read(const db_thread_trace *t, unsigned engine, size_t *size, uint64_t *lost) {

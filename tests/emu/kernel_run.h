@@ -1,4 +1,5 @@
-/* Runs kernels of code objects on the shader machine alone, without driver, queue or packets. Loads the ELF file's
+/* Runs kernels of code objects on the shader machine alone, without driver, queue or packets, unless a suite sets
+ * run_on_device. Loads the ELF file's
  * segments into an emulated address space, reads the kernel descriptor (LLVM AMDGPUUsage, "Kernel Descriptor"), builds
  * the kernel arguments with the hidden ones of code object version 5, and runs the workgroups one after the other.
  * Every buffer ends at the end of its last page and has an unmapped page on either side, so that an access past it
@@ -21,9 +22,11 @@
 /* The build of the kernels of tests/kernels to run: "", ".O0.w64" and so on. */
 static const char *run_variant = "";
 
-enum { RUN_BUFFERS = 12, RUN_PAGE = 4096 };
+enum { RUN_BUFFERS = 12, RUN_ARGS = 24, RUN_PAGE = 4096 };
 
 struct run {
+  char path[512]; /* of the code object */
+  const char *kernel;
   struct vm *vm;
   struct shader_core *core;
   struct code_cache *code;
@@ -38,6 +41,12 @@ struct run {
   unsigned nbuf;
   uint8_t args[1024];
   size_t args_size;
+  struct run_arg {
+    size_t at, size;
+    int buffer;     /* index; -1 if it is none */
+    uint32_t local; /* bytes of a dynamically sized __local pointer; otherwise 0 */
+  } arg[RUN_ARGS];
+  unsigned nargs;
   uint32_t group_segment, private_segment, kernarg_size, rsrc1, rsrc2, rsrc3, properties;
   uint64_t entry;
   uint32_t dynamic_lds;
@@ -49,6 +58,10 @@ struct run {
   int (*run_group)(struct run *r, const struct shader_dispatch *d, const uint32_t group[3]);
   void *run_group_ctx;
 };
+/* Launches a kernel elsewhere, with buf[], args[] and arg[] as the case made them. Leaves the results in buf[]. Not
+ * called for launches that drivers refuse: with an offset, or with more work-items than the kernel was compiled for. */
+static int (*run_on_device)(struct run *r, const uint32_t grid[3], const uint32_t block[3]);
+enum { RUN_MOST_ITEMS = 256 }; /* the OpenCL compiler's default */
 
 static inline void *run_map(struct run *r, size_t size, uint64_t *va, void **pages, unsigned access) {
   size_t n = (size + RUN_PAGE - 1) & ~(size_t)(RUN_PAGE - 1);
@@ -67,10 +80,11 @@ static inline void run_open(struct run *r, const char *file, const char *kernel)
   r->code = code_cache_new(&shader_code_kind);
   assert_true(r->vm && r->core && r->code);
   r->next_va = 0x7f0000000000;
-  char path[512];
-  snprintf(path, sizeof path, "%s/%s.gfx1100%s.co", KERNELS_DIR, file, strncmp(file, "tests/", 6) ? "" : run_variant);
-  FILE *f = fopen(path, "rb");
-  if (!f) fail_msg("cannot open %s", path);
+  r->kernel = kernel;
+  snprintf(r->path, sizeof r->path, "%s/%s.gfx1100%s.co", KERNELS_DIR, file,
+           strncmp(file, "tests/", 6) ? "" : run_variant);
+  FILE *f = fopen(r->path, "rb");
+  if (!f) fail_msg("cannot open %s", r->path);
   static uint8_t bytes[1 << 20];
   size_t n = fread(bytes, 1, sizeof bytes, f);
   fclose(f);
@@ -125,7 +139,9 @@ static inline void run_close(struct run *r) {
 static inline void run_arg(struct run *r, const void *p, size_t size, size_t align) {
   r->args_size = (r->args_size + align - 1) & ~(align - 1);
   assert_true(r->args_size + size <= sizeof r->args);
+  assert_true(r->nargs < RUN_ARGS);
   memcpy(r->args + r->args_size, p, size);
+  if (size) r->arg[r->nargs++] = (struct run_arg){.at = r->args_size, .size = size, .buffer = -1};
   r->args_size += size;
 }
 static inline void run_u32(struct run *r, uint32_t v) { run_arg(r, &v, 4, 4); }
@@ -144,12 +160,14 @@ static inline void *run_buffer(struct run *r, const void *init, size_t size) {
   r->buf[i].size = size;
   if (init) memcpy(r->buf[i].data, init, size);
   run_u64(r, r->buf[i].va);
+  r->arg[r->nargs - 1].buffer = (int)i;
   return r->buf[i].data;
 }
 /* Adds a dynamically sized __local pointer: an offset after the static segment. */
 static inline void run_local(struct run *r, uint32_t size) {
   uint32_t at = (r->group_segment + r->dynamic_lds + 15) & ~15u;
   run_u32(r, at);
+  r->arg[r->nargs - 1].local = size;
   r->dynamic_lds = at + size - r->group_segment;
 }
 
@@ -160,6 +178,8 @@ static inline int run_launch(struct run *r, uint32_t gx, uint32_t gy, uint32_t g
                              uint32_t lz) {
   uint32_t groups[3] = {gx, gy, gz}, threads[3] = {lx, ly, lz};
   static const atomic_bool never;
+  if (run_on_device && !(r->offset[0] | r->offset[1] | r->offset[2]) && lx * ly * lz <= RUN_MOST_ITEMS)
+    return run_on_device(r, groups, threads);
   struct shader_dispatch d = {
       .vm = r->vm, .pgm = r->entry, .rsrc1 = r->rsrc1, .rsrc3 = r->rsrc3, .clock = run_clock, .stop = &never};
   bool wave32 = run_wave32(r);

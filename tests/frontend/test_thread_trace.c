@@ -356,6 +356,8 @@ static void refuses(void **state) {
   assert_non_null(nothing);
   assert_int_equal(size, 0);
   free(nothing);
+  assert_int_equal(db_thread_trace_select(t, 4), -EINVAL);
+  assert_non_null(strstr(db_error(), "thread trace of SIMD 4; a workgroup processor has 4"));
   db_queue *q = db_queue_new(dev, DB_QUEUE_COPY);
   assert_int_equal(db_queue_trace_begin(q, t), -EINVAL);
   assert_non_null(strstr(db_error(), "copy queue"));

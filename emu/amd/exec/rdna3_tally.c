@@ -28,10 +28,16 @@ static const uint8_t class_of_format[RDNA3_FORMAT_COUNT] = {
     [RDNA3_MIMG] = EMU_GLOBAL_CLASS,     [RDNA3_VOP1] = EMU_VALU_CLASS,    [RDNA3_VOP2] = EMU_VALU_CLASS,
     [RDNA3_VOPC] = EMU_VALU_CLASS,       [RDNA3_VOP3] = EMU_VALU_CLASS,    [RDNA3_VOP3SD] = EMU_VALU_CLASS,
     [RDNA3_VOP3P] = EMU_VALU_CLASS,      [RDNA3_VOPD_X] = EMU_VALU_CLASS,  [RDNA3_VOPD_Y] = EMU_VALU_CLASS,
-    [RDNA3_VINTERP] = EMU_VALU_CLASS,    [RDNA3_LDSDIR] = EMU_VALU_CLASS,  [RDNA3_EXP] = EMU_VALU_CLASS,
+    [RDNA3_VINTERP] = EMU_VALU_CLASS,    [RDNA3_LDSDIR] = EMU_LDS_CLASS,   [RDNA3_EXP] = EMU_VALU_CLASS,
 };
 
+/* In thread traces s_round_mode and s_denorm_mode are scalar instructions, so counters count them as such. */
+static bool sets_mode(const struct rdna3_op *op) {
+  return op == &rdna3_ops[RDNA3_SOPP_s_round_mode] || op == &rdna3_ops[RDNA3_SOPP_s_denorm_mode];
+}
+
 static uint8_t class_of(const struct rdna3_op *op) {
+  if (sets_mode(op)) return EMU_SALU_CLASS;
   if (op->flags & F_BRANCH) return EMU_BRANCH_CLASS;
   if (op->flags & F_CONTROL) return EMU_CONTROL_CLASS;
   if (op->flags & F_TRANS) return EMU_TRANS_CLASS;
