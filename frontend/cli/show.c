@@ -265,7 +265,7 @@ const struct command show_command = {
                  "  packets {TYPE: number}\n"
                  "  lost, restarted             lost packets (CDNA), lost ends of waves\n"
                  "  out_of_step                 waves that ran other code than --code\n"
-                 "  not_followed                waves that jumped to a register's address\n"
+                 "  not_followed                jumps to addresses that the trace does not contain\n"
                  "  waves [{array, wgp, simd, slot, lanes, start, end, has_start, has_end,\n"
                  "    program, instructions [{time, stall, class, text, duration, address}]}]\n"
                  "  code [{address, text, count, stall, duration}]  duration: the mean\n"

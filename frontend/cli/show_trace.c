@@ -72,7 +72,7 @@ static void print_head(const struct shown *s) {
   if (t->lost) printf("packets were lost in %" PRIu64 " places\n", t->lost);
   if (t->restarted) printf("the end of %u wave%s was lost\n", t->restarted, t->restarted == 1 ? "" : "s");
   if (t->not_followed)
-    printf("%u wave%s jumped to an address in a register; the trace does not contain it\n", t->not_followed,
+    printf("%u jump%s to addresses in registers, which the trace does not contain\n", t->not_followed,
            t->not_followed == 1 ? "" : "s");
   if (t->out_of_step)
     printf("the instructions of %u wave%s do not agree with %s, the first at 0x%" PRIx64 " (nibble %" PRIu64 ")\n",

@@ -11,7 +11,8 @@
 #include <string.h>
 
 /* How instructions appear in a trace, by the first letters of their names. The first row that fits applies; UNKNOWN
- * agrees with packets of any class. Source: recordings of gfx1100 and gfx1200; names in AMD's ISA documents. */
+ * agrees with packets of any class. Sources: recordings of gfx1100 and gfx1200; names in AMD's ISA documents; for
+ * s_setpc, s_swappc and s_rfe the decoder that hcq/sqtt/packets.def names. */
 static const struct {
   const char *prefix;
   struct sqtt_code_inst inst;
@@ -24,9 +25,9 @@ static const struct {
     {"s_branch", {.class = SQTT_CLASS_BRANCH}},
     {"s_cbranch", {.class = SQTT_CLASS_BRANCH}},
     {"s_call", {.class = SQTT_CLASS_BRANCH}},
-    {"s_setpc", {.class = SQTT_CLASS_UNKNOWN, .indirect = true}},
-    {"s_swappc", {.class = SQTT_CLASS_UNKNOWN, .indirect = true}},
-    {"s_rfe", {.class = SQTT_CLASS_UNKNOWN, .indirect = true}},
+    {"s_setpc", {.class = SQTT_CLASS_BRANCH, .indirect = true}},
+    {"s_swappc", {.class = SQTT_CLASS_BRANCH, .indirect = true}},
+    {"s_rfe", {.class = SQTT_CLASS_BRANCH, .indirect = true}},
     {"s_subvector_loop", {.class = SQTT_CLASS_UNKNOWN, .indirect = true}},
     {"s_sendmsg", {.class = SQTT_CLASS_MESSAGE}},
     {"s_load", {.class = SQTT_CLASS_SMEM}},
@@ -49,8 +50,6 @@ static const struct {
     {"s_incperflevel", {.class = SQTT_CLASS_UNKNOWN}},
     {"s_decperflevel", {.class = SQTT_CLASS_UNKNOWN}},
     {"s_ttrace", {.class = SQTT_CLASS_UNKNOWN}},
-    {"s_round_mode", {.class = SQTT_CLASS_UNKNOWN}},
-    {"s_denorm_mode", {.class = SQTT_CLASS_UNKNOWN}},
     {"s_code_end", {.class = SQTT_CLASS_UNKNOWN}},
     {"s_", {.class = SQTT_CLASS_SALU}},
     {"v_", {.class = SQTT_CLASS_VALU}},
@@ -65,7 +64,8 @@ static const struct {
 };
 
 /* CDNA has no packets that contain what the front end executes itself, such as waits. The last instruction of a wave
- * has a packet of the class of messages. Whether a barrier has one is not known. Source: recordings of a gfx950. */
+ * has a packet of the class of messages. Whether a barrier has one, and of which class a jump to an address in a
+ * register is, is not known. Source: recordings of a gfx950. */
 static struct sqtt_code_inst kind_of(const char *name, enum sqtt_layout layout) {
   size_t i = 0;
   while (strncmp(name, kinds[i].prefix, strlen(kinds[i].prefix)) != 0) i++;
@@ -73,7 +73,7 @@ static struct sqtt_code_inst kind_of(const char *name, enum sqtt_layout layout) 
   if (layout != SQTT_CDNA) return inst;
   if (inst.class == SQTT_CLASS_IMMEDIATE) inst.silent = true;
   if (inst.class == SQTT_CLASS_END) inst.class = SQTT_CLASS_MESSAGE;
-  if (inst.class == SQTT_CLASS_BARRIER) inst.class = SQTT_CLASS_UNKNOWN;
+  if (inst.class == SQTT_CLASS_BARRIER || inst.indirect) inst.class = SQTT_CLASS_UNKNOWN;
   return inst;
 }
 
@@ -104,7 +104,7 @@ static int disassemble(struct prof_code *c, const uint8_t *code, struct sqtt_cod
       const char *name = text + strspn(text, "\t ");
       struct sqtt_code_inst inst = kind_of(name, layout);
       inst.bytes = (uint8_t)n;
-      if (inst.class == SQTT_CLASS_BRANCH) inst.jump = 4 + (int16_t)(word & 0xffff) * 4;
+      if (inst.class == SQTT_CLASS_BRANCH && !inst.indirect) inst.jump = 4 + (int16_t)(word & 0xffff) * 4;
       at[i / 4] = inst;
       c->text[i / 4] = strdup(name);
       if (!c->text[i / 4]) return db_fail(-ENOMEM, "out of memory for the text of a program");

@@ -83,7 +83,7 @@ struct sqtt_code_inst {
   uint8_t class;     /* enum sqtt_class */
   bool silent;       /* the trace has no packet for it */
   bool barrier_wait; /* s_barrier_wait of gfx12: the trace may have no packet for it, depending on how it was started */
-  bool indirect;     /* continues at an address that a register holds */
+  bool indirect;     /* continues at an address that a register holds; the trace may contain it */
   int32_t jump;      /* for branches: bytes from this instruction to the target */
 };
 struct sqtt_code {
@@ -118,12 +118,12 @@ struct sqtt_wave {
   bool traced;                 /* it ran on the SIMD whose instructions the trace contains */
   uint32_t code;               /* index of its code, SQTT_NONE if there is none */
   uint32_t pc;                 /* offset of the instruction after the last one; SQTT_NONE if it is not known */
+  uint32_t jump;               /* a jump to an address in a register whose target is not known, or SQTT_NONE */
 };
 
 struct sqtt_trace {
   enum sqtt_layout layout;
-  /* The SIMD whose instructions the trace contains. CDNA traces all SIMDs of a CU (wgp). The header does not contain
-   * sa: the program that starts traces selects shader array 0. */
+  /* The SIMD whose instructions the trace contains. CDNA traces all SIMDs of a CU (wgp) of SH 0. */
   struct {
     uint8_t sa, wgp, simd;
   } traced;
@@ -142,7 +142,7 @@ struct sqtt_trace {
   uint64_t lost;      /* CDNA: packets that say that packets were lost before them */
   uint32_t restarted; /* waves that start in a slot whose wave did not end: its end was lost */
   /* Waves whose packets do not agree with the code, so the addresses of their further instructions are not known; and
-   * waves that jumped to an address in a register. */
+   * jumps to addresses in registers that the trace does not contain. */
   uint32_t out_of_step, not_followed;
   struct {
     uint64_t offset; /* in nibbles */

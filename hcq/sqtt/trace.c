@@ -79,6 +79,7 @@ struct decoder {
   unsigned ncodes;
   uint64_t program;        /* as the registers name it */
   uint32_t wave[PLACES];   /* the wave of each slot */
+  uint32_t ended[PLACES];  /* the last wave of each slot that ended */
   uint64_t issued[PLACES]; /* time of its last instruction */
   uint32_t cap_waves, cap_insts;
   /* Instructions that were issued to a unit and have not begun to execute: a ring in order of issue. */
@@ -129,6 +130,7 @@ static int wave_new(struct decoder *d, const struct sqtt_packet *p, unsigned at,
                           .last = SQTT_NONE,
                           .code = SQTT_NONE,
                           .pc = SQTT_NONE,
+                          .jump = SQTT_NONE,
                           .sa = at >> 11,
                           .wgp = at >> 7 & 15,
                           .simd = at >> 5 & 3,
@@ -177,37 +179,56 @@ static bool agrees(unsigned packet, unsigned code) {
   return packet == code || packet == SQTT_CLASS_UNKNOWN || code == SQTT_CLASS_UNKNOWN;
 }
 
-static void leave_step(struct decoder *d, struct sqtt_wave *w, const struct sqtt_packet *p) {
+static void leave_step(struct decoder *d, struct sqtt_wave *w, uint64_t offset) {
   struct sqtt_trace *t = d->t;
   if (!t->out_of_step++) {
-    t->first_out_of_step.offset = p->offset;
+    t->first_out_of_step.offset = offset;
     t->first_out_of_step.wave = (uint32_t)(w - t->waves);
     t->first_out_of_step.pc = w->pc;
   }
   w->pc = SQTT_NONE;
 }
 
-/* Finds the address of an instruction of a wave whose position is known. Moves the wave to the next instruction. */
-static void find_pc(struct decoder *d, struct sqtt_wave *w, const struct sqtt_packet *p, struct sqtt_inst *in,
-                    bool jumps) {
+/* Finds the address of an instruction of a wave whose position is known. Moves the wave to the next instruction.
+ * offset: of the packet that is read. */
+static void find_pc(struct decoder *d, struct sqtt_wave *w, uint32_t index, uint64_t offset) {
   const struct sqtt_code *c = &d->codes[w->code];
+  struct sqtt_inst *in = &d->t->insts[index];
   const struct sqtt_code_inst *i;
   for (;; w->pc += i->bytes) {
-    if (w->pc % 4 || w->pc >= c->size || !c->at[w->pc / 4].bytes) return leave_step(d, w, p);
+    if (w->pc % 4 || w->pc >= c->size || !c->at[w->pc / 4].bytes) return leave_step(d, w, offset);
     i = &c->at[w->pc / 4];
     bool waits = in->type == SQTT_INST && in->op == SQTT_GFX12_OP_BARRIER_WAIT;
     if (!i->silent && (!i->barrier_wait || waits)) break;
   }
   bool branch = i->class == SQTT_CLASS_BRANCH, op_jumps = in->class == SQTT_CLASS_BRANCH;
-  if (!agrees(in->class, i->class) || branch != op_jumps) return leave_step(d, w, p);
+  if (!agrees(in->class, i->class) || branch != op_jumps) return leave_step(d, w, offset);
   in->pc = w->pc;
   in->class = i->class;
   if (i->indirect) {
     d->t->not_followed++;
-    w->pc = SQTT_NONE;
+    w->pc = SQTT_NONE, w->jump = index;
   } else {
+    bool jumps = in->type == SQTT_INST && branch && in->op != d->at->jump_no;
     w->pc += jumps ? (uint32_t)i->jump : i->bytes;
   }
+}
+
+/* A packet with the target of a wave's oldest jump to an address in a register. It may come after packets of later
+ * instructions, and after the wave's end. */
+static void new_pc(struct decoder *d, const struct sqtt_packet *p) {
+  struct sqtt_trace *t = d->t;
+  unsigned at = place(t->traced.sa, t->traced.wgp, t->traced.simd, GET(p->bits, NEW_PC, wave));
+  uint32_t index = d->wave[at] == SQTT_NONE ? d->ended[at] : d->wave[at];
+  struct sqtt_wave *w = index == SQTT_NONE ? NULL : &t->waves[index];
+  if (!w || w->jump == SQTT_NONE || !w->program || GET(p->bits, NEW_PC, err)) return;
+  const struct position dword = AT(GFX11, NEW_PC, dword);
+  uint64_t target = (p->bits >> dword.shift & ((1ull << dword.width) - 1)) * 4;
+  uint64_t pc = target - w->program + d->codes[w->code].entry;
+  w->pc = pc < d->codes[w->code].size ? (uint32_t)pc : SQTT_NONE;
+  uint32_t i = t->insts[w->jump].next;
+  if (w->pc != SQTT_NONE) w->jump = SQTT_NONE, t->not_followed--;
+  for (; i != SQTT_NONE && w->pc != SQTT_NONE; i = t->insts[i].next) find_pc(d, w, i, p->offset);
 }
 
 /* Appends an instruction of the wave in a slot. */
@@ -242,8 +263,7 @@ static inline int inst_new(struct decoder *d, const struct sqtt_packet *p, unsig
   w->last = index;
   w->insts++;
   d->issued[at] = p->time;
-  bool jumps = p->type == SQTT_INST && class == SQTT_CLASS_BRANCH && op != d->at->jump_no;
-  if (w->pc != SQTT_NONE) find_pc(d, w, p, in, jumps);
+  if (w->pc != SQTT_NONE) find_pc(d, w, index, p->offset);
   if (unit != UNIT_NONE) {
     d->pending[unit].inst[d->pending[unit].head++ % PENDING] = index;
     if (d->pending[unit].head - d->pending[unit].tail > PENDING) d->pending[unit].tail++;
@@ -301,6 +321,7 @@ static int wave_end(struct decoder *d, const struct sqtt_packet *p) {
   if (err) return err;
   w->end = p->time;
   w->has_end = true;
+  d->ended[at] = d->wave[at];
   d->wave[at] = SQTT_NONE;
   return 0;
 }
@@ -347,6 +368,7 @@ static inline int rdna_packet(struct decoder *d, const struct sqtt_packet *p) {
   }
   case SQTT_WAVESTART: return wave_start(d, p);
   case SQTT_WAVEEND: return wave_end(d, p);
+  case SQTT_NEW_PC: new_pc(d, p); return 0;
   case SQTT_REG:
     if (GET(p->bits, REG, is_sh)) program_register(d, p);
     return 0;
@@ -379,6 +401,7 @@ static void traced_unit(struct sqtt_trace *t, const struct sqtt_reader *r) {
   }
   t->traced.simd = (uint8_t)GET(header, LAYOUT_HEADER, simd);
   t->traced.wgp = (uint8_t)GET(header, LAYOUT_HEADER, group);
+  t->traced.sa = (uint8_t)GET(header, LAYOUT_HEADER, sa);
 }
 
 static int decode(struct decoder *d, struct sqtt_reader *r) {
@@ -404,6 +427,7 @@ int sqtt_decode(struct sqtt_trace *t, const void *bytes, size_t size, const stru
   if (!d) return db_fail(-ENOMEM, "thread trace: out of memory");
   *d = (struct decoder){.t = t, .at = &layouts[r.layout], .codes = codes, .ncodes = ncodes};
   memset(d->wave, 0xff, sizeof d->wave); /* SQTT_NONE */
+  memset(d->ended, 0xff, sizeof d->ended);
   t->layout = r.layout;
   traced_unit(t, &r);
   err = decode(d, &r);

@@ -140,7 +140,7 @@ static void kinds_of_instructions(void **state) {
                   {"ds_store_b32 v0, v1", SQTT_CLASS_LDS},
                   {"s_cbranch_scc1 5", SQTT_CLASS_BRANCH, .jump = 24},
                   {"s_nop 3", SQTT_CLASS_IMMEDIATE},
-                  {"s_setpc_b64 s[0:1]", SQTT_CLASS_UNKNOWN, .indirect = true},
+                  {"s_setpc_b64 s[0:1]", SQTT_CLASS_BRANCH, .indirect = true},
                   {"s_sendmsg sendmsg(MSG_DEALLOC_VGPRS)", SQTT_CLASS_MESSAGE},
                   {"s_endpgm", SQTT_CLASS_END}};
   for (unsigned gfx12 = 0; gfx12 < 2; gfx12++) {

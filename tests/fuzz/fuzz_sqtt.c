@@ -13,7 +13,7 @@ static const struct sqtt_code_inst program[] = {{4, SQTT_CLASS_SALU},
                                                 {4, SQTT_CLASS_BRANCH, .jump = 1 << 20},
                                                 {4, SQTT_CLASS_BARRIER, .barrier_wait = true},
                                                 {4, SQTT_CLASS_IMMEDIATE},
-                                                {4, SQTT_CLASS_UNKNOWN, .indirect = true},
+                                                {4, SQTT_CLASS_BRANCH, .indirect = true},
                                                 {4, SQTT_CLASS_END}};
 static const struct sqtt_code code = {.size = sizeof program / sizeof *program * 4, .at = program};
 

@@ -244,6 +244,37 @@ static void addresses(void **state) {
   sqtt_free(&t);
 }
 
+/* Calls a function at 8 and returns. The targets come late: after the next instruction, and after the wave's end. */
+static void jumps_to_registers(void **state) {
+  static const struct sqtt_code_inst insts[] = {{4, SQTT_CLASS_BRANCH, .indirect = true},
+                                                {4, SQTT_CLASS_END},
+                                                {4, SQTT_CLASS_VALU},
+                                                {4, SQTT_CLASS_BRANCH, .indirect = true}};
+  static const struct sqtt_code code = {.size = 16, .at = insts};
+  enum { PROGRAM = 0x123400 };
+  for (unsigned cut = 0; cut < 2; cut++) {
+    struct sqtt_writer w;
+    struct sqtt_trace t;
+    sqtt_put_header(&w, SQTT_LAYOUT_GFX11);
+    P11(&w, REG, 0, F11(REG, is_sh, 1) | F11(REG, address, SQTT_REG_PGM_LO) | F11(REG, value, PROGRAM >> 8));
+    P11(&w, WAVESTART, 0, START11(0, 0, 0, 3, 32));
+    P11(&w, INST, 1, OP11(3, CALL));
+    P11(&w, VALUINST, 1, F11(VALUINST, wave, 3));
+    P11(&w, NEW_PC, 1, F11(NEW_PC, wave, 2) | F11(NEW_PC, dword, PROGRAM / 4)); /* of another wave */
+    P11(&w, NEW_PC, 1, F11(NEW_PC, wave, 3) | F11(NEW_PC, dword, (PROGRAM + 8) / 4));
+    P11(&w, INST, 1, OP11(3, CALL));
+    P11(&w, WAVEEND, 1, END11(0, 0, 0, 3));
+    if (!cut) P11(&w, NEW_PC, 1, F11(NEW_PC, wave, 3) | F11(NEW_PC, dword, (PROGRAM + 4) / 4));
+    OK(sqtt_decode(&t, w.bytes, sqtt_put_end(&w), &code, 1));
+    const unsigned pcs[] = {0, 8, 12, cut ? SQTT_NONE : 4};
+    assert_int_equal(t.ninsts, 4);
+    for (unsigned i = 0; i < 4; i++) assert_int_equal(t.insts[i].pc, pcs[i]);
+    assert_int_equal(t.out_of_step, 0);
+    assert_int_equal(t.not_followed, cut);
+    sqtt_free(&t);
+  }
+}
+
 /* A trace may contain the waves and not their instructions. */
 static void instructions_excluded(void **state) {
   struct sqtt_writer w;
@@ -479,6 +510,7 @@ int main(void) {
       cmocka_unit_test(not_a_trace),
       cmocka_unit_test(one_wave),
       cmocka_unit_test(addresses),
+      cmocka_unit_test(jumps_to_registers),
       cmocka_unit_test(instructions_excluded),
       cmocka_unit_test(addresses_after_a_loss),
       cmocka_unit_test(wave_that_ran_before),

@@ -111,7 +111,8 @@ static void add(struct timeline *t, uint64_t time, unsigned type, uint64_t bits)
 
 #define F(packet, field, value) ((uint64_t)(value) << SQTT_GFX11_##packet##_##field##_SHIFT)
 
-/* Adds the packets of one instruction of a traced wave: its issue, and when its unit begins to execute it. */
+/* Adds the packets of one instruction of a traced wave: its issue, the target of a call, and when its unit begins to
+ * execute it. */
 static void add_inst(struct timeline *t, uint64_t time, unsigned slot, const struct shader_trace_inst *in) {
   static const struct {
     uint8_t clocks, type, src; /* as in recordings of short kernels; 0 clocks: no packet */
@@ -130,6 +131,8 @@ static void add_inst(struct timeline *t, uint64_t time, unsigned slot, const str
     break;
   default:
     if (!excluded(e, GFX11_TRACE_NO_INST)) add(t, time, SQTT_INST, F(INST, wave, slot) | F(INST, op, in->op));
+    if (in->kind == SHADER_TRACE_CALL && !excluded(e, GFX11_TRACE_NO_INST))
+      add(t, time, SQTT_NEW_PC, F(NEW_PC, wave, slot) | F(NEW_PC, dword, in->target / 4));
   }
   if (in->unit != SHADER_TRACE_NO_UNIT && !excluded(e, units[in->unit].excluded))
     add(t, time + units[in->unit].clocks, units[in->unit].type, F(ALUEXEC, src, units[in->unit].src));

@@ -83,7 +83,8 @@ void sqtt_put_header(struct sqtt_engine *e) {
   put(e,
       SQTT_GFX11_LAYOUT_HEADER_CODE | F(LAYOUT_HEADER, layout, SQTT_LAYOUT_GFX11) | F(LAYOUT_HEADER, sel_a, SEL_A) |
           F(LAYOUT_HEADER, simd, BITS_GET(GFX11_SQ_THREAD_TRACE_MASK_SIMD_SEL, e->mask)) |
-          F(LAYOUT_HEADER, group, BITS_GET(GFX11_SQ_THREAD_TRACE_MASK_WGP_SEL, e->mask) & 7),
+          F(LAYOUT_HEADER, group, BITS_GET(GFX11_SQ_THREAD_TRACE_MASK_WGP_SEL, e->mask) & 7) |
+          F(LAYOUT_HEADER, sa, BITS_GET(GFX11_SQ_THREAD_TRACE_MASK_SA_SEL, e->mask)),
       SQTT_GFX11_LAYOUT_HEADER_BITS);
 }
 

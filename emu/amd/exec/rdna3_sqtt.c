@@ -53,7 +53,11 @@ static struct shader_trace_inst scalar(const struct rdna3_op *op) {
               {"s_barrier", {.kind = SHADER_TRACE_BARRIER, .op = SQTT_GFX11_OP_BARRIER}},
               {"s_branch", {.kind = SHADER_TRACE_OP, .op = SQTT_GFX11_OP_JUMP}},
               {"s_cbranch", {.kind = SHADER_TRACE_BRANCH, .op = SQTT_GFX11_OP_JUMP_NO}},
-              {"s_call", {.kind = SHADER_TRACE_OP, .op = SQTT_GFX11_OP_CALL}},
+              {"s_call", {.kind = SHADER_TRACE_CALL, .op = SQTT_GFX11_OP_CALL}},
+              {"s_setpc", {.kind = SHADER_TRACE_CALL, .op = SQTT_GFX11_OP_CALL}},
+              {"s_swappc", {.kind = SHADER_TRACE_CALL, .op = SQTT_GFX11_OP_CALL}},
+              {"s_round_mode", {.kind = SHADER_TRACE_OP, .op = SQTT_GFX11_OP_SALU, .unit = SHADER_TRACE_SCALAR}},
+              {"s_denorm_mode", {.kind = SHADER_TRACE_OP, .op = SQTT_GFX11_OP_SALU, .unit = SHADER_TRACE_SCALAR}},
               {"s_sendmsg", {.kind = SHADER_TRACE_OP, .op = SQTT_GFX11_OP_MESSAGE}}};
   for (size_t i = 0; i < sizeof rows / sizeof *rows; i++)
     if (begins(op->name, rows[i].prefix)) return rows[i].inst;
@@ -119,11 +123,14 @@ static struct shader_trace_inst memory_op(const struct rdna3_inst *in) {
   if (in->format == RDNA3_DS)
     return only_loads ? INST(LDS_LOAD, LDS)
                       : sized(SQTT_GFX11_OP_LDS_STORE_1, SQTT_GFX11_OP_LDS_STORE_5, 1, n, SHADER_TRACE_LDS);
+  if (in->format == RDNA3_MUBUF || in->format == RDNA3_MTBUF)
+    return only_loads ? sized(SQTT_GFX11_OP_BUFFER_LOAD_1, SQTT_GFX11_OP_BUFFER_LOAD_2, 1, n, SHADER_TRACE_MEMORY)
+                      : sized(SQTT_GFX11_OP_BUFFER_STORE_1, SQTT_GFX11_OP_BUFFER_STORE_6, 1, n, SHADER_TRACE_MEMORY);
   if (in->format == RDNA3_FLAT)
     return only_loads ? INST(FLAT_LOAD, MEMORY)
                       : sized(SQTT_GFX11_OP_FLAT_STORE, SQTT_GFX11_OP_FLAT_STORE_128, 3, n, SHADER_TRACE_MEMORY);
   return only_loads ? sized(SQTT_GFX11_OP_VMEM_LOAD, SQTT_GFX11_OP_VMEM_LOAD_2, 1, n, SHADER_TRACE_MEMORY)
-                    : sized(SQTT_GFX11_OP_VMEM_STORE_2, SQTT_GFX11_OP_VMEM_STORE_6, 2, n, SHADER_TRACE_MEMORY);
+                    : sized(SQTT_GFX11_OP_VMEM_STORE_1, SQTT_GFX11_OP_VMEM_STORE_6, 1, n, SHADER_TRACE_MEMORY);
 }
 
 /* The counters: LGKM for scalar loads and LDS, VM for what returns data from memory, VS for what does not. */
@@ -160,6 +167,7 @@ static struct shader_trace_inst classify(const struct rdna3_inst *in) {
   case RDNA3_MUBUF:
   case RDNA3_MTBUF:
   case RDNA3_MIMG: return memory(in);
+  case RDNA3_LDSDIR: return INST(LDS_DIRECT, NO_UNIT);
   default: return vector(in);
   }
 }
@@ -168,6 +176,7 @@ void rdna3_sqtt_record(struct rdna3_wave *w, const struct rdna3_inst *in) {
   struct shader_trace_wave *t = &w->stats->trace->wave[w->index];
   struct shader_trace_inst *last = t->n ? &t->insts[t->n - 1] : NULL;
   if (last && last->kind == SHADER_TRACE_BRANCH && in->pc != t->next) last->op = SQTT_GFX11_OP_JUMP;
+  if (last && last->kind == SHADER_TRACE_CALL) last->target = in->pc;
   if (!t->insts || t->n == t->cap) {
     uint32_t cap = t->cap ? t->cap * 2 : 256;
     struct shader_trace_inst *p = cap > t->cap ? realloc(t->insts, cap * sizeof *p) : NULL;

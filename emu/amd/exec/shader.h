@@ -20,6 +20,7 @@ struct shader_trace_inst {
     SHADER_TRACE_IMMEDIATE, /* IMMEDIATE */
     SHADER_TRACE_OP,        /* INST */
     SHADER_TRACE_BRANCH,    /* INST of a conditional branch: op is JUMP or JUMP_NO */
+    SHADER_TRACE_CALL,      /* INST, then NEW_PC with the target */
     SHADER_TRACE_BARRIER,   /* an INST, after which the wave waits for its workgroup */
   } kind : 8;
   enum {
@@ -33,6 +34,7 @@ struct shader_trace_inst {
   /* Memory instructions: a bit for each counter that contains them until they finish. Waits: for each counter the
    * number of instructions that may remain, or SHADER_TRACE_ANY. */
   uint8_t counters, remaining[SHADER_TRACE_COUNTERS];
+  uint64_t target; /* of CALL: the address at which the wave continued */
 };
 struct shader_trace {
   bool instructions; /* record them; otherwise only their number */
