@@ -315,14 +315,15 @@ unsigned db_recording_patches(const db_recording *r);
 /* Allocates memory for traces of `bytes` each (rounded up to 4096), one per shader engine. Returns NULL with -ENOTSUP
  * if the device has no thread traces. */
 db_thread_trace *db_thread_trace_new(db_device *dev, size_t bytes);
-/* Frees the memory once the hardware has finished with it. A no-op if t is NULL. */
+/* Frees the memory when the recordings that use it have finished. A no-op if t is NULL. */
 void db_thread_trace_release(db_thread_trace *t);
 /* Number of shader engines. */
 unsigned db_thread_trace_engines(const db_thread_trace *t);
 /* Selects the SIMD, 0 to 3, whose instructions the traces contain that are recorded into queues from now on. To trace
  * all waves of a workgroup processor, run the same work once for each SIMD. */
 int db_thread_trace_select(db_thread_trace *t, unsigned simd);
-/* For compute queues: traces what later commands run, until the end. Both wait until earlier kernels have ended. */
+/* For compute queues: traces what later commands run, until the end, which the same recording must contain. Both wait
+ * until earlier kernels have ended. */
 int db_queue_trace_begin(db_queue *q, db_thread_trace *t);
 int db_queue_trace_end(db_queue *q, db_thread_trace *t);
 /* Reads the last trace of an engine; call it when the commands have finished. Returns *size bytes, which the caller

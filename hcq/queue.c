@@ -116,6 +116,7 @@ void hcq_queue_reset(db_queue *q) {
   q->npatches = 0;
   q->waits.n = 0;
   q->counting = NULL;
+  q->tracing = NULL;
   q->nkernels = q->ncopies = 0;
   q->error = 0;
   words_reset(&q->words);
@@ -299,11 +300,16 @@ static int record_trace(db_queue *q, const db_thread_trace *t, bool begins) {
   if (q->ring->kind != DB_QUEUE_COMPUTE)
     return db_fail(-EINVAL, "%s: a thread trace recorded into a copy queue", q->dev->name);
   if (t->dev != q->dev) return db_fail(-EINVAL, "%s: a thread trace of %s", q->dev->name, t->dev->name);
+  if (begins && q->tracing) return db_fail(-EINVAL, "%s: the queue already traces; record the end first", q->dev->name);
+  if (!begins && q->tracing != t)
+    return db_fail(-EINVAL, "%s: the queue does not record this trace; record its begin first", q->dev->name);
   uint64_t data, status;
   int err = hold_buffer(q, t->data, &data);
   if (!err) err = hold_buffer(q, t->status, &status);
   if (err) return err;
-  return begins ? q->dev->ops->trace_begin(q, t) : q->dev->ops->trace_end(q, t);
+  err = begins ? q->dev->ops->trace_begin(q, t) : q->dev->ops->trace_end(q, t);
+  if (!err) q->tracing = begins ? t : NULL;
+  return err;
 }
 
 int db_queue_trace_begin(db_queue *q, db_thread_trace *t) {
@@ -321,6 +327,12 @@ int db_queue_trace_end(db_queue *q, db_thread_trace *t) {
 int db_queue_memory_barrier(db_queue *q) {
   int err = begin_command(q);
   return err ? err : end_command(q, q->dev->ops->memory_barrier(q));
+}
+
+static bool is_copied(const db_program *prog, unsigned param) {
+  for (unsigned i = 0; i < prog->ncopied; i++)
+    if (prog->copied[i].param == param) return true;
+  return false;
 }
 
 /* Stores the address of buffer argument `param` where the program needs it again. */
@@ -363,6 +375,9 @@ static int fill_arguments(db_queue *q, db_program *prog, const struct db_arg *ar
       memcpy(at, &address, 8);
       hcq_patch_memory(q, a->slot, at, (struct hcq_patch){.bytes = 8, .addend = a->bits, .is_buffer = true});
       copy_address(q, prog, i, a, kernarg, address);
+    } else if (is_copied(prog, i)) {
+      return db_fail(-EINVAL, "%s: kernel %s: argument %u (%s) must be a buffer: a tensor map contains its address",
+                     q->dev->name, prog->name, i, p->name);
     } else if (a->slot && p->size > 8) {
       return db_fail(-EINVAL, "%s: kernel %s: argument %u (%s) has %u bytes, a slot at most 8", q->dev->name,
                      prog->name, i, p->name, p->size);
@@ -474,8 +489,10 @@ int db_queue_counters_end(db_queue *q) {
 }
 
 int hcq_queue_check_end(db_queue *q) {
-  if (!q->counting) return 0;
-  return fail_sticky(q, db_fail(-EINVAL, "%s: the queue still counts; record the end of counting first", q->dev->name));
+  if (!q->counting && !q->tracing) return 0;
+  return fail_sticky(
+      q, db_fail(-EINVAL, "%s: the queue still %s first", q->dev->name,
+                 q->counting ? "counts; record the end of counting" : "traces; record the end of the trace"));
 }
 
 /* ---- submission ---- */

@@ -48,7 +48,8 @@ struct db_queue { /* a recorder */
   uint64_t nkernels, ncopies;
   int error;
   char *error_text;
-  db_counter_set *counting; /* the set that counts here in pass `counted_pass`; NULL if none does */
+  const db_thread_trace *tracing; /* the trace that has begun here; NULL if none has */
+  db_counter_set *counting;       /* the set that counts here in pass `counted_pass`; NULL if none does */
   unsigned counted_pass;
   bool internal;               /* owned by the device */
   bool profiled;               /* commands are stamped and reported (profile_queue.c) */

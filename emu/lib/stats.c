@@ -126,7 +126,8 @@ static void json_gpu(FILE *f, struct os *machine, unsigned gpu, const struct emu
   free(k);
 }
 
-/* Each line is written by one call, so that lines of several processes do not mix. */
+/* Writes each line by one call, so that lines of several processes do not mix in a file that is open for appending. A
+ * pipe may still split lines of more than PIPE_BUF bytes. */
 static void print_json(struct os *machine) {
   struct emu_stats s;
   for (unsigned gpu = 0; !emu_stats(machine, gpu, &s); gpu++) {
@@ -135,7 +136,7 @@ static void print_json(struct os *machine) {
     FILE *f = open_memstream(&line, &size);
     if (!f) return;
     json_gpu(f, machine, gpu, &s);
-    if (!fclose(f)) dprintf(STDERR_FILENO, "%s", line);
+    if (!fclose(f)) (void)!write(STDERR_FILENO, line, size);
     free(line);
   }
 }

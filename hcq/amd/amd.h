@@ -98,6 +98,7 @@ struct amd_device {
   void *doorbells;                    /* the mapped page; NULL before the first queue */
 
   uint32_t queue_event, queue_event_slot, memory_event, hw_event; /* event ids; 0 if not created */
+  uint8_t processors;                    /* workgroup processors of a shader array, of which some may be disabled */
   uint8_t traced_processor[AMD_ENGINES]; /* per engine: the workgroup processor whose instructions a trace contains */
   /* Values when the device was opened: time of the driver's last core dump, number of times the GPU lost its memory. */
   char dump_time[48];

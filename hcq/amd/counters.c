@@ -56,14 +56,13 @@ static int find_known(const struct event *e) {
   return -1;
 }
 
-static struct amd_perf_shape shape_of(const struct amd_node *n) {
-  uint32_t arrays = n->arrays_per_engine, cus = amd_node_cus(n) / n->array_count;
-  return (struct amd_perf_shape){amd_node_engines(n), arrays, cus / 2};
+static struct amd_perf_shape shape_of(const struct amd_device *dev) {
+  return (struct amd_perf_shape){amd_node_engines(dev->node), dev->node->arrays_per_engine, dev->processors};
 }
 
 /* Makes the device's list at its first use. Called with the device's lock held. */
 static int make_list(struct amd_device *dev, const struct generation *g) {
-  struct amd_perf_shape shape = shape_of(dev->node);
+  struct amd_perf_shape shape = shape_of(dev);
   bool emulated = dev->kfd->emulated, gfx11 = g->blocks == gfx11_perf_blocks;
   dev->counters = calloc(g->nevents, sizeof *dev->counters);
   if (!dev->counters) return -ENOMEM;
@@ -141,7 +140,7 @@ int amd_counters_begin(db_queue *q, const struct hcq_counter_pick *picks, unsign
 /* Copies the values of all instances of a counter to memory. The upper dwords of 32-bit results stay zero there. */
 static void copy_values(db_queue *q, const struct hcq_counter_pick *p) {
   const struct amd_perf_block *b = block_of(q->dev, p->counter);
-  struct amd_perf_shape shape = shape_of(amd_device(q->dev)->node);
+  struct amd_perf_shape shape = shape_of(amd_device(q->dev));
   for (uint32_t i = 0; i < p->counter->info.instances; i++) {
     uint64_t to = p->address + i * 8ull;
     uint32_t low = b->result[p->slot];

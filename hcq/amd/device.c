@@ -97,6 +97,15 @@ static uint8_t first_processor(const struct drm_amdgpu_info_device *info, unsign
   return 0;
 }
 
+/* One more than the highest number of an active workgroup processor in any shader array. Arrays with fewer active ones
+ * number them as the full array does. */
+static uint8_t count_processors(const struct drm_amdgpu_info_device *info) {
+  uint32_t active = 0;
+  for (unsigned i = 0; i < 4; i++)
+    for (unsigned k = 0; k < 4; k++) active |= info->cu_bitmap[i][k];
+  return active ? (uint8_t)((31 - __builtin_clz(active)) / 2 + 1) : 0;
+}
+
 static int read_device_info(struct amd_device *dev) {
   struct drm_amdgpu_info_device info = {0};
   struct drm_amdgpu_info ask = {
@@ -106,6 +115,7 @@ static int read_device_info(struct amd_device *dev) {
   if (err) return db_fail(err, "%s: querying the render node: %s", dev->base.name, strerror(-err));
   dev->base.clock.khz = info.gpu_counter_freq;
   for (unsigned i = 0; i < AMD_ENGINES; i++) dev->traced_processor[i] = first_processor(&info, i);
+  dev->processors = count_processors(&info);
   return dev->base.clock.khz ? 0 : db_fail(-EPROTO, "%s: the driver reports no clock frequency", dev->base.name);
 }
 

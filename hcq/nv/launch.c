@@ -54,8 +54,8 @@ bool nv_launch_qmd(const struct nv_launch *l, uint32_t *qmd) {
   SET(CWD_MEMBAR_TYPE, QMD_MEMBAR_L1_SYSMEMBAR); /* the grid's writes are visible to everyone when it is done */
   SET(INVALIDATE_SHADER_DATA_CACHE, 1);          /* earlier writes of others are visible to the grid */
   SET(INVALIDATE_SHADER_CONSTANT_CACHE, 1);
-  /* Other maps were in the memory of these arguments before. Which cache holds maps is not public; a texture's header
-   * is what is most like one. */
+  /* The memory of these arguments may have held other tensor maps. NVIDIA does not document which cache holds maps; of
+   * the caches that a QMD can invalidate, that of texture headers is the most likely. */
   SET(INVALIDATE_TEXTURE_HEADER_CACHE, l->tensors);
 
   ok &= qmd_set_pair(qmd, v, QMD_PROGRAM_ADDRESS_LOWER, 0, l->program);

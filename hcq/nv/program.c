@@ -58,7 +58,7 @@ static int copy_params(struct nv_program *p, const struct cubin_kernel *k, const
   return 0;
 }
 
-/* Tensor maps are no parameters for the caller: a launch stores the address of the tensor's argument in each. */
+/* The caller does not pass tensor maps: each launch stores the address of the tensor's argument in the map. */
 static int copy_tensors(struct nv_program *p, const struct cubin_kernel *k) {
   p->base.copied = calloc(k->ntensors + 1u, sizeof *p->base.copied);
   if (!p->base.copied) return db_fail(-ENOMEM, "%s: out of host memory for a program", p->base.dev->name);

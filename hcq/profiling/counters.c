@@ -152,23 +152,15 @@ unsigned db_counter_set_passes(const db_counter_set *s) { return s ? s->passes :
 
 /* ---- recording ---- */
 
-typedef int record_fn(db_queue *q, const struct hcq_counter_pick *picks, unsigned n, uint64_t done_address);
-
-static int begin_counting(db_queue *q, const struct hcq_counter_pick *picks, unsigned n, uint64_t done_address) {
-  return q->dev->ops->counters_begin(q, picks, n);
-}
-static int end_counting(db_queue *q, const struct hcq_counter_pick *picks, unsigned n, uint64_t done_address) {
-  return q->dev->ops->counters_end(q, picks, n, done_address);
-}
-
-/* Records one end of a pass. */
-static int record(db_queue *q, const db_counter_set *s, unsigned pass, record_fn *fn) {
+/* Records the begin or the end of a pass. */
+static int record(db_queue *q, const db_counter_set *s, unsigned pass, bool begins) {
   struct hcq_counter_pick *picks = malloc(s->npicks * sizeof *picks);
   if (!picks) return db_fail(-ENOMEM, "%s: out of host memory for a recording", q->dev->name);
   unsigned n = 0;
   for (unsigned i = 0; i < s->npicks; i++)
     if (s->picks[i].pass == pass) picks[n++] = s->picks[i].pick;
-  int err = fn(q, picks, n, s->memory->address + s->pass_offset[pass]);
+  int err = begins ? q->dev->ops->counters_begin(q, picks, n)
+                   : q->dev->ops->counters_end(q, picks, n, s->memory->address + s->pass_offset[pass]);
   free(picks);
   return err;
 }
@@ -181,14 +173,14 @@ int hcq_counters_begin(db_queue *q, db_counter_set *s, unsigned pass) {
     return db_fail(-EINVAL, "%s: pass %u of a set of counters that has %u", q->dev->name, pass, s->passes);
   if (q->counting) return db_fail(-EINVAL, "%s: the queue already counts; record the end first", q->dev->name);
   int err = hcq_queue_hold(q, &s->object);
-  if (!err) err = record(q, s, pass, begin_counting);
+  if (!err) err = record(q, s, pass, true);
   if (!err) q->counting = s, q->counted_pass = pass;
   return err;
 }
 
 int hcq_counters_end(db_queue *q) {
   if (!q->counting) return db_fail(-EINVAL, "%s: the queue does not count; record the begin first", q->dev->name);
-  int err = record(q, q->counting, q->counted_pass, end_counting);
+  int err = record(q, q->counting, q->counted_pass, false);
   q->counting = NULL;
   return err;
 }

@@ -4,17 +4,16 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* The hardware counts pages in 22 bits and bytes in 29 bits of 32 (SQ_THREAD_TRACE_BUF0_SIZE, _WPTR). */
-#define TRACE_MOST ((size_t)1 << 32)
+/* Within what the hardware can count: 2^22 pages (SQ_THREAD_TRACE_BUF0_SIZE) and 2^29 units of 32 bytes (_WPTR). */
+#define TRACE_MAX ((size_t)1 << 32)
 
 db_thread_trace *db_thread_trace_new(db_device *dev, size_t bytes) {
   if (!dev) return db_null_of("device");
   if (hcq_device_check(dev)) return NULL;
   if (!dev->ops || !dev->ops->trace_engines)
     return db_fail_null(-ENOTSUP, "%s: not supported: thread traces; AMD GPUs have them", dev->name);
-  if (!bytes || bytes > TRACE_MOST)
-    return db_fail_null(-EINVAL, "%s: a thread trace of %zu bytes; 1 to %zu are possible", dev->name, bytes,
-                        TRACE_MOST);
+  if (!bytes || bytes > TRACE_MAX)
+    return db_fail_null(-EINVAL, "%s: a thread trace of %zu bytes; 1 to %zu are possible", dev->name, bytes, TRACE_MAX);
   db_thread_trace *t = calloc(1, sizeof *t);
   if (!t) return db_fail_null(-ENOMEM, "%s: out of host memory for a thread trace", dev->name);
   t->dev = db_device_retain(dev);

@@ -79,7 +79,8 @@ int sqtt_open(struct sqtt_reader *r, const void *bytes, size_t size) {
   if ((header & 0xffff) == (TOOL_VERSION | TOOL_CDNA << 13)) {
     r->layout = SQTT_CDNA;
   } else if ((header & 0x7f) != SQTT_GFX11_LAYOUT_HEADER_CODE) {
-    return db_fail(-EBADMSG, "thread trace: it begins with 0x%016llx, which is no header", (unsigned long long)header);
+    return db_fail(-EBADMSG, "thread trace: it begins with 0x%016llx, which is not a header",
+                   (unsigned long long)header);
   } else if (layout == SQTT_LAYOUT_GFX11 || layout == SQTT_LAYOUT_GFX12) {
     r->layout = layout == SQTT_LAYOUT_GFX11 ? SQTT_GFX11 : SQTT_GFX12;
   } else {

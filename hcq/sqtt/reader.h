@@ -13,11 +13,11 @@ struct sqtt_code_row {
   uint8_t type, nibbles; /* nibbles: 0 if no packet begins with this byte */
   uint8_t shift, scale, bias;
   uint8_t rule;
-  uint8_t filler; /* a packet of zeros has no effect: its length in bits; 0 if it has one */
+  uint8_t filler; /* length in bits of a packet of zeros that has no effect; 0 for other packets */
 };
 
-/* For bits that are no packet, or are cut by the end of the trace. Returns 0 if a complete trace can end so, otherwise
- * -EBADMSG with a message. */
+/* Called for bits that are not a packet or that the end of the trace cuts off. Returns 0 if a complete trace can end
+ * like this, otherwise -EBADMSG with a message. */
 int sqtt_refuse(const struct sqtt_reader *r, uint64_t bits);
 
 /* Returns 64 bits at a nibble; those after the end of the trace are zero. */

@@ -366,6 +366,18 @@ static void refuses(void **state) {
   assert_int_equal(db_queue_trace_begin(q, t), -EINVAL);
   assert_non_null(strstr(db_error(), "copy queue"));
   db_queue_release(q);
+  q = db_queue_new(dev, DB_QUEUE_COMPUTE);
+  assert_int_equal(db_queue_trace_end(q, t), -EINVAL);
+  assert_non_null(strstr(db_error(), "record its begin first"));
+  assert_int_equal(db_queue_submit(q, NULL), -EINVAL);
+  OK(db_queue_trace_begin(q, t));
+  assert_int_equal(db_queue_trace_begin(q, t), -EINVAL);
+  assert_non_null(strstr(db_error(), "the queue already traces"));
+  assert_int_equal(db_queue_submit(q, NULL), -EINVAL);
+  OK(db_queue_trace_begin(q, t));
+  assert_int_equal(db_queue_submit(q, NULL), -EINVAL);
+  assert_non_null(strstr(db_error(), "record the end of the trace first"));
+  db_queue_release(q);
   db_thread_trace_release(t);
   db_thread_trace_release(NULL);
 }

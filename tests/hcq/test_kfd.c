@@ -1021,6 +1021,7 @@ static void traces_active_processors(void **state) {
   unsigned engine = 0;
   assert_non_null(t);
   assert_int_equal(db_queue_trace_begin(q, t), 0);
+  assert_int_equal(db_queue_trace_end(q, t), 0);
   assert_int_equal(db_queue_submit(q, &when), 0);
   const uint32_t *w = ring(0);
   for (uint64_t at = 0; at < k.doorbells[100]; at += (w[at] >> 16 & 0x3fff) + 2)
@@ -1033,6 +1034,22 @@ static void traces_active_processors(void **state) {
   finish(0, q, when);
   db_thread_trace_release(t);
   db_queue_release(q);
+  db_close(dev);
+  assert_nothing_left();
+}
+
+/* Instances of shader counters are numbered by processors, also where some processors of an array are disabled. */
+static void counts_processors_of_full_arrays(void **state) {
+  for (unsigned i = 0; i < 16; i++) k.active_units[i / 4][i % 4] = i == 5 ? 0xff : 0x3c;
+  db_device *dev = db_open(device);
+  int n = db_counters(dev, NULL, 0);
+  struct db_counter *all = calloc((size_t)n, sizeof *all);
+  assert_int_equal(db_counters(dev, all, (unsigned)n), n);
+  unsigned found = 0;
+  for (int i = 0; i < n; i++)
+    if (!strcmp(all[i].name, "SQ_WAVES")) found = all[i].instances;
+  assert_int_equal(found, 6 * 2 * 4); /* shader engines, arrays of each, processors of each */
+  free(all);
   db_close(dev);
   assert_nothing_left();
 }
@@ -1060,6 +1077,7 @@ int main(void) {
       T(a_queue_does_not_stop),
       T(exceptions_of_other_gpus),
       T(traces_active_processors),
+      T(counts_processors_of_full_arrays),
       T(timestamps_are_host_time),
       T(intervals_are_ticks),
   };

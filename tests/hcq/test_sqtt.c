@@ -152,7 +152,7 @@ static void not_a_trace(void **state) {
   struct sqtt_writer w;
   assert_int_equal(sqtt_open(&r, "", 0), -EBADMSG);
   assert_int_equal(sqtt_open(&r, "\177ELF\2\1\1\0", 8), -EBADMSG);
-  assert_non_null(strstr(db_error(), "no header"));
+  assert_non_null(strstr(db_error(), "not a header"));
   sqtt_put_header(&w, 5);
   assert_int_equal(sqtt_open(&r, w.bytes, 8), -ENOTSUP);
   assert_non_null(strstr(db_error(), "layout 5"));

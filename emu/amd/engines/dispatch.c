@@ -31,8 +31,9 @@ struct run {
   struct emu_detail detail;
   struct emu_lines lines;
   enum shader_counting counting;
-  unsigned units; /* if its workgroups add to the performance counters: the units where they run; else 0 */
-  struct amd_unit unit[AMD_UNITS_MAX];
+  struct amd_unit unit[AMD_UNITS_MAX]; /* where its workgroups run, in turns */
+  unsigned nunits;
+  bool counts;                 /* its workgroups add to the performance counters */
   struct race_task *task;      /* NULL if the machine is not strict */
   struct sqtt_dispatch *trace; /* NULL if it is not traced */
 };
@@ -76,13 +77,12 @@ static bool run_groups(void *ctx, unsigned worker, unsigned seat, uint64_t begin
   struct run *r = ctx;
   struct amd_gpu *gpu = r->q->gpu;
   struct shader_core *core = core_of(r, worker);
-  unsigned units = r->units;
-  bool detailed = r->counted.detail;
+  bool detailed = r->counted.detail, counts = r->counts;
   struct emu_detail detail;
   struct emu_lines lines = {0};
   struct shader_stats stats = {0};
   struct shader_trace recorder;
-  if (detailed || units) stats.detail = memset(&detail, 0, sizeof detail);
+  if (detailed || counts) stats.detail = memset(&detail, 0, sizeof detail);
   if (detailed) stats.lines = &lines;
   stats.counting = r->counting;
   race_task = r->task;
@@ -110,11 +110,11 @@ static bool run_groups(void *ctx, unsigned worker, unsigned seat, uint64_t begin
     }
     struct emu_detail before;
     uint64_t waves = stats.waves;
-    if (units) before = detail;
+    if (counts) before = detail;
     stats.trace = amd_sqtt_group_begin(r->trace, i, &recorder);
     int rc = core ? run_group(r, core, d, group, seat, &stats, &fault) : -EFAULT;
     amd_sqtt_group_end(r->trace, i, &recorder);
-    if (units) amd_perf_add(r->q, &r->unit[i % units], d->wave32, stats.waves - waves, &before, &detail);
+    if (counts) amd_perf_add(r->q, &r->unit[i % r->nunits], d->wave32, stats.waves - waves, &before, &detail);
     if (rc) {
       if (rc == -ECANCELED) {
         pthread_mutex_lock(&r->lock);
@@ -262,12 +262,11 @@ static enum cp_status check_initiator(struct amd_queue *q, uint32_t initiator) {
   return CP_DONE;
 }
 
-static enum cp_status check_units(struct amd_queue *q, uint32_t lds) {
+/* Finds the units where the workgroups run. */
+static enum cp_status find_units(struct amd_queue *q, struct run *r, uint32_t lds) {
   const struct amd_model *model = q->gpu->model;
-  uint32_t enabled = REG(COMPUTE_STATIC_THREAD_MGMT_SE0) | REG(COMPUTE_STATIC_THREAD_MGMT_SE1) |
-                     REG(COMPUTE_STATIC_THREAD_MGMT_SE2) | REG(COMPUTE_STATIC_THREAD_MGMT_SE3) |
-                     REG(COMPUTE_STATIC_THREAD_MGMT_SE4) | REG(COMPUTE_STATIC_THREAD_MGMT_SE5);
-  if (!enabled) return BAD("dispatch: COMPUTE_STATIC_THREAD_MGMT enables no compute unit");
+  r->nunits = amd_list_units(q, r->d.rsrc1, r->unit);
+  if (!r->nunits) return BAD("dispatch: COMPUTE_STATIC_THREAD_MGMT enables no compute unit for its workgroups");
   if (lds > model->lds_kib * 1024)
     return BAD("dispatch: %u bytes of LDS for a workgroup, the GPU has %u", lds, model->lds_kib * 1024);
   return CP_DONE;
@@ -300,8 +299,9 @@ static void add_detail(struct run *r, uint64_t resident) {
 
 enum cp_status amd_dispatch(struct amd_queue *q, const uint32_t dims[3], uint32_t initiator) {
   uint32_t lds = RFIELD(COMPUTE_PGM_RSRC2, LDS_SIZE) * LDS_UNIT;
-  if (check_initiator(q, initiator) != CP_DONE || check_units(q, lds) != CP_DONE) return CP_DEAD;
+  if (check_initiator(q, initiator) != CP_DONE) return CP_DEAD;
   struct run r = {.q = q, .d = described(q, initiator)};
+  if (find_units(q, &r, lds) != CP_DONE) return CP_DEAD;
   unsigned seats = pool_workers(q->gpu->shared->pool) + 1;
   if (set_extent(q, &r, dims, initiator) != CP_DONE || set_scratch(q, &r, &seats) != CP_DONE) return CP_DEAD;
   uint64_t total = (uint64_t)r.count[0] * r.count[1];
@@ -326,7 +326,7 @@ enum cp_status amd_dispatch(struct amd_queue *q, const uint32_t dims[3], uint32_
   }
   uint64_t resident = resident_waves(&r, lds);
   if (amd_perf_counts(q)) {
-    r.units = amd_list_units(q, r.d.rsrc1, r.unit);
+    r.counts = true;
     if (!r.counted.detail) r.counting = amd_perf_counts_lds(q) ? SHADER_CLASSES_LDS : SHADER_CLASSES;
   }
   r.trace = amd_sqtt_dispatch(q, &r.d, total, r.waves_per_group, resident);

@@ -162,7 +162,6 @@ struct amd_counters {
 /* Performance counters (perfmon.c). Only the packet processors of queues write the registers. */
 struct amd_perfmon {
   pthread_mutex_t lock;
-  atomic_bool counting;
   _Atomic uint32_t control, sq_control, sq_control2; /* CP_PERFMON_CNTL, SQ_PERFCOUNTER_CTRL, SQ_PERFCOUNTER_CTRL2 */
   uint32_t select[AMD_PERF_BLOCKS][AMD_PERF_SLOTS];  /* guarded by lock */
   uint64_t (*counts)[AMD_PERF_COUNTS];               /* by WGP; guarded by lock */
@@ -229,8 +228,8 @@ unsigned amd_list_units(const struct amd_queue *q, uint32_t rsrc1, struct amd_un
 /* ---- perfmon.c ---- */
 int amd_perf_init(struct amd_gpu *g); /* returns 0, or -1 if out of memory */
 void amd_perf_fini(struct amd_gpu *g);
-/* Writes a register of the performance counters, whose reserved bits have been checked. Sets *known to false for
- * another register. */
+/* Writes a register of the performance counters. The caller has checked the reserved bits of the control registers;
+ * select registers accept only known events. Sets *known to false for another register. */
 enum cp_status amd_perf_write(struct amd_queue *q, const char *packet, uint32_t reg, uint32_t value, bool *known);
 /* Returns the value of a control register. */
 uint32_t amd_perf_read(struct amd_queue *q, uint32_t reg);

@@ -41,7 +41,8 @@ void amd_perf_fini(struct amd_gpu *g) {
 
 /* ---- registers ---- */
 
-/* Finds the block and the slot whose select register (or result register: its lower or upper dword) reg is. */
+/* Return the block and the slot of a select register, or of a result register (*upper: its upper dword). NULL if reg is
+ * neither. */
 static const struct amd_perf_block *find_select(uint32_t reg, unsigned *block, unsigned *slot) {
   for (*block = 0; *block < AMD_PERF_BLOCKS; ++*block)
     for (*slot = 0; *slot < gfx11_perf_blocks[*block].slots; ++*slot)
@@ -88,7 +89,6 @@ static enum cp_status write_control(struct amd_queue *q, const char *packet, uin
   if (state == AMD_PERF_RESET) memset(p->counts, 0, wgps_of(q->gpu) * sizeof *p->counts);
   p->control = value;
   pthread_mutex_unlock(&p->lock);
-  atomic_store_explicit(&p->counting, state == AMD_PERF_START, memory_order_release);
   return CP_DONE;
 }
 
@@ -141,7 +141,9 @@ enum cp_status amd_perf_result(struct amd_queue *q, uint32_t reg, uint32_t *valu
 
 /* ---- counting ---- */
 
-bool amd_perf_counts(struct amd_queue *q) { return atomic_load_explicit(&q->gpu->perf.counting, memory_order_acquire); }
+bool amd_perf_counts(struct amd_queue *q) {
+  return BITS_GET(GFX11_CP_PERFMON_CNTL_PERFMON_STATE, q->gpu->perf.control) == AMD_PERF_START;
+}
 
 bool amd_perf_counts_lds(struct amd_queue *q) {
   struct amd_perfmon *p = &q->gpu->perf;

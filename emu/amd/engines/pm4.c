@@ -16,10 +16,6 @@
 
 /* ---- registers ---- */
 
-/* Registers that a user queue may write without an effect here, and registers of units that this machine does not
- * have. */
-static bool sh_register_counts(uint32_t reg) { return reg == GFX11_COMPUTE_PIPELINESTAT_ENABLE; }
-
 static enum cp_status write_register(struct amd_queue *q, const char *packet, uint32_t reg, uint32_t value) {
   const char *name = gfx11_register_name(reg);
   bool known = false;
@@ -34,7 +30,7 @@ static enum cp_status write_register(struct amd_queue *q, const char *packet, ui
   }
   if (amd_sqtt_has(reg)) return amd_sqtt_write(q, packet, reg, value);
   if (reg >= PM4_UCONFIG_BASE) return amd_perf_write(q, packet, reg, value, &known);
-  if (sh_register_counts(reg) && value)
+  if (reg == GFX11_COMPUTE_PIPELINESTAT_ENABLE && value)
     return BAD("not supported: %s: %s, the emulated GPU has no pipeline statistics", packet, name);
   q->sh[reg - PM4_SH_BASE] = value;
   amd_sqtt_sh_register(q, reg, value);

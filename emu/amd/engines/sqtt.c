@@ -71,7 +71,10 @@ static enum cp_status control(struct amd_queue *q, struct sqtt_engine *e, unsign
   e->ctrl = value;
   if (on) start(s, e);
   if (!on) e->status &= ~BITS_MASK(GFX11_SQ_THREAD_TRACE_STATUS_BUSY), e->sized = e->based = false;
-  atomic_store(&s->active, on ? atomic_load(&s->active) | 1u << engine : atomic_load(&s->active) & ~(1u << engine));
+  if (on)
+    atomic_fetch_or(&s->active, 1u << engine);
+  else
+    atomic_fetch_and(&s->active, ~(1u << engine));
   return CP_DONE;
 }
 

@@ -80,7 +80,7 @@ static inline const struct rdna3_uop *rdna3_jump(struct rdna3_wave *w, const str
 const struct rdna3_uop *rdna3_jump_pc(struct rdna3_wave *w, const struct rdna3_uop *u, uint64_t pc);
 /* Execute an invalid or unsupported instruction, and the end of a trace. */
 rdna3_exec_fn rdna3_exec_illegal, rdna3_exec_continue;
-/* Counts the next instruction in w->stats->detail. */
+/* Counts the next instruction in w->stats->detail and records it in w->stats->trace, if they are set. */
 rdna3_exec_fn rdna3_exec_tally;
 /* Counts the LDS cycles and passes of the next instruction there. */
 rdna3_exec_fn rdna3_exec_tally_lds;

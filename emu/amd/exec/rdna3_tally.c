@@ -214,7 +214,7 @@ int rdna3_tally_runs(struct rdna3_trace *t) {
   return 0;
 }
 
-/* After a fault at the end of a trace, `after` is past the instruction that follows the last one, so it is not read. */
+/* Reads after[-1], not *after: after a fault at the end of a trace, `after` is beyond the trace's array. */
 void rdna3_count_classes(struct rdna3_wave *w, const struct rdna3_inst *after) {
   const struct rdna3_inst *first = w->run->inst, *last = after - 1;
   uint64_t *executed = w->stats->detail->executed;
@@ -241,7 +241,7 @@ const struct rdna3_uop *rdna3_exec_tally(struct rdna3_wave *w, const struct rdna
   const struct rdna3_inst *in = u->inst;
   const struct row *r = &rows[in->op - rdna3_ops];
   if (w->stats->trace && w->stats->trace->instructions) rdna3_sqtt_record(w, in);
-  /* A jump that was cached before counting was turned off may lead here. */
+  /* A wave that only a thread trace records has no detail. */
   if (!d) return u + 1;
   uint64_t exec = active_lanes(w);
   if (exec != w->exec) w->exec_before = w->exec, w->exec = exec;

@@ -201,10 +201,14 @@ bool mem_complete_boxes(struct sm_warp *w, uint32_t mbarrier) {
     struct copy *c = &core->late[i].copy;
     bool now = ok && !((c->barrier ^ mbarrier) & 0xffffff);
     c->w = w;
-    if (!now)
+    if (!now) {
       core->late[n++] = core->late[i];
-    else
-      ok = finish(c);
+      continue;
+    }
+    const struct sm_uop *run = w->run;
+    w->run = NULL; /* a fault of the copy is not an instruction of the waiting warp's run: sm_fault must not count it */
+    ok = finish(c);
+    w->run = run;
   }
   core->nlate = n;
   return ok;
