@@ -186,6 +186,16 @@ void pm4_chain(struct words *w, uint64_t address, uint32_t ndw) {
   indirect(w, address, ndw, BITS(PM4_INDIRECT_BUFFER_CHAIN, 1));
 }
 
+size_t pm4_pred_exec(struct words *w, uint32_t xccs) {
+  uint32_t *p = packet(w, PM4_PRED_EXEC, 1);
+  if (p) p[0] = BITS(PM4_PRED_EXEC_DEVICE_SELECT, xccs);
+  return w->n;
+}
+
+void pm4_pred_exec_end(struct words *w, size_t at) {
+  if (!w->failed) w->w[at - 1] |= BITS(PM4_PRED_EXEC_EXEC_COUNT, (uint32_t)(w->n - at));
+}
+
 void pm4_write_data(struct words *w, uint64_t address, const uint32_t *values, unsigned count) {
   uint32_t *p = packet(w, PM4_WRITE_DATA, 3 + count);
   if (!p) return;

@@ -68,6 +68,11 @@ void pm4_indirect_buffer(struct words *w, uint64_t address, uint32_t ndw);
 /* Continues in another indirect buffer and does not return; must be the last packet of this one. */
 void pm4_chain(struct words *w, uint64_t address, uint32_t ndw);
 
+/* For GPUs with several XCCs, in indirect buffers only: the XCCs of the mask execute the packets between pm4_pred_exec
+ * and pm4_pred_exec_end, the others skip them. The end gets the position that the beginning returned. */
+size_t pm4_pred_exec(struct words *w, uint32_t xccs);
+void pm4_pred_exec_end(struct words *w, size_t at);
+
 /* Writes count dwords to memory and waits for confirmation before the next packet. */
 void pm4_write_data(struct words *w, uint64_t address, const uint32_t *values, unsigned count);
 /* Copies a 64-bit clock, a memory word or a 32-bit register to memory. from is a memory address, a register's dword

@@ -8,7 +8,7 @@
 #include <string.h>
 #include "device_test.h"
 #include "emu/emu.h"
-#include "hcq/amd/perf.h"
+#include "hcq/amd/perfmon.h"
 #include "hcq/device.h"
 #include "sqtt_recordings.h"
 
@@ -266,6 +266,82 @@ static void writes_known_packets(void **state) {
   saxpy_free(&s);
 }
 
+/* ---- other generations ---- */
+
+static struct hcq_counter counter_of(const struct amd_perf_generation *g, const char *name) {
+  for (unsigned i = 0; i < g->nevents; i++)
+    if (!strcmp(g->events[i].name, name))
+      return (struct hcq_counter){.info = {.name = name}, .block = g->events[i].block, .number = g->events[i].number};
+  fail_msg("%s has no %s", g->arch, name);
+  return (struct hcq_counter){0};
+}
+
+/* The packets of a set of two counters, of which the second is in another block. */
+static void write_packets(db_queue *q, const char *arch, const struct amd_perf_shape *shape, const char *first,
+                          const char *second) {
+  const struct amd_perf_generation *g = amd_perf_generation(arch);
+  assert_non_null(g);
+  struct hcq_counter a = counter_of(g, first), b = counter_of(g, second);
+  struct hcq_counter_pick picks[] = {{.counter = &a, .slot = 1, .address = 0x7f0000001000},
+                                     {.counter = &b, .slot = 0, .address = 0x7f0000002000}};
+  memset(q, 0, sizeof *q);
+  amd_perf_begin(&q->words, g, picks, 2);
+  amd_perf_end(&q->words, g, shape, picks, 2, 0x7f0000000000);
+  assert_false(q->words.failed);
+}
+
+/* As tinygrad writes them, and aqlprofile for RLC_PERFMON_CLK_CNTL. The MI300X has 8 XCCs of 4 shader engines. */
+static void packets_of_gfx942(void **state) {
+  static const struct amd_perf_shape shape = {4, 1, 0, 8};
+  db_queue q;
+  write_packets(&q, "gfx942", &shape, "SQ_INSTS_VALU", "TCC_HIT");
+  CONTAINS(&q, 0xc0017900, 0x00001cbf, 1, 0xc0017900, 0x00001808, 0);
+  CONTAINS(&q, 0xc0017900, 0x000019e0, 0xffff0055, 0xc0017900, 0x000019e1, 0xffffffff);
+  CONTAINS(&q, 0xc0017900, 0x000019c1, 0x0f0ff000 | 26); /* SQ counter 1 */
+  CONTAINS(&q, 0xc0017900, 0x00001b80, 17);              /* TCC counter 0 */
+  /* XCC 7 reads its engine 3: 31st of 32 instances, 64 bits. */
+  enum { DWORDS = 3 + 6 + 6 };
+  CONTAINS(&q, 0xc0002300, 0x80000000 | 4 * DWORDS, 0xc0017900, 0x00000200, 0x60000000);
+  CONTAINS(&q, 0xc0017900, 0x00000200, 0x60030000, 0xc0044000, 0x00100204, 0x0000d1c2, 0, 0x000010f8, 0x7f00,
+           0xc0044000, 0x00100204, 0x0000d1c3, 0, 0x000010fc, 0x7f00);
+  CONTAINS(&q, 0xc0002300, 0x80000000 | 16 * DWORDS, 0xc0017900, 0x00000200, 0xa0000000);
+  CONTAINS(&q, 0xc0017900, 0x00001cbf, 0);
+  words_free(&q.words);
+  /* gfx950 numbers events in another way. */
+  write_packets(&q, "gfx950", &shape, "SQ_INSTS_SALU", "TCC_HIT");
+  CONTAINS(&q, 0xc0017900, 0x000019c1, 0x0f0ff000 | 62);
+  CONTAINS(&q, 0xc0017900, 0x00001b80, 21);
+  words_free(&q.words);
+}
+
+static void packets_of_gfx12(void **state) {
+  static const struct amd_perf_shape shape = {4, 2, 4, 1};
+  db_queue q;
+  write_packets(&q, "gfx1200", &shape, "SQ_WAVES", "GL2C_HIT");
+  CONTAINS(&q, 0xc0017900, 0x000019e0, 0x55, 0xc0017900, 0x000019e2, 0x1ffff, 0xc0017900, 0x000019c2);
+  CONTAINS(&q, 0xc0017900, 0x00001b80, 41);
+  CONTAINS(&q, 0xc0017900, 0x00000200, 0x0003010c, 0xc0044000, 0x00100204, 0x0000d1c2);            /* the last WGP */
+  CONTAINS(&q, 0xc0017900, 0x00000200, 0xa000001f, 0xc0044000, 0x00100204, 0x0000d380, 0, 0x20f8); /* channel 31 */
+  words_free(&q.words);
+}
+
+/* Each event is in a block of its generation, and can be selected: 9 bits for SQ, 7 for TCP of gfx9, else 10. */
+static void events_of_all_generations(void **state) {
+  static const char *const archs[] = {"gfx1100", "gfx1201", "gfx942", "gfx950"};
+  for (size_t k = 0; k < 4; k++) {
+    const struct amd_perf_generation *g = amd_perf_generation(archs[k]);
+    assert_true(g && g->nevents > 200);
+    for (unsigned i = 0; i < g->nevents; i++) {
+      const struct amd_perf_event *e = &g->events[i];
+      const struct amd_perf_block *b = &g->blocks[e->block];
+      unsigned most = e->block == AMD_PERF_SQ ? 511 : e->block == AMD_PERF_TCP && k > 1 ? 127 : 1023;
+      if (!b->slots || e->number > most) fail_msg("%s: %s: number %u", archs[k], e->name, e->number);
+    }
+    counter_of(g, "SQ_INSTS_VALU"); /* the check of several passes */
+  }
+  assert_null(amd_perf_generation("gfx1030"));
+}
+
 /* ---- several passes ---- */
 
 static const char *const nine[] = {
@@ -397,11 +473,18 @@ static void counts_as_recorded_hardware(void **state) {
 
 int main(void) {
   const struct CMUnitTest tests[] = {
-      cmocka_unit_test(lists_what_is_counted),       cmocka_unit_test(refuses_bad_sets),
-      cmocka_unit_test(counts_what_runs_in_between), cmocka_unit_test(counts_real_kernels),
-      cmocka_unit_test(replays_count_again),         cmocka_unit_test(large_sets_take_passes),
-      cmocka_unit_test(refuses_wrong_order),         cmocka_unit_test(writes_known_packets),
+      cmocka_unit_test(lists_what_is_counted),
+      cmocka_unit_test(refuses_bad_sets),
+      cmocka_unit_test(counts_what_runs_in_between),
+      cmocka_unit_test(counts_real_kernels),
+      cmocka_unit_test(replays_count_again),
+      cmocka_unit_test(large_sets_take_passes),
+      cmocka_unit_test(refuses_wrong_order),
+      cmocka_unit_test(writes_known_packets),
       cmocka_unit_test(counts_as_recorded_hardware),
+      cmocka_unit_test(packets_of_gfx942),
+      cmocka_unit_test(packets_of_gfx12),
+      cmocka_unit_test(events_of_all_generations),
   };
   return cmocka_run_group_tests(tests, open_device, close_device);
 }

@@ -20,7 +20,7 @@ static const struct {
 };
 
 static struct amd_perf_shape shape_of(const struct amd_gpu *g) {
-  return (struct amd_perf_shape){g->model->shader_engines, g->model->arrays_per_engine, g->model->cus_per_array / 2};
+  return (struct amd_perf_shape){g->model->shader_engines, g->model->arrays_per_engine, g->model->cus_per_array / 2, 1};
 }
 
 static uint32_t wgps_of(const struct amd_gpu *g) {
