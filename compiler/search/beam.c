@@ -15,8 +15,10 @@
 
 enum { VERSION = 1 }; /* version of the set of proposals, part of the key */
 enum { ROUNDS = 24, PATIENCE = 2, MAX_THREADS = 64, FEW_NODES = 4000, MAX_LISTS = 8 };
-static const double WORTH = 0.99;  /* a round makes progress if its best time is below this factor of the best so far */
-static const double HOPELESS = 32; /* proposals are dropped above this multiple of a round's best score */
+static const double WORTH = 0.99; /* a round makes progress if its best time is below this factor of the best so far */
+/* Proposals are dropped above this multiple of a round's best score. The time of a plan above this multiple of the
+ * score of the optimizer's plan is not measured, but assumed to be proportional to the score. */
+static const double HOPELESS = 32;
 
 /* The amounts that each step is tried with, terminated by 0. UNROLL, UPCAST and SERIAL are also tried with the whole of
  * a short axis. PAD is only tried before another step. */
@@ -30,10 +32,10 @@ static const int16_t amounts[STEP_COUNT][10] = {
 enum origin { FROM_CHOSEN, FROM_NOTHING, ORIGINS };
 struct entry {
   char *plan;
-  double seconds;
+  double seconds, score;
   uint64_t code; /* hash of its lowered code */
   uint8_t origin;
-  bool expanded;
+  bool expanded, hopeless;
 };
 /* A plan that may be proposed, with its score. */
 struct proposal {
@@ -407,7 +409,10 @@ static bool enter(struct beam *b, const struct proposal *p) {
   }
   char *plan = strdup(p->plan);
   if (!plan) return false;
-  b->entries[b->n++] = (struct entry){.plan = plan, .seconds = INFINITY, .code = p->code, .origin = p->origin};
+  b->entries[b->n] =
+      (struct entry){.plan = plan, .seconds = INFINITY, .score = p->score, .code = p->code, .origin = p->origin};
+  b->entries[b->n].hopeless = p->score > HOPELESS * b->entries[0].score;
+  b->n++;
   return true;
 }
 
@@ -476,7 +481,7 @@ static bool faster(const struct beam *b, size_t x, size_t y) { return b->entries
 static void choose_again(struct beam *b) {
   b->at[b->nat++] = 0;
   for (size_t i = 1; i < b->n; i++) {
-    if (isinf(b->entries[i].seconds)) continue;
+    if (isinf(b->entries[i].seconds) || b->entries[i].hopeless) continue;
     unsigned to = b->nat;
     if (b->nat > b->search.width) {
       if (!faster(b, i, b->at[b->nat - 1])) continue;
@@ -488,35 +493,40 @@ static void choose_again(struct beam *b) {
   }
 }
 
-unsigned beam_round(struct beam *b, const char *const **plans, bool *again) {
-  size_t first = b->n;
+/* Enters the plans of the next round. */
+static void begin_round(struct beam *b) {
   forget_proposals(b);
-  b->nat = 0;
-  *again = false;
-  if (b->failed || b->ended) return 0;
   if (b->round && b->round < b->search.rounds)
     for (unsigned o = 0; o < ORIGINS; o++)
       if (b->stale[o] < PATIENCE) expand_origin(b, o);
   choose(b);
-  if (!b->round++) { /* beam_new entered the optimizer's plan */
-    struct plan *known = b->search.plan ? sections_of(b, b->search.plan) : NULL, *nothing = sections_of(b, "");
-    first = 0;
-    begin_with(b, known, FROM_CHOSEN);
-    begin_with(b, nothing, FROM_NOTHING);
-    free(known);
-    free(nothing);
+  if (b->round++) return;
+  /* beam_new entered the optimizer's plan */
+  struct plan *known = b->search.plan ? sections_of(b, b->search.plan) : NULL, *nothing = sections_of(b, "");
+  begin_with(b, known, FROM_CHOSEN);
+  begin_with(b, nothing, FROM_NOTHING);
+  free(known);
+  free(nothing);
+}
+
+unsigned beam_round(struct beam *b, const char *const **plans, bool *again) {
+  *again = false;
+  b->nat = 0;
+  while (!b->nat && !b->failed && !b->ended) {
+    size_t first = b->round ? b->n : 0;
+    begin_round(b);
+    size_t room = b->n - first > b->search.width + 1 ? b->n - first : b->search.width + 1;
+    free(b->plans);
+    free(b->at);
+    b->plans = calloc(room, sizeof *b->plans);
+    b->at = calloc(room, sizeof *b->at);
+    if (!b->plans || !b->at || b->failed) return 0;
+    *again = b->ended = first == b->n;
+    if (b->ended) choose_again(b);
+    for (size_t i = first; i < b->n; i++)
+      if (!b->entries[i].hopeless) b->at[b->nat++] = i;
+    if (!b->nat) beam_measured(b, NULL); /* no plan of the round is worth measuring */
   }
-  size_t room = b->n - first > b->search.width + 1 ? b->n - first : b->search.width + 1;
-  free(b->plans);
-  free(b->at);
-  b->plans = calloc(room, sizeof *b->plans);
-  b->at = calloc(room, sizeof *b->at);
-  if (!b->plans || !b->at || b->failed) return 0;
-  *again = b->ended = first == b->n;
-  if (b->ended)
-    choose_again(b);
-  else
-    for (size_t i = first; i < b->n; i++) b->at[b->nat++] = i;
   for (unsigned i = 0; i < b->nat; i++) b->plans[i] = b->entries[b->at[i]].plan;
   *plans = b->plans;
   return b->nat;
@@ -525,14 +535,15 @@ unsigned beam_round(struct beam *b, const char *const **plans, bool *again) {
 void beam_measured(struct beam *b, const double *seconds) {
   double now[ORIGINS] = {INFINITY, INFINITY};
   for (size_t i = 0; b->ended && i < b->n; i++) b->entries[i].seconds = INFINITY; /* were measured with less care */
-  for (unsigned i = 0; i < b->nat; i++) {
-    struct entry *e = &b->entries[b->at[i]];
-    e->seconds = seconds[i] > 0 ? seconds[i] : INFINITY;
+  for (unsigned i = 0; i < b->nat; i++) b->entries[b->at[i]].seconds = seconds[i] > 0 ? seconds[i] : INFINITY;
+  for (size_t i = 0; i < b->n; i++) {
+    struct entry *e = &b->entries[i];
+    if (e->hopeless) e->seconds = b->entries[0].seconds * (e->score / b->entries[0].score);
     if (e->seconds < now[e->origin]) now[e->origin] = e->seconds;
   }
   for (unsigned o = 0; o < ORIGINS; o++) {
     b->stale[o] = now[o] < WORTH * b->best[o] ? 0 : b->stale[o] + 1;
-    if (now[o] < b->best[o]) b->best[o] = now[o];
+    b->best[o] = now[o];
   }
 }
 

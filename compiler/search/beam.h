@@ -30,7 +30,8 @@ const char *beam_shape(const struct beam *b); /* the kernel's name before optimi
 
 /* Returns the number of plans in the next round, and the plans in *plans, valid until the next round. 0 ends the
  * search. Each plan is possible, and its code differs from that of all plans proposed before. The first plan of the
- * first round is the optimizer's. *again is set in the last round: it repeats the optimizer's plan, as the first one,
+ * first round is the optimizer's. Plans that are estimated to be much slower than this one are not returned, but the
+ * search varies them too. *again is set in the last round: it repeats the optimizer's plan, as the first one,
  * and the fastest plans, which should be measured with more care. */
 unsigned beam_round(struct beam *b, const char *const **plans, bool *again);
 /* Compiles the plans of the round in parallel threads. Returns a kernel per plan, NULL for a plan that does not

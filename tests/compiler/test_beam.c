@@ -137,6 +137,21 @@ static void finds_the_fastest_plan(void **state) {
   beam_free(b);
 }
 
+/* The empty plan of a large matmul is not worth measuring: one work-item would compute each element. */
+static void hopeless_plans_are_not_measured(void **state) {
+  case_matmul("matmul 512", DT_F32, 512, 512, 512);
+  struct beam *b = must_search("gfx1100", cases[ncases - 1].ast, (struct beam_options){.width = 2, .rounds = 3});
+  const char *const *plans;
+  bool again;
+  assert_int_equal(beam_round(b, &plans, &again), 1);
+  assert_string_not_equal(plans[0], "");
+  beam_measured(b, (double[]){1});
+  unsigned n = beam_round(b, &plans, &again), changed = 0; /* variants of both plans */
+  for (unsigned i = 0; i < n; i++) changed += !strchr(plans[i], ';');
+  assert_in_range(changed, 1, n - 1);
+  beam_free(b);
+}
+
 static void equal_times_give_equal_plans(void **state) {
   struct uop *ast = case_named("softmax 3x100")->ast;
   char *log[2];
@@ -220,8 +235,11 @@ static void keys_distinguish_kernels(void **state) {
 
 int main(void) {
   const struct CMUnitTest tests[] = {
-      cmocka_unit_test(proposes_legal_plans),         cmocka_unit_test(finds_the_fastest_plan),
-      cmocka_unit_test(equal_times_give_equal_plans), cmocka_unit_test(computes_the_same),
+      cmocka_unit_test(proposes_legal_plans),
+      cmocka_unit_test(finds_the_fastest_plan),
+      cmocka_unit_test(hopeless_plans_are_not_measured),
+      cmocka_unit_test(equal_times_give_equal_plans),
+      cmocka_unit_test(computes_the_same),
       cmocka_unit_test(keys_distinguish_kernels),
   };
   return cmocka_run_group_tests(tests, setup, teardown);
