@@ -1,6 +1,7 @@
 /* Buffers: device and host memory, and blocking copies between them and plain host memory. */
 #define _GNU_SOURCE
 #include "backend.h"
+#include "profile.h"
 #include <errno.h>
 #include <stdlib.h>
 #include <string.h>
@@ -15,6 +16,7 @@ static void count_bytes(const db_buffer *buf, uint64_t more, uint64_t less) {
   pthread_mutex_lock(&dev->lock);
   dev->bytes_allocated += more - less;
   if (dev->bytes_allocated > dev->bytes_allocated_peak) dev->bytes_allocated_peak = dev->bytes_allocated;
+  if (hcq_profile_files()) hcq_profile_memory(dev, dev->bytes_allocated);
   pthread_mutex_unlock(&dev->lock);
 }
 

@@ -228,6 +228,7 @@ void hcq_device_init(db_device *dev, struct hcq_machine *machine, unsigned index
   pthread_mutex_init(&dev->lock, NULL);
   snprintf(dev->name, sizeof dev->name, "%s", name);
   dev->timeout_ns = hcq_registry.timeout_ns;
+  hcq_record_open(); /* to record what happens before the first queue is made; making that reports an error */
 }
 
 static int read_timeout(uint64_t *ns) {
@@ -356,7 +357,9 @@ void db_device_counters(const db_device *dev, struct db_device_counters *out) {
   pthread_mutex_unlock((pthread_mutex_t *)&dev->lock);
 }
 unsigned db_device_queues(const db_device *dev, enum db_queue_kind kind) {
-  return dev && (kind == DB_QUEUE_COMPUTE || kind == DB_QUEUE_COPY) ? dev->nqueues[kind] : 0;
+  if (!dev || (kind != DB_QUEUE_COMPUTE && kind != DB_QUEUE_COPY)) return 0;
+  /* Counters are of the whole device, so kernels that are counted must not overlap. */
+  return kind == DB_QUEUE_COMPUTE && hcq_profile_env()->counters ? 1 : dev->nqueues[kind];
 }
 struct os *db_device_os(db_device *dev) { return dev->os; }
 unsigned db_device_index(const db_device *dev) { return dev->index; }

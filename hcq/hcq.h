@@ -25,7 +25,8 @@
  * Environment: db_open reads DEV. With PROFILE or DEBUG=2 (doorbell(1)) recorders timestamp each kernel and copy, and a
  * recording waits for its last run before it runs again. Times are reported after a submission is known to have
  * finished; the lines of DEBUG=2 and errors of the PROFILE file go to standard error. If the file cannot be opened, the
- * first db_queue_new fails.
+ * first db_queue_new fails. PROF writes the same times for `doorbell prof`; PROF_COUNTERS counts around each kernel,
+ * and then kernels do not overlap.
  *
  * Processes: a child of fork inherits no devices. In the child, every call on a device of the parent, or on an object
  * of one, fails with -ENODEV or NULL. Releasing them there does not touch the hardware. The child may open devices
@@ -211,6 +212,15 @@ void db_program_release(db_program *prog);
 const char *db_program_name(const db_program *prog);
 /* Address of the kernel's first instruction in the device's memory, which profiles contain. */
 uint64_t db_program_address(const db_program *prog);
+/* What a program uses of a compute unit, which limits how many of its waves run at once. Fields that do not apply are
+ * 0, and all are 0 on the CPU. */
+struct db_program_resources {
+  uint32_t registers;     /* vector registers per work-item */
+  uint32_t local_bytes;   /* static local (shared) memory per workgroup */
+  uint32_t private_bytes; /* private (scratch) memory per work-item */
+  uint32_t wave;          /* work-items of a wave */
+};
+void db_program_resources(const db_program *prog, struct db_program_resources *out);
 /* Explicit parameters in order. The driver fills in hidden ones. */
 const struct db_param *db_program_params(const db_program *prog, unsigned *count);
 

@@ -98,7 +98,8 @@ struct db_program {
   struct db_param *params; /* explicit parameters */
   unsigned nparams;
   uint32_t kernarg_size, kernarg_align;
-  uint32_t local_size; /* bytes of static local memory; dynamic local memory follows */
+  uint32_t local_size;                    /* bytes of static local memory; dynamic local memory follows */
+  uint32_t registers, private_size, wave; /* as in struct db_program_resources */
   struct hcq_copied *copied;
   unsigned ncopied;
 };

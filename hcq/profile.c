@@ -1,8 +1,10 @@
-/* PROFILE and DEBUG=2: which commands ran and when, as a trace file and as lines.
+/* PROFILE and DEBUG=2: which commands ran and when, as a trace file and as lines. profiling/record.c writes the same
+ * commands to the record.
  *
  * The file uses the trace event format, which Perfetto and chrome://tracing read, with one track per queue. A kernel is
  * a slice with its GFLOPS, a copy is a slice with its bytes. If a command waited for one on another queue, an arrow
- * leads from the awaited command to the waiting one. The file is complete JSON after every report: the next report
+ * leads from the awaited command to the waiting one. Counter tracks show each device's memory, and for each kernel what
+ * PROF_COUNTERS asks to count. The file is complete JSON after every report: the next report
  * overwrites its closing bracket. */
 #include "profile.h"
 #include "error.h"
@@ -12,6 +14,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
 enum { MOST_TRACKS = 512 };
 
@@ -39,12 +42,15 @@ static int launched_rank(void) {
   return -1;
 }
 
-/* Inserts the rank in the file name, x.json becomes x.2.json, so each process writes its own file. */
+/* Inserts the rank in the file name, x.json becomes x.2.json, so each process writes its own file. "%p" becomes the
+ * number of the process. */
 static const char *path_of(const char *path, int rank) {
   static char text[4096];
-  const char *end = strstr(path, ".json");
+  const char *end = strstr(path, ".json"), *process = strstr(path, "%p");
   int base = end && !end[5] ? (int)(end - path) : (int)strlen(path);
-  if (rank < 0)
+  if (process)
+    snprintf(text, sizeof text, "%.*s%ld%s", (int)(process - path), path, (long)getpid(), process + 2);
+  else if (rank < 0)
     snprintf(text, sizeof text, "%s", path);
   else
     snprintf(text, sizeof text, "%.*s.%d%s", base, path, rank, path + base);
@@ -53,8 +59,13 @@ static const char *path_of(const char *path, int rank) {
 
 static struct hcq_profile_env asked;
 
+static const char *variable(const char *value) { return value && *value ? value : NULL; }
+
 static void read_environment(void) {
-  const char *profile = getenv("PROFILE"), *debug = getenv("DEBUG");
+  const char *profile = getenv("PROFILE"), *debug = getenv("DEBUG"), *pass = getenv("PROF_PASS");
+  asked.record = variable(getenv("PROF"));
+  asked.counters = variable(getenv("PROF_COUNTERS"));
+  asked.pass = pass ? (unsigned)strtoul(pass, NULL, 10) : 0;
   char *end = NULL;
   asked.rank = launched_rank();
   asked.lines = debug && *debug && strtol(debug, &end, 10) >= 2 && !*end;
@@ -148,6 +159,18 @@ static void write_arrow(const struct hcq_event *from, const struct hcq_event *to
   }
 }
 
+/* Sets the value of a counter track from a time on. */
+static void write_counter(const db_device *dev, const char *name, const char *unit, uint64_t at_ns, uint64_t value) {
+  char track[256];
+  snprintf(track, sizeof track, "%s %s", db_device_name(dev), name);
+  begin_event();
+  fputs("{\"ph\":\"C\",\"name\":", trace.file);
+  json_quote(trace.file, track);
+  fprintf(trace.file, ",\"pid\":%u,\"ts\":%.3f,\"args\":{", process(), microseconds(at_ns));
+  json_quote(trace.file, unit);
+  fprintf(trace.file, ":%llu}}", (unsigned long long)value);
+}
+
 static int write_file(const struct hcq_event *events, size_t n, const struct hcq_event_wait *waits, size_t nwaits) {
   int err = open_file();
   if (err || !trace.file) return err;
@@ -173,12 +196,13 @@ static void print_line(const struct hcq_event *e, uint64_t allocated) {
           trace.total_us * 1e-3, rates);
 }
 
-/* ---- both ---- */
+/* ---- all of them ---- */
 
 int hcq_profile_open(void) {
-  if (!hcq_profile_env()->path) return 0;
+  if (!hcq_profile_files()) return 0;
   pthread_mutex_lock(&trace.lock);
   int err = open_file();
+  if (!err) err = hcq_record_open();
   pthread_mutex_unlock(&trace.lock);
   return err;
 }
@@ -192,16 +216,49 @@ int hcq_profile_events(const struct hcq_event *events, size_t n, const struct hc
     print_line(&events[i], counters.bytes_allocated);
     pthread_mutex_unlock(&trace.lock);
   }
-  if (!asked.path) return 0;
+  if (!hcq_profile_files()) return 0;
   pthread_mutex_lock(&trace.lock);
-  int err = write_file(events, n, waits, nwaits);
+  int err = write_file(events, n, waits, nwaits), recorded = hcq_record_events(events, n);
   pthread_mutex_unlock(&trace.lock);
-  return err;
+  return err ? err : recorded;
 }
 
-void hcq_profile_before_fork(void) { pthread_mutex_lock(&trace.lock); }
+int hcq_profile_counts(const struct hcq_counts *c) {
+  pthread_mutex_lock(&trace.lock);
+  int err = open_file();
+  if (trace.file) {
+    fseek(trace.file, trace.end, SEEK_SET);
+    for (unsigned i = 0; i < c->n; i++) {
+      write_counter(c->device, c->counts[i].name, c->counts[i].unit, c->begin_ns, c->counts[i].sum);
+      write_counter(c->device, c->counts[i].name, c->counts[i].unit, c->end_ns, 0);
+    }
+    trace.end = ftell(trace.file);
+    err = close_list();
+  }
+  int recorded = hcq_record_counts(c);
+  pthread_mutex_unlock(&trace.lock);
+  return err ? err : recorded;
+}
+
+void hcq_profile_memory(const db_device *dev, uint64_t bytes) {
+  pthread_mutex_lock(&trace.lock);
+  if (trace.file) {
+    fseek(trace.file, trace.end, SEEK_SET);
+    write_counter(dev, "memory", "bytes", hcq_now_ns(), bytes);
+    trace.end = ftell(trace.file);
+    close_list();
+  }
+  hcq_record_memory(dev, bytes);
+  pthread_mutex_unlock(&trace.lock);
+}
+
+void hcq_profile_before_fork(void) {
+  pthread_mutex_lock(&trace.lock);
+  hcq_record_before_fork();
+}
 
 void hcq_profile_after_fork(bool in_child) {
+  hcq_record_after_fork(in_child);
   if (in_child) {
     trace.left |= trace.file != NULL;
     trace.file = NULL;

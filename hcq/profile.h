@@ -1,8 +1,8 @@
-/* Times of commands for people: a line per command (DEBUG=2) and a trace file (PROFILE). The queue layer and the tensor
- * layer both report the commands that they have timed here. */
+/* Times of commands: a line per command (DEBUG=2), a trace file (PROFILE), and the record that `doorbell prof` reads
+ * (PROF). The queue layer and the tensor layer both report the commands that they have timed here. */
 #ifndef DOORBELL_HCQ_PROFILE_H
 #define DOORBELL_HCQ_PROFILE_H
-#include "hcq.h"
+#include "object.h"
 
 /* ---- profile.c: the lines and the file ---- */
 
@@ -10,17 +10,24 @@
 struct hcq_profile_env {
   bool lines; /* DEBUG is at least 2. A DEBUG that is not a number counts as 0 here; the tensor layer rejects it */
   int rank;   /* rank of this process if a launcher started several; otherwise -1 */
-  const char *path; /* of the trace file, with the rank in it if there is one; NULL for no file */
+  const char *path;     /* of the trace file, with the rank in it if there is one; NULL for no file */
+  const char *record;   /* the folder of the record; NULL for no record */
+  const char *counters; /* names, separated by commas, to count around each kernel; NULL for none */
+  unsigned pass;        /* which pass of the counters this process counts */
 };
 const struct hcq_profile_env *hcq_profile_env(void);
+/* Whether commands must be timed for the trace file or the record. */
+static inline bool hcq_profile_files(void) { return hcq_profile_env()->path || hcq_profile_env()->record; }
 
 /* A command that has finished. */
 struct hcq_event {
   db_device *device;
   const char *name;
   enum hcq_event_kind { HCQ_EVENT_KERNEL, HCQ_EVENT_COPY, HCQ_EVENT_EXCHANGE } kind;
-  unsigned queue, args; /* queue: which of the device's queues of that kind */
-  bool uncounted;       /* bytes and flops are unknown */
+  const db_program *program;  /* of a kernel; NULL if unknown */
+  uint32_t grid[3], block[3]; /* of a kernel; grid may be an upper bound */
+  unsigned queue, args;       /* queue: which of the device's queues of that kind */
+  bool uncounted;             /* bytes and flops are unknown */
   uint64_t bytes, begin_ns, end_ns;
   double flops;
 };
@@ -29,20 +36,67 @@ struct hcq_event_wait {
   size_t from, to;
 };
 
-/* Opens the trace file if PROFILE asks for one and it is not open. On failure returns a negative errno, with a message
- * that names the file. */
+/* What counters counted during one kernel, which ran alone. */
+struct hcq_counts {
+  db_device *device;
+  const char *kernel;
+  uint64_t begin_ns, end_ns; /* of the kernel, without the commands that start and read the counters */
+  unsigned n;                /* number of counters; 0: `why` says why none counted */
+  struct hcq_count {
+    const char *name, *unit;
+    enum db_counter_source source;
+    unsigned instances;
+    uint64_t sum; /* of all instances */
+  } *counts;
+  unsigned passes; /* that the counters need */
+  uint64_t check;  /* equal in all passes if they did the same work */
+  const char *why;
+};
+
+/* Opens the trace file and the record if the environment asks for them and they are not open. On failure returns a
+ * negative errno, with a message that names the file. */
 int hcq_profile_open(void);
-/* Prints the lines and writes the trace file, as the environment asks. If the file cannot be written, one call fails
- * with a negative errno and a message; later calls write nothing. */
+/* Prints the lines and writes the files, as the environment asks. If a file cannot be written, one call fails with a
+ * negative errno and a message; later calls do not write it. */
 int hcq_profile_events(const struct hcq_event *events, size_t n, const struct hcq_event_wait *waits, size_t nwaits);
+int hcq_profile_counts(const struct hcq_counts *counts);
+/* Writes how much of dev's memory is allocated now. */
+void hcq_profile_memory(const db_device *dev, uint64_t bytes);
 
 /* Called around fork, with the devices' locks held. The file belongs to the parent process: a child does not write to
  * it. */
 void hcq_profile_before_fork(void);
 void hcq_profile_after_fork(bool in_child);
 
+/* ---- profiling/record.c: the record ---- */
+
+/* Whether a record is being written. */
+extern atomic_bool hcq_recorded;
+
+/* What host threads do for the devices; each has a track in the report. */
+enum hcq_host_work { HCQ_HOST_SCHEDULE, HCQ_HOST_COMPILE, HCQ_HOST_SUBMIT, HCQ_HOST_WAIT };
+/* Returns the time, or 0 if there is no record. */
+static inline uint64_t hcq_host_begin(void) {
+  return __builtin_expect(atomic_load_explicit(&hcq_recorded, memory_order_relaxed), 0) ? hcq_now_ns() : 0;
+}
+void hcq_host_record(enum hcq_host_work work, const char *name, uint64_t begin_ns);
+/* Records the work of this thread since hcq_host_begin returned begin_ns. name may be "". */
+static inline void hcq_host_end(enum hcq_host_work work, const char *name, uint64_t begin_ns) {
+  if (__builtin_expect(begin_ns != 0, 0)) hcq_host_record(work, name, begin_ns);
+}
+
+/* Opens the record if the environment asks for one and it is not open. */
+int hcq_record_open(void);
+/* Used by profile.c, with its lock held. */
+int hcq_record_events(const struct hcq_event *events, size_t n);
+int hcq_record_counts(const struct hcq_counts *c);
+int hcq_record_memory(const db_device *dev, uint64_t bytes);
+void hcq_record_before_fork(void);
+void hcq_record_after_fork(bool in_child);
+
 /* ---- profile_queue.c: recorders that stamp their commands ---- */
 
-/* Creates a recorder like db_queue_new_at, but does not time its commands: the caller times and reports them. */
+/* Creates a recorder like db_queue_new_at, but does not time its commands: the caller times and reports them. With
+ * PROF_COUNTERS its kernels are counted. */
 db_queue *hcq_queue_unprofiled(db_device *dev, enum db_queue_kind kind, unsigned index);
 #endif

@@ -30,3 +30,8 @@ const struct db_param *db_program_params(const db_program *prog, unsigned *count
   if (count) *count = prog ? prog->nparams : 0;
   return prog ? prog->params : NULL;
 }
+
+void db_program_resources(const db_program *prog, struct db_program_resources *out) {
+  *out = (struct db_program_resources){0};
+  if (prog) *out = (struct db_program_resources){prog->registers, prog->local_size, prog->private_size, prog->wave};
+}

@@ -1,5 +1,6 @@
 /* Recorders: they check commands, keep what commands use alive, place kernel arguments, and submit. */
 #include "backend.h"
+#include "profile.h"
 #include <errno.h>
 #include <stdlib.h>
 #include <string.h>
@@ -432,9 +433,10 @@ int db_queue_exec_slots(db_queue *q, db_program *prog, const struct db_arg *args
                           : !args  ? "list of arguments"
                                    : "list of slots");
   memcpy(q->slots, grid_slots, sizeof q->slots);
-  if (__builtin_expect(q->profiled, 0) && (err = hcq_profile_begin(q))) return end_command(q, err);
+  struct hcq_launch launch = {prog, nargs, grid, block};
+  if (__builtin_expect(q->profiled, 0) && (err = hcq_profile_begin(q, &launch))) return end_command(q, err);
   err = record_exec(q, prog, args, nargs, grid, block);
-  return end_command(q, !err && q->profiled ? hcq_profile_end(q, prog, nargs, 0) : err);
+  return end_command(q, !err && q->profiled ? hcq_profile_end(q, &launch, 0) : err);
 }
 
 int db_queue_exec(db_queue *q, db_program *prog, const struct db_arg *args, unsigned nargs, const uint32_t grid[3],
@@ -467,9 +469,9 @@ int db_queue_copy_slots(db_queue *q, db_buffer *dst, size_t dst_offset, unsigned
   if (!dst || !src) return null_sticky(q, dst ? "source" : "destination");
   q->slots[0] = dst_slot, q->slot_offsets[0] = dst_offset;
   q->slots[1] = src_slot, q->slot_offsets[1] = src_offset;
-  if (__builtin_expect(q->profiled, 0) && (err = hcq_profile_begin(q))) return end_command(q, err);
+  if (__builtin_expect(q->profiled, 0) && (err = hcq_profile_begin(q, NULL))) return end_command(q, err);
   err = record_copy(q, dst, dst_offset, src, src_offset, n);
-  return end_command(q, !err && q->profiled ? hcq_profile_end(q, NULL, 2, n) : err);
+  return end_command(q, !err && q->profiled ? hcq_profile_end(q, NULL, n) : err);
 }
 
 int db_queue_copy(db_queue *q, db_buffer *dst, size_t dst_offset, db_buffer *src, size_t src_offset, size_t n) {
@@ -500,7 +502,7 @@ int hcq_queue_check_end(db_queue *q) {
 int db_queue_submit(db_queue *q, uint64_t *when) {
   if (!q) return db_null("queue");
   struct hcq_ring *ring = q->ring;
-  uint64_t value;
+  uint64_t value, recorded = hcq_host_begin();
   int err = begin_command(q);
   if (!err) err = hcq_queue_check_end(q);
   if (err) {
@@ -523,5 +525,6 @@ int db_queue_submit(db_queue *q, uint64_t *when) {
   if (when) *when = value;
 out:
   hcq_queue_reset(q);
+  hcq_host_end(HCQ_HOST_SUBMIT, "", recorded);
   return err;
 }

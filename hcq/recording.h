@@ -52,7 +52,7 @@ struct db_queue { /* a recorder */
   db_counter_set *counting;       /* the set that counts here in pass `counted_pass`; NULL if none does */
   unsigned counted_pass;
   bool internal;               /* owned by the device */
-  bool profiled;               /* commands are stamped and reported (profile_queue.c) */
+  uint8_t profiled;            /* how commands are reported (profile_queue.c): enum hcq_profiled */
   struct hcq_profile *profile; /* timestamps of the current recording (a reference); NULL before the first */
 };
 
@@ -123,13 +123,34 @@ struct hcq_counter_pick {
 /* Record db_queue_counters_begin and db_queue_counters_end. */
 int hcq_counters_begin(db_queue *q, db_counter_set *set, unsigned pass);
 int hcq_counters_end(db_queue *q);
+/* Reads counter i of a set if `pass` counts it; the pass must have finished. Returns false otherwise. */
+bool hcq_counters_read_pass(const db_counter_set *s, unsigned i, unsigned pass, uint64_t *sum);
+/* Counter i of a set; NULL if i is not below their number. */
+const struct db_counter *hcq_counters_info(const db_counter_set *s, unsigned i);
+/* Returns the sum of the check of a pass, which has finished; 0 if the set has one pass. */
+uint64_t hcq_counters_check(const db_counter_set *s, unsigned pass);
+
+/* ---- profiling/kernel_counters.c ---- */
+struct hcq_counts;
+/* Makes a set of those counters of PROF_COUNTERS that the device has, and sets *pass to the pass that this process
+ * counts. Returns NULL if there is nothing to count. */
+db_counter_set *hcq_counters_asked(db_device *dev, unsigned *pass);
+/* Reports what a set of hcq_counters_asked counted. The caller fills in the device, the kernel and the times. */
+int hcq_counters_report(const db_counter_set *s, struct hcq_counts *c);
 
 /* ---- profile_queue.c ---- */
+/* What is recorded around a recorder's commands: timestamps around each, counters around kernels. */
+enum hcq_profiled { HCQ_PROFILED_TIMES = 1, HCQ_PROFILED_COUNTERS = 2 };
+struct hcq_launch {
+  db_program *program;
+  unsigned args;
+  const uint32_t *grid, *block; /* 3 components each */
+};
 /* Creates a recorder whose commands are timed if the environment asks for it. */
 db_queue *hcq_queue_profiled(db_device *dev, enum db_queue_kind kind, unsigned index);
-/* Called before and after each command of a recorder with `profiled`. program is NULL for a copy of `bytes` bytes. */
-int hcq_profile_begin(db_queue *q);
-int hcq_profile_end(db_queue *q, db_program *program, unsigned args, uint64_t bytes);
+/* Called before and after each command of a recorder with `profiled`. l is NULL for a copy of `bytes` bytes. */
+int hcq_profile_begin(db_queue *q, const struct hcq_launch *l);
+int hcq_profile_end(db_queue *q, const struct hcq_launch *l, uint64_t bytes);
 /* Drops the timestamps of the current recording. */
 void hcq_profile_drop(db_queue *q);
 /* Called after the hardware has received the commands and before the submission's objects can be released. p may be

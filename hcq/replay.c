@@ -1,5 +1,6 @@
 /* Recordings that replay: packets frozen in memory that the hardware reads, and a list of the words that may change. */
 #include "backend.h"
+#include "profile.h"
 #include <errno.h>
 #include <stdlib.h>
 #include <string.h>
@@ -189,7 +190,7 @@ int db_recording_set_value(db_recording *r, unsigned slot, uint64_t value) {
 int db_recording_submit(db_recording *r, uint64_t *when) {
   if (!r) return db_null("recording");
   struct hcq_ring *ring = r->ring;
-  uint64_t value;
+  uint64_t value, recorded = hcq_host_begin();
   /* The run's report comes first: releasing the recording may drop the last reference on the device. */
   struct hcq_object *objects[2];
   unsigned n = 0;
@@ -212,5 +213,6 @@ int db_recording_submit(db_recording *r, uint64_t *when) {
   hcq_profile_submitted(r->profile);
   hcq_ring_submitted(ring, &(struct hcq_batch){value, n, r->last_program}, objects, &r->waits);
   if (when) *when = value;
+  hcq_host_end(HCQ_HOST_SUBMIT, "", recorded);
   return 0;
 }

@@ -9,6 +9,7 @@
  * the engine is idle. The CPU uses a release store. Every waiter invalidates cached data that may be older than the
  * signal (ACQUIRE_MEM, GCR_REQ, the QMD's invalidations, an acquire load). */
 #include "backend.h"
+#include "profile.h"
 #include <errno.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -221,7 +222,7 @@ int db_check(db_signal *timeline, uint64_t value) {
 int db_wait(db_signal *sig, uint64_t value, uint64_t timeout_ns) {
   if (!sig) return db_null("signal");
   if (hcq_signal_load(sig) < value) {
-    uint64_t start = hcq_now_ns(), now = start;
+    uint64_t start = hcq_now_ns(), now = start, recorded = hcq_host_begin();
     for (;;) {
       if (hcq_signal_load(sig) >= value) break;
       if (sig->dev->lost) return hcq_device_check(sig->dev);
@@ -237,6 +238,7 @@ int db_wait(db_signal *sig, uint64_t value, uint64_t timeout_ns) {
       }
       now = hcq_now_ns();
     }
+    hcq_host_end(HCQ_HOST_WAIT, "", recorded);
   }
   int err = check_reached(sig, value);
   if (sig->ring) hcq_ring_retire(sig->ring);

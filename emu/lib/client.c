@@ -51,6 +51,8 @@ __attribute__((destructor)) static void at_end(void) {
   emu_stop(machine);
   const char *stats = getenv(CLIENT_STATS);
   if (stats) client_print_stats(machine, !strcmp(stats, "json"));
+  const char *record = getenv(CLIENT_RECORD);
+  if (record && *record) client_save_stats(machine, record);
 }
 
 static void before_fork(void) { pthread_mutex_lock(&lock); }
@@ -79,7 +81,7 @@ static void make_machine(void) {
     return;
   }
   emu_log(os, print_line, NULL);
-  if (getenv(CLIENT_STATS)) emu_detail(os, true);
+  if (getenv(CLIENT_STATS) || getenv(CLIENT_RECORD)) emu_detail(os, true);
   if (!hooked) hooked = !pthread_atfork(before_fork, after_fork, in_child);
   owner = getpid();
   machine = os, failed = false;

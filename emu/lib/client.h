@@ -15,6 +15,7 @@
 /* The environment variables between `doorbell emu` and the programs that it runs. */
 #define CLIENT_GPUS    "DOORBELL_EMU_GPUS"    /* names, comma separated; if unset, the library intercepts nothing */
 #define CLIENT_STATS   "DOORBELL_EMU_STATS"   /* print counts when the process ends; "json": as JSON */
+#define CLIENT_RECORD  "PROF"                 /* a folder: write counts for `doorbell prof` when the process ends */
 #define CLIENT_VERBOSE "DOORBELL_EMU_VERBOSE" /* print why calls are refused */
 
 bool client_active(void);
@@ -29,8 +30,9 @@ bool client_path(int dirfd, const char *path, char buf[PATH_MAX]);
  * device node. */
 dev_t client_device(const char *path);
 
-/* stats.c: prints what the machine executed to standard error */
+/* stats.c: what the machine executed, to standard error or to a file in a folder */
 void client_print_stats(struct os *machine, bool json);
+void client_save_stats(struct os *machine, const char *folder);
 
 /* ---- nodes.c: files by absolute emulated path ---- */
 

@@ -1,5 +1,8 @@
-/* Prints to standard error what the GPUs of a process executed, as text or as a line of JSON per GPU. */
+/* What the GPUs of a process executed: as text or as a line of JSON per GPU on standard error, and as a file for
+ * `doorbell prof`. */
+#define _GNU_SOURCE
 #include "client.h"
+#include "preload.h"
 #include <stdio.h>
 #include <stdlib.h>
 #include <unistd.h>
@@ -142,3 +145,14 @@ static void print_json(struct os *machine) {
 }
 
 void client_print_stats(struct os *machine, bool json) { (json ? print_json : print_text)(machine); }
+
+/* Writes the same lines to FOLDER/PID.emu. */
+void client_save_stats(struct os *machine, const char *folder) {
+  struct emu_stats s;
+  char *path = NULL;
+  if (asprintf(&path, "%s/%ld.emu", folder, (long)getpid()) < 0) return;
+  FILE *f = REAL->fopen(path, "we");
+  for (unsigned gpu = 0; f && !emu_stats(machine, gpu, &s); gpu++) json_gpu(f, machine, gpu, &s);
+  if (!f || fclose(f)) dprintf(STDERR_FILENO, "doorbell emu: PROF=%s: the counts cannot be written\n", folder);
+  free(path);
+}

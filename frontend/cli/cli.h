@@ -14,8 +14,8 @@ struct command {
   struct argp argp; /* options, arguments and the text of --help; man pages and completions are generated from it */
   int (*main)(const struct command *self, int argc, char **argv); /* argv[0] is "doorbell NAME" */
 };
-extern const struct command devices_command, bench_command, run_command, emu_command, disasm_command, jit_command,
-    show_command, cache_command, help_command;
+extern const struct command devices_command, bench_command, run_command, emu_command, prof_command, disasm_command,
+    jit_command, show_command, cache_command, help_command;
 extern const struct command *const commands[]; /* NULL-terminated */
 
 /* ---- main.c ---- */
@@ -44,6 +44,12 @@ void keep_only_file(struct argp_state *state, const char **file, const char *wor
 bool parse_numbered_file(const char *text, int64_t most, int64_t *k, const char **file);
 /* Parses an integer in [least, most], decimal or 0x. Returns false for any other text. */
 bool parse_integer(const char *text, int64_t least, int64_t most, int64_t *out);
+
+/* ---- child.c ---- */
+/* Runs a program: argv is NULL-terminated, argv[0] is searched for on PATH. prepare sets its environment and is called
+ * in its process; if it returns false, errno says why. Returns the program's exit status; 128 + the number of the
+ * signal that ended it; 127 or 126, after a message, if it cannot be run; EXIT_FAILED if no process can be made. */
+int run_program(const struct command *self, char **argv, bool (*prepare)(const void *ctx), const void *ctx);
 
 /* ---- json.c: numbers that JSON cannot represent, and lists with an object per line ---- */
 json_t *json_finite(double v);       /* null if v is not finite */

@@ -1,12 +1,9 @@
 /* doorbell emu: runs a program that drives AMD or NVIDIA GPUs through the kernel's interface, on emulated GPUs. */
 #define _GNU_SOURCE
 #include "cli.h"
-#include <errno.h>
 #include <limits.h>
-#include <signal.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/wait.h>
 #include <unistd.h>
 #include "../../emu/amd/exec/rdna3_isa.h"
 #include "../../emu/emu.h"
@@ -16,6 +13,7 @@ struct ctx {
   const char *gpus, *isa;
   bool stats, json, verbose;
   char **command; /* NULL-terminated */
+  char library[PATH_MAX];
 };
 
 enum { GPU = OPTION_KEYS, ISA, STATS, JSON, VERBOSE };
@@ -80,31 +78,12 @@ static int set_preload(const char *library) {
   return rc;
 }
 
-static int run(const struct command *self, const struct ctx *ctx, const char *library, char **argv) {
-  fflush(NULL);
-  pid_t child = fork();
-  if (!child) {
-    bool ok = !set_preload(library) && !setenv("DOORBELL_EMU_GPUS", ctx->gpus, 1) &&
-              (!ctx->stats || !setenv("DOORBELL_EMU_STATS", ctx->json ? "json" : "1", 1)) &&
-              (!ctx->verbose || !setenv("DOORBELL_EMU_VERBOSE", "1", 1));
-    if (ok) execvp(argv[0], argv);
-    int error = errno;
-    fail_work(self, "cannot run %s: %s", argv[0], strerror(error));
-    _exit(error == ENOENT ? 127 : 126);
-  }
-  int status = 0;
-  if (child < 0)
-    fail_work(self, "cannot start a process: %s", strerror(errno));
-  else {
-    /* Ctrl-C is for the child, which may handle it; this process waits for the child's exit status. */
-    signal(SIGINT, SIG_IGN);
-    signal(SIGQUIT, SIG_IGN);
-    while (waitpid(child, &status, 0) < 0 && errno == EINTR) {}
-  }
-  if (child < 0) return EXIT_FAILED;
-  if (!WIFSIGNALED(status)) return WEXITSTATUS(status);
-  fail_work(self, "%s was ended by signal %d (%s)", argv[0], WTERMSIG(status), strsignal(WTERMSIG(status)));
-  return 128 + WTERMSIG(status);
+/* Sets the environment of the program, in its process. */
+static bool prepare(const void *input) {
+  const struct ctx *ctx = input;
+  return !set_preload(ctx->library) && !setenv("DOORBELL_EMU_GPUS", ctx->gpus, 1) &&
+         (!ctx->stats || !setenv("DOORBELL_EMU_STATS", ctx->json ? "json" : "1", 1)) &&
+         (!ctx->verbose || !setenv("DOORBELL_EMU_VERBOSE", "1", 1));
 }
 
 static int print_isa(const struct command *self, const char *gpu) {
@@ -118,7 +97,7 @@ static int print_isa(const struct command *self, const char *gpu) {
 
 static int emu_main(const struct command *self, int argc, char **argv) {
   struct ctx ctx = {.gpus = "gfx1100"};
-  char library[PATH_MAX], err[256];
+  char err[256];
   command_parse(self, argc, argv, ARGP_IN_ORDER, &ctx);
   if (ctx.isa) return print_isa(self, ctx.isa);
 
@@ -127,11 +106,11 @@ static int emu_main(const struct command *self, int argc, char **argv) {
   const char *vendor = strncmp(ctx.gpus, "sm_", 3) ? "AMD" : "NV";
   if (os_emulated(vendor, ctx.gpus, &os, err, sizeof err)) return fail_usage(self, "--gpu %s: %s", ctx.gpus, err);
   os->release(os);
-  if (!find_library(library))
+  if (!find_library(ctx.library))
     return fail_work(self, "libdoorbell-emu.so is neither in the folder of this program nor in ../lib");
-  if (strpbrk(library, " :"))
-    return fail_work(self, "%s: the dynamic loader cannot preload a path with spaces or colons", library);
-  return run(self, &ctx, library, ctx.command);
+  if (strpbrk(ctx.library, " :"))
+    return fail_work(self, "%s: the dynamic loader cannot preload a path with spaces or colons", ctx.library);
+  return run_program(self, ctx.command, prepare, &ctx);
 }
 
 const struct command emu_command = {

@@ -67,6 +67,7 @@ static void add_item(const struct program *p, struct report *r, const struct pro
   struct report_item *item = report_add(r, dev, c->kernel, c->naccesses + c->nvars, bytes, true);
   if (!item) return;
   item->queue = q->index;
+  item->program = c->program;
   if (c->exchange) {
     const struct exchange_job *job = job_of(p, c);
     item->exchange = program_command_text(c);

@@ -235,7 +235,7 @@ static void make_transfer(struct making *m, const struct schedule_item *item, st
   m->e->args[c->args + !c->sends] = m->e->nbuffers - m->e->nexchanges + x;
 }
 
-static int make_commands(struct making *m) {
+static int make_all_commands(struct making *m) {
   struct executable *e = m->e;
   const struct schedule *s = &m->sched;
   size_t most = 1;
@@ -276,6 +276,16 @@ static int make_commands(struct making *m) {
   return 0;
 }
 
+/* Makes the commands, and records how long it took if kernels had to be compiled. */
+static int make_commands(struct making *m) {
+  char text[32];
+  uint64_t recorded = hcq_host_begin(), before = counters.kernels;
+  int err = make_all_commands(m);
+  snprintf(text, sizeof text, "%llu kernels", (unsigned long long)(counters.kernels - before));
+  if (counters.kernels > before) hcq_host_end(HCQ_HOST_COMPILE, text, recorded);
+  return err;
+}
+
 /* Sets the barriers: a kernel needs one if it conflicts with a kernel since the last barrier on its device, or reuses
  * memory that such a kernel used. */
 static int make_barriers(struct making *m) {
@@ -311,6 +321,7 @@ static int build_executable(struct making *m) {
   char text[512];
   int64_t next = b->nbuffers;
   int err = 0;
+  uint64_t recorded = hcq_host_begin();
   struct graph *g = graph_new();
   struct uop **roots = calloc(b->nroots + 1, sizeof *roots);
   if (!g || !roots || !bound_graph(b->key, b->nkey, g, roots, b->nroots)) {
@@ -324,6 +335,7 @@ static int build_executable(struct making *m) {
     err = db_fail(err, "scheduling: %s", text);
     goto out;
   }
+  hcq_host_end(HCQ_HOST_SCHEDULE, "", recorded);
   report_schedule(m->env, &m->sched, &m->plan);
   m->e->key = malloc(b->nkey * sizeof *b->key);
   if (!m->e->key || !make_buffers(m, next)) {

@@ -123,6 +123,7 @@ static int record_kernel(struct run *r, const struct exec_command *c) {
   if (c->barrier) db_queue_memory_barrier(q);
   struct report_item *line = r->timed ? report_add(&r->report, slot_device(c->slot), k, n, k->bytes, false) : NULL;
   if (line) {
+    line->program = c->program;
     for (; r->woken[c->slot]; r->woken[c->slot] &= r->woken[c->slot] - 1)
       report_wait(&r->report, r->copies[__builtin_ctzll(r->woken[c->slot])]);
     r->kernels[c->slot] = r->report.n;

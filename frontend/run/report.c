@@ -3,6 +3,7 @@
 #include "report.h"
 #include <stdio.h>
 #include <stdlib.h>
+#include <string.h>
 
 bool report_wanted(const struct env *env) { return env->debug >= 2 || env->profile || rt.watch; }
 
@@ -62,12 +63,17 @@ int report_finish(struct report *r, bool finished) {
                           .kind = item->kernel     ? HCQ_EVENT_KERNEL
                                   : item->exchange ? HCQ_EVENT_EXCHANGE
                                                    : HCQ_EVENT_COPY,
+                          .program = item->program,
                           .queue = item->queue,
                           .args = item->args,
                           .flops = item->kernel ? item->kernel->flops : 0,
                           .bytes = item->bytes,
                           .begin_ns = item->begin_ns,
                           .end_ns = item->end_ns};
+    if (item->kernel) {
+      memcpy(e.grid, item->kernel->grid, sizeof e.grid);
+      memcpy(e.block, item->kernel->block, sizeof e.block);
+    }
     if (item->begin) {
       db_signal_interval(item->begin, item->end, &e.begin_ns, &e.end_ns);
       db_signal_release(item->begin);

@@ -11,6 +11,7 @@ struct report {
     db_device *device;
     const struct kernel *kernel; /* NULL for a copy */
     const char *exchange;        /* its name, if it is an exchange between processes, else NULL */
+    const db_program *program;   /* of a kernel */
     uint64_t bytes;
     unsigned args, queue;      /* queue: index among the device's queues of that kind */
     db_signal *begin, *end;    /* NULL if the times are known */
@@ -20,7 +21,7 @@ struct report {
   struct hcq_event_wait *waits;
   size_t nwaits, waits_capacity;
 };
-/* Whether commands must be timed: for PROFILE, DEBUG from 2, or db_watch. */
+/* Whether commands must be timed: for PROFILE, PROF, DEBUG from 2, or db_watch. */
 bool report_wanted(const struct env *env);
 /* Adds a command, with two signals for its timestamps unless without_signals. Returns NULL if it cannot be timed. The
  * pointer is valid until the next call. */

@@ -19,7 +19,7 @@ struct env {
   int debug;
   bool noopt, spec, cache, jit;
   bool launched;    /* started as one of several processes */
-  bool profile;     /* write a trace */
+  bool profile;     /* write a trace or a record */
   const char *plan; /* plans given by hand, or NULL */
   int beam;         /* width of the search; 0: no search, but known plans are used; -1: neither */
 };

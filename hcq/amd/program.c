@@ -16,6 +16,9 @@ static const struct {
 };
 #define DYNAMIC_STACK_BYTES 4096u /* in addition to the compiler's count, for calls that it could not analyze */
 #define AQL_PACKET_BYTES    64u
+/* COMPUTE_PGM_RSRC1.GRANULATED_WORKITEM_VGPR_COUNT: from gfx10 on, granules of 8 registers in waves of 32 and of 4 in
+ * waves of 64, minus one. Source: LLVM's AMDGPUUsage. */
+#define VGPR_GRANULES 0x3fu
 
 static void program_destroy(struct hcq_object *object) {
   struct amd_program *p = (struct amd_program *)object;
@@ -125,6 +128,9 @@ static int copy_kernel(struct amd_program *p, const struct code_object_kernel *k
   p->max_block = k->max_flat_workgroup_size;
   memcpy(p->required_block, k->reqd_workgroup_size, sizeof p->required_block);
   p->base.local_size = k->group_bytes;
+  p->base.wave = p->wave32 ? 32 : 64;
+  p->base.registers = ((d->compute_pgm_rsrc1 & VGPR_GRANULES) + 1) * (p->wave32 ? 8 : 4);
+  p->base.private_size = p->private_bytes;
   p->base.kernarg_size = k->kernarg_size;
   p->base.kernarg_align = 64;
   if (d->kernel_code_properties >> KERNEL_CODE_DISPATCH_PTR_SHIFT & 1) {

@@ -109,6 +109,9 @@ static int copy_kernel(struct nv_program *p, const struct cubin_kernel *k) {
   p->max_threads = k->max_threads ? k->max_threads : 1024;
   memcpy(p->required_block, k->required_block, sizeof p->required_block);
   l->registers = k->registers;
+  p->base.registers = k->registers;
+  p->base.private_size = k->local_bytes;
+  p->base.wave = 32;
   l->barriers = k->barriers;
   l->explicit_cluster = k->explicit_cluster;
   memcpy(l->cluster, k->cluster, sizeof l->cluster);

@@ -221,3 +221,20 @@ int db_counter_set_read(const db_counter_set *s, unsigned i, uint64_t *values, u
   if (sum) *sum = sum_of(p);
   return 0;
 }
+
+bool hcq_counters_read_pass(const db_counter_set *s, unsigned i, unsigned pass, uint64_t *sum) {
+  const struct pick *p = &s->picks[s->pick_of[i]];
+  if (p->pass != pass) return false;
+  *sum = sum_of(p);
+  return true;
+}
+
+uint64_t hcq_counters_check(const db_counter_set *s, unsigned pass) {
+  for (unsigned i = 0; s->passes > 1 && i < s->npicks; i++)
+    if (s->picks[i].pass == pass) return sum_of(&s->picks[i]);
+  return 0;
+}
+
+const struct db_counter *hcq_counters_info(const db_counter_set *s, unsigned i) {
+  return i < s->n ? &s->picks[s->pick_of[i]].pick.counter->info : NULL;
+}

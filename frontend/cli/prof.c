@@ -1,0 +1,265 @@
+/* doorbell prof: where the time of a program goes. */
+#define _GNU_SOURCE
+#include "cli.h"
+#include "../prof/metrics.h"
+#include "../prof/prof.h"
+#include <dirent.h>
+#include <errno.h>
+#include <limits.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+enum format { AS_TEXT, AS_JSON, AS_CSV };
+struct ctx {
+  const struct command *self;
+  const char *counters, *out;
+  bool trace;
+  enum format format;
+  char **words; /* what follows the options, NULL-terminated */
+  int nwords;
+  /* of the program */
+  char folder[PATH_MAX], *names; /* of its records; names: counters, or NULL */
+  unsigned pass;
+};
+
+enum { COUNTERS = OPTION_KEYS, TRACE, OUT, JSON, CSV };
+static const struct argp_option options[] = {
+    {"counters", COUNTERS, "SET", 0,
+     "Count around each kernel: names of counters and metrics, separated by commas; \"metrics\" means all metrics, "
+     "\"list\" prints them. If the hardware counts them in several passes, COMMAND runs once per pass",
+     0},
+    {"trace", TRACE, NULL, 0,
+     "Write traces for Perfetto with tracks of queues, memory and counters: trace.PID.json in DIR, or in the current "
+     "folder",
+     0},
+    {"out", OUT, "DIR", 0, "Keep the records of the processes and report.json in this folder", 0},
+    {"json", JSON, NULL, 0, "Print the report as JSON; COMMAND's output goes to standard error", 0},
+    {"csv", CSV, NULL, 0, "Print the kernels as CSV; COMMAND's output goes to standard error", 0},
+    {0}};
+
+static error_t parse(int key, char *value, struct argp_state *state) {
+  struct ctx *x = state->input;
+  switch (key) {
+  case COUNTERS: x->counters = value; return 0;
+  case TRACE: x->trace = true; return 0;
+  case OUT: x->out = value; return 0;
+  case JSON: x->format = AS_JSON; return 0;
+  case CSV: x->format = AS_CSV; return 0;
+  case ARGP_KEY_ARGS: /* consumes the remaining arguments */
+    x->words = state->argv + state->next;
+    x->nwords = state->argc - state->next;
+    return 0;
+  case ARGP_KEY_END:
+    if (!x->words && !(x->counters && !strcmp(x->counters, "list"))) argp_error(state, "no command to run");
+    return 0;
+  default: return ARGP_ERR_UNKNOWN;
+  }
+}
+
+/* ---- the folder of the records ---- */
+
+static bool is_record(const char *name) { return strstr(name, ".prof") || strstr(name, ".emu"); }
+
+/* Whether the folder contains records; with `removed`, deletes them first. */
+static bool has_records(const char *folder, bool removed) {
+  DIR *d = opendir(folder);
+  bool found = false;
+  for (const struct dirent *e; d && (e = readdir(d));) {
+    if (!is_record(e->d_name)) continue;
+    if (removed)
+      unlinkat(dirfd(d), e->d_name, 0);
+    else
+      found = true;
+  }
+  if (d) closedir(d);
+  return found;
+}
+
+static int make_folder(struct ctx *x) {
+  if (!x->out) {
+    strcpy(x->folder, "/tmp/doorbell-prof-XXXXXX");
+    return mkdtemp(x->folder) ? 0 : fail_work(x->self, "cannot make a folder in /tmp: %s", strerror(errno));
+  }
+  if (mkdir(x->out, 0777) && errno != EEXIST) return fail_work(x->self, "--out %s: %s", x->out, strerror(errno));
+  if (!realpath(x->out, x->folder)) return fail_work(x->self, "--out %s: %s", x->out, strerror(errno));
+  if (has_records(x->folder, false))
+    return fail_usage(x->self, "--out %s: the folder has records of an earlier run; name another one", x->out);
+  return 0;
+}
+
+static void remove_folder(const struct ctx *x) {
+  if (x->out) return;
+  has_records(x->folder, true);
+  rmdir(x->folder);
+}
+
+/* ---- the program ---- */
+
+/* Sets the environment of the program, in its process. */
+static bool prepare(const void *input) {
+  const struct ctx *x = input;
+  char pass[16], trace[PATH_MAX + 32], here[PATH_MAX];
+  snprintf(pass, sizeof pass, "%u", x->pass);
+  if (setenv("PROF", x->folder, 1) || setenv("PROF_PASS", pass, 1)) return false;
+  if (x->names && setenv("PROF_COUNTERS", x->names, 1)) return false;
+  if (x->format != AS_TEXT && dup2(STDERR_FILENO, STDOUT_FILENO) < 0) return false;
+  if (!x->trace || x->pass) return true;
+  if (!x->out && !getcwd(here, sizeof here)) return false;
+  snprintf(trace, sizeof trace, "%s/trace.%%p.json", x->out ? x->folder : here);
+  return !setenv("PROFILE", trace, 1);
+}
+
+static int save_report(const struct ctx *x, const json_t *report) {
+  char path[PATH_MAX + 16];
+  snprintf(path, sizeof path, "%s/report.json", x->folder);
+  if (!json_dump_file(report, path, JSON_INDENT(1))) return 0;
+  return fail_work(x->self, "%s: cannot be written", path);
+}
+
+static int print_report(const struct ctx *x, const json_t *report) {
+  if (x->format == AS_CSV)
+    prof_print_csv(stdout, report);
+  else if (x->format == AS_TEXT)
+    prof_print(stdout, report);
+  else
+    json_dumpf(report, stdout, JSON_INDENT(1)), fputc('\n', stdout);
+  return EXIT_DONE;
+}
+
+/* Runs the program once per pass. Returns the first exit status that is not 0. */
+static int run_passes(struct ctx *x, char **command, struct prof_session *s, int *read) {
+  int status = run_program(x->self, command, prepare, x);
+  *read = prof_session_read(s, x->folder);
+  while (!status && !*read && ++x->pass < s->passes && x->pass < PROF_PASSES) {
+    prof_session_free(s);
+    status = run_program(x->self, command, prepare, x);
+    *read = prof_session_read(s, x->folder);
+  }
+  return status;
+}
+
+static int profile(struct ctx *x, char **command) {
+  struct prof_session s;
+  int read, failed = make_folder(x);
+  if (failed) return failed;
+  x->names = x->counters ? metrics_counters(x->counters) : NULL;
+  int status = run_passes(x, command, &s, &read);
+  json_t *report = read ? NULL : prof_report(&s);
+  if (report) {
+    print_report(x, report);
+    if (x->out) failed = save_report(x, report);
+  } else if (status < 126)
+    fail_work(x->self, "%s", db_error());
+  json_decref(report);
+  prof_session_free(&s);
+  remove_folder(x);
+  free(x->names);
+  return status ? status : failed;
+}
+
+/* ---- prof run, prof diff, prof report ---- */
+
+/* Profiles this program's command `run`, with repetitions. */
+static int profile_kernel(struct ctx *x) {
+  static char self[] = "/proc/self/exe", repeat[] = "--repeat=20";
+  char path[PATH_MAX], **argv = calloc((size_t)x->nwords + 3, sizeof *argv);
+  ssize_t n = readlink(self, path, sizeof path - 1);
+  if (!argv || n < 0) {
+    free(argv);
+    return fail_work(x->self, "cannot find this program: %s", strerror(errno));
+  }
+  path[n] = 0;
+  argv[0] = path;
+  argv[1] = x->words[0];
+  argv[2] = repeat;
+  memcpy(argv + 3, x->words + 1, ((size_t)x->nwords - 1) * sizeof *argv);
+  int status = profile(x, argv);
+  free(argv);
+  return status;
+}
+
+static int compare(struct ctx *x) {
+  if (x->nwords != 3) return fail_usage(x->self, "diff needs two folders or reports");
+  if (x->format == AS_CSV) return fail_usage(x->self, "not supported: --csv of a comparison");
+  json_t *a = prof_report_load(x->words[1]), *b = a ? prof_report_load(x->words[2]) : NULL;
+  int status = b ? EXIT_DONE : fail_work(x->self, "%s", db_error());
+  json_t *diff = b ? prof_diff(a, b) : NULL;
+  if (diff && x->format == AS_JSON)
+    json_dumpf(diff, stdout, JSON_INDENT(1)), fputc('\n', stdout);
+  else if (diff)
+    prof_diff_print(stdout, diff);
+  json_decref(diff);
+  json_decref(a);
+  json_decref(b);
+  return status;
+}
+
+static int print_again(struct ctx *x) {
+  if (x->nwords != 2) return fail_usage(x->self, "report needs a folder or a report");
+  json_t *report = prof_report_load(x->words[1]);
+  int status = report ? print_report(x, report) : fail_work(x->self, "%s", db_error());
+  json_decref(report);
+  return status;
+}
+
+static const struct {
+  const char *word;
+  int (*main)(struct ctx *x);
+} verbs[] = {{"run", profile_kernel}, {"diff", compare}, {"report", print_again}};
+
+static int prof_main(const struct command *self, int argc, char **argv) {
+  static struct ctx ctx;
+  struct ctx *x = &ctx;
+  x->self = self;
+  command_parse(self, argc, argv, ARGP_IN_ORDER, x);
+  if (!x->words) {
+    metrics_print(stdout);
+    return EXIT_DONE;
+  }
+  bool after_dashes = !strcmp(x->words[-1], "--");
+  for (unsigned i = 0; i < sizeof verbs / sizeof *verbs && !after_dashes; i++)
+    if (!strcmp(x->words[0], verbs[i].word)) return verbs[i].main(x);
+  return profile(x, x->words);
+}
+
+const struct command prof_command = {
+    .name = "prof",
+    .summary = "show where the time of a program or a kernel goes; compare two runs",
+    .argp =
+        {.options = options,
+         .parser = parse,
+         .args_doc = "[--] COMMAND [ARGUMENT...]\nrun FILE [OPTION OF doorbell run...]\ndiff A B\nreport A",
+         .doc =
+             "Runs COMMAND and prints what its processes did through Doorbell: kernels by time (calls, total, minimum, "
+             "mean and maximum on the device's clock, share, GFLOP/s and GB/s, percent of the roofline, occupancy, the "
+             "limit), copies, what host threads did (schedule, compile, submit, wait) and memory over time. run "
+             "profiles one kernel that doorbell run launches 20 times (--repeat N: N times). diff compares two runs "
+             "kernel by kernel and marks what changed beyond noise; A and B are folders of --out or JSON reports. "
+             "report prints such a folder again."
+             "\v"
+             "The roofline needs the machine's roofs, which doorbell bench --peaks measures once. GFLOP/s and GB/s are "
+             "known for kernels of tensor programs. Occupancy is what registers, local memory and workgroup size "
+             "allow. While a program is profiled, it waits for the kernels after each realize, so host times are "
+             "those of the profiled program. With --counters, kernels do not overlap; their times are without the "
+             "commands that start and read the counters, and the report says what those add.\n"
+             "\n"
+             "Programs that do not use Doorbell run through the emulator: doorbell prof -- doorbell emu -- COMMAND "
+             "prints the kernels that the emulated GPUs executed, with calls, waves, instructions and the time of "
+             "the emulator's model. Measured times, copies and host work of such programs are not known.\n"
+             "\n"
+             "diff marks a kernel if its mean moved by more than three standard errors and 2 %, and its minimum moved "
+             "in the same direction by 2 % or more.\n"
+             "\n"
+             "The exit status is COMMAND's; 128 + the number of the signal that ended it; 127 or 126 if it cannot be "
+             "run. frontend/prof/README.md describes the files and the fields of --json and --csv.\n"
+             "\n"
+             "Examples:\n"
+             "  doorbell prof -- env DEV=EMU+AMD:gfx1100 ./train\n"
+             "  doorbell prof --out before -- ./train; doorbell prof --out after -- ./train\n"
+             "  doorbell prof diff before after\n"
+             "  doorbell prof --counters metrics run saxpy.co --grid 4 --block 256 \\\n"
+             "    --arg f32[1024]=ones --arg f32[1024]=iota --arg f32:2 --arg u32:1024"},
+    .main = prof_main,
+};

@@ -1,0 +1,101 @@
+/* Profiles of processes: the records that the queue layer writes (PROF), and the reports that `doorbell prof` makes of
+ * them. README.md describes both formats. */
+#ifndef DOORBELL_FRONTEND_PROF_PROF_H
+#define DOORBELL_FRONTEND_PROF_PROF_H
+#include <jansson.h>
+#include <stdbool.h>
+#include <stdint.h>
+#include <stdio.h>
+
+enum { PROF_VERSION = 1 /* of records and of reports */, PROF_PASSES = 16 /* maximum number of passes */ };
+
+/* ---- record.c: what the records of a folder contain ---- */
+
+struct prof_stats {
+  uint64_t n;
+  double total, mean, squares, least, most; /* squares: sum of the squared differences from the mean */
+};
+void prof_stats_add(struct prof_stats *s, double v);
+double prof_stats_deviation(const struct prof_stats *s); /* of a call; 0 if there is one */
+
+struct prof_counter {
+  char *name, *unit, *source; /* source: "measured", "exact", "model" (enum db_counter_source) */
+  unsigned instances;
+  struct prof_stats values; /* of the calls that counted it */
+};
+struct prof_kernel {
+  char *device, *name;
+  struct prof_stats calls, alone; /* ns. alone: without the commands that start and read counters */
+  double flops, bytes;            /* sums of all calls */
+  bool rated;                     /* flops and bytes are known */
+  uint32_t grid[3], block[3];     /* of the last launch that the record describes */
+  uint32_t registers, local_bytes, private_bytes, wave;
+  struct prof_counter *counters;
+  unsigned ncounters;
+  double check[PROF_PASSES]; /* sums of the checks, by pass */
+};
+struct prof_transfer {
+  char *device;
+  const char *kind;        /* "copy", "exchange" */
+  struct prof_stats calls; /* ns */
+  double bytes;
+};
+enum { PROF_HOST_WORKS = 4 };
+extern const char *const prof_host_works[PROF_HOST_WORKS]; /* schedule, compile, submit, wait */
+
+/* A device in one process. */
+struct prof_device {
+  char *name, *arch, *description;
+  uint64_t peak;
+  struct prof_sample {
+    uint64_t at_ns, bytes;
+  } *samples; /* of allocated memory */
+  size_t nsamples;
+};
+struct prof_process {
+  int64_t pid, rank;
+  unsigned pass;
+  bool complete; /* the process ended by itself */
+  uint64_t begin_ns, end_ns;
+  json_t *command;
+  struct prof_device *devices;
+  unsigned ndevices;
+};
+struct prof_session {
+  struct prof_process *processes;
+  struct prof_kernel *kernels;
+  struct prof_transfer *transfers;
+  unsigned nprocesses, nkernels, ntransfers, passes;
+  struct prof_stats host[PROF_HOST_WORKS];
+  json_t *notes;    /* texts */
+  json_t *emulated; /* what the emulator counted in processes under `doorbell emu` */
+};
+/* Reads all records of a folder. Returns 0, or a negative errno with db_error() set. Free s with prof_session_free in
+ * any case. */
+int prof_session_read(struct prof_session *s, const char *folder);
+void prof_session_free(struct prof_session *s);
+
+/* ---- report.c ---- */
+
+/* Makes a report. Returns NULL if memory runs out. */
+json_t *prof_report(const struct prof_session *s);
+/* Makes the report of a folder of records, or reads a file with a report. Returns NULL with db_error() set. */
+json_t *prof_report_load(const char *path);
+
+/* ---- print.c ---- */
+void prof_print(FILE *f, const json_t *report);
+void prof_print_csv(FILE *f, const json_t *report);
+
+/* ---- diff.c ---- */
+/* Compares two reports kernel by kernel. */
+json_t *prof_diff(const json_t *before, const json_t *after);
+void prof_diff_print(FILE *f, const json_t *diff);
+
+/* ---- occupancy.c ---- */
+struct prof_occupancy {
+  double share;      /* of the waves that a compute unit can hold */
+  const char *limit; /* what allows no more */
+};
+/* Returns false if the machine or the kernel's use of it is unknown. */
+bool prof_occupancy(const char *arch, const struct prof_kernel *k, struct prof_occupancy *out);
+#endif

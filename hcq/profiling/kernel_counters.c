@@ -1,0 +1,68 @@
+/* Counters around every kernel of a process: which ones PROF_COUNTERS asks for, and the report of what they counted. */
+#define _GNU_SOURCE
+#include "../backend.h"
+#include "../profile.h"
+#include <errno.h>
+#include <stdlib.h>
+#include <string.h>
+
+enum { MOST = 64 };
+
+/* Splits names at commas, in place, and keeps those that the device has. Returns their number. */
+static unsigned choose(char *names, const struct db_counter *all, int nall, const char **chosen) {
+  unsigned n = 0;
+  for (char *name; (name = strsep(&names, ","));) {
+    bool known = false, repeated = false;
+    for (int i = 0; i < nall && !known; i++) known = !strcmp(all[i].name, name);
+    for (unsigned i = 0; i < n && !repeated; i++) repeated = !strcmp(chosen[i], name);
+    if (known && !repeated && n < MOST) chosen[n++] = name;
+  }
+  return n;
+}
+
+static db_counter_set *make_set(db_device *dev, const char *asked) {
+  const char *chosen[MOST];
+  int n = db_counters(dev, NULL, 0);
+  if (n < 0) return NULL;
+  char *names = strdup(asked);
+  struct db_counter *all = calloc((size_t)n + 1, sizeof *all);
+  db_counter_set *s = NULL;
+  if (names && all) {
+    n = db_counters(dev, all, (unsigned)n);
+    unsigned k = choose(names, all, n, chosen);
+    s = k ? db_counter_set_new(dev, chosen, k)
+          : db_fail_null(-ENOENT, "%s: the device has none of the counters %s", dev->name, asked);
+  }
+  free(all);
+  free(names);
+  return s;
+}
+
+db_counter_set *hcq_counters_asked(db_device *dev, unsigned *pass) {
+  const struct hcq_profile_env *env = hcq_profile_env();
+  if (atomic_load(&dev->uncounted)) return NULL;
+  db_counter_set *s = make_set(dev, env->counters);
+  *pass = env->pass;
+  if (!s && !atomic_exchange(&dev->uncounted, true))
+    hcq_profile_counts(&(struct hcq_counts){.device = dev, .kernel = "", .why = db_error()});
+  if (!s || *pass < db_counter_set_passes(s)) return s;
+  db_counter_set_release(s);
+  return NULL;
+}
+
+int hcq_counters_report(const db_counter_set *s, struct hcq_counts *c) {
+  struct hcq_count counts[MOST];
+  const struct db_counter *info;
+  unsigned pass = hcq_profile_env()->pass;
+  c->counts = counts;
+  c->passes = db_counter_set_passes(s);
+  c->check = hcq_counters_check(s, pass);
+  for (unsigned i = 0; (info = hcq_counters_info(s, i)); i++)
+    if (hcq_counters_read_pass(s, i, pass, &counts[c->n].sum)) {
+      counts[c->n].name = info->name;
+      counts[c->n].unit = info->unit;
+      counts[c->n].instances = info->instances;
+      counts[c->n++].source = info->source;
+    }
+  return c->n ? hcq_profile_counts(c) : 0;
+}
