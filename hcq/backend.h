@@ -110,6 +110,8 @@ struct hcq_backend {
    * done. */
   const struct hcq_counter *(*counters)(db_device *dev, unsigned *n, const struct hcq_counter **check);
   unsigned (*counter_slots)(db_device *dev, const struct hcq_counter *counter);
+  /* Fails with the reason why the device does not count the named event. NULL: the device has no such counter. */
+  int (*counter_missing)(db_device *dev, const char *name);
   int (*counters_begin)(db_queue *q, const struct hcq_counter_pick *picks, unsigned n);
   /* Stores 1 at done_address after the values. */
   int (*counters_end)(db_queue *q, const struct hcq_counter_pick *picks, unsigned n, uint64_t done_address);

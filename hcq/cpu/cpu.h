@@ -19,7 +19,16 @@ struct cpu_program {
 
 /* A command in a ring: a header dword (operation and total number of dwords), then 64-bit operands, low dword first.
  * CPU_OP_CALL runs a list of commands. */
-enum cpu_op { CPU_OP_WAIT, CPU_OP_SIGNAL, CPU_OP_STAMP, CPU_OP_EXEC, CPU_OP_COPY, CPU_OP_CALL };
+enum cpu_op {
+  CPU_OP_WAIT,
+  CPU_OP_SIGNAL,
+  CPU_OP_STAMP,
+  CPU_OP_EXEC,
+  CPU_OP_COPY,
+  CPU_OP_CALL,
+  CPU_OP_COUNT,  /* count an event from now on */
+  CPU_OP_COUNTED /* count no more */
+};
 enum { CPU_COMMAND_MAX = 8 };
 #define CPU_HEADER(op, ndw) ((uint32_t)(op) | (uint32_t)(ndw) << 8)
 
@@ -47,6 +56,14 @@ struct cpu_job {
   _Atomic uint64_t next;
 };
 
+/* What the compute queue's kernels count. Its thread changes this only between kernels. */
+enum { CPU_MOST_COUNTED = 64 };
+struct cpu_counting {
+  unsigned n, event[CPU_MOST_COUNTED];
+  uint64_t *values[CPU_MOST_COUNTED]; /* one per worker */
+  atomic_bool failed;                 /* a worker could not count */
+};
+
 struct cpu_device {
   db_device base;
   struct cpu_ring rings[2];
@@ -58,6 +75,10 @@ struct cpu_device {
 
   pthread_t *helpers;
   unsigned nhelpers, nthreads;
+  atomic_uint workers; /* numbers given to helpers so far */
+  struct cpu_counting counting;
+  struct hcq_counter *counters; /* the list; guarded by base.lock until it is made */
+  unsigned ncounters;
   pthread_mutex_t job_lock;
   pthread_cond_t job_posted, job_done;
   struct cpu_job *job;
@@ -77,6 +98,21 @@ int cpu_ring_start(struct cpu_ring *ring, struct cpu_device *dev, enum db_queue_
 /* Stops the threads. Returns false if a kernel does not end. */
 bool cpu_rings_stop(struct cpu_device *dev);
 int cpu_ring_submit(struct cpu_ring *ring, const uint32_t *words, size_t n);
+
+/* ---- counters.c ---- */
+const struct hcq_counter *cpu_counters(db_device *dev, unsigned *n, const struct hcq_counter **check);
+unsigned cpu_counter_slots(db_device *dev, const struct hcq_counter *c);
+int cpu_counter_missing(db_device *dev, const char *name);
+int cpu_counters_begin(db_queue *q, const struct hcq_counter_pick *picks, unsigned n);
+int cpu_counters_end(db_queue *q, const struct hcq_counter_pick *picks, unsigned n, uint64_t done_address);
+/* Called by the queue's thread between kernels: kernels count an event from now on, or no more. done becomes 1 if all
+ * workers could count. */
+void cpu_count(struct cpu_device *dev, unsigned event, uint64_t *values);
+void cpu_counted(struct cpu_device *dev, uint64_t *done);
+/* Called by each worker around its share of a counted kernel, and before it ends. */
+void cpu_worker_begin(struct cpu_device *dev);
+void cpu_worker_end(struct cpu_device *dev, unsigned worker, uint64_t workgroups);
+void cpu_worker_close(void);
 
 /* The function that a kernel calls by name; NULL if it is unknown. */
 void *cpu_symbol(const char *name);

@@ -170,6 +170,7 @@ static void cpu_close(db_device *dev) {
   struct cpu_device *c = cpu(dev);
   for (int i = 0; i < 2; i++) free(c->rings[i].words);
   free(c->helpers);
+  free(c->counters);
   pthread_cond_destroy(&c->changed);
   pthread_cond_destroy(&c->job_posted);
   pthread_cond_destroy(&c->job_done);
@@ -228,6 +229,11 @@ const struct hcq_backend hcq_cpu_backend = {
     .memory_barrier = cpu_memory_barrier,
     .exec = cpu_exec,
     .copy = cpu_copy,
+    .counters = cpu_counters,
+    .counter_slots = cpu_counter_slots,
+    .counter_missing = cpu_counter_missing,
+    .counters_begin = cpu_counters_begin,
+    .counters_end = cpu_counters_end,
     .submit = cpu_submit,
     .replay = cpu_replay,
     .sleep = cpu_sleep_for,

@@ -94,13 +94,15 @@ static void wait_for_work(struct cpu_ring *ring, uint64_t idle_ns) {
 
 /* ---- kernels ---- */
 
-static void run_workgroups(struct cpu_job *job) {
+/* Runs workgroups until none are left, and returns their number. */
+static uint64_t run_workgroups(struct cpu_job *job) {
   uint32_t gx = job->grid[0], gy = job->grid[1];
-  for (;;) {
+  for (uint64_t n = 0;;) {
     uint64_t first = atomic_fetch_add_explicit(&job->next, job->chunk, memory_order_relaxed);
-    if (first >= job->total) return;
+    if (first >= job->total) return n;
     uint64_t last = job->total - first < job->chunk ? job->total : first + job->chunk;
     uint32_t x = (uint32_t)(first % gx), y = (uint32_t)(first / gx % gy), z = (uint32_t)(first / gx / gy);
+    n += last - first;
     for (uint64_t i = first; i < last; i++) {
       job->entry(job->kernarg, x, y, z);
       if (++x == gx) {
@@ -109,6 +111,16 @@ static void run_workgroups(struct cpu_job *job) {
       }
     }
   }
+}
+
+/* worker: 0 for the queue's thread, or the number of a helper. */
+static void run_share(struct cpu_device *dev, struct cpu_job *job, unsigned worker) {
+  if (!dev->counting.n) {
+    run_workgroups(job);
+    return;
+  }
+  cpu_worker_begin(dev);
+  cpu_worker_end(dev, worker, run_workgroups(job));
 }
 
 /* Makes large pages of the calling thread's stack, if the system has them: copies that kernels keep there reach over
@@ -125,6 +137,7 @@ static void use_large_pages(void) {
 static void *helper_main(void *arg) {
   struct cpu_device *dev = arg;
   uint64_t seen = 0;
+  unsigned worker = 1 + atomic_fetch_add(&dev->workers, 1);
   use_large_pages();
   pthread_mutex_lock(&dev->job_lock);
   while (!atomic_load(&dev->stop)) {
@@ -136,11 +149,12 @@ static void *helper_main(void *arg) {
     struct cpu_job *job = dev->job;
     dev->job_active++;
     pthread_mutex_unlock(&dev->job_lock);
-    run_workgroups(job);
+    run_share(dev, job, worker);
     pthread_mutex_lock(&dev->job_lock);
     if (--dev->job_active == 0) pthread_cond_signal(&dev->job_done);
   }
   pthread_mutex_unlock(&dev->job_lock);
+  cpu_worker_close();
   return NULL;
 }
 
@@ -173,7 +187,7 @@ static void run_kernel(struct cpu_device *dev, cpu_entry *entry, const void *ker
   if (!job.chunk) job.chunk = 1;
   if (job.total > 1) start_helpers(dev);
   if (job.total == 1 || !dev->nhelpers) {
-    run_workgroups(&job);
+    run_share(dev, &job, 0);
     return;
   }
   pthread_mutex_lock(&dev->job_lock);
@@ -181,7 +195,7 @@ static void run_kernel(struct cpu_device *dev, cpu_entry *entry, const void *ker
   dev->job_number++;
   pthread_cond_broadcast(&dev->job_posted);
   pthread_mutex_unlock(&dev->job_lock);
-  run_workgroups(&job);
+  run_share(dev, &job, 0);
   pthread_mutex_lock(&dev->job_lock);
   dev->job = NULL; /* no more helpers join; wait for those that have */
   while (dev->job_active) pthread_cond_wait(&dev->job_done, &dev->job_lock);
@@ -228,6 +242,8 @@ static void execute(struct cpu_device *dev, const uint32_t *c) {
   case CPU_OP_COPY:
     memcpy((void *)(uintptr_t)operand(c, 1), (const void *)(uintptr_t)operand(c, 3), operand(c, 5));
     break;
+  case CPU_OP_COUNT: cpu_count(dev, c[3], (uint64_t *)(uintptr_t)operand(c, 1)); break;
+  case CPU_OP_COUNTED: cpu_counted(dev, (uint64_t *)(uintptr_t)operand(c, 1)); break;
   case CPU_OP_CALL: {
     const uint32_t *list = (const uint32_t *)(uintptr_t)operand(c, 1), *last = list + operand(c, 3);
     for (; list < last && !atomic_load_explicit(&dev->stop, memory_order_relaxed); list += *list >> 8)
@@ -257,6 +273,7 @@ static void *ring_main(void *arg) {
     atomic_store_explicit(&ring->rptr, rptr, memory_order_release);
     if (rptr == wptr) active = hcq_now_ns();
   }
+  cpu_worker_close();
   atomic_store(&ring->finished, true);
   cpu_notify(dev);
   return NULL;

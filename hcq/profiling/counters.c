@@ -110,6 +110,7 @@ static int choose(db_device *dev, const struct hcq_counter *list, unsigned nlist
     if (!names[i]) return db_null("name");
     for (unsigned k = 0; k < nlist && !chosen[i]; k++)
       if (!strcmp(list[k].info.name, names[i])) chosen[i] = &list[k];
+    if (!chosen[i] && dev->ops->counter_missing) return dev->ops->counter_missing(dev, names[i]);
     if (!chosen[i]) return db_fail(-ENOENT, "%s: the device has no counter %s", dev->name, names[i]);
     for (unsigned k = 0; k < i; k++)
       if (chosen[k] == chosen[i]) return db_fail(-EINVAL, "%s: counter %s is listed twice", dev->name, names[i]);
@@ -193,11 +194,15 @@ static uint64_t sum_of(const struct pick *p) {
   return sum;
 }
 
+static bool has_run(const db_counter_set *s, unsigned pass) {
+  return *(const volatile uint64_t *)(const void *)(s->memory->host + s->pass_offset[pass]);
+}
+
 /* Checks that every pass has run and did the same work. The first pick of each pass is the check. */
 static int check_passes(const db_counter_set *s) {
   const struct pick *first = NULL;
   for (unsigned pass = 0, i = 0; pass < s->passes; pass++) {
-    if (!*(const volatile uint64_t *)(const void *)(s->memory->host + s->pass_offset[pass]))
+    if (!has_run(s, pass))
       return db_fail(-ENODATA, "%s: pass %u of %u of a set of counters has not run", s->dev->name, pass, s->passes);
     while (s->picks[i].pass != pass) i++;
     if (!first) first = &s->picks[i];
@@ -224,7 +229,7 @@ int db_counter_set_read(const db_counter_set *s, unsigned i, uint64_t *values, u
 
 bool hcq_counters_read_pass(const db_counter_set *s, unsigned i, unsigned pass, uint64_t *sum) {
   const struct pick *p = &s->picks[s->pick_of[i]];
-  if (p->pass != pass) return false;
+  if (p->pass != pass || !has_run(s, pass)) return false;
   *sum = sum_of(p);
   return true;
 }

@@ -30,8 +30,7 @@ static db_counter_set *make_set(db_device *dev, const char *asked) {
   if (names && all) {
     n = db_counters(dev, all, (unsigned)n);
     unsigned k = choose(names, all, n, chosen);
-    s = k ? db_counter_set_new(dev, chosen, k)
-          : db_fail_null(-ENOENT, "%s: the device has none of the counters %s", dev->name, asked);
+    s = db_counter_set_new(dev, k ? chosen : (const char *[]){names}, k ? k : 1); /* or says why it lacks the first */
   }
   free(all);
   free(names);

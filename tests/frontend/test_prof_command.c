@@ -143,7 +143,7 @@ static void counts_kernels(void **state) {
   EXPECT(0, "prof --counters list");
   assert_contains(out, "LDSBankConflict");
   EXPECT(0, "prof --counters SQ_NO_SUCH -- " BENCH "dot --dev " EMULATED);
-  assert_contains(out, "note: " EMULATED ": the device has none of the counters SQ_NO_SUCH");
+  assert_contains(out, "note: " EMULATED ": the device has no counter SQ_NO_SUCH");
 }
 
 /* Nine counters of the shaders: the program runs twice. */
