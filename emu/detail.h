@@ -24,6 +24,7 @@ struct emu_detail {
   uint64_t lds_cycles;    /* all LDS cycles */
   uint64_t lds_passes;    /* dwords of a lane in LDS accesses: each takes hardware a pass of 32 lanes or more */
   uint64_t lines;         /* distinct 128-byte lines of global memory per instruction, summed over instructions */
+  uint64_t sectors;       /* distinct 32-byte sectors of global memory per instruction, summed over instructions */
   uint64_t memory_bytes;  /* bytes of distinct 128-byte lines per dispatch, read and written lines apart */
   uint64_t matrix_blocks; /* blocks of 16 rows, 8 columns and 16 bytes along k that matrix instructions multiply */
   uint64_t model_ps;      /* model time of the dispatches in ps (emu/exec/cost.def), 0 for machines without a model */

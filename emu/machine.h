@@ -71,4 +71,7 @@ int nv_machine_new(const char *gpus, struct emu_machine **out, char *err, size_t
 /* Makes an NVIDIA machine emulate another driver version, such as "535.261.03". Call it before the machine is used.
  * Returns -EINVAL if the branch of that version is not known. */
 int nv_machine_version(struct os *os, const char *version);
+/* Makes an NVIDIA machine refuse profiling, as the kernel module does for users that are not administrators unless its
+ * parameter NVreg_RestrictProfilingToAdminUsers is 0. A no-op for other machines. */
+void nv_machine_restrict(struct os *os);
 #endif

@@ -104,11 +104,11 @@ struct hcq_backend {
   int (*trace_end)(db_queue *q, const db_thread_trace *t);
   int (*trace_size)(const db_thread_trace *t, unsigned engine, size_t *bytes, uint64_t *lost);
 
-  /* Performance counters (profiling/counters.c). NULL if the backend has none. counters returns the list of the
-   * device's counters, which lives as long as the device, and their number; NULL after db_fail. counter_slots: number
-   * of events that a block counts at the same time. check: a counter that has the same sum whenever the same work is
-   * done. */
-  const struct hcq_counter *(*counters)(db_device *dev, unsigned *n, const struct hcq_counter **check);
+  /* Performance counters (profiling/counters.c). NULL if the backend has none. counters stores the list of the device's
+   * counters, which lives as long as the device, and their number; it returns 0 or db_fail's errno. counter_slots:
+   * number of events that a block counts at the same time. check: a counter that has the same sum whenever the same
+   * work is done. */
+  int (*counters)(db_device *dev, const struct hcq_counter **list, unsigned *n, const struct hcq_counter **check);
   unsigned (*counter_slots)(db_device *dev, const struct hcq_counter *counter);
   /* Fails with the reason why the device does not count the named event. NULL: the device has no such counter. */
   int (*counter_missing)(db_device *dev, const char *name);

@@ -36,19 +36,28 @@ static void mark_lines(struct emu_lines *l, uint64_t key, uint32_t bits) {
   l->last->bits |= bits;
 }
 
+/* The sectors of a line that the bytes from first to end are in: one bit for each. */
+static uint8_t sectors_of(uint64_t first, uint64_t end, uint64_t line) {
+  uint64_t start = line * EMU_LINE, low = first > start ? (first - start) / EMU_SECTOR : 0;
+  uint64_t high = end - start < EMU_LINE ? (end - start) / EMU_SECTOR : EMU_LINE / EMU_SECTOR - 1;
+  return (uint8_t)((2u << high) - (1u << low));
+}
+
 void emu_lines_access(struct emu_lines *l, struct emu_detail *d, const uint64_t *at, uint32_t lanes, unsigned bytes,
                       bool loads, bool stores) {
   if (!bytes) return;
-  uint64_t seen[2 * LANES], latest = UINT64_MAX;
-  unsigned n = 0;
+  uint64_t seen[2 * LANES];
+  uint8_t sectors[2 * LANES]; /* of each line that was seen: a bit for each */
+  unsigned n = 0, i = 0;
   for (uint32_t m = lanes; m; m &= m - 1) {
     uint64_t first = at[__builtin_ctz(m)], end = first + bytes - 1;
     for (uint64_t line = first / EMU_LINE; line <= end / EMU_LINE; line++) {
-      unsigned i = 0;
-      if (line == latest) continue;
-      latest = line;
-      while (i < n && seen[i] != line) i++;
-      if (i < n || n == 2 * LANES) continue;
+      uint8_t touched = sectors_of(first, end, line);
+      if (i >= n || seen[i] != line)
+        for (i = 0; i < n && seen[i] != line;) i++;
+      if (i == 2 * LANES) continue;
+      sectors[i] = (uint8_t)((i < n ? sectors[i] : 0) | touched);
+      if (i < n) continue;
       seen[n++] = line;
       uint64_t key = 1 + line / PAGE_LINES * 2;
       uint32_t bit = UINT32_C(1) << line % PAGE_LINES;
@@ -56,7 +65,9 @@ void emu_lines_access(struct emu_lines *l, struct emu_detail *d, const uint64_t 
       if (l && stores) mark_lines(l, key + 1, bit);
     }
   }
-  if (d) d->lines += n;
+  if (!d) return;
+  d->lines += n;
+  for (i = 0; i < n; i++) d->sectors += (unsigned)__builtin_popcount(sectors[i]);
 }
 
 void emu_lines_add(struct emu_lines *to, const struct emu_lines *from) {

@@ -7,7 +7,7 @@
 #include <stdint.h>
 #include "../detail.h"
 
-enum { EMU_LINE = 128 };
+enum { EMU_LINE = 128, EMU_SECTOR = 32 };
 
 struct emu_lines { /* zero-initialized */
   struct emu_page {
@@ -17,8 +17,8 @@ struct emu_lines { /* zero-initialized */
   size_t n, capacity;
   struct emu_page *last;
 };
-/* Counts one access of `bytes` bytes per lane at the lanes' addresses: adds the number of distinct lines to d->lines,
- * and the lines to l. Either may be NULL. */
+/* Counts one access of `bytes` bytes per lane at the lanes' addresses: adds the numbers of distinct lines and sectors
+ * to d, and the lines to l. Either may be NULL. */
 void emu_lines_access(struct emu_lines *l, struct emu_detail *d, const uint64_t *at, uint32_t lanes, unsigned bytes,
                       bool loads, bool stores);
 void emu_lines_add(struct emu_lines *to, const struct emu_lines *from);

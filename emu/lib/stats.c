@@ -29,8 +29,9 @@ static void print_detail(const struct emu_detail *d) {
   if (d->executed[EMU_LDS_CLASS] || d->lds_conflicts)
     dprintf(STDERR_FILENO, "  LDS bank conflicts: %llu of %llu cycles\n", N(d->lds_conflicts), N(d->lds_cycles));
   if (d->lines)
-    dprintf(STDERR_FILENO, "  global: %llu accessed lines of 128 bytes, %llu bytes of distinct lines\n", N(d->lines),
-            N(d->memory_bytes));
+    dprintf(STDERR_FILENO,
+            "  global: %llu accessed lines of 128 bytes, %llu sectors of 32, %llu bytes of distinct lines\n",
+            N(d->lines), N(d->sectors), N(d->memory_bytes));
   if (d->model_ps) dprintf(STDERR_FILENO, "  model time, not a measurement: %.3f us\n", (double)d->model_ps * 1e-6);
   dprintf(STDERR_FILENO, "  EXEC: partial in %llu of %llu vector instructions, %.1f lanes active on average\n",
           N(d->partial), N(d->vector), d->vector ? (double)d->lanes / (double)d->vector : 0);
@@ -93,6 +94,7 @@ static void json_detail(FILE *f, const struct emu_detail *d) {
   } counts[] = {{"lds_conflict_cycles", d->lds_conflicts},
                 {"lds_cycles", d->lds_cycles},
                 {"lines", d->lines},
+                {"sectors", d->sectors},
                 {"distinct_line_bytes", d->memory_bytes},
                 {"model_ps", d->model_ps},
                 {"vector", d->vector},

@@ -171,7 +171,7 @@ int amd_exec(db_queue *q, db_program *prog, uint8_t *kernarg, uint64_t kernarg_a
              const uint32_t grid[3], const uint32_t block[3]);
 
 /* counters.c */
-const struct hcq_counter *amd_counters(db_device *dev, unsigned *n, const struct hcq_counter **check);
+int amd_counters(db_device *dev, const struct hcq_counter **list, unsigned *n, const struct hcq_counter **check);
 unsigned amd_counter_slots(db_device *dev, const struct hcq_counter *counter);
 int amd_counters_begin(db_queue *q, const struct hcq_counter_pick *picks, unsigned n);
 int amd_counters_end(db_queue *q, const struct hcq_counter_pick *picks, unsigned n, uint64_t done_address);

@@ -57,20 +57,20 @@ static int make_list(struct amd_device *dev, const struct amd_perf_generation *g
   return 0;
 }
 
-const struct hcq_counter *amd_counters(db_device *base, unsigned *n, const struct hcq_counter **check) {
+int amd_counters(db_device *base, const struct hcq_counter **list, unsigned *n, const struct hcq_counter **check) {
   struct amd_device *dev = amd_device(base);
   const struct amd_perf_generation *g = amd_perf_generation(base->arch);
-  if (!g) return db_fail_null(-ENOTSUP, "%s: not supported: performance counters of %s", base->name, base->arch);
+  if (!g) return db_fail(-ENOTSUP, "%s: not supported: performance counters of %s", base->name, base->arch);
   pthread_mutex_lock(&base->lock);
   int err = dev->counters ? 0 : make_list(dev, g);
   pthread_mutex_unlock(&base->lock);
-  if (err) return db_fail_null(err, "%s: out of host memory for the list of counters", base->name);
-  *n = dev->ncounters;
+  if (err) return db_fail(err, "%s: out of host memory for the list of counters", base->name);
+  *list = dev->counters, *n = dev->ncounters;
   /* Passes that issue the same number of vector instructions did the same work, as far as one counter can tell. */
   *check = NULL;
   for (unsigned i = 0; i < *n; i++)
     if (!strcmp(dev->counters[i].info.name, "SQ_INSTS_VALU")) *check = &dev->counters[i];
-  return dev->counters;
+  return 0;
 }
 
 unsigned amd_counter_slots(db_device *dev, const struct hcq_counter *c) {

@@ -95,15 +95,15 @@ static int make_list(struct cpu_device *dev) {
   return 0;
 }
 
-const struct hcq_counter *cpu_counters(db_device *base, unsigned *n, const struct hcq_counter **check) {
+int cpu_counters(db_device *base, const struct hcq_counter **list, unsigned *n, const struct hcq_counter **check) {
   struct cpu_device *dev = (struct cpu_device *)base;
   pthread_mutex_lock(&base->lock);
   int err = dev->counters ? 0 : make_list(dev);
   pthread_mutex_unlock(&base->lock);
-  if (err) return db_fail_null(err, "%s: out of host memory for the list of counters", base->name);
-  *n = dev->ncounters;
+  if (err) return db_fail(err, "%s: out of host memory for the list of counters", base->name);
+  *list = dev->counters, *n = dev->ncounters;
   *check = &dev->counters[WORKGROUPS];
-  return dev->counters;
+  return 0;
 }
 
 unsigned cpu_counter_slots(db_device *dev, const struct hcq_counter *c) {

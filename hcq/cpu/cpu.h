@@ -100,7 +100,7 @@ bool cpu_rings_stop(struct cpu_device *dev);
 int cpu_ring_submit(struct cpu_ring *ring, const uint32_t *words, size_t n);
 
 /* ---- counters.c ---- */
-const struct hcq_counter *cpu_counters(db_device *dev, unsigned *n, const struct hcq_counter **check);
+int cpu_counters(db_device *dev, const struct hcq_counter **list, unsigned *n, const struct hcq_counter **check);
 unsigned cpu_counter_slots(db_device *dev, const struct hcq_counter *c);
 int cpu_counter_missing(db_device *dev, const char *name);
 int cpu_counters_begin(db_queue *q, const struct hcq_counter_pick *picks, unsigned n);

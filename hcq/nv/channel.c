@@ -90,6 +90,8 @@ static int new_channel(struct nv_device *dev, struct nv_ring *r) {
   rc = rm_object_new(m, r->channel, compute ? dev->compute_class : dev->copy_class, compute ? NULL : &copy,
                      compute ? 0 : sizeof copy, &r->object);
   if (rc) return rm_error(dev->base.name, rc, "creating the %s channel's engine object", name_of(r));
+  if (compute && dev->counts && (rc = nv_counters_attach(dev, r)))
+    return rm_error(dev->base.name, rc, "creating the counters of the %s channel", name_of(r));
   struct rm_work_submit_token token = {0};
   rc = rm_ctrl(m, r->channel, RM_CTRL_WORK_SUBMIT_TOKEN, &token, sizeof token);
   if (rc) return rm_error(dev->base.name, rc, "querying the %s channel's token", name_of(r));
@@ -137,7 +139,7 @@ static bool free_group(struct nv_device *dev, struct nv_ring *first) {
   if (rc < 0 || rc == RM_TIMEOUT) return false;
   for (struct nv_ring *r = dev->rings; r < dev->rings + HCQ_RINGS; r++)
     if (r->group == group) {
-      r->object = r->ctxshare = r->group = 0;
+      r->object = r->counters = r->ctxshare = r->group = 0;
       __atomic_store_n(&r->channel, 0, __ATOMIC_RELAXED); /* nv_fault_check in waiting threads loads it */
     }
   return true;

@@ -211,6 +211,7 @@ static void nv_close(db_device *base) {
   struct nv_machine *m = dev->machine;
   if (dev->local.memory) hcq_release(&dev->local.memory->object);
   for (int i = 0; i < HCQ_RINGS; i++) nv_ring_destroy(dev, &dev->rings[i]);
+  free(dev->counters);
   if (dev->usermode_page) m->os->munmap(m->os, dev->usermode_page, RM_USERMODE_SIZE);
   if (dev->uvm_vaspace) uvm_vaspace_unregister(m, &dev->uuid);
   if (dev->uvm_gpu) uvm_gpu_unregister(m, &dev->uuid);
@@ -358,5 +359,9 @@ const struct hcq_backend hcq_nv_backend = {
     .sleep = nv_sleep,
     .poll = nv_poll,
     .read_clock = nv_read_clock,
+    .counters = nv_counters,
+    .counter_slots = nv_counter_slots,
+    .counters_begin = nv_counters_begin,
+    .counters_end = nv_counters_end,
     .stamp_index = 1,
 };

@@ -6,6 +6,7 @@
 #ifndef DOORBELL_HCQ_NV_METHODS_H
 #define DOORBELL_HCQ_NV_METHODS_H
 #include "../bits.h"
+#include "counters.h"
 #include <stdbool.h>
 #include <stddef.h>
 
@@ -170,7 +171,7 @@ enum {
 
 /* ---- the methods as tables ---- */
 
-enum nv_method_set { NV_SET_HOST, NV_SET_COMPUTE, NV_SET_COPY };
+enum nv_method_set { NV_SET_HOST, NV_SET_COMPUTE, NV_SET_COPY, NV_SET_COUNTERS };
 struct nv_method {
   const char *name;
   enum nv_method_set set;
@@ -221,7 +222,7 @@ static inline bool nv_class_group(uint32_t object_class, enum nv_method_set *set
       {0xc6c0, NV_SET_COMPUTE, 0}, {0xc7c0, NV_SET_COMPUTE, 1}, {0xc9c0, NV_SET_COMPUTE, 1},
       {0xcbc0, NV_SET_COMPUTE, 2}, {0xcdc0, NV_SET_COMPUTE, 3}, {0xcec0, NV_SET_COMPUTE, 4},
       {0xc6b5, NV_SET_COPY, 0},    {0xc7b5, NV_SET_COPY, 1},    {0xc8b5, NV_SET_COPY, 2},
-      {0xc9b5, NV_SET_COPY, 3},    {0xcab5, NV_SET_COPY, 4},
+      {0xc9b5, NV_SET_COPY, 3},    {0xcab5, NV_SET_COPY, 4},    {NV_CLASS_COUNTERS, NV_SET_COUNTERS, 0},
   };
   for (size_t i = 0; i < sizeof classes / sizeof *classes; i++)
     if (classes[i].object_class == object_class) {

@@ -66,7 +66,7 @@ struct nv_ring {
   struct hcq_ring base;
   bool running; /* scheduled: submissions are executed */
   /* RM handles, 0 if not created; group and ctxshare may be another ring's. */
-  uint32_t group, ctxshare, channel, object;
+  uint32_t group, ctxshare, channel, object, counters;
   uint32_t engine;                                /* NV2080 engine type */
   bool registered;                                /* registered with UVM */
   struct nv_memory fifo, push, notifier, context; /* context: addresses where UVM maps the channel's buffers */
@@ -124,6 +124,10 @@ struct nv_device {
   struct nv_ring rings[HCQ_RINGS];   /* indexed by hcq_ring_index */
   uint32_t copy_engines[HCQ_QUEUES]; /* NV2080 engine types */
   struct nv_local local;
+  /* The performance counters, NULL before the first use; whether compute channels have an object of their class.
+   * Guarded by hcq_device_pause. */
+  struct hcq_counter *counters;
+  bool counts;
 };
 static inline struct nv_device *nv_device(db_device *dev) { return (struct nv_device *)dev; }
 
@@ -191,6 +195,16 @@ int nv_memory_barrier(db_queue *q);
 int nv_copy(db_queue *q, uint64_t dst, uint64_t src, uint64_t n);
 int nv_exec(db_queue *q, db_program *prog, uint8_t *kernarg, uint64_t kernarg_address, uint32_t local_size,
             const uint32_t grid[3], const uint32_t block[3]);
+
+/* counters.c */
+/* Creates the object of the counters' class on a compute channel, which must be set up afterwards. Returns a result as
+ * in rm.h. */
+int nv_counters_attach(struct nv_device *dev, struct nv_ring *ring);
+int nv_counters(db_device *dev, const struct hcq_counter **list, unsigned *n, const struct hcq_counter **check);
+unsigned nv_counter_slots(db_device *dev, const struct hcq_counter *counter);
+int nv_counters_begin(db_queue *q, const struct hcq_counter_pick *picks, unsigned n);
+int nv_counters_end(db_queue *q, const struct hcq_counter_pick *picks, unsigned n, uint64_t done_address);
+
 int nv_program_load(db_device *dev, const void *image, size_t size, const char *entry, const struct db_param *params,
                     unsigned nparams, db_program **out);
 #endif

@@ -104,6 +104,7 @@ static void setup_words(struct nv_device *dev, struct nv_ring *ring, struct word
     return;
   }
   push_set_object(w, NV_SUBCHANNEL_COMPUTE, dev->compute_class);
+  if (ring->counters) push_set_object(w, NV_SUBCHANNEL_COUNTERS, NV_CLASS_COUNTERS);
   push_method(w, NV_SUBCHANNEL_COMPUTE, NV_COMPUTE_SET_SPA_VERSION,
               BITS(NV_COMPUTE_SET_SPA_VERSION_MAJOR, dev->sm_version >> 8) |
                   BITS(NV_COMPUTE_SET_SPA_VERSION_MINOR, dev->sm_version & 0xff));

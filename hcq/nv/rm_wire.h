@@ -12,6 +12,7 @@
 #ifndef DOORBELL_HCQ_NV_RM_WIRE_H
 #define DOORBELL_HCQ_NV_RM_WIRE_H
 #include <stdint.h>
+#include "counters.h"
 #include "rm_branch.h"
 #include "rm_control_wire.h"
 #include "uvm_wire.h"
@@ -21,6 +22,8 @@
 #define RM_UVM_DEVICE "/dev/nvidia-uvm"
 /* "NVRM version: ... Kernel Module for x86_64  580.82.07 ..." */
 #define RM_PROC_VERSION "/proc/driver/nvidia/version"
+/* The parameters of the kernel module: lines "RmProfilingAdminOnly: 1". */
+#define RM_PROC_PARAMS "/proc/driver/nvidia/params"
 /* Exists only in the emulated module: the last channel error in one line, "" if there was none; the real module writes
  * it to the kernel's log. PCI domain, bus, slot. */
 #define RM_PROC_XID "/proc/driver/nvidia/gpus/%04x:%02x:%02x.0/xid"
@@ -263,6 +266,8 @@ enum rm_class {                                  /* parent; parameters */
                 RM_CLASS_CTXSHARE = 0x9067,      /* channel group; rm_ctxshare_alloc */
                 RM_CLASS_DEBUGGER = 0x83de,      /* device; rm_debugger_alloc */
                 RM_CLASS_P2P = 0x503b,
+                RM_CLASS_PROFILER = 0xb2cc,             /* MAXWELL_PROFILER_DEVICE: subdevice; rm_profiler_alloc */
+                RM_CLASS_COUNTERS = NV_CLASS_COUNTERS,  /* channel; none. Emulated GPUs only (counters.h) */
                 RM_CLASS_CONFIDENTIAL_COMPUTE = 0xcb33, /* client; uint32_t client */
                 RM_CLASS_INLINE_TO_MEMORY = 0xa140,
                 RM_CLASS_SMC_PARTITION = 0xc637,
@@ -415,6 +420,9 @@ struct rm_copy_alloc { /* NVB0B5_ALLOCATION_PARAMETERS */
 enum { RM_COPY_ALLOC_INSTANCE = 0, RM_COPY_ALLOC_ENGINE = 1 }; /* version: what engine_type holds */
 struct rm_gr_alloc {                                           /* NV_GR_ALLOCATION_PARAMETERS */
   uint32_t version, flags, size, caps;
+};
+struct rm_profiler_alloc {                /* NVB2CC_ALLOC_PARAMETERS */
+  uint32_t client_target, context_target; /* 0, 0: no commands that concern a context */
 };
 struct rm_debugger_alloc { /* NV83DE_ALLOC_PARAMETERS */
   uint32_t debugger_client, app_client, object;

@@ -20,17 +20,19 @@ struct db_counter_set {
   size_t *pass_offset;
 };
 
-static const struct hcq_counter *list_of(db_device *dev, unsigned *n, const struct hcq_counter **check) {
-  if (hcq_device_check(dev)) return NULL;
-  if (!dev->ops->counters) return db_fail_null(-ENOTSUP, "%s: not supported: performance counters", dev->name);
-  return dev->ops->counters(dev, n, check);
+static int list_of(db_device *dev, const struct hcq_counter **list, unsigned *n, const struct hcq_counter **check) {
+  int err = hcq_device_check(dev);
+  if (err) return err;
+  if (!dev->ops->counters) return db_fail(-ENOTSUP, "%s: not supported: performance counters", dev->name);
+  return dev->ops->counters(dev, list, n, check);
 }
 
 int db_counters(db_device *dev, struct db_counter *out, unsigned cap) {
   if (!dev || (cap && !out)) return db_null(dev ? "list" : "device");
   unsigned n;
-  const struct hcq_counter *check, *list = list_of(dev, &n, &check);
-  if (!list) return dev->lost ? dev->lost : dev->ops->counters ? -ENOMEM : -ENOTSUP;
+  const struct hcq_counter *check, *list;
+  int err = list_of(dev, &list, &n, &check);
+  if (err) return err;
   for (unsigned i = 0; i < n && i < cap; i++) out[i] = list[i].info;
   return (int)n;
 }
@@ -121,8 +123,8 @@ static int choose(db_device *dev, const struct hcq_counter *list, unsigned nlist
 db_counter_set *db_counter_set_new(db_device *dev, const char *const *names, unsigned n) {
   if (!dev || !names) return db_null_of(dev ? "list of names" : "device");
   unsigned nlist;
-  const struct hcq_counter *check, *list = list_of(dev, &nlist, &check);
-  if (!list) return NULL;
+  const struct hcq_counter *check, *list;
+  if (list_of(dev, &list, &nlist, &check)) return NULL;
   if (!n || n > nlist) return db_fail_null(-EINVAL, "%s: a set of %u counters, the device has %u", dev->name, n, nlist);
   db_counter_set *s = calloc(1, sizeof *s);
   if (!s) return db_fail_null(-ENOMEM, "%s: out of host memory for counters", dev->name);

@@ -53,7 +53,9 @@ static void files(void **state) {
   assert_non_null(strstr(text, "Device Minor: \t 1\n"));
   assert_int_equal(os->read_file(os, "/proc/driver/nvidia/gpus/0000:42:00.0/xid", text, sizeof text), 0);
   assert_int_equal(os->read_file(os, "/dev/nvidia0", text, sizeof text), -EINVAL);
-  assert_int_equal(os->read_file(os, "/proc/driver/nvidia/params", text, sizeof text), -ENOENT);
+  assert_true(os->read_file(os, "/proc/driver/nvidia/params", text, sizeof text) > 0);
+  assert_string_equal(text, "RmProfilingAdminOnly: 0\n");
+  assert_int_equal(os->read_file(os, "/proc/driver/nvidia/suspend", text, sizeof text), -ENOENT);
 }
 
 static void escapes_are_strict(void **state) {

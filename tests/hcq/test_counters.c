@@ -36,10 +36,6 @@ static void lists_what_is_counted(void **state) {
   }
   assert_true(found);
   free(all);
-  db_device *nvidia = db_open("EMU+NV:sm_90");
-  assert_int_equal(db_counters(nvidia, NULL, 0), -ENOTSUP);
-  assert_non_null(strstr(db_error(), "not supported: performance counters"));
-  db_close(nvidia);
 }
 
 static void refused(const char *const *list, unsigned n, const char *why) {

@@ -56,6 +56,12 @@ static void opens_with_what_the_driver_wants(void **state) {
     assert_int_equal(fifo->memory.attr & RM_ATTR_PHYSICALITY(3), RM_ATTR_PHYSICALITY(RM_PHYS_CONTIGUOUS));
     assert_int_equal(object(c->channel.error_memory)->memory.attr >> 29, RM_UNCACHED);
   }
+  /* A real GPU has no class of counters. */
+  assert_int_equal(db_counters(dev, NULL, 0), -ENOTSUP);
+  assert_string_equal(db_error(),
+                      DEVICE ": not supported: performance counters of sm_90, because NVIDIA does not publish their "
+                             "events and registers; timestamps and the clock registers of kernels work");
+  assert_int_equal(script_count(RM_CLASS_PROFILER), 0); /* freed */
   db_close(dev);
   assert_nothing_left();
 }

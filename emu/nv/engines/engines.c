@@ -213,7 +213,8 @@ struct nv_engines *nv_engines_new(const struct nv_engines_config *config) {
   if (!e) return NULL;
   e->config = *config;
   e->cores = calloc(pool_workers(config->pool) + 1, sizeof e->cores[0]);
-  if (!e->cores) {
+  if (!e->cores || nv_perf_init(e)) {
+    free(e->cores);
     free(e);
     return NULL;
   }
@@ -238,6 +239,7 @@ void nv_engines_free(struct nv_engines *e) {
   for (unsigned s = 0; s < NV_SETS; s++)
     for (unsigned g = 0; g < NV_GROUPS; g++) free(e->methods[s][g]);
   free(e->kernel);
+  nv_perf_free(e);
   pthread_mutex_destroy(&e->counters_lock);
   pthread_mutex_destroy(&e->lock);
   free(e);

@@ -2,6 +2,7 @@
 #ifndef DOORBELL_EMU_NV_ENGINES_H
 #define DOORBELL_EMU_NV_ENGINES_H
 #include <pthread.h>
+#include "../../../hcq/nv/counters.h"
 #include "../../../hcq/nv/methods.h"
 #include "../../../hcq/nv/qmd.h"
 #include "../../race.h"
@@ -19,7 +20,7 @@ enum nv_status {
 };
 
 enum {
-  NV_SETS = 3,
+  NV_SETS = 4,
   NV_GROUPS = 5,
   NV_METHODS = 4096, /* number of methods that a header can encode */
   NV_SUBCHANNELS = 8,
@@ -56,6 +57,11 @@ struct nv_engines {
   struct emu_detail counted;
   struct emu_kernel_stats *kernel;
   size_t nkernels;
+  struct { /* perf.c */
+    pthread_mutex_t lock;
+    atomic_bool on;
+    uint64_t (*counts)[NV_COUNTERS_COUNT]; /* by SM; guarded by lock */
+  } perf;
 };
 
 struct nv_channel_group {
@@ -101,7 +107,14 @@ struct nv_pending {
   bool scheduled;
 };
 
-enum nv_object_kind { NV_OBJECT_HOST, NV_OBJECT_COMPUTE, NV_OBJECT_INLINE, NV_OBJECT_COPY, NV_OBJECTS };
+enum nv_object_kind {
+  NV_OBJECT_HOST,
+  NV_OBJECT_COMPUTE,
+  NV_OBJECT_INLINE,
+  NV_OBJECT_COPY,
+  NV_OBJECT_COUNTERS,
+  NV_OBJECTS
+};
 
 struct nv_channel {
   struct nv_channel_desc d;
@@ -170,8 +183,8 @@ void *nv_memory(struct nv_channel *ch, const char *what, uint64_t va, uint64_t s
 void *nv_span(struct nv_channel *ch, struct vm_range *range, const char *what, uint64_t va, uint64_t *n,
               unsigned access);
 
-/* ---- host_methods.c, compute.c, i2m.c, copy.c ---- */
-nv_action_fn nv_host_action, nv_compute_action, nv_inline_action, nv_copy_action;
+/* ---- host_methods.c, compute.c, i2m.c, copy.c, perf.c ---- */
+nv_action_fn nv_host_action, nv_compute_action, nv_inline_action, nv_copy_action, nv_perf_action;
 /* The methods that the compute class shares with the inline-to-memory class. */
 enum nv_status nv_inline_launch(struct nv_channel *ch, struct nv_object *o, uint32_t launch);
 enum nv_status nv_inline_data(struct nv_channel *ch, struct nv_object *o, uint32_t value);
@@ -213,6 +226,14 @@ enum qmd_version nv_qmd_version(const struct nv_object *o);
 /* ---- grid.c ---- */
 /* Runs all clusters of g; with sequential, one after the other. */
 enum nv_status nv_grid_run(struct nv_channel *ch, struct sm_grid *g, bool sequential);
+
+/* ---- perf.c ---- */
+int nv_perf_init(struct nv_engines *e); /* returns 0, or -1 if out of memory */
+void nv_perf_free(struct nv_engines *e);
+/* Whether grids that begin now count. */
+bool nv_perf_counts(struct nv_engines *e);
+/* Adds what an SM executed to its counters. Both have detail. */
+void nv_perf_add(struct nv_engines *e, uint32_t sm, const struct sm_stats *before, const struct sm_stats *after);
 
 /* ---- counters.c ---- */
 void nv_counters_add(struct nv_engines *e, uint64_t pgm, const struct sm_stats *stats);

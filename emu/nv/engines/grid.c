@@ -23,6 +23,7 @@ struct run {
   struct sm_stats counted;       /* counts per instruction if detail is enabled; guarded by lock */
   struct emu_detail detail;
   struct emu_lines lines;
+  bool counts;            /* its clusters add to the performance counters */
   struct race_task *task; /* NULL if the machine is not strict */
 };
 
@@ -43,7 +44,7 @@ static void record_fault(struct run *r, const struct fault *fault, uint64_t clus
     r->error.fault = *fault;
     r->error.xid = fault->kind == FAULT_PAGE ? NV_XID_MMU_FAULT : NV_XID_GR_EXCEPTION;
     r->error.esr = fault->kind == FAULT_PAGE ? 0 : sm_fault_esr(fault);
-    r->error.sm = (uint32_t)(cluster % r->g->sms);
+    r->error.sm = sm_place(r->g, cluster, 0);
   }
   pthread_mutex_unlock(&r->lock);
   atomic_store(&r->failed, true);
@@ -71,7 +72,8 @@ static bool run_clusters(void *ctx, unsigned worker, unsigned seat, uint64_t beg
   struct emu_lines lines = {0};
   struct sm_stats stats = {0};
   bool go_on = true;
-  if (r->counted.detail) stats.detail = memset(&detail, 0, sizeof detail), stats.lines = &lines;
+  if (r->counted.detail || r->counts) stats.detail = memset(&detail, 0, sizeof detail);
+  if (r->counted.detail) stats.lines = &lines;
   race_task = r->task;
   for (uint64_t i = begin; i < end && go_on; i++) {
     struct fault fault = {.kind = FAULT_NONE, .lane = -1};
@@ -80,7 +82,11 @@ static bool run_clusters(void *ctx, unsigned worker, unsigned seat, uint64_t beg
     for (int k = 0; k < 3; k++) first[k] = (uint32_t)at[k] * r->g->cluster[k];
     if (atomic_load_explicit(&r->failed, memory_order_relaxed) || nv_channel_stopped(r->ch)) break;
     if (!core) snprintf(fault.text, sizeof fault.text, "the emulator is out of memory");
+    struct emu_detail earlier;
+    struct sm_stats before = stats;
+    if (r->counts) earlier = detail, before.detail = &earlier;
     int rc = core ? run_cluster(r, core, first, &stats, &fault) : -ENOMEM;
+    if (r->counts) nv_perf_add(e, sm_place(r->g, i, 0), &before, &stats);
     if (!rc) continue;
     go_on = false;
     if (rc == -ECANCELED) {
@@ -98,7 +104,7 @@ static bool run_clusters(void *ctx, unsigned worker, unsigned seat, uint64_t beg
   add_count(&e->ctas, stats.ctas);
   add_count(&e->bytes_loaded, stats.bytes_loaded);
   add_count(&e->bytes_stored, stats.bytes_stored);
-  if (stats.detail) {
+  if (r->counted.detail) {
     pthread_mutex_lock(&r->lock);
     r->counted.warps += stats.warps, r->counted.ctas += stats.ctas, r->counted.instructions += stats.instructions;
     emu_detail_add(r->counted.detail, &detail);
@@ -176,6 +182,7 @@ enum nv_status nv_grid_run(struct nv_channel *ch, struct sm_grid *g, bool sequen
   g->ctx = e;
   g->stop = &ch->stop;
   if (atomic_load_explicit(e->config.detail, memory_order_relaxed)) r.counted.detail = &r.detail;
+  r.counts = nv_perf_counts(e);
   add_count(&e->launches, 1);
   pthread_mutex_init(&r.lock, NULL);
   atomic_store(&ch->launching, true);

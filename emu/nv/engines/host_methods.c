@@ -26,7 +26,10 @@ static enum nv_status set_object(struct nv_channel *ch, uint32_t value) {
     unsigned subchannel;
   } kinds[NV_OBJECTS] = {[NV_OBJECT_COMPUTE] = {nv_compute_action, NV_CLIENT_GRAPHICS, SUBCHANNEL_COMPUTE},
                          [NV_OBJECT_INLINE] = {nv_inline_action, NV_CLIENT_GRAPHICS, SUBCHANNEL_INLINE},
-                         [NV_OBJECT_COPY] = {nv_copy_action, NV_CLIENT_COPY, SUBCHANNEL_COPY}};
+                         [NV_OBJECT_COPY] = {nv_copy_action, NV_CLIENT_COPY, SUBCHANNEL_COPY},
+                         [NV_OBJECT_COUNTERS] = {nv_perf_action, NV_CLIENT_GRAPHICS, NV_SUBCHANNEL_COUNTERS}};
+  static const enum nv_object_kind of_set[NV_SETS] = {
+      [NV_SET_COMPUTE] = NV_OBJECT_COMPUTE, [NV_SET_COPY] = NV_OBJECT_COPY, [NV_SET_COUNTERS] = NV_OBJECT_COUNTERS};
   enum nv_method_set set;
   unsigned group;
   enum nv_object_kind kind = NV_OBJECT_HOST;
@@ -36,7 +39,7 @@ static enum nv_status set_object(struct nv_channel *ch, uint32_t value) {
   if (class == NV_CLASS_INLINE_KEPLER || class == NV_CLASS_INLINE_BLACKWELL)
     kind = NV_OBJECT_INLINE;
   else if (nv_class_group(class, &set, &group))
-    kind = set == NV_SET_COMPUTE ? NV_OBJECT_COMPUTE : set == NV_SET_COPY ? NV_OBJECT_COPY : NV_OBJECT_HOST;
+    kind = of_set[set];
   if (kind == NV_OBJECT_HOST) return nv_method_error(ch, "not supported: SET_OBJECT of class 0x%x", class);
   bool fits = ch->d.kind == NV_ENGINE_COPY ? kind == NV_OBJECT_COPY && subchannel <= SUBCHANNEL_COPY
                                            : subchannel == kinds[kind].subchannel;

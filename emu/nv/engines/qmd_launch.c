@@ -358,7 +358,7 @@ static enum nv_status schedule_dependents(struct launch *l, struct ready *ready)
 
 static enum nv_status run_grid(struct launch *l) {
   const struct nv_model *m = l->ch->e->config.model;
-  struct sm_grid g = {.vm = l->ch->d.vm, .sms = m->sms};
+  struct sm_grid g = {.vm = l->ch->d.vm, .sms = m->sms, .gpcs = m->gpcs};
   if (check_grid(l, &g) != NV_DONE || check_shared(l, &g) != NV_DONE || check_program(l, &g) != NV_DONE ||
       check_local(l, &g) != NV_DONE || check_constants(l, &g) != NV_DONE || check_windows(l, &g) != NV_DONE)
     return NV_DEAD;

@@ -40,9 +40,28 @@ struct sm_grid {
   uint64_t shared_window, local_window; /* base addresses of the windows in generic address space */
   uint64_t (*clock)(void *ctx);         /* in nanoseconds, for the global timer */
   void *ctx;
-  uint32_t sms;            /* number of SMs of the GPU, for SR_VIRTUALSMID */
+  uint32_t sms, gpcs;      /* numbers of SMs and GPCs of the GPU, for sm_place; sms 0: all CTAs run on SM 0 */
   const atomic_bool *stop; /* set by another thread to abandon the grid (channel destroyed) */
 };
+
+/* Returns the SM where a CTA of a cluster runs; both are numbered from 0. A model, which takes no account of how long
+ * CTAs run: GPCs take clusters in turns, and the SMs of a GPC take CTAs in turns, so a grid of as many CTAs as there
+ * are SMs has one on each. A cluster's CTAs run in one GPC. SMs are numbered GPC by GPC. */
+static inline uint32_t sm_place(const struct sm_grid *g, uint64_t cluster, unsigned cta) {
+  uint64_t ctas = (uint64_t)g->cluster[0] * g->cluster[1] * g->cluster[2];
+  if (!g->sms) return 0;
+  uint32_t gpcs = g->gpcs ? g->gpcs : 1, each = g->sms / gpcs, larger = g->sms % gpcs; /* `larger` GPCs have one more */
+  uint64_t gpc = cluster % gpcs, at;
+  if (ctas > 1) {
+    at = (cluster / gpcs * ctas + cta) % (each + (gpc < larger));
+  } else {
+    uint64_t turn = cluster % g->sms;
+    bool last = turn >= (uint64_t)each * gpcs; /* only the larger GPCs have another SM */
+    gpc = last ? turn - (uint64_t)each * gpcs : turn % gpcs;
+    at = last ? each : turn / gpcs;
+  }
+  return (uint32_t)(gpc * each + (gpc < larger ? gpc : larger) + at);
+}
 
 /* The state of a host thread: warps, shared and local memory. One per worker, reused for later grids. */
 struct sm_core;

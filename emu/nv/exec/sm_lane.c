@@ -280,8 +280,9 @@ static void uniform_special(const struct sm_warp *w, const struct sm_uop *u, uns
   case SR_REGALLOC: *out = g->registers; break;
   case SR_BARRIERALLOC: *out = g->barriers; break;
   case SR_VIRTUALSMID: {
-    uint64_t linear = cta->id[0] + (uint64_t)g->grid[0] * (cta->id[1] + (uint64_t)g->grid[1] * cta->id[2]);
-    *out = g->sms ? linear / (w->core->ctas ? w->core->ctas : 1) % g->sms : 0;
+    uint64_t cluster = 0;
+    for (int k = 3; k-- > 0;) cluster = cluster * (g->grid[k] / g->cluster[k]) + cta->id[k] / g->cluster[k];
+    *out = sm_place(g, cluster, cta->rank);
     break;
   }
   case SR_GLOBALTIMERLO: *out = g->clock ? g->clock(g->ctx) : 0; break;

@@ -145,6 +145,10 @@ static void print_xid(struct nv_machine *m, const struct nv_gpu *g, char *buf, s
   pthread_mutex_unlock(&gpu->log_lock);
 }
 
+static void print_params(struct nv_machine *m, const struct nv_gpu *g, char *buf, size_t cap) {
+  snprintf(buf, cap, "RmProfilingAdminOnly: %d\n", m->restricted);
+}
+
 /* Every path, with "%s" for a GPU's PCI address and "%u" for its minor number. Paths without print are folders or
  * nodes. */
 static const struct entry {
@@ -155,6 +159,7 @@ static const struct entry {
     {RM_UVM_DEVICE, NULL},
     {RM_GPU_DEVICE, NULL},
     {RM_PROC_VERSION, print_version},
+    {RM_PROC_PARAMS, print_params},
     {"/proc/driver/nvidia/gpus/%s/information", print_information},
     {"/proc/driver/nvidia/gpus/%s/xid", print_xid},
 };
@@ -306,6 +311,11 @@ static const struct emu_machine_ops machine_ops = {
     .stop = nv_stop,
     .free = nv_machine_free,
 };
+
+void nv_machine_restrict(struct os *os) {
+  struct nv_machine *m = (struct nv_machine *)os;
+  if (m->base.ops == &machine_ops) m->restricted = true;
+}
 
 int nv_machine_version(struct os *os, const char *version) {
   struct nv_machine *m = (struct nv_machine *)os;

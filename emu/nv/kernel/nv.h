@@ -80,6 +80,7 @@ enum rm_kind {
   RM_KIND_DEBUGGER,
   RM_KIND_EVENT,
   RM_KIND_CC,
+  RM_KIND_PROFILER,
   RM_KINDS,
 };
 
@@ -338,6 +339,7 @@ struct nv_machine {
   pthread_mutex_t event_lock;
   pthread_cond_t event_cond;
   atomic_bool detail;
+  bool restricted; /* profiling is for administrators, and the process is none */
 };
 
 struct nv_gpu *nv_gpu_of_id(struct nv_machine *m, uint32_t gpu_id);

@@ -14,6 +14,7 @@ static uint32_t make_client(struct rm_call *c, struct rm_object *o, void *params
 static uint32_t make_device(struct rm_call *c, struct rm_object *o, void *params);
 static uint32_t make_subdevice(struct rm_call *c, struct rm_object *o, void *params);
 static uint32_t make_debugger(struct rm_call *c, struct rm_object *o, void *params);
+static uint32_t make_profiler(struct rm_call *c, struct rm_object *o, void *params);
 static uint32_t make_nothing(struct rm_call *c, struct rm_object *o, void *params) { return RM_OK; }
 static uint32_t import_only(struct rm_call *c, struct rm_object *o, void *params) {
   return RM_REFUSE(c->m, RM_INVALID_CLASS, "RM_ALLOC: class 0x71 is allocated by RM_ALLOC_MEMORY");
@@ -42,6 +43,7 @@ const struct rm_type nv_rm_types[] = {
     T(CHANNEL_GROUP, GROUP, IN(DEVICE), sizeof(struct rm_channel_group_alloc), true, true, nv_rm_channel_group),
     T(CTXSHARE, CTXSHARE, IN(GROUP), sizeof(struct rm_ctxshare_alloc), true, true, nv_rm_ctxshare),
     T(DEBUGGER, DEBUGGER, IN(DEVICE), sizeof(struct rm_debugger_alloc), true, true, make_debugger),
+    T(PROFILER, PROFILER, IN(SUBDEVICE), sizeof(struct rm_profiler_alloc), true, false, make_profiler),
     T(CONFIDENTIAL_COMPUTE, CC, IN(CLIENT), sizeof(uint32_t), true, false, make_nothing),
     USERMODE(VOLTA),
     USERMODE(TURING),
@@ -55,6 +57,7 @@ const struct rm_type nv_rm_types[] = {
     COMPUTE(AMPERE_B),
     COMPUTE(ADA),
     COMPUTE(HOPPER),
+    T(COUNTERS, ENGINE, IN(CHANNEL), 0, false, false, nv_rm_compute),
     T(INLINE_TO_MEMORY, ENGINE, IN(CHANNEL), sizeof(struct rm_gr_alloc), false, true, nv_rm_compute),
     COPY(AMPERE_A),
     COPY(AMPERE_B),
@@ -75,7 +78,7 @@ static const char *const kind_names[RM_KINDS] = {
     [RM_KIND_USERMODE] = "usermode",     [RM_KIND_MEMORY] = "memory",           [RM_KIND_VIRTUAL] = "virtual memory",
     [RM_KIND_VASPACE] = "address space", [RM_KIND_GROUP] = "channel group",     [RM_KIND_CTXSHARE] = "context share",
     [RM_KIND_CHANNEL] = "channel",       [RM_KIND_ENGINE] = "engine",           [RM_KIND_DEBUGGER] = "debugger",
-    [RM_KIND_EVENT] = "event",           [RM_KIND_CC] = "confidential compute",
+    [RM_KIND_EVENT] = "event",           [RM_KIND_CC] = "confidential compute", [RM_KIND_PROFILER] = "profiler",
 };
 
 /* ---- handle tables ---- */
@@ -361,4 +364,13 @@ static uint32_t make_debugger(struct rm_call *c, struct rm_object *o, void *para
   if (o->target && client != o->client)
     return RM_REFUSE(c->m, RM_NOT_SUPPORTED, "not supported: a debugger of another client's object");
   return status;
+}
+
+static uint32_t make_profiler(struct rm_call *c, struct rm_object *o, void *params) {
+  const struct rm_profiler_alloc *p = params;
+  if (c->m->restricted)
+    return RM_REFUSE(c->m, RM_INSUFFICIENT_PERMISSIONS, "RM_ALLOC of PROFILER: only administrators may profile");
+  if (p->client_target || p->context_target)
+    return RM_REFUSE(c->m, RM_NOT_SUPPORTED, "not supported: a profiler of a context");
+  return RM_OK;
 }
