@@ -31,7 +31,7 @@ uint32_t schedule_version(struct scheduler *s, struct uop *buffer) {
   return (uint32_t)s->nversions++;
 }
 
-static void add_reader(struct scheduler *s, struct uop *buffer, uint32_t unit) {
+void schedule_add_reader(struct scheduler *s, struct uop *buffer, uint32_t unit) {
   uint32_t v = schedule_version(s, buffer);
   if (v == NO_UNIT) return;
   struct version *x = &s->version[v];
@@ -68,9 +68,9 @@ void schedule_versions(struct scheduler *s) {
     struct unit *u = &s->unit[i];
     if (u->gone) continue;
     for (unsigned k = 0; k < u->nstores; k++) set_writer(s, u->store[k].index->src[0], (uint32_t)i);
-    for (unsigned k = 0; k < u->nloads; k++) add_reader(s, memory_of(u->load[k]), (uint32_t)i);
+    for (unsigned k = 0; k < u->nloads; k++) schedule_add_reader(s, memory_of(u->load[k]), (uint32_t)i);
     if (u->copy_to) set_writer(s, u->copy_to, (uint32_t)i);
-    if (u->copy_from) add_reader(s, u->copy_from, (uint32_t)i);
+    if (u->copy_from) schedule_add_reader(s, u->copy_from, (uint32_t)i);
   }
 }
 

@@ -72,7 +72,7 @@ static bool keeps_size(const struct uop *u) {
   return is_alu(u) || u->op == OP_RESHAPE || u->op == OP_PERMUTE || u->op == OP_FLIP || u->op == OP_CONTIGUOUS;
 }
 
-static uint32_t op_cost(const struct uop *u) {
+uint32_t schedule_op_cost(const struct uop *u) {
   switch (u->op) {
   case OP_RECIP:
   case OP_SQRT:
@@ -98,7 +98,7 @@ static void compute_facts(struct scheduler *s, struct node *n) {
   if (u->op == OP_SINK) schedule_fail(s, -EINVAL, "SINK is not a tensor; schedule its sources as roots");
   if (u->op == OP_BUFFER) n->device = u->aux, n->buffer = u;
   s->assigns |= u->op == OP_ASSIGN;
-  uint64_t cost = is_alu(u) ? op_cost(u) : u->op == OP_GATHER;
+  uint64_t cost = is_alu(u) ? schedule_op_cost(u) : u->op == OP_GATHER;
   for (unsigned i = 0; i < schedule_nsources(u) && !s->status; i++) {
     struct node *x = node_of(s, u->src[i]);
     if (!i || u->src[i] != u->src[0] || u->op == OP_GATHER) cost += x->cost; /* GATHER: at two indices */
@@ -305,6 +305,7 @@ int graph_schedule_on(const struct schedule_machine *(*machine_of)(unsigned devi
   if (!s.status) keep_roots(&s, mine, nroots);
   if (!s.status) schedule_phases(&s);
   if (!s.status) schedule_fuse(&s);
+  if (!s.status) schedule_recompute(&s);
   if (!s.status) schedule_items(&s);
   if (!s.status) list_outputs(&s, mine, nroots);
   if (!s.status && graph_error(s.graph)) schedule_no_memory(&s);

@@ -5,8 +5,8 @@
  * and split.c splits large reductions. use.c decides what is realized, and index.c computes the location of an element
  * in memory. kernel.c builds the value of every use and makes units, sum.c merges a sum over movement of another sum
  * with that sum, phases.c turns units that pass on rows into phases of one unit (with phase_*.c), and
- * fuse.c joins units. order.c orders units so that memory is read before it is overwritten, and makes the items of the
- * schedule. */
+ * fuse.c joins units. recompute.c drops stores of values that are cheap to compute again. order.c orders units so that
+ * memory is read before it is overwritten, and makes the items of the schedule. */
 #ifndef DOORBELL_GRAPH_SCHEDULER_H
 #define DOORBELL_GRAPH_SCHEDULER_H
 #include "../index.h"
@@ -187,6 +187,8 @@ unsigned schedule_nsources(const struct uop *u);
 /* Grows an array of n elements if needed, so that it has room for one more. Returns NULL when out of memory. */
 void *schedule_grow(struct scheduler *s, void *array, size_t n, size_t *capacity, size_t size);
 
+/* The cost of an operation, in additions. */
+uint32_t schedule_op_cost(const struct uop *u);
 /* The model of a device's machine; for NO_DEVICE that of device 0. */
 const struct schedule_machine *schedule_machine_of(const struct scheduler *s, unsigned device);
 
@@ -268,11 +270,15 @@ struct uop *schedule_masked(struct scheduler *s, struct uop *x, struct uop *p);
 uint32_t schedule_version(struct scheduler *s, struct uop *buffer); /* its number; NO_UNIT: out of memory */
 /* Adds a unit that copies the contents of a version to new memory, whose BUFFER it returns. NULL when out of memory. */
 struct uop *schedule_save(struct scheduler *s, struct uop *old, unsigned device);
+void schedule_add_reader(struct scheduler *s, struct uop *buffer, uint32_t unit);
 void schedule_versions(struct scheduler *s); /* finds the writers and readers of each version */
 void schedule_items(struct scheduler *s);
 
 /* fuse.c */
 void schedule_fuse(struct scheduler *s);
+
+/* recompute.c: drops stores of values that their readers can compute in less time */
+void schedule_recompute(struct scheduler *s);
 
 /* phases.c */
 void schedule_phases(struct scheduler *s);
