@@ -167,17 +167,32 @@ static void compare_wave(const char *what, const struct sqtt_trace *t, const str
   if (at != SQTT_NONE) fail_msg("%s: the trace has instructions after the wave's end", what);
 }
 
-/* The emulated GPU gives workgroups to engines in turns, then to arrays, processors and units, and waves to a unit's
- * SIMDs in turns. The traced SIMD is the first of all. Returns the number of waves in the trace. */
+/* The engine of a queue's next workgroup: they go to the engines in turns, the first one to engine 1. */
+static unsigned next_engine(void) {
+  struct emu_stats s;
+  OK(emu_stats(db_device_os(dev), 0, &s));
+  return (unsigned)((1 + s.workgroups) % ENGINES);
+}
+
+/* Whether a wave is on the traced SIMD, the first of its unit; earlier: number of workgroups of the dispatch that went
+ * to the unit before. In compute-unit mode, workgroups of an odd number of waves start with the other SIMD after each
+ * second one, those of an even number after each. */
+static bool on_first_simd(bool both, unsigned earlier, unsigned waves, unsigned wave) {
+  return both ? wave % 4 == 0 : ((waves % 2 ? (earlier + 1) / 2 : earlier) + wave) % 2 == 0;
+}
+
+/* Compares the traced waves of an engine. Within it, workgroups go to processors, arrays and compute units in turns.
+ * Returns the number of waves in the trace. */
 static uint32_t compare_engine(const struct launch *l, const struct sqtt_trace *t, const struct prof_code *c,
-                               unsigned engine, bool both) {
+                               unsigned turn, bool both) {
   unsigned units = ENGINES * ARRAYS * PROCESSORS * (both ? 1 : 2), waves = nexpected / l->groups;
   uint32_t at = 0;
   char what[100];
-  for (unsigned group = engine; group < l->groups; group += units)
-    for (unsigned wave = 0; wave < waves; wave += both ? 4 : 2) {
+  for (unsigned group = turn, earlier = 0; group < l->groups; group += units, earlier++)
+    for (unsigned wave = 0; wave < waves; wave++) {
+      if (!on_first_simd(both, earlier, waves, wave)) continue;
       while (at < t->nwaves && !t->waves[at].traced) at++;
-      snprintf(what, sizeof what, "%s: engine %u, workgroup %u, wave %u", l->kernel, engine, group, wave);
+      snprintf(what, sizeof what, "%s: engine %u from the first, workgroup %u, wave %u", l->kernel, turn, group, wave);
       if (at == t->nwaves) fail_msg("%s: is not in the trace", what);
       compare_wave(what, t, &t->waves[at++], c, &expected[group * waves + wave]);
     }
@@ -197,6 +212,7 @@ static void traces_executed_commands(void **state) {
     struct emu_stats before, after;
     db_program *p = load(l, &m);
     OK(emu_stats(db_device_os(dev), 0, &before));
+    unsigned first = next_engine();
     db_thread_trace *traced = trace(l, p, 1 << 20);
     OK(emu_stats(db_device_os(dev), 0, &after));
     assert_int_equal(after.instructions - before.instructions, steps());
@@ -215,7 +231,7 @@ static void traces_executed_commands(void **state) {
       if (t.out_of_step) fail_msg("%s: engine %u: out of step at 0x%x", l->kernel, e, t.first_out_of_step.pc);
       assert_int_equal(t.not_followed, 0);
       jumps += t.count[SQTT_NEW_PC];
-      waves += compare_engine(l, &t, &c, e, both);
+      waves += compare_engine(l, &t, &c, (e + ENGINES - first) % ENGINES, both);
       for (uint32_t k = 0; k < t.nwaves; k++) assert_true(t.waves[k].has_start && t.waves[k].has_end);
       for (uint32_t k = 0; k < t.nwaves; k++) assert_int_equal(t.waves[k].program, db_program_address(p));
       assert_true(t.marks >= 2 && sqtt_mhz(&t) > 1500 && sqtt_mhz(&t) < 4000);
@@ -229,9 +245,8 @@ static void traces_executed_commands(void **state) {
 
 /* ---- recordings of a gfx1100 ---- */
 
-/* Decodes a trace and returns its first wave with instructions. */
-static const struct sqtt_wave *first_traced(struct sqtt_trace *t, const void *bytes, size_t size) {
-  OK(sqtt_decode(t, bytes, size, NULL, 0));
+/* Returns the first wave with instructions. */
+static const struct sqtt_wave *first_traced(const struct sqtt_trace *t) {
   for (uint32_t i = 0; i < t->nwaves; i++)
     if (t->waves[i].insts) return &t->waves[i];
   fail_msg("no wave has instructions");
@@ -244,39 +259,67 @@ static unsigned kind_of_packet(const struct sqtt_inst *in) {
   return in->type == SQTT_INST ? in->op : OPS + (in->type == SQTT_IMMEDIATE_MASK ? SQTT_IMMEDIATE : in->type);
 }
 
-static void compare_recording(const char *capture, const struct launch *l, uint32_t rows) {
-  char name[100];
-  size_t size;
-  struct sqtt_trace real, emulated;
-  snprintf(name, sizeof name, "gfx1100/%s/k0.elf", capture);
-  void *code = recorded_bytes(name, &size);
-  db_program *p = db_program_load(dev, code, size, NULL, NULL, 0);
-  if (!p) fail_msg("%s: %s", name, db_error());
-  snprintf(name, sizeof name, "gfx1100/%s/k0_se1.sqtt", capture);
-  void *recorded = recorded_bytes(name, &size);
-  const struct sqtt_wave *a = first_traced(&real, recorded, size);
-  db_thread_trace *t = trace_rows(l, p, 1 << 20, rows);
-  void *bytes = db_thread_trace_read(t, 0, &size, NULL);
-  const struct sqtt_wave *b = first_traced(&emulated, bytes, size);
+static void compare_instructions(const char *capture, const struct sqtt_trace *real,
+                                 const struct sqtt_trace *emulated) {
+  const struct sqtt_wave *a = first_traced(real), *b = first_traced(emulated);
   assert_int_equal(a->insts, b->insts);
-  assert_int_equal(a->lanes, b->lanes);
-  for (uint32_t i = a->first, k = b->first, n = 0; i != SQTT_NONE; i = real.insts[i].next, n++) {
-    const struct sqtt_inst *x = &real.insts[i], *y = &emulated.insts[k];
+  for (uint32_t i = a->first, k = b->first, n = 0; i != SQTT_NONE; i = real->insts[i].next, n++) {
+    const struct sqtt_inst *x = &real->insts[i], *y = &emulated->insts[k];
     if (kind_of_packet(x) != kind_of_packet(y) || (x->duration == SQTT_NONE) != (y->duration == SQTT_NONE))
       fail_msg("%s: instruction %u: %s op 0x%x, the GPU wrote %s op 0x%x", capture, n, sqtt_type_name(y->type), y->op,
                sqtt_type_name(x->type), x->op);
     k = y->next;
   }
-  sqtt_free(&real), sqtt_free(&emulated), free(code), free(recorded), free(bytes);
-  db_thread_trace_release(t), db_program_release(p);
+}
+
+/* Workgroups start in the same order on the same engines, processors and SIMDs. */
+static void compare_places(const char *what, const struct sqtt_trace *real, const struct sqtt_trace *emulated) {
+  if (real->nwaves != emulated->nwaves)
+    fail_msg("%s: %u waves, the GPU launched %u", what, emulated->nwaves, real->nwaves);
+  for (uint32_t i = 0; i < real->nwaves; i++) {
+    const struct sqtt_wave *x = &real->waves[i], *y = &emulated->waves[i];
+    if (x->sa != y->sa || x->wgp != y->wgp || x->simd != y->simd || x->slot != y->slot || x->lanes != y->lanes)
+      fail_msg("%s: wave %u is on array %u, processor %u, SIMD %u, slot %u; the GPU's on %u, %u, %u, %u", what, i,
+               y->sa, y->wgp, y->simd, y->slot, x->sa, x->wgp, x->simd, x->slot);
+  }
+}
+
+/* gpu: one that has run nothing. */
+static void compare_recording(const char *capture, const char *gpu, const struct launch *l, uint32_t rows) {
+  char name[100];
+  size_t size;
+  struct sqtt_trace real, emulated;
+  db_device *const shared = dev;
+  dev = db_open(gpu);
+  if (!dev) fail_msg("%s", db_error());
+  snprintf(name, sizeof name, "gfx1100/%s/k0.elf", capture);
+  void *code = recorded_bytes(name, &size);
+  db_program *p = db_program_load(dev, code, size, NULL, NULL, 0);
+  if (!p) fail_msg("%s: %s", name, db_error());
+  db_thread_trace *t = trace_rows(l, p, 1 << 20, rows);
+  for (unsigned e = 0; e < ENGINES; e++) {
+    snprintf(name, sizeof name, "gfx1100/%s/k0_se%u.sqtt", capture, e);
+    void *recorded = recorded_bytes(name, &size);
+    OK(sqtt_decode(&real, recorded, size, NULL, 0));
+    void *bytes = db_thread_trace_read(t, e, &size, NULL);
+    OK(sqtt_decode(&emulated, bytes, size, NULL, 0));
+    compare_places(name, &real, &emulated);
+    if (e == 1) compare_instructions(capture, &real, &emulated);
+    sqtt_free(&real), sqtt_free(&emulated), free(recorded), free(bytes);
+  }
+  free(code);
+  db_thread_trace_release(t), db_program_release(p), db_close(dev);
+  dev = shared;
 }
 
 /* The emulated GPU writes the packets that a real one wrote for the same code. */
 static void packets_of_a_real_gpu(void **state) {
+#define GPUS "EMU+AMD:gfx1100,gfx1100,gfx1100:"
   fclose(recorded_summary());
-  compare_recording("plus_0", &(struct launch){.groups = 1, .items = 3, .buffers = 3}, 1);
-  compare_recording("empty_0", &(struct launch){.groups = 1, .items = 1}, 1);
-  compare_recording("gemm_0", &(struct launch){.groups = 32, .items = 16, .buffers = 3}, 32);
+  compare_recording("plus_0", GPUS "0", &(struct launch){.groups = 1, .items = 3, .buffers = 3}, 1);
+  compare_recording("empty_0", GPUS "1", &(struct launch){.groups = 1, .items = 1}, 1);
+  compare_recording("gemm_0", GPUS "2", &(struct launch){.groups = 32, .items = 16, .buffers = 3}, 32);
+#undef GPUS
 }
 
 /* The model of times: a wait ends when the last scalar load before it finishes. */
@@ -289,7 +332,8 @@ static void waits_for_memory(void **state) {
   db_program *p = load(&launches[0], &m);
   db_thread_trace *traced = trace(&launches[0], p, 1 << 20);
   void *bytes = db_thread_trace_read(traced, 0, &size, NULL);
-  const struct sqtt_wave *w = first_traced(&t, bytes, size);
+  OK(sqtt_decode(&t, bytes, size, NULL, 0));
+  const struct sqtt_wave *w = first_traced(&t);
   uint32_t i = w->first;
   for (; i != SQTT_NONE && (t.insts[i].class != SQTT_CLASS_IMMEDIATE || t.insts[i].stall < LONG); i = t.insts[i].next)
     if (t.insts[i].class == SQTT_CLASS_SMEM) loaded = t.insts[i].time;
@@ -320,7 +364,9 @@ static void full_memory(void **state) {
 
 static void replays(void **state) {
   struct mapping m;
-  const struct launch *l = &launches[0];
+  struct launch whole = launches[0];
+  const struct launch *l = &whole;
+  whole.groups -= whole.groups % ENGINES; /* so that each run begins with the same engine */
   db_program *p = load(l, &m);
   db_thread_trace *t = db_thread_trace_new(dev, 1 << 16);
   db_queue *q = db_queue_new(dev, DB_QUEUE_COMPUTE);

@@ -44,13 +44,22 @@ struct measured {
   db_counter_set *set;
   db_thread_trace *trace;
   char name[64];
+  unsigned first; /* the engine of the first workgroup */
 };
+
+/* Workgroups go to the engines in turns, across launches. To compare launches, engines are numbered from the first
+ * one. */
+static uint64_t launched;
+static unsigned engine_of(const struct measured *m, unsigned turn) { return (m->first + turn) % ENGINES; }
 
 static struct measured measured_new(unsigned simd, const char *name) {
   const char *names[COUNTERS];
   for (unsigned i = 0; i < COMPARED; i++) names[i] = compared[i].counter;
   names[WAVES] = "SQ_WAVES";
-  struct measured m = {db_counter_set_new(dev, names, COUNTERS), db_thread_trace_new(dev, TRACE_BYTES), {0}};
+  struct measured m = {db_counter_set_new(dev, names, COUNTERS),
+                       db_thread_trace_new(dev, TRACE_BYTES),
+                       {0},
+                       (unsigned)((launched + 1) % ENGINES)};
   if (!m.set || !m.trace) fail_msg("%s", db_error());
   OK(db_thread_trace_select(m.trace, simd));
   snprintf(m.name, sizeof m.name, "%s", name);
@@ -80,7 +89,8 @@ struct sums {
   bool differ;
 };
 
-static void add_trace(struct sums *s, const struct measured *m, unsigned engine) {
+static void add_trace(struct sums *s, const struct measured *m, unsigned turn) {
+  unsigned engine = engine_of(m, turn);
   struct sqtt_trace t;
   size_t size;
   uint64_t lost, waves[ARRAYS][PROCESSORS] = {{0}};
@@ -89,11 +99,11 @@ static void add_trace(struct sums *s, const struct measured *m, unsigned engine)
   if (lost) fail_msg("%s: engine %u: %llu packets lost", m->name, engine, (unsigned long long)lost);
   for (uint32_t i = 0; i < t.ninsts; i++) {
     if (t.insts[i].class == SQTT_CLASS_UNKNOWN) fail_msg("%s: unknown op 0x%x", m->name, t.insts[i].op);
-    for (unsigned k = 0; k < COMPARED; k++) s->traced[engine][k] += t.insts[i].class == compared[k].traced;
+    for (unsigned k = 0; k < COMPARED; k++) s->traced[turn][k] += t.insts[i].class == compared[k].traced;
   }
   for (uint32_t i = 0; i < t.nwaves; i++) waves[t.waves[i].sa][t.waves[i].wgp]++;
   for (unsigned i = 0; i < ARRAYS * PROCESSORS; i++) {
-    uint64_t counted = s->counted[WAVES][engine * ARRAYS * PROCESSORS + i];
+    uint64_t counted = s->counted[WAVES][turn * ARRAYS * PROCESSORS + i];
     if (waves[i / PROCESSORS][i % PROCESSORS] != counted)
       fail_msg("%s: engine %u, processor %u: %llu waves in the trace, %llu counted", m->name, engine, i,
                (unsigned long long)waves[i / PROCESSORS][i % PROCESSORS], (unsigned long long)counted);
@@ -103,8 +113,11 @@ static void add_trace(struct sums *s, const struct measured *m, unsigned engine)
 
 static void add_run(struct sums *s, const struct measured *m) {
   for (unsigned i = 0; i < COUNTERS; i++) {
-    uint64_t values[INSTANCES];
-    OK(db_counter_set_read(m->set, i, values, INSTANCES, NULL));
+    enum { EACH = ARRAYS * PROCESSORS };
+    uint64_t read[INSTANCES], values[INSTANCES];
+    OK(db_counter_set_read(m->set, i, read, INSTANCES, NULL));
+    for (unsigned e = 0; e < ENGINES; e++)
+      memcpy(values + e * EACH, read + engine_of(m, e) * EACH, EACH * sizeof *read);
     if (s->runs && !s->differ && memcmp(values, s->counted[i], sizeof values))
       fail_msg("%s: counter %u differs between runs", m->name, i);
     memcpy(s->counted[i], values, sizeof values);
@@ -235,11 +248,13 @@ int __real_db_queue_exec(db_queue *q, db_program *p, const struct db_arg *args, 
                          const uint32_t block[3]);
 int __wrap_db_queue_exec(db_queue *q, db_program *p, const struct db_arg *args, unsigned nargs, const uint32_t grid[3],
                          const uint32_t block[3]) {
-  if (!watched.on) return __real_db_queue_exec(q, p, args, nargs, grid, block);
+  uint64_t groups = (uint64_t)grid[0] * grid[1] * grid[2];
+  if (!watched.on) return launched += groups, __real_db_queue_exec(q, p, args, nargs, grid, block);
   assert_true(watched.n < MOST_LAUNCHES);
   struct measured *m = &watched.launch[watched.n++];
   *m = measured_new(watched.simd, db_program_name(p));
   measure_begin(m, q);
+  launched += groups;
   int err = __real_db_queue_exec(q, p, args, nargs, grid, block);
   measure_end(m, q);
   return err;

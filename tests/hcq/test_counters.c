@@ -411,34 +411,43 @@ static const struct recorded {
   uint32_t grid[3], block[3];
 } recorded[] = {{"plus_0", 3, {1, 1, 1}, {3, 1, 1}}, {"gemm_0", 3, {32, 32, 1}, {16, 1, 1}}};
 
-/* Returns the sum that a real gfx1100 counted. */
-static uint64_t recorded_sum(const char *capture, const char *counter) {
+/* Stores what each WGP of a real gfx1100 counted. The list contains "xcc.instance.engine.array.wgp=value" for each
+ * value that is not zero. */
+static void recorded_values(const char *capture, const char *counter, uint64_t values[WGPS]) {
   FILE *f = recorded_file("pmc.tsv");
   char line[8192], *column[RECORDED_COLUMNS];
-  uint64_t sum = UINT64_MAX;
+  enum { CAPTURE = 1, COUNTER = 4, VALUES = 17 };
+  bool found = false;
   assert_non_null(f);
-  while (fgets(line, sizeof line, f)) {
+  memset(values, 0, WGPS * sizeof *values);
+  while (!found && fgets(line, sizeof line, f)) {
     recorded_split(line, column);
-    if (!strcmp(column[0], "gfx1100") && !strcmp(column[1], capture) && !strcmp(column[4], counter))
-      sum = strtoull(column[15], NULL, 10);
+    found = !strcmp(column[0], "gfx1100") && !strcmp(column[CAPTURE], capture) && !strcmp(column[COUNTER], counter);
   }
   fclose(f);
-  return sum;
+  if (!found) fail_msg("no recording of %s for %s", counter, capture);
+  unsigned engine, array, wgp;
+  unsigned long long value;
+  for (char *at = column[VALUES]; sscanf(at, "%*u.%*u.%u.%u.%u=%llu", &engine, &array, &wgp, &value) == 4;) {
+    values[(engine * 2 + array) * 4 + wgp] = value;
+    at += strcspn(at, " ");
+    at += strspn(at, " ");
+  }
 }
 
-static void run_recorded(const struct recorded *r, db_counter_set *set) {
+static void run_recorded(db_device *on, const struct recorded *r, db_counter_set *set) {
   char name[200];
   snprintf(name, sizeof name, "gfx1100/%s/k0.elf", r->capture);
   FILE *f = recorded_file(name);
   if (!f) fail_msg("no %s", name);
   size_t n = fread(image, 1, sizeof image, f);
   fclose(f);
-  db_program *p = db_program_load(dev, image, n, NULL, NULL, 0);
+  db_program *p = db_program_load(on, image, n, NULL, NULL, 0);
   if (!p) fail_msg("%s: %s", name, db_error());
-  db_queue *q = db_queue_new(dev, DB_QUEUE_COMPUTE);
+  db_queue *q = db_queue_new(on, DB_QUEUE_COMPUTE);
   struct db_arg args[4] = {{0}};
   for (unsigned i = 0; i < r->nbuffers; i++) {
-    args[i].buffer = db_alloc(dev, 1 << 16, DB_BUFFER_HOST);
+    args[i].buffer = db_alloc(on, 1 << 16, DB_BUFFER_HOST);
     memset(db_buffer_host(args[i].buffer), 0, 1 << 16);
   }
   OK(db_queue_counters_begin(q, set, 0));
@@ -450,21 +459,31 @@ static void run_recorded(const struct recorded *r, db_counter_set *set) {
   db_program_release(p);
 }
 
+/* The counts of each WGP are equal, so the workgroups ran in the same places. Each kernel is the first of its GPU. */
 static void counts_as_recorded_hardware(void **state) {
   static const char *const counters[] = {"SQ_INSTS_VALU", "SQ_INSTS_SALU", "SQC_LDS_IDX_ACTIVE",
                                          "SQC_LDS_BANK_CONFLICT"};
   fclose(recorded_summary());
-  db_counter_set *set = db_counter_set_new(dev, counters, 4);
-  assert_non_null(set);
   for (size_t i = 0; i < sizeof recorded / sizeof *recorded; i++) {
-    run_recorded(&recorded[i], set);
-    for (unsigned k = 0; k < 4; k++)
-      if (sum_of(set, k) != recorded_sum(recorded[i].capture, counters[k]))
-        fail_msg("%s: %s: %llu, the recorded GPU counted %llu", recorded[i].capture, counters[k],
-                 (unsigned long long)sum_of(set, k),
-                 (unsigned long long)recorded_sum(recorded[i].capture, counters[k]));
+    char gpu[64];
+    snprintf(gpu, sizeof gpu, "EMU+AMD:gfx1100,gfx1100:%zu", i);
+    db_device *fresh = db_open(gpu);
+    if (!fresh) fail_msg("%s", db_error());
+    db_counter_set *set = db_counter_set_new(fresh, counters, 4);
+    assert_non_null(set);
+    run_recorded(fresh, &recorded[i], set);
+    for (unsigned k = 0; k < 4; k++) {
+      uint64_t counted[WGPS], real[WGPS];
+      OK(db_counter_set_read(set, k, counted, WGPS, NULL));
+      recorded_values(recorded[i].capture, counters[k], real);
+      for (unsigned w = 0; w < WGPS; w++)
+        if (counted[w] != real[w])
+          fail_msg("%s: %s of WGP %u: %llu, the recorded GPU counted %llu", recorded[i].capture, counters[k], w,
+                   (unsigned long long)counted[w], (unsigned long long)real[w]);
+    }
+    db_counter_set_release(set);
+    db_close(fresh);
   }
-  db_counter_set_release(set);
 }
 
 int main(void) {

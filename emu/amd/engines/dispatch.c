@@ -330,6 +330,7 @@ enum cp_status amd_dispatch(struct amd_queue *q, const uint32_t dims[3], uint32_
     if (!r.counted.detail) r.counting = amd_perf_counts_lds(q) ? SHADER_CLASSES_LDS : SHADER_CLASSES;
   }
   r.trace = amd_sqtt_dispatch(q, &r.d, total, r.waves_per_group, resident);
+  q->launched += total;
   pool_run(q->gpu->shared->pool, total, chunk, seats, run_groups, &r);
   pthread_mutex_destroy(&r.lock);
   enum cp_status traced = amd_sqtt_dispatch_end(q, r.trace);

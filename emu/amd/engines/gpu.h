@@ -97,6 +97,7 @@ struct amd_queue {
   uint32_t *packet;            /* copy of the packet being processed */
 
   uint32_t sh[0x3000 - 0x2c00]; /* registers that SET_SH_REG writes */
+  uint64_t launched;            /* number of workgroups, for placement.c */
   struct shader_core *core;
   struct code_cache *code;
   struct race_queue *race; /* NULL if the machine is not strict */
@@ -224,6 +225,9 @@ enum { AMD_UNITS_MAX = 256 };
 /* Lists the enabled units of a dispatch, at most AMD_UNITS_MAX, in the order in which workgroups go to them. Returns
  * their number. Workgroup i runs on unit i modulo that number. */
 unsigned amd_list_units(const struct amd_queue *q, uint32_t rsrc1, struct amd_unit *out);
+/* Returns the SIMD, 0 to 3, of a wave of a workgroup. earlier: number of workgroups of the dispatch that went to the
+ * unit before it; waves: of each workgroup. */
+unsigned amd_simd_of(const struct amd_unit *u, uint64_t earlier, unsigned waves, unsigned wave);
 
 /* ---- perfmon.c ---- */
 int amd_perf_init(struct amd_gpu *g); /* returns 0, or -1 if out of memory */

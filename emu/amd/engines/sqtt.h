@@ -6,7 +6,7 @@
  * SQ_THREAD_TRACE_MASK selects. Which instructions a wave executes, and in which order, is exact. Times are a model: a
  * wave issues one instruction per clock; a memory instruction finishes after a constant time, for which waits wait;
  * barriers wait for the workgroup; units begin to execute an instruction after a constant time. Nothing else stalls:
- * waves do not compete for units, caches or memory. Workgroups go to compute units in turns. Sources: packets.def of
+ * waves do not compete for units, caches or memory. placement.c says where workgroups run. Sources: packets.def of
  * hcq/sqtt; registers.h. */
 #ifndef DOORBELL_EMU_AMD_SQTT_H
 #define DOORBELL_EMU_AMD_SQTT_H

@@ -35,8 +35,9 @@ static bool excluded(const struct sqtt_engine *e, unsigned token) {
 
 /* ---- placement ---- */
 
-static unsigned simd_of(const struct amd_unit *u, unsigned wave) {
-  return u->both ? wave % SIMDS : u->cu + wave % 2 * 2;
+/* The SIMD of a wave of workgroup number `index`. */
+static unsigned simd_of(const struct sqtt_dispatch *d, uint64_t index, unsigned wave) {
+  return amd_simd_of(&d->unit[index % d->units], index / d->units, d->waves, wave);
 }
 
 /* Whether the trace contains the instructions of a wave there. */
@@ -72,7 +73,7 @@ struct shader_trace *amd_sqtt_group_begin(const struct sqtt_dispatch *d, uint64_
   if (!d || !d->wave) return NULL;
   const struct amd_unit *u = &d->unit[index % d->units];
   memset(recorder, 0, sizeof *recorder);
-  for (unsigned i = 0; i < d->waves; i++) recorder->instructions |= is_detailed(d, u, simd_of(u, i));
+  for (unsigned i = 0; i < d->waves; i++) recorder->instructions |= is_detailed(d, u, simd_of(d, index, i));
   return recorder;
 }
 
@@ -233,7 +234,7 @@ static uint64_t run_group(const struct sqtt_dispatch *d, struct timeline *t, con
   bool recorded = false;
   for (unsigned i = 0; i < d->waves; i++) {
     struct running *r = &running[i];
-    unsigned simd = simd_of(u, i), slot = 0;
+    unsigned simd = simd_of(d, index, i), slot = 0;
     for (unsigned k = 1; k < d->slots; k++)
       if (free[simd][k] < free[simd][slot]) slot = k;
     *r = (struct running){.wave = &d->wave[index * d->waves + i], .simd = (uint8_t)simd, .slot = (uint8_t)slot};
