@@ -344,6 +344,16 @@ static struct cell integer_binary(enum db_binary_op op, struct cell a, struct ce
   }
 }
 
+/* The remainder of an infinite dividend, and so the quotient, is NaN. A finite number divided by an infinite one is 0
+ * or -1. NumPy agrees. */
+static struct cell cell_idiv(struct cell a, struct cell b, db_dtype t) {
+  bool finite = isfinite(a.lo) && isfinite(a.hi) && isfinite(b.lo) && isfinite(b.hi);
+  if (a.state || b.state || finite || (b.lo <= 0 && b.hi >= 0)) return cell_unary(DB_UNARY_FLOOR, cell_div(a, b, t), t);
+  if (!point(a) || !point(b)) return unknown();
+  if (isinf(a.lo)) return not_a_number();
+  return exact(a.lo != 0 && signbit(a.lo) != signbit(b.lo) ? -1 : 0);
+}
+
 static struct cell cell_binary(enum db_binary_op op, struct cell a, struct cell b, db_dtype t) {
   if (op >= DB_BINARY_EQ) {
     int o = cell_order(a, b, t);
@@ -363,7 +373,7 @@ static struct cell cell_binary(enum db_binary_op op, struct cell a, struct cell 
   case DB_BINARY_SUB: return cell_add(a, cell_neg(b, t), t);
   case DB_BINARY_MUL: return cell_mul(a, b, t);
   case DB_BINARY_DIV: return cell_div(a, b, t);
-  case DB_BINARY_IDIV: return cell_unary(DB_UNARY_FLOOR, cell_div(a, b, t), t);
+  case DB_BINARY_IDIV: return cell_idiv(a, b, t);
   case DB_BINARY_MOD: {
     if (!a.state && !b.state && bound(a, b)) return unknown();
     struct cell q = cell_unary(DB_UNARY_FLOOR, cell_div(a, b, t), t);
