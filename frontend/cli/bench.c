@@ -2,6 +2,8 @@
 #include "bench.h"
 #include "../../emu/emu.h"
 #include "../../hcq/backend.h"
+#include "../prof/peaks.h"
+#include <errno.h>
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
@@ -90,14 +92,19 @@ enum { MOST_NAMES = 16 };
 struct ctx {
   const char *device[MOST_NAMES], *name[MOST_NAMES];
   unsigned ndevices, nnames;
-  bool json;
+  bool json, peaks;
 };
-enum { DEVICE = OPTION_KEYS, CASE, JSON };
+enum { DEVICE = OPTION_KEYS, CASE, PEAKS, JSON };
 static const struct argp_option options[] = {
     {"dev", DEVICE, "DEV", 0, "A device; may be given several times", 0},
     {"case", CASE, "NAME", 0,
      "A case: dot, variance, saxpy, sum, softmax, matmul, perceptron, cl:saxpy, cl:reduce, cl:sgemm, cl:histogram, "
      "cuda:saxpy, cuda:reduce, cuda:sgemm, cuda:histogram; may be given several times",
+     0},
+    {"peaks", PEAKS, NULL, 0,
+     "Measure the roofs of the devices by micro-kernels instead, and keep them for doorbell prof: operations per "
+     "second "
+     "by type and matrix instruction, bandwidth by level of memory, latency of launches and copies",
      0},
     {"json", JSON, NULL, 0,
      "Print JSON: {\"results\": [...], \"ran\", \"failed\", \"skipped\"}, a field for each column", 0},
@@ -131,7 +138,11 @@ static error_t parse(int key, char *value, struct argp_state *state) {
     if (x->nnames == MOST_NAMES) argp_error(state, "--case was given more than %d times", MOST_NAMES);
     add_case(state, x, value);
     return 0;
+  case PEAKS: x->peaks = true; return 0;
   case JSON: x->json = true; return 0;
+  case ARGP_KEY_END:
+    if (x->peaks && x->nnames) argp_error(state, "--peaks does not run cases");
+    return 0;
   default: return ARGP_ERR_UNKNOWN;
   }
 }
@@ -260,11 +271,52 @@ static void bench_device(const struct ctx *x, const char *name, struct totals *t
   db_close(dev);
 }
 
+/* ---- roofs ---- */
+
+static void print_peaks(const db_device *dev, const struct peaks *p) {
+  printf("%s (%s)\n", db_device_name(dev), db_device_description(dev));
+  for (unsigned i = 0; i < p->nrates; i++)
+    printf("  %-16s %12.1f GFLOP/s\n", p->rates[i].name, p->rates[i].flops * 1e-9);
+  for (unsigned i = 0; i < p->nlevels; i++)
+    printf("  %-16s %12.1f GB/s   read, %.0f KB\n", p->levels[i].name, p->levels[i].bandwidth * 1e-9,
+           (double)p->levels[i].bytes * 1e-3);
+  printf("  %-16s %12.1f GB/s\n  %-16s %12.2f us\n  %-16s %12.2f us     4 KiB\n", "copy", p->copy_bandwidth * 1e-9,
+         "launch", p->launch_s * 1e6, "copy", p->copy_s * 1e6);
+}
+
+static void print_peaks_json(const db_device *dev, const struct peaks *p, bool first) {
+  json_t *o = peaks_json(p);
+  json_object_set_new(o, "device", json_text(db_device_name(dev)));
+  json_object_set_new(o, "description", json_text(db_device_description(dev)));
+  json_line(stdout, o, first);
+}
+
+static int measure_peaks(const struct command *self, const struct ctx *x) {
+  int status = EXIT_DONE;
+  if (x->json) fputs("{\"peaks\": [", stdout);
+  for (unsigned i = 0; i < x->ndevices; i++) {
+    struct peaks p;
+    db_device *dev = db_open(x->device[i]);
+    int err = dev ? peaks_measure(dev, &p) : -ENODEV;
+    if (!err && x->json)
+      print_peaks_json(dev, &p, !i);
+    else if (!err)
+      print_peaks(dev, &p);
+    if (!err) err = peaks_store(&p, dev);
+    if (err) status = fail_work(self, "--peaks: %s: %s", x->device[i], db_error());
+    db_close(dev);
+  }
+  if (x->json) fputs("\n]}\n", stdout);
+  db_shutdown();
+  return status;
+}
+
 static int bench_main(const struct command *self, int argc, char **argv) {
   struct ctx x = {0};
   struct totals t = {0};
   command_parse(self, argc, argv, 0, &x);
   if (!x.ndevices) default_devices(&x);
+  if (x.peaks) return measure_peaks(self, &x);
   if (x.json)
     fputs("{\"results\": [", stdout);
   else

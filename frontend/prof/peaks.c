@@ -35,13 +35,18 @@ static void copy_text(char *to, size_t cap, const json_t *o) {
 }
 static double number(const json_t *o, const char *name) { return json_number_value(json_object_get(o, name)); }
 
-bool peaks_load(struct peaks *p, const char *arch, const char *description) {
+/* Roofs of an emulated GPU are not those of a real one of the same kind. */
+static void write_key(char *key, size_t cap, const char *device, const char *arch, const char *description) {
+  snprintf(key, cap, "%s%s %s", strncmp(device, "EMU+", 4) ? "" : "emulated ", arch, description);
+}
+
+bool peaks_load(struct peaks *p, const char *device_name, const char *arch, const char *description) {
   char path[4096], key[256];
   size_t i;
   json_t *o;
   *p = (struct peaks){0};
   json_t *all = path_of(path, sizeof path) ? read_all(path) : NULL;
-  snprintf(key, sizeof key, "%s %s", arch, description);
+  write_key(key, sizeof key, device_name, arch, description);
   const json_t *device = json_object_get(devices_of(all), key);
   json_array_foreach(json_object_get(device, "rates"), i, o) {
     if (i == PEAKS_MOST) break;
@@ -64,7 +69,7 @@ bool peaks_load(struct peaks *p, const char *arch, const char *description) {
   return found;
 }
 
-static json_t *peaks_json(const struct peaks *p) {
+json_t *peaks_json(const struct peaks *p) {
   json_t *rates = json_array(), *levels = json_array();
   for (unsigned i = 0; i < p->nrates; i++)
     json_array_append_new(rates, json_pack("{s:s, s:f}", "name", p->rates[i].name, "flops", p->rates[i].flops));
@@ -75,12 +80,12 @@ static json_t *peaks_json(const struct peaks *p) {
                    p->copy_s, "copy_bandwidth", p->copy_bandwidth);
 }
 
-int peaks_store(const struct peaks *p, const char *arch, const char *description) {
+int peaks_store(const struct peaks *p, const db_device *dev) {
   char path[4096], temporary[4128], key[256];
   if (!path_of(path, sizeof path)) return db_fail(-ENOENT, "there is no folder for the cache: %s", runtime_no_disk());
   json_t *all = read_all(path);
   if (!all) all = json_pack("{s:i, s:{}}", "version", PEAKS_VERSION, "devices");
-  snprintf(key, sizeof key, "%s %s", arch, description);
+  write_key(key, sizeof key, db_device_name(dev), db_device_arch(dev), db_device_description(dev));
   json_object_set_new(devices_of(all), key, peaks_json(p));
   snprintf(temporary, sizeof temporary, "%s.%ld.tmp", path, (long)getpid());
   int err = json_dump_file(all, temporary, JSON_INDENT(1)) || rename(temporary, path) ? -errno : 0;

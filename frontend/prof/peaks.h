@@ -1,6 +1,7 @@
 /* The roofs of a machine, which `doorbell bench --peaks` measures and keeps in the cache. */
 #ifndef DOORBELL_FRONTEND_PROF_PEAKS_H
 #define DOORBELL_FRONTEND_PROF_PEAKS_H
+#include "../../hcq/hcq.h"
 #include <jansson.h>
 #include <stdbool.h>
 #include <stdint.h>
@@ -19,10 +20,16 @@ struct peaks {
   unsigned nrates, nlevels;
   double launch_s, copy_s, copy_bandwidth; /* latency of an empty kernel and of a small copy; bytes per second */
 };
-/* The measured roofs of a device. Returns false if there are none. */
-bool peaks_load(struct peaks *p, const char *arch, const char *description);
+/* ---- peaks_measure.c ---- */
+/* Measures the roofs of a device; takes seconds. Returns 0, or a negative errno with db_error() set. */
+int peaks_measure(db_device *dev, struct peaks *out);
+
+/* ---- peaks.c: the file of the roofs of all devices, in the cache ---- */
+/* The measured roofs of a device with this name, ISA and description. Returns false if there are none. */
+bool peaks_load(struct peaks *p, const char *device, const char *arch, const char *description);
 /* Stores them. Returns 0, or a negative errno with db_error() set. */
-int peaks_store(const struct peaks *p, const char *arch, const char *description);
+int peaks_store(const struct peaks *p, const db_device *dev);
+json_t *peaks_json(const struct peaks *p);
 
 struct peaks_roof {
   double share;      /* of the nearest roof */

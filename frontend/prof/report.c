@@ -114,7 +114,7 @@ static json_t *kernels_json(const struct prof_session *s) {
     const struct prof_kernel *k = &s->kernels[i];
     const struct prof_device *d = find_device(s, k->device);
     struct peaks p;
-    bool measured = d && peaks_load(&p, d->arch, d->description);
+    bool measured = d && peaks_load(&p, d->name, d->arch, d->description);
     json_array_append_new(list, kernel_json(k, d, measured ? &p : NULL, total));
   }
   return list;

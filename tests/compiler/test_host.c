@@ -877,9 +877,25 @@ static void errors_name_the_kernel(void **state) {
   assert_null(target_find(NULL));
 }
 
+/* LLVM IR that was not rendered from an ast. */
+static void assembles_text(void **state) {
+  static const char good[] = "define void @f(ptr %a, i32 %x, i32 %y, i32 %z) {\n  %p = load ptr, ptr %a\n"
+                             "  store i32 7, ptr %p\n  ret void\n}\n";
+  const struct target *t = target_find(HOST_ARCH);
+  char err[512];
+  void *image = NULL;
+  size_t size = 0;
+  if (!compiler_assemble(t, NULL, "f", good, &image, &size, err, sizeof err)) fail_msg("%s", err);
+  assert_true(size > 4 && !memcmp(image, "\177ELF", 4));
+  free(image);
+  assert_false(compiler_assemble(t, NULL, "g", "define void @g() { ret i32 }", &image, &size, err, sizeof err));
+  assert_non_null(strstr(err, "kernel g: assemble: "));
+}
+
 int main(void) {
   const struct CMUnitTest tests[] = {
       cmocka_unit_test(names_and_accounting),
+      cmocka_unit_test(assembles_text),
       cmocka_unit_test(binary_operations),
       cmocka_unit_test(unary_operations),
       cmocka_unit_test(casts),

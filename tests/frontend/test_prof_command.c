@@ -161,6 +161,36 @@ static void counts_in_passes(void **state) {
   json_decref(report);
 }
 
+/* ---- roofs ---- */
+
+static double rate_of(const json_t *peaks, const char *name) {
+  return number(entry(peaks, "rates", "name", name), "flops");
+}
+
+static void measures_roofs(void **state) {
+  EXPECT(0, "prof --json -- " BENCH "matmul --dev CPU" QUIET);
+  json_t *report = json_out(), *k = json_array_get(json_object_get(report, "kernels"), 0);
+  assert_true(json_is_null(json_object_get(k, "roofline"))); /* not measured yet */
+  json_decref(report);
+  EXPECT(0, "bench --peaks --json --dev CPU --dev " EMULATED);
+  json_t *all = json_out(), *peaks = json_object_get(all, "peaks");
+  const json_t *cpu = json_array_get(peaks, 0), *gpu = json_array_get(peaks, 1);
+  assert_true(rate_of(cpu, "f64") > 0 && rate_of(cpu, "f32") > rate_of(cpu, "f64"));
+  assert_true(rate_of(gpu, "f32") > 0 && rate_of(gpu, "f16 matrix") > 0);
+  for (unsigned i = 0; i < 2; i++) {
+    const json_t *p = json_array_get(peaks, i);
+    assert_true(number(entry(p, "levels", "name", "memory"), "bandwidth") > 0);
+    assert_true(number(p, "launch_s") > 0 && number(p, "copy_s") > 0 && number(p, "copy_bandwidth") > 0);
+  }
+  json_decref(all);
+  EXPECT(0, "prof --json -- " BENCH "matmul --dev CPU" QUIET);
+  report = json_out(), k = json_array_get(json_object_get(report, "kernels"), 0);
+  assert_true(number(k, "roofline") > 0);
+  assert_non_null(json_string_value(json_object_get(k, "limit")));
+  json_decref(report);
+  REFUSES("--peaks does not run cases", "bench --peaks --case dot");
+}
+
 /* ---- comparisons ---- */
 
 #define KERNEL(name, calls, least, mean, deviation)                                                                    \
@@ -251,12 +281,12 @@ static void refuses_broken_records(void **state) {
 
 int main(void) {
   const struct CMUnitTest tests[] = {
-      cmocka_unit_test(reports_a_program),      cmocka_unit_test(adds_up_processes),
-      cmocka_unit_test(prints_text_and_csv),    cmocka_unit_test(exits_like_the_program),
-      cmocka_unit_test(keeps_records),          cmocka_unit_test(counts_foreign_programs),
-      cmocka_unit_test(counts_kernels),         cmocka_unit_test(counts_in_passes),
-      cmocka_unit_test(compares_runs),          cmocka_unit_test(reads_cut_records),
-      cmocka_unit_test(refuses_broken_records),
+      cmocka_unit_test(reports_a_program),   cmocka_unit_test(adds_up_processes),
+      cmocka_unit_test(prints_text_and_csv), cmocka_unit_test(exits_like_the_program),
+      cmocka_unit_test(keeps_records),       cmocka_unit_test(counts_foreign_programs),
+      cmocka_unit_test(counts_kernels),      cmocka_unit_test(counts_in_passes),
+      cmocka_unit_test(measures_roofs),      cmocka_unit_test(compares_runs),
+      cmocka_unit_test(reads_cut_records),   cmocka_unit_test(refuses_broken_records),
   };
   return cmocka_run_group_tests_name("prof command", tests, begin, finish);
 }
