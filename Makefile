@@ -87,7 +87,8 @@ obj_of = $(patsubst %.c,$(B)/obj/%.o,$(call src,$(1))) \
 OBJS    := $(foreach f,$(FOLDERS),$(call obj_of,$(f)))
 MAN     := $(B)/share/man/doorbell.1
 EMU_OBJ := $(patsubst %.c,$(B)/obj/%.o,$(wildcard emu/lib/*.c))
-CLI_OBJ := $(patsubst %.c,$(B)/obj/%.o,$(wildcard frontend/cli/*.c)) $(B)/obj/gen/bench_kernels.o
+CLI_OBJ := $(patsubst %.c,$(B)/obj/%.o,$(wildcard frontend/cli/*.c)) \
+           $(B)/obj/gen/bench_kernels.o $(B)/obj/gen/page_files.o
 
 KERNELS_CO := $(patsubst %.cl,$(B)/kernels/%.gfx1100.co, \
                 $(wildcard bench/kernels/*.cl bench/emu/*.cl tests/kernels/*.cl))
@@ -192,11 +193,15 @@ $(B)/kernels/%.ptx: %.cu
 	$(Q)$(OCL_CLANG) -x cuda --cuda-device-only --cuda-gpu-arch=sm_80 --cuda-path=/nonexistent \
 	  -nocudainc -nocudalib -Xclang -target-feature -Xclang +ptx70 \
 	  -fdeclspec -O3 -S -MMD -MP -MF $@.d -MT $@ $< -o $@
-# The command contains the benchmark's code objects in a table of { name, begin, end } that ends with a null name.
-$(B)/gen/bench_kernels.S: $(BENCH_CO) Makefile .ci/embed_kernels.sh
+# The command contains the benchmark's code objects and the files of the report's page, each in a table of
+# { name, begin, end } that ends with a null name.
+EMBEDDED := bench_kernels page_files
+$(B)/gen/bench_kernels.S: $(BENCH_CO)
+$(B)/gen/page_files.S: $(wildcard frontend/prof/page/*)
+$(EMBEDDED:%=$(B)/gen/%.S): $(B)/gen/%.S: Makefile .ci/embed.sh
 	@mkdir -p $(@D)
-	@.ci/embed_kernels.sh $(BENCH_CO) >$@
-$(B)/obj/gen/bench_kernels.o: $(B)/gen/bench_kernels.S
+	@.ci/embed.sh $* $(filter-out Makefile .ci/embed.sh,$^) >$@
+$(EMBEDDED:%=$(B)/obj/gen/%.o): $(B)/obj/gen/%.o: $(B)/gen/%.S $(B)/flags
 	@mkdir -p $(@D)
 	$(Q)$(CC) -c $< -o $@
 

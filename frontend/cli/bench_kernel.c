@@ -6,10 +6,7 @@
 
 /* The contents of bench/kernels, compiled or packed at build time; the last entry has the name NULL. A kernel's code
  * object is named after the kernel, its cubin for an ISA "NAME.sm_90.cubin", its PTX text "NAME.ptx". */
-extern const struct {
-  const char *name;
-  const unsigned char *begin, *end;
-} bench_kernels[] __attribute__((visibility("hidden")));
+extern const struct embedded bench_kernels[] __attribute__((visibility("hidden")));
 
 struct launch {
   const char *kernel;

@@ -18,6 +18,12 @@ extern const struct command devices_command, bench_command, run_command, emu_com
     jit_command, show_command, cache_command, help_command;
 extern const struct command *const commands[]; /* NULL-terminated */
 
+/* A file that the command contains (.ci/embed.sh). A table of them ends with a NULL name. */
+struct embedded {
+  const char *name;
+  const unsigned char *begin, *end;
+};
+
 /* ---- main.c ---- */
 const struct command *command_find(const char *name); /* NULL if there is none */
 /* Prints that there is no such command, and suggests one with a similar name. self: the name of the program. */
@@ -50,6 +56,12 @@ bool parse_integer(const char *text, int64_t least, int64_t most, int64_t *out);
  * in its process; if it returns false, errno says why. Returns the program's exit status; 128 + the number of the
  * signal that ended it; 127 or 126, after a message, if it cannot be run; EXIT_FAILED if no process can be made. */
 int run_program(const struct command *self, char **argv, bool (*prepare)(const void *ctx), const void *ctx);
+
+/* ---- prof_html.c ---- */
+struct prof_session;
+/* Writes the report of a session as an HTML page. report: what prof_report made of the session. Returns the exit
+ * status. */
+int prof_html_save(const struct command *self, const char *path, const struct prof_session *s, const json_t *report);
 
 /* ---- json.c: numbers that JSON cannot represent, and lists with an object per line ---- */
 json_t *json_finite(double v);       /* null if v is not finite */

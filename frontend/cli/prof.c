@@ -14,8 +14,8 @@
 enum format { AS_TEXT, AS_JSON, AS_CSV };
 struct ctx {
   const struct command *self;
-  const char *counters, *out;
-  bool trace;
+  const char *counters, *out, *html;
+  bool trace, code;
   enum format format;
   char **words; /* what follows the options, NULL-terminated */
   int nwords;
@@ -24,7 +24,7 @@ struct ctx {
   unsigned pass;
 };
 
-enum { COUNTERS = OPTION_KEYS, TRACE, OUT, JSON, CSV };
+enum { COUNTERS = OPTION_KEYS, TRACE, CODE, OUT, HTML, JSON, CSV };
 static const struct argp_option options[] = {
     {"counters", COUNTERS, "SET", 0,
      "Count around each kernel: names of counters and metrics, separated by commas; \"metrics\" means all metrics, "
@@ -33,6 +33,14 @@ static const struct argp_option options[] = {
     {"trace", TRACE, NULL, 0,
      "Write traces for Perfetto with tracks of queues, memory and counters: trace.PID.json in DIR, or in the current "
      "folder",
+     0},
+    {"code", CODE, NULL, 0,
+     "Record how the kernels of tensor programs are compiled: the schedule, and each kernel's expression, plan, C "
+     "rendering and instructions. Compiling then takes longer",
+     0},
+    {"html", HTML, "FILE", 0,
+     "Write the report as a page for a browser: timeline, roofline, kernels, and what --code and --thread-trace of "
+     "doorbell run record. The page is one file and needs no network",
      0},
     {"out", OUT, "DIR", 0, "Keep the records of the processes and report.json in this folder", 0},
     {"json", JSON, NULL, 0, "Print the report as JSON; COMMAND's output goes to standard error", 0},
@@ -44,6 +52,8 @@ static error_t parse(int key, char *value, struct argp_state *state) {
   switch (key) {
   case COUNTERS: x->counters = value; return 0;
   case TRACE: x->trace = true; return 0;
+  case CODE: x->code = true; return 0;
+  case HTML: x->html = value; return 0;
   case OUT: x->out = value; return 0;
   case JSON: x->format = AS_JSON; return 0;
   case CSV: x->format = AS_CSV; return 0;
@@ -104,6 +114,7 @@ static bool prepare(const void *input) {
   snprintf(pass, sizeof pass, "%u", x->pass);
   if (setenv("PROF", x->folder, 1) || setenv("PROF_PASS", pass, 1)) return false;
   if (x->names && setenv("PROF_COUNTERS", x->names, 1)) return false;
+  if (x->code && setenv("PROF_CODE", "1", 1)) return false;
   if (x->format != AS_TEXT && dup2(STDERR_FILENO, STDOUT_FILENO) < 0) return false;
   if (!x->trace || x->pass) return true;
   if (!x->out && !getcwd(here, sizeof here)) return false;
@@ -150,6 +161,7 @@ static int profile(struct ctx *x, char **command) {
   if (report) {
     print_report(x, report);
     if (x->out) failed = save_report(x, report);
+    if (x->html && !failed) failed = prof_html_save(x->self, x->html, &s, report);
   } else if (status < 126)
     fail_work(x->self, "%s", db_error());
   json_decref(report);
@@ -196,8 +208,20 @@ static int compare(struct ctx *x) {
   return status;
 }
 
+/* The page needs the records: a report does not contain the events. */
+static int write_page(struct ctx *x, const char *folder) {
+  struct prof_session s;
+  int err = prof_session_read(&s, folder);
+  json_t *report = err ? NULL : prof_report(&s);
+  int status = report ? prof_html_save(x->self, x->html, &s, report) : fail_work(x->self, "%s", db_error());
+  json_decref(report);
+  prof_session_free(&s);
+  return status;
+}
+
 static int print_again(struct ctx *x) {
   if (x->nwords != 2) return fail_usage(x->self, "report needs a folder or a report");
+  if (x->html) return write_page(x, x->words[1]);
   json_t *report = prof_report_load(x->words[1]);
   int status = report ? print_report(x, report) : fail_work(x->self, "%s", db_error());
   json_decref(report);
@@ -237,7 +261,7 @@ const struct command prof_command = {
              "limit), copies, what host threads did (schedule, compile, submit, wait) and memory over time. run "
              "profiles one kernel that doorbell run launches 20 times (--repeat N: N times). diff compares two runs "
              "kernel by kernel and marks what changed beyond noise; A and B are folders of --out or JSON reports. "
-             "report prints such a folder again."
+             "report prints such a folder again, or writes it as a page."
              "\v"
              "The roofline needs the machine's roofs, which doorbell bench --peaks measures once. GFLOP/s and GB/s are "
              "known for kernels of tensor programs. Occupancy is what registers, local memory and workgroup size "
@@ -259,6 +283,7 @@ const struct command prof_command = {
              "  doorbell prof -- env DEV=EMU+AMD:gfx1100 ./train\n"
              "  doorbell prof --out before -- ./train; doorbell prof --out after -- ./train\n"
              "  doorbell prof diff before after\n"
+             "  doorbell prof --code --out run --html run.html -- ./train\n"
              "  doorbell prof --counters metrics run saxpy.co --grid 4 --block 256 \\\n"
              "    --arg f32[1024]=ones --arg f32[1024]=iota --arg f32:2 --arg u32:1024"},
     .main = prof_main,

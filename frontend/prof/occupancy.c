@@ -35,11 +35,29 @@ static uint32_t by_registers(const struct unit *u, const struct prof_kernel *k) 
   return waves < u->waves ? waves : u->waves;
 }
 
+/* Returns NULL for an unknown machine. */
+static const struct unit *find_unit(const char *arch) {
+  for (unsigned i = 0; i < sizeof units / sizeof *units; i++)
+    if (!strncmp(arch, units[i].arch, strlen(units[i].arch))) return &units[i];
+  return NULL;
+}
+
+json_t *prof_occupancy_limits(const char *arch) {
+  const struct unit *u = find_unit(arch);
+  if (!u) return NULL;
+  bool nvidia = u->units == 1;
+  return json_pack("{s:s, s:i, s:i, s:i, s:i, s:i, s:i, s:i, s:i, s:s}", "vendor", nvidia ? "nvidia" : "amd", "waves",
+                   (int)u->waves, "units", (int)u->units, "registers", (int)u->registers, "register_granule",
+                   (int)u->register_granule, "local_bytes", (int)u->local_bytes, "local_granule", (int)u->local_granule,
+                   "local_reserved", (int)u->local_reserved, "workgroups", (int)u->workgroups, "source",
+                   nvidia ? "CUDA C++ Programming Guide, Technical Specifications per Compute Capability"
+                          : "LLVM's AMDGPUBaseInfo");
+}
+
 bool prof_occupancy(const char *arch, const struct prof_kernel *k, struct prof_occupancy *out) {
-  const struct unit *u = units, *last = units + sizeof units / sizeof *units;
-  while (u < last && strncmp(arch, u->arch, strlen(u->arch)) != 0) u++;
+  const struct unit *u = find_unit(arch);
   uint32_t items = k->block[0] * k->block[1] * k->block[2];
-  if (u == last || !k->wave || !items) return false;
+  if (!u || !k->wave || !items) return false;
   uint32_t waves = (items + k->wave - 1) / k->wave; /* of a workgroup */
   uint32_t capacity = u->waves * u->units;          /* of a compute unit */
   uint32_t local = round_up(k->local_bytes, u->local_granule) + u->local_reserved;

@@ -61,14 +61,33 @@ struct prof_process {
   struct prof_device *devices;
   unsigned ndevices;
 };
+
+/* What a queue or a host thread did, in the order of the record. */
+struct prof_track {
+  enum prof_track_kind { PROF_TRACK_KERNELS, PROF_TRACK_COPIES, PROF_TRACK_HOST } kind;
+  unsigned process;
+  const char *device; /* belongs to the process's device; NULL for a thread */
+  uint64_t number;    /* of the queue among the device's queues of that kind, or of the thread */
+  struct prof_event {
+    uint64_t begin_ns, ns, bytes; /* bytes: of copies and exchanges */
+    uint32_t name;                /* index in the session's names */
+  } *events;
+  size_t nevents;
+};
 struct prof_session {
   struct prof_process *processes;
   struct prof_kernel *kernels;
   struct prof_transfer *transfers;
   unsigned nprocesses, nkernels, ntransfers, passes;
   struct prof_stats host[PROF_HOST_WORKS];
-  json_t *notes;    /* texts */
-  json_t *emulated; /* what the emulator counted in processes under `doorbell emu` */
+  struct prof_track *tracks; /* of the processes of pass 0 */
+  unsigned ntracks;
+  json_t *names;     /* of events */
+  json_t *numbers;   /* of names, by name */
+  json_t *code;      /* lines of the types code and lines; README.md lists their fields */
+  json_t *schedules; /* lines of type schedule */
+  json_t *notes;     /* texts */
+  json_t *emulated;  /* what the emulator counted in processes under `doorbell emu` */
 };
 /* Reads all records of a folder. Returns 0, or a negative errno with db_error() set. Free s with prof_session_free in
  * any case. */
@@ -81,6 +100,10 @@ void prof_session_free(struct prof_session *s);
 json_t *prof_report(const struct prof_session *s);
 /* Makes the report of a folder of records, or reads a file with a report. Returns NULL with db_error() set. */
 json_t *prof_report_load(const char *path);
+
+/* ---- page.c ---- */
+/* Writes the data of the HTML page as JSON. */
+void prof_page_write(FILE *f, const struct prof_session *s, const json_t *report);
 
 /* ---- print.c ---- */
 void prof_print(FILE *f, const json_t *report);
@@ -98,4 +121,6 @@ struct prof_occupancy {
 };
 /* Returns false if the machine or the kernel's use of it is unknown. */
 bool prof_occupancy(const char *arch, const struct prof_kernel *k, struct prof_occupancy *out);
+/* The limits of a machine, for the page's calculator. NULL if they are unknown. */
+json_t *prof_occupancy_limits(const char *arch);
 #endif

@@ -1,6 +1,7 @@
 /* Reads the records of processes, which hcq/profiling/record.c writes: one JSON object per line. */
 #define _GNU_SOURCE
 #include "../../hcq/error.h"
+#include "../../hcq/json.h"
 #include "prof.h"
 #include <dirent.h>
 #include <errno.h>
@@ -39,6 +40,11 @@ static void dimensions(const json_t *o, const char *name, uint32_t out[3]) {
   for (size_t i = 0; i < 3; i++) out[i] = (uint32_t)json_integer_value(json_array_get(list, i));
 }
 
+static double duration(const json_t *o) {
+  uint64_t begin = integer(o, "begin_ns"), end = integer(o, "end_ns");
+  return end > begin ? (double)(end - begin) : 0;
+}
+
 /* ---- one record ---- */
 
 struct reader {
@@ -48,6 +54,7 @@ struct reader {
   int process;      /* index; -1 before the first line */
   unsigned *kernel; /* index in the session of each kernel of the record */
   double *flops, *bytes;
+  const char **device; /* its name, which belongs to the session */
   unsigned nkernels;
 };
 
@@ -95,6 +102,50 @@ static struct prof_device *device_of(const struct reader *r, const json_t *o) {
   return NULL;
 }
 
+/* ---- tracks ---- */
+
+/* Returns the number of a name, or -1 if memory runs out. */
+static json_int_t name_number(struct prof_session *s, const char *name) {
+  const json_t *known = json_object_get(s->numbers, name);
+  if (known) return json_integer_value(known);
+  json_int_t next = (json_int_t)json_array_size(s->names);
+  json_t *entry = json_text(name);
+  /* json_text replaces bytes that are not UTF-8: the name's key is the text that the page shows. */
+  if (json_object_set_new(s->numbers, json_string_value(entry), json_integer(next))) return -1;
+  return json_array_append_new(s->names, entry) ? -1 : next;
+}
+
+static struct prof_track *find_track(const struct reader *r, enum prof_track_kind kind, const char *device,
+                                     uint64_t number) {
+  struct prof_session *s = r->s;
+  for (unsigned i = s->ntracks; i-- > 0;) {
+    struct prof_track *t = &s->tracks[i];
+    if (t->process == (unsigned)r->process && t->kind == kind && t->number == number && t->device == device) return t;
+  }
+  struct prof_track *more = realloc(s->tracks, (s->ntracks + 1) * sizeof *more);
+  if (!more) return NULL;
+  s->tracks = more;
+  s->tracks[s->ntracks] = (struct prof_track){kind, (unsigned)r->process, device, number, NULL, 0};
+  return &s->tracks[s->ntracks++];
+}
+
+static int keep_event(struct reader *r, enum prof_track_kind kind, const char *device, const json_t *o,
+                      const char *name) {
+  struct prof_track *t = find_track(r, kind, device, integer(o, device ? "queue" : "thread"));
+  json_int_t number = name_number(r->s, name);
+  if (!t || number < 0) return no_memory(r);
+  if (!(t->nevents & (t->nevents - 1))) {
+    struct prof_event *more = realloc(t->events, (t->nevents ? 2 * t->nevents : 1) * sizeof *more);
+    if (!more) return no_memory(r);
+    t->events = more;
+  }
+  t->events[t->nevents++] =
+      (struct prof_event){integer(o, "begin_ns"), (uint64_t)duration(o), integer(o, "bytes"), (uint32_t)number};
+  return 0;
+}
+
+/* ---- types of lines ---- */
+
 /* Finds or adds the kernel with a name on a device. Returns -1 if memory runs out. */
 static int find_kernel(struct prof_session *s, const char *device, const char *name) {
   for (unsigned i = s->nkernels; i-- > 0;)
@@ -117,9 +168,12 @@ static int read_kernel(struct reader *r, json_t *o) {
   if (flops) r->flops = flops;
   double *bytes = realloc(r->bytes, n * sizeof *bytes);
   if (bytes) r->bytes = bytes;
-  int at = kernel && flops && bytes ? find_kernel(r->s, d->name, text(o, "name")) : -1;
+  const char **device = realloc(r->device, n * sizeof *device);
+  if (device) r->device = device;
+  int at = kernel && flops && bytes && device ? find_kernel(r->s, d->name, text(o, "name")) : -1;
   if (at < 0) return no_memory(r);
   r->kernel[r->nkernels] = (unsigned)at;
+  r->device[r->nkernels] = d->name;
   r->flops[r->nkernels] = json_number_value(json_object_get(o, "flops"));
   r->bytes[r->nkernels++] = json_number_value(json_object_get(o, "bytes"));
   struct prof_kernel *k = &r->s->kernels[at];
@@ -133,11 +187,6 @@ static int read_kernel(struct reader *r, json_t *o) {
   return 0;
 }
 
-static double duration(const json_t *o) {
-  uint64_t begin = integer(o, "begin_ns"), end = integer(o, "end_ns");
-  return end > begin ? (double)(end - begin) : 0;
-}
-
 static int read_call(struct reader *r, json_t *o) {
   uint64_t id = integer(o, "kernel");
   if (id >= r->nkernels) return malformed(r, "an unknown kernel");
@@ -146,7 +195,7 @@ static int read_call(struct reader *r, json_t *o) {
   prof_stats_add(&k->calls, duration(o));
   k->flops += r->flops[id];
   k->bytes += r->bytes[id];
-  return 0;
+  return keep_event(r, PROF_TRACK_KERNELS, r->device[id], o, k->name);
 }
 
 static int read_transfer(struct reader *r, json_t *o) {
@@ -165,13 +214,33 @@ static int read_transfer(struct reader *r, json_t *o) {
   }
   prof_stats_add(&s->transfers[i].calls, duration(o));
   s->transfers[i].bytes += (double)integer(o, "bytes");
-  return 0;
+  return keep_event(r, PROF_TRACK_COPIES, d->name, o, kind);
 }
 
 static int read_host(struct reader *r, json_t *o) {
-  for (unsigned i = 0; i < PROF_HOST_WORKS && !process_of(r)->pass; i++)
-    if (!strcmp(prof_host_works[i], text(o, "work"))) prof_stats_add(&r->s->host[i], duration(o));
-  return 0;
+  char name[256];
+  const char *work = text(o, "work"), *what = text(o, "name");
+  if (process_of(r)->pass) return 0;
+  for (unsigned i = 0; i < PROF_HOST_WORKS; i++)
+    if (!strcmp(prof_host_works[i], work)) prof_stats_add(&r->s->host[i], duration(o));
+  snprintf(name, sizeof name, *what ? "%s: %s" : "%s", work, what);
+  return keep_event(r, PROF_TRACK_HOST, NULL, o, name);
+}
+
+/* Keeps a line for the page, with the device's name instead of its number. */
+static int keep_line(struct reader *r, json_t *list, json_t *o) {
+  const struct prof_device *d = device_of(r, o);
+  if (!d) return -EINVAL;
+  if (process_of(r)->pass) return 0;
+  json_object_set_new(o, "device", json_text(d->name));
+  return json_array_append(list, o) ? no_memory(r) : 0;
+}
+static int read_code(struct reader *r, json_t *o) { return keep_line(r, r->s->code, o); }
+
+/* The items of a schedule name devices themselves. */
+static int read_schedule(struct reader *r, json_t *o) {
+  if (process_of(r)->pass) return 0;
+  return json_array_append(r->s->schedules, o) ? no_memory(r) : 0;
 }
 
 static int read_memory(struct reader *r, json_t *o) {
@@ -243,9 +312,10 @@ static const struct {
   const char *type;
   int (*read)(struct reader *r, json_t *o);
 } types[] = {
-    {"process", read_process}, {"device", read_device}, {"kernel", read_kernel},     {"call", read_call},
-    {"copy", read_transfer},   {"host", read_host},     {"exchange", read_transfer}, {"memory", read_memory},
-    {"counts", read_counts},   {"end", read_end},
+    {"process", read_process},   {"device", read_device}, {"kernel", read_kernel},     {"call", read_call},
+    {"copy", read_transfer},     {"host", read_host},     {"exchange", read_transfer}, {"memory", read_memory},
+    {"counts", read_counts},     {"end", read_end},       {"code", read_code},         {"lines", read_code},
+    {"schedule", read_schedule},
 };
 
 static int read_line(struct reader *r, const char *line, size_t n) {
@@ -294,6 +364,7 @@ static int read_record(struct prof_session *s, const char *path) {
   free(r.kernel);
   free(r.flops);
   free(r.bytes);
+  free(r.device);
   return err;
 }
 
@@ -350,7 +421,13 @@ static void check_passes(struct prof_session *s) {
 }
 
 int prof_session_read(struct prof_session *s, const char *folder) {
-  *s = (struct prof_session){.notes = json_array(), .emulated = json_array(), .passes = 1};
+  *s = (struct prof_session){.notes = json_array(),
+                             .emulated = json_array(),
+                             .names = json_array(),
+                             .numbers = json_object(),
+                             .code = json_array(),
+                             .schedules = json_array(),
+                             .passes = 1};
   struct dirent **entries = NULL;
   int n = scandir(folder, &entries, is_record, alphasort), err = 0;
   if (n < 0) return db_fail(-errno, "%s: %s", folder, strerror(errno));
@@ -390,6 +467,12 @@ void prof_session_free(struct prof_session *s) {
   for (unsigned i = 0; i < s->nprocesses; i++) free_process(&s->processes[i]);
   for (unsigned i = 0; i < s->nkernels; i++) free_kernel(&s->kernels[i]);
   for (unsigned i = 0; i < s->ntransfers; i++) free(s->transfers[i].device);
+  for (unsigned i = 0; i < s->ntracks; i++) free(s->tracks[i].events);
+  free(s->tracks);
+  json_decref(s->names);
+  json_decref(s->numbers);
+  json_decref(s->code);
+  json_decref(s->schedules);
   free(s->processes);
   free(s->kernels);
   free(s->transfers);

@@ -93,6 +93,7 @@ static json_t *kernel_json(const struct prof_kernel *k, const struct prof_device
   set_count(o, "registers", k->registers);
   set_count(o, "local_bytes", k->local_bytes);
   set_count(o, "private_bytes", k->private_bytes);
+  set_count(o, "wave", k->wave);
   set_number(o, "overhead_ns", k->alone.n && k->calls.n ? k->calls.mean - k->alone.mean : NAN);
   json_object_set_new(o, "counters", counters_json(k));
   json_object_set_new(o, "metrics", metrics_json(d ? d->arch : "", k, s->mean * 1e-9));

@@ -1,0 +1,45 @@
+'use strict';
+// Reads what the record contains. frontend/prof/page.c writes it: JSON, deflated, in base64.
+
+async function inflate(text) {
+  const binary = atob(text.trim());
+  const bytes = new Uint8Array(binary.length);
+  for (let i = 0; i < binary.length; i++) bytes[i] = binary.charCodeAt(i);
+  const stream = new Blob([bytes]).stream().pipeThrough(new DecompressionStream('deflate'));
+  return JSON.parse(await new Response(stream).text());
+}
+
+const keyOf = (device, name) => JSON.stringify([device, name]);
+
+// A kernel of the report with all that the record has about it: `code`, the `machine`, and its `index` in the list.
+function joinKernels(data) {
+  const code = new Map(data.code.map((entry) => [keyOf(entry.device, entry.name), entry]));
+  return data.report.kernels.map((kernel, index) => ({
+    ...kernel,
+    index,
+    code: code.get(keyOf(kernel.device, kernel.name)) || null,
+    machine: data.machines[kernel.device] || null,
+  }));
+}
+
+// The whole of the data, in the form that the views use.
+function makeModel(data) {
+  const kernels = joinKernels(data);
+  const byKey = new Map(kernels.map((kernel) => [keyOf(kernel.device, kernel.name), kernel]));
+  const tracks = data.tracks.map(makeTrack);
+  let end = 0;
+  for (const track of tracks) end = Math.max(end, track.end);
+  for (const process of data.processes) end = Math.max(end, process.end_ns);
+  return {
+    report: data.report,
+    names: data.names,
+    machines: data.machines,
+    schedules: data.schedules,
+    processes: data.processes,
+    kernels,
+    tracks,
+    end: Math.max(end, 1),
+    events: tracks.reduce((sum, track) => sum + track.count, 0),
+    kernelOf: (device, name) => byKey.get(keyOf(device, name)) || null,
+  };
+}

@@ -1,0 +1,258 @@
+'use strict';
+// The panel of one kernel: its times, its place in the graph, its code, and what limits it.
+
+function definition(rows) {
+  const known = rows.filter(([, value]) => value !== null && value !== undefined);
+  return el('dl', {}, known.map(([name, value]) => [el('dt', {}, name), el('dd', {}, value)]));
+}
+
+/* ---- summary ---- */
+
+// All durations of the kernel's calls.
+function durationsOf(model, kernel) {
+  const name = model.names.indexOf(kernel.name);
+  const out = [];
+  for (const track of model.tracks) {
+    if (track.kind !== 'kernels' || track.device !== kernel.device) continue;
+    for (const lane of track.lanes) {
+      for (let i = 0; i < lane.count; i++) if (lane.name[i] === name) out.push(lane.end[i] - lane.begin[i]);
+    }
+  }
+  return out;
+}
+
+function histogram(durations) {
+  const bins = 40;
+  const width = 400;
+  const height = 80;
+  let least = Infinity;
+  let most = 0;
+  for (const ns of durations) {
+    least = Math.min(least, ns);
+    most = Math.max(most, ns);
+  }
+  if (durations.length < 3 || most <= least) return null;
+  const counts = new Array(bins).fill(0);
+  for (const ns of durations) counts[Math.min(bins - 1, Math.floor(((ns - least) / (most - least)) * bins))]++;
+  const top = Math.max(...counts);
+  const bar = (n, i) => n > 0 && svg('rect', { x: (i * width) / bins, y: height - Math.max(2, (n / top) * (height - 4)),
+    width: width / bins - 1, height: Math.max(2, (n / top) * (height - 4)), class: 'bin' },
+    svg('title', {}, `${plural(n, 'call')} from ${formatTime(least + (i * (most - least)) / bins)}`));
+  return el('figure', { class: 'histogram' },
+    svg('svg', { viewBox: `0 0 ${width} ${height}`, role: 'img', 'aria-label': 'Durations' }, counts.map(bar)),
+    el('figcaption', {}, [formatTime(least), `${plural(durations.length, 'call')} by time`, formatTime(most)]
+      .map((text) => el('span', {}, text))));
+}
+
+function valueTable(title, values, cell) {
+  const entries = Object.entries(values);
+  if (!entries.length) return null;
+  return [el('h3', {}, title), el('table', { class: 'plain' }, entries.map(([name, entry]) => el('tr', {},
+    el('td', { title: entry.formula || '' }, name), el('td', { class: 'number' }, cell(entry)),
+    el('td', { class: 'muted' }, entry.unit), el('td', {}, el('span', { class: 'tag' }, entry.source)))))];
+}
+
+function summary(model, kernel) {
+  const perCall = (v) => (isKnown(v) && kernel.calls ? v / kernel.calls : null);
+  const known = (v, format) => (isKnown(v) ? format(v) : null);
+  return [
+    definition([
+      ['calls', kernel.calls.toLocaleString('en-US')],
+      ['total', `${formatTime(kernel.total_ns)}, ${formatPercent(kernel.share)} of all kernels`],
+      ['mean', `${formatTime(kernel.mean_ns)} ± ${formatTime(kernel.deviation_ns)}`],
+      ['min, max', `${formatTime(kernel.min_ns)}, ${formatTime(kernel.max_ns)}`],
+      ['operations', known(perCall(kernel.flops), (v) => `${scaled(v, ['', 'K', 'M', 'G', 'T'], 1000)} per call, ` +
+        `${digits(kernel.gflops)} GFLOP/s`)],
+      ['bytes', known(perCall(kernel.bytes), (v) => `${formatBytes(v)} per call, ${digits(kernel.gb_per_s)} GB/s`)],
+      ['roofline', known(kernel.roofline, (v) => `${formatPercent(v)}, limited by ${kernel.limit}`)],
+      ['occupancy', known(kernel.occupancy, (v) => `${formatPercent(v)}, limited by ${kernel.occupancy_limit}`)],
+      ['grid', formatSize(kernel.grid)],
+      ['block', formatSize(kernel.block)],
+      ['registers', kernel.registers ? `${kernel.registers} per work-item` : null],
+      ['local memory', kernel.wave ? `${formatBytes(kernel.local_bytes)} per workgroup` : null],
+      ['private memory', kernel.wave ? `${formatBytes(kernel.private_bytes)} per work-item` : null],
+      ['counting adds', known(kernel.overhead_ns, (v) => `${formatTime(v)} to a call; not in the times above`)],
+    ]),
+    histogram(durationsOf(model, kernel)),
+    valueTable('Metrics', kernel.metrics, (entry) => digits(entry.value)),
+    valueTable('Counters, mean of a call', kernel.counters, (entry) => digits(entry.mean)),
+    Object.keys(kernel.counters).length ? null : missing('No counters: `doorbell prof --counters metrics` counts.'),
+  ];
+}
+
+/* ---- graph ---- */
+
+const NEEDS_CODE = 'Not in the record: `doorbell prof --code` records how tensor programs are compiled.';
+
+// The kernels of a schedule that write what item i reads, and that read what it writes.
+function neighborsOf(schedule, i) {
+  const { items } = schedule;
+  const item = items[i];
+  const writer = (buffer) => {
+    for (let k = i - 1; k >= 0; k--) if (items[k].writes.includes(buffer)) return k;
+    return -1;
+  };
+  const before = item.reads.map((buffer) => ({ buffer, item: writer(buffer) }));
+  const after = [];
+  for (let k = i + 1; k < items.length; k++) {
+    for (const buffer of item.writes) if (items[k].reads.includes(buffer)) after.push({ buffer, item: k });
+  }
+  return { before, after };
+}
+
+const bufferText = (schedule, buffer) => `b${buffer} ${schedule.buffers[buffer] || ''}`;
+
+// One box of the drawing: a kernel, a copy, or an input or output of the schedule.
+function graphBox(box, onOpen) {
+  const open = box.kernel ? () => onOpen(box.kernel) : null;
+  const title = box.text.length > 26 ? `${box.text.slice(0, 25)}…` : box.text;
+  return svg('g', { class: `box ${box.style}`, transform: `translate(${box.x} ${box.y})`, onclick: open,
+    role: open ? 'button' : null, tabindex: open ? 0 : null, onkeydown: (e) => open && e.key === 'Enter' && open() },
+    svg('rect', { width: 190, height: 24, rx: 4 }), svg('text', { x: 8, y: 16 }, title), svg('title', {}, box.text));
+}
+
+function graphColumn(model, schedule, edges, x, height, what) {
+  const shown = edges.slice(0, 12);
+  return shown.map((edge, i) => {
+    const item = edge.item >= 0 ? schedule.items[edge.item] : null;
+    const kernel = item && model.kernelOf(item.device, item.name);
+    return { x, y: (height * (i + 1)) / (shown.length + 1) - 12, text: item ? item.name : what, kernel,
+      style: kernel ? 'other' : 'value', buffer: bufferText(schedule, edge.buffer) };
+  });
+}
+
+// The kernel between those it reads from and those that read from it.
+function neighborhood(model, schedule, i, onOpen) {
+  const { before, after } = neighborsOf(schedule, i);
+  const height = 40 + 34 * Math.max(1, Math.min(12, Math.max(before.length, after.length)));
+  const own = { x: 290, y: height / 2 - 12, text: schedule.items[i].name, style: 'own' };
+  const left = graphColumn(model, schedule, before, 0, height, 'input');
+  const right = graphColumn(model, schedule, after, 580, height, 'output');
+  const edge = (from, to, text) => [
+    svg('path', { class: 'edge', d: `M${from.x + 190} ${from.y + 12}C${from.x + 240} ${from.y + 12} ${to.x - 50} ` +
+      `${to.y + 12} ${to.x} ${to.y + 12}` }, svg('title', {}, text)),
+  ];
+  const more = Math.max(before.length, after.length) - 12;
+  return [svg('svg', { viewBox: `0 0 770 ${height}`, class: 'graph', role: 'img', 'aria-label': 'Place in the graph' },
+    left.map((box) => edge(box, own, box.buffer)), right.map((box) => edge(own, box, box.buffer)),
+    [...left, own, ...right].map((box) => graphBox(box, onOpen))),
+  more > 0 ? el('p', { class: 'note' }, `${more} more are not drawn.`) : null];
+}
+
+function scheduleEntry(model, schedule, i, onOpen) {
+  const item = schedule.items[i];
+  return [
+    el('p', { class: 'note' }, `Command ${i + 1} of ${schedule.items.length}. `, item.why.map((why, k) =>
+      `${bufferText(schedule, item.writes[k])} is written because ${why}. `)),
+    neighborhood(model, schedule, i, onOpen),
+  ];
+}
+
+function graphTab(model, kernel, onOpen) {
+  const places = [];
+  for (const schedule of model.schedules) {
+    schedule.items.forEach((item, i) => {
+      if (item.name === kernel.name && item.device === kernel.device) places.push([schedule, i]);
+    });
+  }
+  const texts = (kernel.code && kernel.code.texts) || {};
+  if (!places.length && !texts.graph) return missing(NEEDS_CODE);
+  return [
+    places.length > 1 ? el('p', {}, `Occurs at ${plural(places.length, 'place')} of the recorded schedules; the first `,
+      `${Math.min(places.length, 4)} are drawn.`) : null,
+    places.slice(0, 4).map(([schedule, i]) => scheduleEntry(model, schedule, i, onOpen)),
+    texts.graph ? [el('h3', {}, 'Expression'), el('pre', {}, texts.graph)] : null,
+  ];
+}
+
+/* ---- code ---- */
+
+function planTab(kernel) {
+  const texts = (kernel.code && kernel.code.texts) || {};
+  if (texts.plan === undefined) return missing(NEEDS_CODE);
+  const steps = texts.plan.split(/\s*;\s*/).filter(Boolean);
+  return [
+    definition([['kernel', texts.shape], ['axes', texts.axes]]),
+    el('h3', {}, 'Optimization steps'),
+    steps.length ? el('ol', { class: 'steps' }, steps.map((step) => el('li', {}, el('code', {}, step))))
+      : el('p', {}, 'No steps.'),
+    el('p', { class: 'note' }, 'compiler/plan/plan.h describes the steps. ', el('code', {}, 'PLAN'), ' replaces them.'),
+  ];
+}
+
+function sourceTab(kernel) {
+  const texts = (kernel.code && kernel.code.texts) || {};
+  return texts.c ? el('pre', {}, texts.c) : missing(NEEDS_CODE);
+}
+
+// Lines with counts. A bar behind a value shows its share of the largest one of its column.
+function countedLines(lines) {
+  const most = lines.columns.map((_, c) => Math.max(...lines.rows.map((row) => row[c + 1] || 0), 1));
+  const cell = (value, c) => el('td', { class: 'number heat', style: value ? { backgroundSize:
+    `${(100 * value) / most[c]}% 100%` } : {} }, isKnown(value) ? digits(value) : '');
+  return [
+    el('p', { class: 'note' }, lines.source),
+    el('table', { class: 'code' },
+      el('thead', {}, el('tr', {}, el('th', {}, 'address'), lines.columns.map((name) => el('th', {}, name)),
+        el('th', {}, 'instruction'))),
+      el('tbody', {}, lines.rows.map((row) => el('tr', {}, el('td', { class: 'address' }, row[0].toString(16)),
+        lines.columns.map((_, c) => cell(row[c + 1], c)), el('td', { class: 'text' }, row[row.length - 1]))))),
+  ];
+}
+
+function instructionTab(kernel) {
+  const { lines, texts } = kernel.code || {};
+  if (lines && lines.rows.length) return countedLines(lines);
+  const counts = missing('No counts beside the instructions: on AMD GPUs, ' +
+    '`doorbell prof run FILE --thread-trace PREFIX ...` records them.');
+  if (texts && texts.assembly) return [counts, el('pre', {}, texts.assembly)];
+  return [missing(NEEDS_CODE), counts];
+}
+
+/* ---- the panel ---- */
+
+const KERNEL_TABS = [['summary', 'Summary'], ['occupancy', 'Occupancy'], ['graph', 'Graph'], ['plan', 'Plan'],
+  ['c', 'C'], ['code', 'Instructions']];
+
+class KernelPanel {
+  constructor(model, node, listeners) {
+    this.model = model;
+    this.node = node;
+    this.listeners = listeners; // onOpen(kernel), onTimeline(kernel)
+    this.tab = 'summary';
+  }
+
+  show(kernel) {
+    this.kernel = kernel;
+    this.render();
+  }
+
+  render() {
+    const { kernel } = this;
+    if (!kernel) return replace(this.node, el('p', { class: 'empty' }, 'Select a kernel.'));
+    const choose = (tab) => {
+      this.tab = tab;
+      this.render();
+    };
+    return replace(this.node,
+      el('div', { class: 'panel-head' },
+        el('h2', {}, el('span', { class: 'swatch', style: { background: colorOf(kernel.name) } }), kernel.name),
+        el('span', { class: 'muted' }, kernel.device),
+        el('button', { onclick: () => this.listeners.onTimeline(kernel) }, 'Show in timeline')),
+      choice(KERNEL_TABS, this.tab, choose),
+      el('div', { class: 'panel-body', role: 'tabpanel' }, this.content()));
+  }
+
+  content() {
+    const { model, kernel } = this;
+    const contents = {
+      summary: () => summary(model, kernel),
+      occupancy: () => occupancyCalculator(kernel),
+      graph: () => graphTab(model, kernel, this.listeners.onOpen),
+      plan: () => planTab(kernel),
+      c: () => sourceTab(kernel),
+      code: () => instructionTab(kernel),
+    };
+    return contents[this.tab]();
+  }
+}
