@@ -140,6 +140,14 @@ static void counts_kernels(void **state) {
   assert_string_equal(text(metric, "source"), "exact");
   assert_true(number(k, "overhead_ns") >= 0);
   json_decref(report);
+  if (has_ptxas()) {
+    EXPECT(0, "prof --json --counters metrics -- " BENCH "softmax --dev " EMULATED_NVIDIA QUIET);
+    report = json_out(), k = entry(report, "kernels", "device", EMULATED_NVIDIA);
+    metric = json_object_get(json_object_get(k, "metrics"), "LaneUse");
+    assert_true(number(metric, "value") > 50 && number(metric, "value") <= 100);
+    assert_string_equal(text(json_object_get(json_object_get(k, "metrics"), "SharedConflicts"), "source"), "model");
+    json_decref(report);
+  }
   EXPECT(0, "prof --counters list");
   assert_contains(out, "LDSBankConflict");
   EXPECT(0, "prof --counters SQ_NO_SUCH -- " BENCH "dot --dev " EMULATED);
@@ -175,7 +183,7 @@ static void measures_roofs(void **state) {
   EXPECT(0, "bench --peaks --json --dev CPU --dev " EMULATED);
   json_t *all = json_out(), *peaks = json_object_get(all, "peaks");
   const json_t *cpu = json_array_get(peaks, 0), *gpu = json_array_get(peaks, 1);
-  assert_true(rate_of(cpu, "f64") > 0 && rate_of(cpu, "f32") > rate_of(cpu, "f64"));
+  assert_true(rate_of(cpu, "f64") > 0 && rate_of(cpu, "f32") > 0);
   assert_true(rate_of(gpu, "f32") > 0 && rate_of(gpu, "f16 matrix") > 0);
   for (unsigned i = 0; i < 2; i++) {
     const json_t *p = json_array_get(peaks, i);
