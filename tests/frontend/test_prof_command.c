@@ -176,6 +176,9 @@ static double rate_of(const json_t *peaks, const char *name) {
 }
 
 static void measures_roofs(void **state) {
+  char cache[96], *before = strdup(getenv("XDG_CACHE_HOME"));
+  snprintf(cache, sizeof cache, "%s/roofs", dir);
+  setenv("XDG_CACHE_HOME", cache, 1);
   EXPECT(0, "prof --json -- " BENCH "matmul --dev CPU" QUIET);
   json_t *report = json_out(), *k = json_array_get(json_object_get(report, "kernels"), 0);
   assert_true(json_is_null(json_object_get(k, "roofline"))); /* not measured yet */
@@ -197,6 +200,8 @@ static void measures_roofs(void **state) {
   assert_non_null(json_string_value(json_object_get(k, "limit")));
   json_decref(report);
   REFUSES("--peaks does not run cases", "bench --peaks --case dot");
+  setenv("XDG_CACHE_HOME", before, 1);
+  free(before);
 }
 
 /* ---- comparisons ---- */
