@@ -245,6 +245,7 @@ static struct uop *load_masked(struct lowerer *L, struct uop *index, int along) 
 /* Evaluates a LOAD in type t: its own type, or the type in which its values are computed. */
 static struct uop *eval_load(struct lowerer *L, struct uop *u, enum dtype t) {
   struct uop *index = u->src[0];
+  if (lower_is_kept(L, index->src[0])) return build_cast(&L->b, lower_kept_load(L, index), t);
   int along = lower_contiguous_axis(L, index, L->k->target->has_masks), vec = lower_vector_axis(L, mask_of(L, u));
   if (vec >= 0 && vec != along) return lower_each_lane(L, u, vec);
   bool zero = u->nsrc > 1 && u->src[1]->op == OP_CONST &&
@@ -451,9 +452,9 @@ static bool lower_store(struct lowerer *L, struct uop *store) {
   struct codegen *k = L->k;
   struct uop *index = store->src[0];
   uint64_t mask = mask_of(L, store) & L->expanded, vec = lowest(mask & L->vectors);
-  bool masks = k->target->has_masks && !L->group_first;
+  bool masks = k->target->has_masks && !L->group_first, kept = lower_is_kept(L, index->src[0]);
   int along = lower_contiguous_axis(L, index, masks);
-  struct uop *base = lower_memory(L, index->src[0]);
+  struct uop *base = kept ? NULL : lower_memory(L, index->src[0]);
   lower_first_position(L, mask);
   do {
     /* Values are evaluated as vectors along the vector axis. They are stored as vectors if they are contiguous. */
@@ -465,8 +466,9 @@ static bool lower_store(struct lowerer *L, struct uop *store) {
     struct uop *value = lower_broadcast(L, lower_eval(L, store->src[1]), lanes);
     if (L->b.failed) return false;
     value = build_cast(&L->b, value, index->dtype);
+    if (kept) lower_kept_store(L, index, value);
     bool whole = vec && along == __builtin_ctzll(vec);
-    for (unsigned l = 0; l < (whole ? 1 : lanes) && !L->b.failed; l++) {
+    for (unsigned l = 0; l < (whole ? 1 : lanes) && !kept && !L->b.failed; l++) {
       if (vec) L->position[__builtin_ctzll(vec)] = (int)l;
       struct uop *v = whole ? value : lower_gep(L, value, l), *at = lower_eval_index(L, index->src[1]);
       bool masked = masks && whole && index->nsrc > 2 && (mask_of(L, index->src[2]) & vec);
@@ -632,7 +634,7 @@ static void find_reduces(struct lowerer *L, struct uop *const *order, size_t cou
 static struct block *open_stored(struct lowerer *L, const struct uop *ast, const unsigned *loop, unsigned nloops,
                                  struct block *in) {
   struct uop *valid = NULL;
-  for (unsigned i = 0; i < ast->nsrc && L->k->is_phase; i++) {
+  for (unsigned i = 0; i < ast->nsrc && L->k->is_phase && L->k->target->kind == TARGET_HOST; i++) {
     const struct uop *index = ast->src[i]->src[0];
     if (index->nsrc < 3 || (i && index->src[2] != valid) || (mask_of(L, index->src[2]) & L->expanded)) return NULL;
     valid = index->src[2];
@@ -701,6 +703,43 @@ bool lower_grid(struct lowerer *L, unsigned *axis, unsigned n) {
   return shrink_grid(L, axis, &n) && assign_ids(L, axis, n, 0, L->k->grid);
 }
 
+/* Work-items past the end of a padded axis skip everything. So do workgroups past the current size of a symbolic axis,
+ * and work-items without work. */
+bool lower_open_inside(struct lowerer *L, struct uop *works, struct block **opened) {
+  struct codegen *k = L->k;
+  struct uop *inside = works;
+  bool partly = false;
+  for (unsigned a = 0; a < k->naxes; a++) {
+    struct axis *x = &k->axes[a];
+    bool ids = (x->kind == AXIS_GLOBAL && !k->is_phase) || x->kind == AXIS_LOCAL;
+    partly = partly || x->padded;
+    if (ids && !x->limit && x->range->src[0]->op != OP_CONST) {
+      x->padded = true, x->limit = x->range->src[0], x->whole = x->range;
+      partly = partly || x->kind == AXIS_LOCAL;
+    }
+  }
+  for (unsigned a = 0; a < k->naxes; a++)
+    if (k->axes[a].padded && k->axes[a].limit) {
+      struct uop *at = lower_eval_index(L, k->axes[a].whole), *limit = lower_eval(L, k->axes[a].limit);
+      enum dtype t = at->dtype == DT_I64 || limit->dtype == DT_I64 ? DT_I64 : DT_I32;
+      struct uop *ok = lower_mk(L, OP_CMPLT, DT_BOOL, 1, 0, 0,
+                                (struct uop *[]){lower_to_dtype(L, at, t), lower_to_dtype(L, limit, t)}, 2);
+      inside = inside ? lower_mk(L, OP_AND, DT_BOOL, 1, 0, 0, (struct uop *[]){inside, ok}, 2) : ok;
+    }
+  if (partly && L->grouped) return lower_fail(L, "a workgroup that shares a reduction cannot be partly idle");
+  *opened = NULL;
+  if (!inside) return true;
+  *opened = L->main = lower_if_open(L, L->main, inside);
+  /* From here on these ids are inside the bounds, and every node that depends on them is placed in the guarded
+   * region. */
+  for (unsigned a = 0; a < k->naxes; a++)
+    if (k->axes[a].padded || (works && k->axes[a].kind == AXIS_LOCAL)) {
+      struct uop *v = L->axis_value[a];
+      L->axis_value[a] = lower_mk_in(L, L->main, OP_AFTER, v->dtype, (struct uop *[]){v, L->main->open}, 2);
+    }
+  return true;
+}
+
 static bool lower_kernel(struct lowerer *L) {
   struct codegen *k = L->k;
   bool host = k->target->kind == TARGET_HOST;
@@ -731,44 +770,14 @@ static bool lower_kernel(struct lowerer *L) {
   for (unsigned a = 0; a < k->naxes; a++)
     if (k->axes[a].kind == AXIS_GROUP) L->axis_value[a] = L->axis_value[shared];
 
-  /* Work-items past the end of a padded axis skip everything. So do workgroups past the current size of a symbolic
-   * axis. */
-  struct uop *inside = NULL;
-  bool partly = false;
-  for (unsigned a = 0; a < k->naxes; a++) {
-    struct axis *x = &k->axes[a];
-    partly = partly || x->padded;
-    if ((x->kind == AXIS_GLOBAL || x->kind == AXIS_LOCAL) && !x->limit && x->range->src[0]->op != OP_CONST) {
-      x->padded = true, x->limit = x->range->src[0], x->whole = x->range;
-      partly = partly || x->kind == AXIS_LOCAL;
-    }
-  }
-  for (unsigned a = 0; a < k->naxes; a++)
-    if (k->axes[a].padded && k->axes[a].limit) {
-      struct uop *at = lower_eval_index(L, k->axes[a].whole), *limit = lower_eval(L, k->axes[a].limit);
-      enum dtype t = at->dtype == DT_I64 || limit->dtype == DT_I64 ? DT_I64 : DT_I32;
-      struct uop *ok = lower_mk(L, OP_CMPLT, DT_BOOL, 1, 0, 0,
-                                (struct uop *[]){lower_to_dtype(L, at, t), lower_to_dtype(L, limit, t)}, 2);
-      inside = inside ? lower_mk(L, OP_AND, DT_BOOL, 1, 0, 0, (struct uop *[]){inside, ok}, 2) : ok;
-    }
-  if (partly && L->grouped) return lower_fail(L, "a workgroup that shares a reduction cannot be partly idle");
-  if (inside) {
-    struct uop *open = uop_new(L->g, OP_IF, DT_VOID, 1, (union uop_arg){0}, 0, &inside, 1);
-    L->main = lower_block_open(L, L->main, open);
-    /* From here on these ids are inside the bounds, and every node that depends on them is placed in the guarded
-     * region. */
-    for (unsigned a = 0; a < k->naxes; a++)
-      if (k->axes[a].padded) {
-        struct uop *v = L->axis_value[a];
-        L->axis_value[a] = lower_mk_in(L, L->main, OP_AFTER, v->dtype, (struct uop *[]){v, open}, 2);
-      }
-  }
+  struct block *inside = NULL;
+  if (!lower_open_inside(L, NULL, &inside)) return false;
   if (shared >= 0)
     L->group_first =
         lower_mk(L, OP_CMPEQ, DT_BOOL, 1, 0, 0, (struct uop *[]){L->axis_value[shared], lower_iconst(L, DT_I32, 0)}, 2);
 
   if (!lower_loops(L)) return false;
-  if (inside && !L->b.failed) lower_block_close(L, L->main, NULL, 0);
+  if (inside && !L->b.failed) lower_block_close(L, inside, NULL, 0);
   if (part && !L->b.failed) lower_block_close(L, part, NULL, 0);
   return !L->b.failed;
 }
@@ -866,6 +875,7 @@ bool lower(struct codegen *k) {
   free(L.memo);
   free(L.slot);
   free(L.b.memo);
+  free(L.kept);
   for (unsigned i = 0; i < L.nblocks; i++) {
     free(L.blocks[i]->item);
     free(L.blocks[i]);

@@ -38,6 +38,13 @@ struct pipeline { /* stages that are copied rounds ahead of their use in a loop 
   struct uop *mbarriers;
 };
 
+/* A register that holds an element of memory that a work-item keeps from round to round of the phases. */
+struct kept {
+  int64_t memory;
+  uint64_t code; /* of the element's position */
+  struct uop *pointer;
+};
+
 struct lowerer {
   struct builder b; /* must be first: make() casts it to the lowerer */
   struct codegen *k;
@@ -67,6 +74,11 @@ struct lowerer {
   struct uop *last_barrier;
   struct uop *phase_memory[MAX_PHASE_MEMORIES]; /* by number: memory of a LOCAL of the ast; after a phase fills it, an
                                                  * AFTER of that phase */
+  uint32_t keeps; /* bit mask of the memories that are in registers; kept: their elements so far */
+  struct kept *kept;
+  size_t nkept, kept_capacity;
+  struct block *before_rounds;
+  struct uop *kept_order; /* loads of kept elements follow it: the RANGE or the END of the rounds */
   unsigned next_reg, next_local, next_range;
   unsigned depth;
   uint32_t part_first, part_total; /* first workgroup of a part and number of all workgroups; total 0: not a part */
@@ -111,7 +123,10 @@ struct uop *lower_to_dtype(struct lowerer *L, struct uop *u, enum dtype t);
 /* lower.c */
 bool lower_prepare(struct lowerer *L, struct codegen *k);       /* for one kernel, part or phase */
 bool lower_grid(struct lowerer *L, unsigned *axis, unsigned n); /* assigns workgroup ids to axes, the innermost first */
-bool lower_loops(struct lowerer *L);                            /* everything inside the ids */
+/* Opens the region of the work-items inside the kernel's axes, for which `works` holds (NULL: always). Sets *opened to
+ * NULL if all are inside. */
+bool lower_open_inside(struct lowerer *L, struct uop *works, struct block **opened);
+bool lower_loops(struct lowerer *L); /* everything inside the ids */
 struct uop *lower_eval(struct lowerer *L, struct uop *u);
 uint64_t lower_code_of(const struct lowerer *L, uint64_t mask);
 struct memo *lower_memo_at(struct lowerer *L, const struct uop *u, uint64_t code);
@@ -153,6 +168,9 @@ struct uop *lower_eval_reduce(struct lowerer *L, struct uop *u);
 /* lower_phases.c: lowers a kernel that consists of phases */
 bool lower_phases(struct lowerer *L);
 struct uop *lower_phase_memory(struct lowerer *L, const struct uop *local);
+bool lower_is_kept(const struct lowerer *L, const struct uop *base); /* whether it is memory in registers */
+struct uop *lower_kept_load(struct lowerer *L, struct uop *index);   /* at the current positions */
+void lower_kept_store(struct lowerer *L, struct uop *index, struct uop *value);
 
 /* lower_stage.c */
 struct uop *lower_eval_stage(struct lowerer *L, struct uop *u);

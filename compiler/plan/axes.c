@@ -200,15 +200,21 @@ bool axes_collect_shared(struct codegen *k) {
   for (unsigned i = 0; i < k->ast->nsrc; i++) {
     struct uop *r = k->ast->src[i];
     if (r->op == OP_SINK && !k->naxes) continue;
-    if (r->op != OP_RANGE || r->aux != AXIS_LOOP || r->src[0]->op != OP_CONST || k->naxes == MAX_RANK)
+    bool rounds = i + 1 == k->ast->nsrc && r->op == OP_RANGE && r->aux == AXIS_ORDERED;
+    bool loops = r->op == OP_RANGE && r->aux == AXIS_LOOP && r->src[0]->op == OP_CONST;
+    if ((!loops && !rounds) || k->naxes > MAX_RANK)
       return codegen_fail(k, "the ast does not consist of phases and the ranges that they share");
-    k->axes[k->naxes++] = (struct axis){.range = r, .size = r->src[0]->arg.i, .kind = AXIS_LOOP};
+    k->axes[k->naxes++] = (struct axis){.range = r, .size = uop_max(r->src[0]), .kind = r->aux};
   }
   size_t count;
   struct uop **order = uop_toposort(&k->ast, 1, &count);
   if (!order) return codegen_fail(k, "out of memory");
-  for (size_t i = 0; i < count; i++)
-    if (order[i]->op == OP_RANGE && order[i]->arg.i >= k->phase_ranges) k->phase_ranges = order[i]->arg.i + 1;
+  k->passed_bytes = 0;
+  for (size_t i = 0; i < count; i++) {
+    const struct uop *u = order[i];
+    if (u->op == OP_RANGE && u->arg.i >= k->phase_ranges) k->phase_ranges = u->arg.i + 1;
+    if (u->op == OP_LOCAL && !u->aux) k->passed_bytes += uop_max(u->src[0]) * dtype_info[u->dtype].size;
+  }
   free(order);
   name_axes(k);
   return true;
@@ -216,11 +222,18 @@ bool axes_collect_shared(struct codegen *k) {
 
 bool axes_collect_phase(struct codegen *k, const struct codegen *around) {
   if (!axes_collect(k)) return false;
+  k->passed_bytes = around->passed_bytes;
   for (unsigned a = 0; a < k->naxes; a++)
     for (unsigned s = 0; s < around->naxes; s++)
       if (k->axes[a].range == around->axes[s].range) k->axes[a].kind = AXIS_GLOBAL;
   name_axes(k);
   return true;
+}
+
+int axis_of_rounds(const struct codegen *k) {
+  for (unsigned a = 0; a < k->naxes && k->is_phase; a++)
+    if (k->axes[a].kind == AXIS_GLOBAL && k->axes[a].range->aux == AXIS_ORDERED) return (int)a;
+  return -1;
 }
 
 /* ---- names ----------------------------------------------------------------------------------------------------- */

@@ -102,8 +102,9 @@ struct codegen {
   struct codegen *parts;
   unsigned nparts;
   bool is_part, is_phase;
-  bool spec; /* the ast is verified before and after planning */
+  bool spec;            /* the ast is verified before and after planning */
   int64_t phase_ranges; /* around phases: the lowest range number that they do not use */
+  int64_t passed_bytes; /* of the memory in which phases pass on values within a round */
   uint32_t local_bytes;
   char name[64];
   const char *stage;

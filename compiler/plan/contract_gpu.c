@@ -16,6 +16,8 @@ enum {
   COPY_BYTES = 128,     /* along the sum: what 8 lanes write at once, so rows do not conflict in banks */
   MOST_REGISTERS = 200, /* maximum for sums and operands of a lane */
   LOAD_CYCLES = 4,
+  PHASE_COPIES = 2,  /* phases whose copies share the memory that is left */
+  COPY_PADDING = 16, /* bytes between rows of a copy */
   /* for instructions that read workgroup memory: */
   GROUP_WAVES = 2,   /* maximum number of wave groups that compute adjacent rows in a workgroup */
   GROUP_SUMS = 128,  /* maximum registers for sums in a lane */
@@ -194,6 +196,45 @@ static bool choose_tiles(struct choice *c) {
   return best > 0;
 }
 
+/* Whether what depends on the axes changes in each round of the phases. */
+static bool changes_by_round(const struct codegen *k, uint64_t mask) {
+  int a = axis_of_rounds(k);
+  return a >= 0 && (mask >> a & 1);
+}
+
+/* The same in a phase: its waves divide the results of the workgroup. */
+static bool choose_phase(struct choice *c) {
+  const struct codegen *k = c->k;
+  const struct matrix *x = &matrices[c->row];
+  const struct axis *axis[2] = {&k->axes[c->side[0].axis], &k->axes[c->side[1].axis]};
+  const int64_t size[2] = {x->m, x->n}, waves = k->target->phase_items / k->target->wave;
+  for (int64_t rows = 1; rows <= waves; rows *= 2) {
+    int64_t by[2] = {rows, waves / rows}, tiles[2], registers = matrix_elements(x, MATRIX_C);
+    double cost = x->cycles, rounds = 1, load = 0;
+    for (unsigned i = 0; i < 2; i++) {
+      double blocks = ceil((double)axis[i]->size / (double)(size[i] * by[i]));
+      for (tiles[i] = 1; 2 * tiles[i] <= WAVE_TILE / size[i] && tiles[i] < blocks;) tiles[i] *= 2;
+      registers *= tiles[i], cost *= (double)tiles[i], rounds *= ceil(blocks / (double)tiles[i]);
+      load += load_cost(c, &c->side[i], i, tiles[i]);
+    }
+    double time = rounds * (cost + load);
+    if (registers > MOST_REGISTERS / 2 || (c->time > 0 && c->time <= time)) continue;
+    c->time = time;
+    for (unsigned i = 0; i < 2; i++) c->tiles[i] = tiles[i], c->waves[i] = by[i];
+  }
+  int64_t sum = k->axes[c->sum].size, room = ((int64_t)k->target->local_bytes - k->passed_bytes) / PHASE_COPIES,
+          most = 0;
+  for (unsigned i = 0; i < 2; i++) {
+    int64_t rows = size[i] * c->tiles[i] * c->waves[i];
+    if (c->side[i].slot >= 0 && changes_by_round(k, c->side[i].mask) && rows > most) most = rows;
+  }
+  for (c->depth = COPY_BYTES / dtype_info[x->in].size / x->k; c->depth > 1; c->depth /= 2) {
+    bool fits = most * (x->k * c->depth * dtype_info[x->in].size + COPY_PADDING) <= room;
+    if (fits && round_up(sum, x->k * c->depth) * SMALL_PADDING <= sum * (SMALL_PADDING + 1)) break;
+  }
+  return c->time > 0;
+}
+
 /* Chooses how much of the sum is copied per round, and how many rounds ahead. Short rounds leave room for more of them,
  * so that the copies' latency is hidden. Computed operands are not copied ahead: the copies in the last rounds would be
  * wasted. */
@@ -329,7 +370,8 @@ static bool apply(struct choice *c) {
     s.nlist += matrix_axes(k, i, i, s.list + s.nlist);
     if (rounds.letter) s.list[s.nlist++] = rounds;
     s.nlist += matrix_axes(k, i, !i, s.list + s.nlist);
-    if (s.amount >= 0 && step_possible(k, s, NULL, 0) && !step_apply(k, s)) return false;
+    bool stays = k->is_phase && !changes_by_round(k, c->side[i].mask); /* lanes keep it in registers */
+    if (s.amount >= 0 && !stays && step_possible(k, s, NULL, 0) && !step_apply(k, s)) return false;
   }
   return !tiles_in_memory || apply_rounds(c, sum);
 }
@@ -356,7 +398,7 @@ static bool possible(struct choice *c) {
 bool contract_gpu(struct codegen *k, bool *done) {
   struct choice best = {.k = k};
   *done = false;
-  if (!k->target->matrix || k->ast->nsrc != 1 || k->ast->src[0]->op != OP_STORE) return true;
+  if (!k->target->matrix || (k->ast->nsrc != 1 && !k->is_phase) || k->ast->src[0]->op != OP_STORE) return true;
   size_t count;
   struct uop **order = uop_toposort(&k->ast, 1, &count);
   uint64_t *mask = axis_masks(k, false);
@@ -364,9 +406,12 @@ bool contract_gpu(struct codegen *k, bool *done) {
     for (int row = 0; row < (int)matrix_count && order[i]->op == OP_REDUCE; row++) {
       struct matrix_product p = {.reduce = order[i]};
       struct choice c = {.k = k, .row = row, .buffers = 1};
-      if (matrices[row].in == DT_F32) continue; /* tf32 would round the operands */
+      if (matrices[row].in == DT_F32) continue;                      /* tf32 would round the operands */
+      if (k->is_phase && matrix_in_memory(&matrices[row])) continue; /* what phases pass on is not in tiles */
       bool ok = matrix_product(k, &matrices[row], &p, NULL, 0) && choose_axes(&c, &p, mask) && possible(&c) &&
-                (matrices[row].parts == PARTS_MEMORY ? choose_group : choose_tiles)(&c);
+                (k->is_phase                           ? choose_phase
+                 : matrices[row].parts == PARTS_MEMORY ? choose_group
+                                                       : choose_tiles)(&c);
       if (ok && (best.time == 0 || c.time < best.time * (SMALL_PADDING - 1) / SMALL_PADDING)) best = c;
     }
   free(order);

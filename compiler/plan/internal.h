@@ -8,6 +8,7 @@
 bool axes_collect(struct codegen *k);
 bool axes_collect_shared(struct codegen *k); /* collects the axes around phases */
 bool axes_collect_phase(struct codegen *k, const struct codegen *around);
+int axis_of_rounds(const struct codegen *k); /* the axis of a phase that counts rounds, or -1 */
 void codegen_name(struct codegen *k);
 const char *axis_kind_name(enum axis_kind kind);
 /* Adds an axis without a name and returns its range, or NULL if there are too many axes. */

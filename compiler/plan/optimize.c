@@ -209,11 +209,15 @@ static bool unroll(struct view *p) {
 
 /* ---- machines with work-items ---------------------------------------------------------------------------------- */
 
+/* The number of work-items that the workgroup should have. */
+static int64_t items_of(const struct codegen *k) { return k->is_phase ? k->target->phase_items : k->target->group; }
+
 /* Assigns work-items to the remaining output axes, the contiguous axis first. If an axis has no useful divisor, some
- * work-items are idle, or the axis is padded if the workgroup shares a reduction. */
+ * work-items are idle, or the axis is padded if the workgroup shares a reduction or runs phases. */
 static bool spread(struct view *p, int first, int64_t budget, int64_t first_budget, bool shared) {
   struct codegen *k = p->k;
   int64_t used = 1;
+  shared = shared || k->is_phase;
   for (unsigned i = 0, n = k->naxes; i <= n && used * 2 <= budget; i++) {
     int a = i ? (int)(n - i) : first;
     if (a < 0 || (i && a == first) || k->axes[a].kind != AXIS_LOOP || k->axes[a].size < 2) continue;
@@ -295,8 +299,7 @@ static bool share_reductions(struct view *p, const struct shared *s, int v) {
 /* One work-item computes an output, or a vector of outputs along axis v. */
 static bool item_per_output(struct view *p, int v, int64_t outputs) {
   struct codegen *k = p->k;
-  const struct target *t = k->target;
-  int64_t lanes = v >= 0 ? largest_padded(p, STEP_VECTOR, v, lanes_for(p, v, t->load_bytes)) : 1;
+  int64_t lanes = v >= 0 ? largest_padded(p, STEP_VECTOR, v, lanes_for(p, v, k->target->load_bytes)) : 1;
   if (p->nreduces && outputs / lanes < WORK) lanes = 1;
   if (lanes > 1 && !step_padded(p, STEP_VECTOR, v, lanes)) return false;
   if (lanes == 1 && p->nreduces)
@@ -310,7 +313,7 @@ static bool item_per_output(struct view *p, int v, int64_t outputs) {
   int first = v;
   for (unsigned a = 0; first < 0 && a < k->naxes; a++)
     if (k->axes[k->naxes - 1 - a].kind == AXIS_LOOP) first = (int)(k->naxes - 1 - a);
-  return spread(p, first, t->group, t->group, false);
+  return spread(p, first, items_of(k), items_of(k), false);
 }
 
 static bool optimize_gpu(struct view *p) {
@@ -329,7 +332,8 @@ static bool optimize_gpu(struct view *p) {
     int64_t rows = largest_padded(p, STEP_UPCAST, u, 4);
     if (rows > 1 && !step_padded(p, STEP_UPCAST, u, rows)) return false;
     /* One wave per row: the other operand's rows are the same for the whole wave, so scalar loads load them once. */
-    return unroll(p) && spread(p, v, t->wave, t->wave, false);
+    int64_t items = k->is_phase ? t->phase_items : t->wave;
+    return unroll(p) && spread(p, v, items, t->wave, false);
   }
 
   /* Computes a few results that share the inputs of their reductions at once. */
@@ -341,7 +345,7 @@ static bool optimize_gpu(struct view *p) {
   struct shared s;
   find_shared(p, &s);
   bool share = s.nreduced && s.sized && s.longest >= LONG_REDUCE && (s.rows || outputs < 2048);
-  return k->steps == STEPS_ALL && share ? share_reductions(p, &s, v) : item_per_output(p, v, outputs);
+  return k->steps == STEPS_ALL && share && !k->is_phase ? share_reductions(p, &s, v) : item_per_output(p, v, outputs);
 }
 
 /* ---- the host -------------------------------------------------------------------------------------------------- */
@@ -531,6 +535,7 @@ enum { PHASE_GROUPS = 16 }; /* number of workgroups that keeps all cores busy un
  * because copies that do not depend on it are made once for all its positions. */
 static bool optimize_shared(struct view *p) {
   struct codegen *k = p->k;
+  if (k->target->kind != TARGET_HOST) return steps_finish(k);
   int64_t used = 1;
   for (unsigned a = 0, n = k->naxes; a < n; a++) {
     int64_t most = a + 1 < n ? k->target->workgroups / used : PHASE_GROUPS / used, size = k->axes[a].size;
@@ -548,14 +553,14 @@ static bool optimize_plain(struct view *p) {
   int inner = -1;
   for (unsigned a = 0; a < k->naxes; a++)
     if (k->axes[a].kind == AXIS_LOOP && k->axes[a].size > 1) inner = (int)a;
-  return k->target->kind == TARGET_HOST || inner < 0 || spread(p, inner, k->target->group, k->target->group, false);
+  return k->target->kind == TARGET_HOST || inner < 0 || spread(p, inner, items_of(k), items_of(k), false);
 }
 
 bool optimize(struct codegen *k) {
   k->stage = "optimize";
   struct view p = {.k = k};
   bool ok = true, tuned = k->steps < STEPS_PLAIN;
-  if (uop_is_phased(k->ast)) return !tuned || optimize_shared(&p);
+  if (uop_is_phased(k->ast)) return tuned ? optimize_shared(&p) : steps_finish(k);
   if ((tuned || k->is_part) && !merge_all(&p)) return false;
   if (tuned && !read_accesses(&p)) return false;
   if (k->is_part)

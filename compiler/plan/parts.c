@@ -43,7 +43,6 @@ static void name_parts(struct codegen *k) {
 
 static bool collect_axes_of_phases(struct codegen *k) {
   if (!verify(k)) return false;
-  if (k->target->kind != TARGET_HOST) return codegen_fail(k, "not supported: phases on %s", k->target->arch);
   if (!axes_collect_shared(k)) return false;
   k->nparts = k->ast->nsrc - k->naxes;
   k->parts = calloc(k->nparts + 1, sizeof *k->parts);

@@ -63,6 +63,12 @@ static bool replace_ranges(struct codegen *k, struct uop *const *from, struct uo
     if (many != src) free(many);
   }
   if (ok) k->ast = map[k->ast->id];
+  for (unsigned a = 0; ok && a < k->naxes; a++) { /* the bound of another axis may depend on a replaced range */
+    struct uop *range = k->axes[a].range, *now = map[range->id];
+    bool replaced = !now;
+    for (unsigned i = 0; i < n; i++) replaced = replaced || from[i] == range;
+    if (!replaced) k->axes[a].range = now;
+  }
   for (unsigned i = 0; ok && i < k->nguards; i++) k->guard[i] = map[k->guard[i]->id];
   free(order);
   free(map);
@@ -332,6 +338,19 @@ static step_condition *const possible_by_masks[STEP_COUNT] = {
     [STEP_MATRIX] = matrix_possible, [STEP_SKIP] = skip_possible,
 };
 
+static bool possible_in_phase(const struct codegen *k, const struct axis *a, const struct step *s, char *why,
+                              size_t cap) {
+  switch (s->kind) {
+  case STEP_THREAD: return refuse(why, cap, "a workgroup runs all of a phase");
+  case STEP_GROUP: return refuse(why, cap, "work-items do not share the reductions of phases");
+  case STEP_ORDER: return axis_of_rounds(k) < 0 || refuse(why, cap, "a phase carries sums from round to round itself");
+  case STEP_LOCAL:
+    return s->amount < 2 || (is_static(a) && a->size % s->amount == 0) ||
+           refuse(why, cap, "work-items cannot be idle in some rounds of a phase's loop only: pad the axis first");
+  default: return true;
+  }
+}
+
 bool step_possible(const struct codegen *k, struct step s, char *why, size_t cap) {
   const char *arguments = step_arguments(s.kind);
   bool list = strchr(arguments, 'l');
@@ -342,7 +361,7 @@ bool step_possible(const struct codegen *k, struct step s, char *why, size_t cap
   const struct axis *a = &k->axes[at];
   if (uop_is_phased(k->ast) && s.kind != STEP_THREAD)
     return refuse(why, cap, "axes around phases can only become workgroups");
-  if (k->is_phase && s.kind == STEP_THREAD) return refuse(why, cap, "a workgroup runs all of a phase");
+  if (k->is_phase && !possible_in_phase(k, a, &s, why, cap)) return false;
   if (possible_by_masks[s.kind]) {
     uint64_t *mask = axis_masks(k, false);
     bool ok = mask && possible_by_masks[s.kind](k, &s, mask, why, cap);
@@ -545,7 +564,7 @@ bool step_apply(struct codegen *k, struct step s) {
 }
 
 bool steps_finish(struct codegen *k) {
-  for (unsigned a = 0; a < k->naxes; a++)
+  for (unsigned a = 0; a < k->naxes && !k->is_phase; a++)
     if (k->axes[a].kind == AXIS_LOOP && k->target->kind != TARGET_HOST) k->axes[a].kind = AXIS_GLOBAL;
   return tiles_make(k);
 }

@@ -26,6 +26,7 @@
    .local_bytes = 49152,                                                                                               \
    .max_group = 1024,                                                                                                  \
    .group = 256,                                                                                                       \
+   .phase_items = 128,                                                                                                 \
    .load_bytes = 16,                                                                                                   \
    .vector_bytes = 4,                                                                                                  \
    .max_block = {1024, 1024, 64},                                                                                      \
@@ -52,6 +53,7 @@
       .local_bytes = 6 << 20,                                                                                          \
       .max_group = 1,                                                                                                  \
       .group = 1,                                                                                                      \
+      .phase_items = 1,                                                                                                \
       .load_bytes = vector,                                                                                            \
       .vector_bytes = vector,                                                                                          \
       .vectors = count,                                                                                                \
@@ -76,6 +78,7 @@ static const struct target targets[] = {
         .local_bytes = 65536,
         .max_group = 1024,
         .group = 256,
+        .phase_items = 128,
         .load_bytes = 16,
         .vector_bytes = 4,
         .max_block = {1024, 1024, 1024},

@@ -14,6 +14,11 @@
  * LOCAL memory, which is private to a work-item here. Iterations of the last RANGE may overlap: an element that is
  * stored twice gets the same value. A condition of a store to LOCAL memory says which elements are needed.
  *
+ * If the last of these RANGEs is ORDERED, it counts rounds. Stores that depend on it are made in each round, the others
+ * after the last one. LOCAL memory whose sources do not include it is carried from round to round; before the first
+ * round it contains the identity element of the operation in its aux. Then LOCAL memory may be shared by work-items: a
+ * phase begins after all stores of the one before.
+ *
  * Sizes may contain VARs. Memory is allocated for their largest values; values are packed according to their current
  * values. */
 #ifndef DOORBELL_GRAPH_SCHEDULE_H
@@ -70,6 +75,8 @@ struct schedule_machine {
   double access_ns; /* latency of a memory access that the next one depends on */
   int64_t columns;  /* columns that a workgroup sums together, reading each row of a matrix in order; 0: side */
   int64_t scratch; /* bytes of LOCAL memory in which phases of a kernel may pass on values; 0: kernels have no phases */
+  int64_t
+      phase_items; /* work-items that share this memory and compute columns in rounds; 0: one, all columns at once */
   double launch_ns, bytes_per_ns, flops_per_ns;
   int64_t tile; /* rows and columns of results that a workgroup computes by matrix instructions; 0: it has none */
   uint32_t tile_types; /* types of their operands: bits of enum dtype */

@@ -281,24 +281,55 @@ HELPER void run_stores(struct interpreter *m, struct uop *ast, struct uop *const
   free(order);
 }
 
+/* Runs the stores of all phases that depend on the range of the rounds, or those that do not. around: ranges around
+ * the phases, then that of the rounds. */
+HELPER void run_round(struct interpreter *m, struct uop *ast, unsigned nphases, struct uop *const *around,
+                      unsigned naround, bool depend) {
+  for (unsigned i = 0; i < nphases; i++) {
+    struct uop *store[16];
+    unsigned n = 0;
+    for (unsigned k = 0; k < ast->src[i]->nsrc; k++) {
+      size_t count;
+      struct uop *s = ast->src[i]->src[k], **order = uop_toposort(&s, 1, &count);
+      bool found = false;
+      for (size_t x = 0; x < count; x++) found = found || order[x] == around[naround - 1];
+      free(order);
+      if (found == depend) store[n++] = s;
+    }
+    struct uop *sink = uop_new(uop_graph(ast), OP_SINK, DT_VOID, 1, (union uop_arg){0}, 0, store, n);
+    if (n) run_stores(m, sink, around, naround);
+  }
+}
+
 /* Runs phases one after the other, for each combination of the ranges around them. Memory in which they pass on values
  * is filled with something else before, so that values which a phase does not write are detected. */
 HELPER void run_phases(struct interpreter *m, struct uop *ast) {
   size_t n;
-  struct uop **order = uop_toposort(&ast, 1, &n);
+  struct uop **order = uop_toposort(&ast, 1, &n), *last = ast->src[ast->nsrc - 1];
+  bool rounds = last->op == OP_RANGE && last->aux == AXIS_ORDERED;
   unsigned nphases = 0;
   static uint64_t memory[sizeof m->local / sizeof *m->local][4096];
   while (nphases < ast->nsrc && ast->src[nphases]->op == OP_SINK) nphases++;
   struct uop *const *around = ast->src + nphases;
+  unsigned naround = ast->nsrc - nphases;
   do {
     for (size_t i = 0; i < n; i++) {
       if (order[i]->op != OP_LOCAL) continue;
       size_t bytes = (size_t)order[i]->src[0]->arg.i * dtype_info[order[i]->dtype].size;
       assert_true(bytes <= sizeof memory[0]);
       m->local[order[i]->arg.i] = memset(memory[order[i]->arg.i], 0x3c, bytes);
+      struct uop *first = order[i]->aux ? uop_identity(uop_graph(ast), order[i]->aux, order[i]->dtype) : NULL;
+      for (int64_t k = 0; first && k < order[i]->src[0]->arg.i; k++)
+        write_element(order[i]->dtype, memory[order[i]->arg.i], k, interpret(m, first));
     }
-    for (unsigned i = 0; i < nphases; i++) run_stores(m, ast->src[i], around, ast->nsrc - nphases);
-  } while (next_place(m, around, ast->nsrc - nphases));
+    do
+      if (rounds)
+        run_round(m, ast, nphases, around, naround, true);
+      else
+        for (unsigned i = 0; i < nphases; i++) run_stores(m, ast->src[i], around, naround);
+    while (rounds && next_place(m, around + naround - 1, 1));
+    if (rounds) run_round(m, ast, nphases, around, naround, false);
+  } while (next_place(m, around, naround - rounds));
   free(order);
 }
 
