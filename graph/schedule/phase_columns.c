@@ -156,7 +156,7 @@ void phases_limit_columns(struct phaser *p, struct phased *k) {
   bool found = false;
   for (unsigned i = 0; i < k->n && !found; i++)
     found = p->role[k->member[i].unit] == ROLE_RECOMPUTED && find_limit(p, k, &k->member[i]);
-  k->chunk = found ? chunk_of(k->columns) : 0;
+  k->chunk = !found ? 0 : k->round ? k->round : chunk_of(k->columns);
   if (k->chunk) spread_limit(p, k);
   if (k->chunk && can_limit(p, k)) return;
   k->chunk = 0;

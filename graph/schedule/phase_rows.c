@@ -329,12 +329,13 @@ bool phases_choose_block(struct phaser *p, struct phased *k) {
     measure_row(p, m);
     if (m->passed) row += m->stride * dtype_info[u->store[0].value->dtype].size;
   }
-  if (!row) return false;
+  if (!row || ranges + k->n > MOST_NUMBERS) return false;
+  if (schedule_machine_of(p->s, p->s->unit[k->member[0].unit].device)->phase_items) return phases_choose_rounds(p, k);
   int64_t rows = k->size[k->blocked];
   k->block = scratch / PREFERRED / row;
   if (k->block < 2 * FEWEST_ROWS) k->block = scratch / row < 2 * FEWEST_ROWS ? scratch / row : 2 * FEWEST_ROWS;
   if (k->block > MOST_ROWS) k->block = MOST_ROWS;
   if (k->block > 2 * FEWEST_ROWS) k->block -= k->block % (2 * FEWEST_ROWS);
   if (k->block > rows) k->block = rows;
-  return k->block >= FEWEST_ROWS && rows >= FEW_ROWS && ranges <= MOST_NUMBERS;
+  return k->block >= FEWEST_ROWS && rows >= FEW_ROWS;
 }

@@ -5,50 +5,27 @@
 #include <stdlib.h>
 #include <string.h>
 
-enum {
-  NEW_NUMBER = 1 << 16, /* temporary range numbers start here, above all existing ones */
-};
+enum { NEW_NUMBER = 1 << 16 }; /* temporary range numbers start here, above all existing ones */
 
-struct maker {
-  struct phaser *p;
-  struct phased *k;
-  struct graph *g;
-  struct uop *range[MOST_NUMBERS]; /* ranges of the kernel */
-  unsigned nranges;
-  struct uop *around[MAX_RANK]; /* the ranges that the phases share */
-  unsigned naround;
-  struct uop *row[MAX_RANK];       /* by number of a row range: its value in the kernel */
-  struct uop *first, *in;          /* the block's first row; the row's number in its block */
-  struct uop *local[MOST_MEMBERS]; /* by member */
-};
-
-/* Substitutions of a unit's ranges. */
-struct renamed {
-  struct uop *from[MOST_NUMBERS], *to[MOST_NUMBERS];
-  unsigned n;
-};
-
-static const struct unit *unit_of(const struct maker *m, const struct member *x) { return &m->p->s->unit[x->unit]; }
-
-static struct uop *new_range(struct maker *m, struct uop *bound, enum axis_kind kind) {
+struct uop *phase_new_range(struct maker *m, struct uop *bound, enum axis_kind kind) {
   struct uop *r = uop_range(m->g, bound, NEW_NUMBER + m->nranges, kind);
   if (m->nranges < MOST_NUMBERS) m->range[m->nranges] = r;
   m->nranges++;
   return r;
 }
 
-static void rename_range(struct renamed *r, struct uop *from, struct uop *to) {
+void phase_rename_range(struct renamed *r, struct uop *from, struct uop *to) {
   if (r->n < MOST_NUMBERS) r->from[r->n] = from, r->to[r->n++] = to;
 }
 
-static struct uop *renamed(struct maker *m, struct uop *u, const struct renamed *r) {
+struct uop *phase_renamed(struct maker *m, struct uop *u, const struct renamed *r) {
   return simplify(m->p->s->simplifier, uop_substitute(m->g, u, r->from, r->to, r->n));
 }
 
 /* Replaces a limited range by two, of which the outer one counts chunks. */
 static struct uop *in_chunks(struct maker *m, enum axis_kind kind, struct uop **outer, struct uop **inner) {
-  *outer = new_range(m, uop_index(m->g, m->k->columns / m->k->chunk), kind);
-  *inner = new_range(m, uop_index(m->g, m->k->chunk), kind);
+  *outer = phase_new_range(m, uop_index(m->g, m->k->columns / m->k->chunk), kind);
+  *inner = phase_new_range(m, uop_index(m->g, m->k->chunk), kind);
   return uop_binary(m->g, OP_ADD, uop_binary(m->g, OP_MUL, *outer, uop_index(m->g, m->k->chunk)), *inner);
 }
 
@@ -68,15 +45,15 @@ static void make_rows(struct maker *m) {
   int64_t rows = k->size[k->blocked], blocks = (rows + k->block - 1) / k->block;
   struct uop *first = uop_index(g, 0);
   for (unsigned r = 0; r < k->nrows; r++)
-    if (r != k->blocked) m->row[r] = m->around[m->naround++] = new_range(m, uop_index(g, k->size[r]), AXIS_LOOP);
+    if (r != k->blocked) m->row[r] = m->around[m->naround++] = phase_new_range(m, uop_index(g, k->size[r]), AXIS_LOOP);
   if (blocks > 1) {
-    struct uop *at = m->around[m->naround++] = new_range(m, uop_index(g, blocks), AXIS_LOOP);
+    struct uop *at = m->around[m->naround++] = phase_new_range(m, uop_index(g, blocks), AXIS_LOOP);
     first = uop_binary(g, OP_MUL, at, uop_index(g, k->block));
     if (rows % k->block) /* the minimum of the block's begin and the last begin of a full block */
       first = uop_unary(g, OP_NEG, uop_binary(g, OP_MAX, uop_unary(g, OP_NEG, first), uop_index(g, k->block - rows)));
   }
   m->first = simplify(m->p->s->simplifier, first);
-  m->in = k->block > 1 ? new_range(m, uop_index(g, k->block), AXIS_LOOP) : uop_index(g, 0);
+  m->in = k->block > 1 ? phase_new_range(m, uop_index(g, k->block), AXIS_LOOP) : uop_index(g, 0);
   m->row[k->blocked] = simplify(m->p->s->simplifier, uop_binary(g, OP_ADD, m->first, m->in));
 }
 
@@ -88,8 +65,8 @@ static void make_memories(struct maker *m) {
     if (!x->passed) continue;
     struct uop *src[MAX_RANK + 1] = {uop_index(m->g, m->k->block * x->stride)};
     memcpy(src + 1, m->around, m->naround * sizeof *src);
-    m->local[i] = uop_new(m->g, OP_LOCAL, unit_of(m, x)->store[0].index->dtype, 1, (union uop_arg){.i = number++}, 0,
-                          src, m->naround + 1);
+    m->local[i] = uop_new(m->g, OP_LOCAL, phase_unit_of(m, x)->store[0].index->dtype, 1, (union uop_arg){.i = number++},
+                          0, src, m->naround + 1);
   }
 }
 
@@ -97,7 +74,7 @@ static void make_memories(struct maker *m) {
  * always needed. */
 static struct uop *local_index(struct maker *m, unsigned i, struct uop *const *as, struct uop *valid) {
   const struct member *x = &m->k->member[i];
-  const struct unit *u = unit_of(m, x);
+  const struct unit *u = phase_unit_of(m, x);
   struct shape shape = {0};
   struct uop *column[MAX_RANK], *row = uop_binary(m->g, OP_MUL, m->in, uop_index(m->g, x->stride));
   for (unsigned r = 0; r < u->nranges; r++)
@@ -120,7 +97,7 @@ struct limits {
 static const struct limited *limit_of(struct maker *m, const struct member *x, struct limits *l, struct uop *range) {
   for (unsigned i = 0; i < l->n; i++)
     if (l->range[i].range == range) return &l->range[i];
-  if (!m->k->chunk || l->n == MAX_RANK || phases_own(unit_of(m, x), range) < MAX_RANK ||
+  if (!m->k->chunk || l->n == MAX_RANK || phases_own(phase_unit_of(m, x), range) < MAX_RANK ||
       !phases_is_limited(m->p, m->k, x, range))
     return NULL;
   struct limited *made = &l->range[l->n++];
@@ -148,7 +125,8 @@ static struct uop *limit_reductions(struct maker *m, const struct member *x, str
       struct uop *range = u->src[r], *identity = uop_identity(m->g, u->aux, u->dtype);
       src[nsrc++] = limit->in, n = before + 1;
       src[0] = uop_substitute(m->g, src[0], &range, (struct uop *const *)&limit->value, 1);
-      if (!phases_contracts(unit_of(m, x))) src[0] = uop_where(m->g, is_needed(m, limit->chunk), src[0], identity);
+      if (!phases_contracts(phase_unit_of(m, x)))
+        src[0] = uop_where(m->g, is_needed(m, limit->chunk), src[0], identity);
     }
     if (n == before) continue;
     from[before] = u;
@@ -160,13 +138,13 @@ static struct uop *limit_reductions(struct maker *m, const struct member *x, str
 
 /* Gives the ranges of the unit's reductions new numbers, except the limited ones. */
 static void rename_reductions(struct maker *m, const struct member *x, struct renamed *to) {
-  const struct unit *u = unit_of(m, x);
+  const struct unit *u = phase_unit_of(m, x);
   for (unsigned k = 0; k < u->nreduces; k++)
     for (unsigned r = 1; r < u->reduce[k]->nsrc; r++) {
       struct uop *range = u->reduce[k]->src[r];
       bool seen = m->k->chunk && phases_is_limited(m->p, m->k, x, range);
       for (unsigned j = 0; j < to->n; j++) seen = seen || to->from[j] == range;
-      if (!seen) rename_range(to, range, new_range(m, range->src[0], AXIS_REDUCE));
+      if (!seen) phase_rename_range(to, range, phase_new_range(m, range->src[0], AXIS_REDUCE));
     }
 }
 
@@ -176,15 +154,15 @@ static struct uop *value_of(struct maker *m, unsigned i);
 static struct uop *value_of_load(struct maker *m, unsigned i, const struct member *x, const struct uop *load,
                                  struct uop **as, struct limits *l) {
   const struct member *reader = &m->k->member[i];
-  const struct unit *from = unit_of(m, x);
+  const struct unit *from = phase_unit_of(m, x);
   struct uop *valid = NULL;
   if (x->inlined) {
     struct renamed to = {.n = 0};
-    for (unsigned r = 0; r < from->nranges; r++) rename_range(&to, from->range[r], as[r]);
+    for (unsigned r = 0; r < from->nranges; r++) phase_rename_range(&to, from->range[r], as[r]);
     rename_reductions(m, x, &to);
     return uop_substitute(m->g, value_of(m, (unsigned)(x - m->k->member)), to.from, to.to, to.n);
   }
-  for (unsigned r = 0; r < from->nranges && phases_contracts(unit_of(m, reader)); r++) {
+  for (unsigned r = 0; r < from->nranges && phases_contracts(phase_unit_of(m, reader)); r++) {
     const struct limited *limit = x->limited >> r & 1 ? limit_of(m, reader, l, as[r]) : NULL;
     if (limit) valid = is_needed(m, limit->chunk);
   }
@@ -196,15 +174,15 @@ static struct uop *value_of_load(struct maker *m, unsigned i, const struct membe
 /* The value of member i over its unit's ranges, with loads of other members' results from LOCAL memory, or with their
  * values. */
 static struct uop *value_of(struct maker *m, unsigned i) {
-  const struct unit *u = unit_of(m, &m->k->member[i]);
+  const struct unit *u = phase_unit_of(m, &m->k->member[i]);
   struct renamed loads = {.n = 0};
   struct limits limits = {.n = 0};
   for (unsigned j = 0; j < u->nloads; j++) {
     uint32_t w = phases_writer(m->p, u->load[j]);
     const struct member *x = w == NO_UNIT ? NULL : phases_member(m->k, w);
     struct uop *as[MAX_RANK] = {NULL};
-    if (x && phases_match(unit_of(m, x), u->load[j], as))
-      rename_range(&loads, u->load[j], value_of_load(m, i, x, u->load[j], as, &limits));
+    if (x && phases_match(phase_unit_of(m, x), u->load[j], as))
+      phase_rename_range(&loads, u->load[j], value_of_load(m, i, x, u->load[j], as, &limits));
   }
   struct uop *value = uop_substitute(m->g, u->store[0].value, loads.from, loads.to, loads.n);
   return limit_reductions(m, &m->k->member[i], value, &limits);
@@ -213,7 +191,7 @@ static struct uop *value_of(struct maker *m, unsigned i) {
 /* Adds the stores of member i. */
 static void make_phase(struct maker *m, unsigned i, struct unit *out, struct store *passed) {
   const struct member *x = &m->k->member[i];
-  const struct unit *u = unit_of(m, x);
+  const struct unit *u = phase_unit_of(m, x);
   struct renamed to = {.n = 0};
   struct uop *as[MAX_RANK] = {NULL}, *valid = NULL;
   struct part *part = &out->part[out->nparts++];
@@ -224,24 +202,28 @@ static void make_phase(struct maker *m, unsigned i, struct unit *out, struct sto
     else if (x->limited >> r & 1)
       range = in_chunks(m, AXIS_LOOP, &chunk, &in), valid = is_needed(m, chunk);
     else
-      range = new_range(m, u->range[r]->src[0], u->serial >> r & 1 ? AXIS_SERIAL : AXIS_LOOP);
-    rename_range(&to, u->range[r], range);
+      range = phase_new_range(m, u->range[r]->src[0], u->serial >> r & 1 ? AXIS_SERIAL : AXIS_LOOP);
+    phase_rename_range(&to, u->range[r], range);
     as[r] = u->range[r];
   }
   struct uop *value = value_of(m, i);
   rename_reductions(m, x, &to);
-  value = renamed(m, value, &to);
+  value = phase_renamed(m, value, &to);
   *part = (struct part){.nstores = x->written, .npassed = x->passed};
   if (x->written)
-    out->store[out->nstores++] = (struct store){renamed(m, u->store[0].index, &to), value, u->store[0].why};
+    out->store[out->nstores++] = (struct store){phase_renamed(m, u->store[0].index, &to), value, u->store[0].why};
   if (x->passed)
-    passed[out->npassed++] = (struct store){renamed(m, local_index(m, i, as, valid), &to), value, u->store[0].why};
+    passed[out->npassed++] =
+        (struct store){phase_renamed(m, local_index(m, i, as, valid), &to), value, u->store[0].why};
 }
 
 /* Numbers the ranges of the kernel from 0. */
 static void number_ranges(struct maker *m, struct unit *u) {
   struct uop *numbered[MOST_NUMBERS];
-  for (unsigned r = 0; r < m->nranges; r++) numbered[r] = uop_range(m->g, m->range[r]->src[0], r, m->range[r]->aux);
+  for (unsigned r = 0; r < m->nranges; r++) { /* a bound may depend on ranges before it */
+    struct uop *bound = uop_substitute(m->g, m->range[r]->src[0], m->range, numbered, r);
+    numbered[r] = uop_range(m->g, bound, r, m->range[r]->aux);
+  }
   for (unsigned i = 0; i < u->nstores + u->npassed; i++) {
     u->store[i].index = uop_substitute(m->g, u->store[i].index, m->range, numbered, m->nranges);
     u->store[i].value = uop_substitute(m->g, u->store[i].value, m->range, numbered, m->nranges);
@@ -254,16 +236,20 @@ static void number_ranges(struct maker *m, struct unit *u) {
 bool phases_make_unit(struct phaser *p, struct phased *k) {
   struct scheduler *s = p->s;
   struct maker m = {.p = p, .k = k, .g = s->graph};
-  struct store passed[MOST_MEMBERS];
+  struct store passed[2 * MOST_MEMBERS];
   struct unit made = s->unit[k->member[0].unit];
-  made.store = graph_alloc(m.g, 2 * (size_t)k->n * sizeof *made.store);
+  made.store = graph_alloc(m.g, 4 * (size_t)k->n * sizeof *made.store);
   made.part = graph_alloc(m.g, k->n * sizeof *made.part);
   if (!made.store || !made.part) return schedule_no_memory(s), false;
   made.nstores = made.serial = 0;
   make_rows(&m);
-  make_memories(&m);
-  for (unsigned i = k->n; i-- > 0;)
-    if (!k->member[i].inlined) make_phase(&m, i, &made, passed);
+  if (k->round)
+    phases_make_rounds(&m, &made, passed);
+  else {
+    make_memories(&m);
+    for (unsigned i = k->n; i-- > 0;)
+      if (!k->member[i].inlined) make_phase(&m, i, &made, passed);
+  }
   if (m.nranges > MOST_NUMBERS) return schedule_fail(s, -EINVAL, "a kernel of phases has %u ranges", m.nranges), false;
   memcpy(made.store + made.nstores, passed, made.npassed * sizeof *passed);
   number_ranges(&m, &made);

@@ -238,13 +238,15 @@ static bool has_crossing_readers(struct phaser *p, uint32_t i) {
   return false;
 }
 
-/* Separates the reductions of recomputed results with such readers, or with limited columns. Returns the number of
- * those results. */
+/* Separates the reductions of recomputed results with such readers, with limited columns, or on machines that compute
+ * columns in rounds. Returns the number of those results. */
 static unsigned separate_all(struct phaser *p, struct separated *undo, unsigned room) {
   unsigned n = 0;
   for (uint32_t i = 0; i < p->s->nunits && n < room && !p->s->status; i++) {
     const struct unit *u = &p->s->unit[i];
-    if (p->role[i] != ROLE_RECOMPUTED || !u->serial || (!has_crossing_readers(p, i) && !phases_may_limit(u))) continue;
+    if (p->role[i] != ROLE_RECOMPUTED || !u->serial) continue;
+    bool rounds = schedule_machine_of(p->s, u->device)->phase_items;
+    if (!rounds && !has_crossing_readers(p, i) && !phases_may_limit(u)) continue;
     if (!separate(p, i, &undo[n])) continue;
     i = undo[n++].unit;
     schedule_versions(p->s);

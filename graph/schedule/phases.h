@@ -37,6 +37,7 @@ struct phased {
   int64_t block;          /* rows of a block */
   int64_t columns, chunk; /* limited columns, and those that are left out together; chunk 0: no column is left out */
   bool upward;            /* the columns up to a block's last row are needed; otherwise those from its first row on */
+  int64_t round;          /* columns that are computed in a round; 0: all columns at once */
 };
 
 struct phaser {
@@ -99,4 +100,37 @@ bool phases_pay(struct phaser *p, size_t kernel, uint8_t *grouped);
 /* phase_unit.c */
 /* Makes a unit of the kernel, in place of the last of its results. */
 bool phases_make_unit(struct phaser *p, struct phased *k);
+
+/* A unit that is built from the units that a kernel of phases computes. */
+struct maker {
+  struct phaser *p;
+  struct phased *k;
+  struct graph *g;
+  struct uop *range[MOST_NUMBERS]; /* ranges of the kernel */
+  unsigned nranges;
+  struct uop *around[MAX_RANK]; /* the ranges that the phases share */
+  unsigned naround;
+  struct uop *row[MAX_RANK];       /* by number of a row range: its value in the kernel */
+  struct uop *first, *in;          /* the block's first row; the row's number in its block */
+  struct uop *local[MOST_MEMBERS]; /* by member */
+};
+
+/* Substitutions of a unit's ranges. */
+struct renamed {
+  struct uop *from[MOST_NUMBERS], *to[MOST_NUMBERS];
+  unsigned n;
+};
+
+static inline const struct unit *phase_unit_of(const struct maker *m, const struct member *x) {
+  return &m->p->s->unit[x->unit];
+}
+struct uop *phase_new_range(struct maker *m, struct uop *bound, enum axis_kind kind);
+void phase_rename_range(struct renamed *r, struct uop *from, struct uop *to);
+struct uop *phase_renamed(struct maker *m, struct uop *u, const struct renamed *r);
+
+/* phase_rounds.c */
+/* Whether the kernel can compute its columns in rounds. Chooses the rows of a block and the columns of a round. */
+bool phases_choose_rounds(struct phaser *p, struct phased *k);
+/* Adds the stores of all phases, which compute a block of columns in each round. */
+void phases_make_rounds(struct maker *m, struct unit *out, struct store *passed);
 #endif

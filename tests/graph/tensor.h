@@ -347,15 +347,58 @@ static inline void run_kernel_part(const struct schedule_item *item, struct uop 
   for (unsigned k = 0; k < sink->nsrc; k++) free(written[k]);
 }
 
+/* Whether an expression depends on a range. */
+static inline bool depends_on(struct uop *u, const struct uop *range) {
+  size_t n;
+  struct uop **order = uop_toposort(&u, 1, &n);
+  bool found = false;
+  for (size_t i = 0; i < n; i++) found = found || order[i] == range;
+  free(order);
+  return found;
+}
+
+/* Runs the stores of all phases that depend on the range, or those that do not. */
+static inline void run_round(const struct schedule_item *item, unsigned nphases, const struct env *e,
+                             const struct uop *range, bool depend) {
+  for (unsigned i = 0; i < nphases; i++) {
+    struct uop *sink = item->ast->src[i], *store[16];
+    unsigned n = 0;
+    assert_true(sink->nsrc <= 16);
+    for (unsigned k = 0; k < sink->nsrc; k++)
+      if (depends_on(sink->src[k], range) == depend) store[n++] = sink->src[k];
+    if (n) run_kernel_part(item, uop_new(uop_graph(sink), OP_SINK, DT_VOID, 1, sink->arg, 0, store, n), e, e->n);
+  }
+}
+
+/* Runs the rounds, then what follows them. The positions of the ranges around are given in e. */
+static inline void run_rounds(const struct schedule_item *item, unsigned nphases, struct env *e,
+                              struct uop *const *order, size_t n, struct uop *range) {
+  int64_t rounds = eval(e, range->src[0]).i;
+  for (size_t i = 0; i < n; i++)
+    for (int64_t k = 0; order[i]->op == OP_LOCAL && order[i]->aux && k < order[i]->src[0]->arg.i; k++)
+      handed_on[order[i]->arg.i][k].f = order[i]->aux == OP_MAX ? -INFINITY : 0;
+  e->leaf[e->n++] = range;
+  for (int64_t r = 0; r < rounds; r++) {
+    e->value[e->n - 1].i = r;
+    run_round(item, nphases, e, range, true);
+  }
+  e->n--;
+  run_round(item, nphases, e, range, false);
+}
+
 /* Runs the phases for each combination of the ranges around them. */
 static inline void run_phases(const struct schedule_item *item) {
-  struct uop *ast = item->ast, **order;
+  struct uop *ast = item->ast, **order, *rounds = ast->src[ast->nsrc - 1];
   struct env e = {0};
-  unsigned nphases = 0;
+  unsigned nphases = 0, end = ast->nsrc;
   size_t n;
   int64_t places = 1;
-  while (nphases < ast->nsrc && ast->src[nphases]->op == OP_SINK) nphases++;
-  for (unsigned i = nphases; i < ast->nsrc; i++) e.leaf[e.n++] = ast->src[i], places *= number_of(ast->src[i]->src[0]);
+  if (rounds->op == OP_RANGE && rounds->aux == AXIS_ORDERED)
+    end--;
+  else
+    rounds = NULL;
+  while (nphases < end && ast->src[nphases]->op == OP_SINK) nphases++;
+  for (unsigned i = nphases; i < end; i++) e.leaf[e.n++] = ast->src[i], places *= number_of(ast->src[i]->src[0]);
   order = uop_toposort(&ast, 1, &n);
   for (size_t i = 0; i < n; i++)
     if (order[i]->op == OP_LOCAL)
@@ -369,7 +412,10 @@ static inline void run_phases(const struct schedule_item *item) {
       int64_t size = number_of(e.leaf[i]->src[0]);
       e.value[i].i = rest % size, rest /= size;
     }
-    for (unsigned i = 0; i < nphases; i++) run_kernel_part(item, ast->src[i], &e, e.n);
+    if (rounds)
+      run_rounds(item, nphases, &e, order, n, rounds);
+    else
+      for (unsigned i = 0; i < nphases; i++) run_kernel_part(item, ast->src[i], &e, e.n);
   }
   free(order);
   for (unsigned i = 0; i < sizeof handed_on / sizeof *handed_on; i++) free(handed_on[i]), handed_on[i] = NULL;
@@ -422,6 +468,11 @@ static inline const struct schedule_machine *eager_machine(unsigned device) {
 }
 
 static const struct schedule_machine *(*machine_of)(unsigned device); /* the machine that check_roots schedules for */
+static double tolerance; /* of floats, relative to 1 or the value if that is larger; 0: they have to be equal */
+
+static inline bool is_near(double got, double want) {
+  return fabs(got - want) <= tolerance * fmax(1, fabs(want)) || (tolerance > 0 && isnan(got) && isnan(want));
+}
 
 /* Schedules and runs the roots and compares every element with the tensor interpreter. Returns the number of kernels.
  */
@@ -444,7 +495,8 @@ static inline size_t check_roots(struct uop *const *roots, unsigned n) {
     assert_int_equal(roots[i]->shape->rank, s.outputs[i]->shape->rank);
     for (int64_t k = 0; k < numel_of(roots[i]); k++)
       if (!eval_same(roots[i]->dtype, x[k], y[k]) &&
-          !(dtype_is_float(roots[i]->dtype) && x[k].f == y[k].f)) { /* the sign of a zero may differ: 0 + -0 is 0 */
+          !(dtype_is_float(roots[i]->dtype) &&
+            is_near(y[k].f, x[k].f))) { /* the sign of a zero may differ: 0 + -0 is 0 */
         uop_print(stderr, &roots[i], 1);
         for (size_t j = 0; j < s.nitems; j++)
           if (s.items[j].ast) uop_print(stderr, &s.items[j].ast, 1);

@@ -105,6 +105,46 @@ static struct uop *probabilities(struct uop *q, struct uop *k, bool causal) {
   return mul(e, expand_like(uop_unary(g, OP_RECIP, reduce(OP_ADD, e, 2)), x));
 }
 
+/* A machine whose work-items share the memory of phases. */
+static const struct schedule_machine *shared_scratch(unsigned device) {
+  static struct schedule_machine m;
+  m = *no_scratch(device), m.scratch = 48 << 10, m.phase_items = 128;
+  return &m;
+}
+
+static struct uop *matmul3(struct uop *p, struct uop *v, struct uop *more) { return add(matmul(p, v), more); }
+
+/* Columns are computed in rounds. The maximum and the sum of a row are known after the last one only. */
+static void test_rounds(void **state) {
+  static const struct {
+    int64_t rows, keys, width, columns;
+    bool causal;
+    int64_t rounds; /* at most */
+  } cases[] = {
+      {70, 130, 2, 17, false, 3}, {64, 64, 2, 17, true, 1}, {67, 200, 2, 17, true, 2}, {48, 160, 2, 17, false, 3}};
+  machine_of = shared_scratch, tolerance = 1e-6; /* 2^x is rounded */
+  for (unsigned i = 0; i < sizeof cases / sizeof *cases; i++) {
+    int64_t rows = cases[i].rows, keys = cases[i].keys, width = cases[i].width;
+    struct uop *q = TENSOR(rows, width), *k = TENSOR(keys, width), *v = TENSOR(keys, cases[i].columns);
+    struct uop *root = matmul3(probabilities(q, k, cases[i].causal), v, TENSOR(rows, cases[i].columns));
+    assert_int_equal(check(root), 1);
+    struct schedule s;
+    char err[500];
+    assert_int_equal(graph_schedule_on(machine_of, &root, 1, &next_buffer, &s, err, sizeof err), 0);
+    assert_int_equal(s.ntemporaries, 0);
+    const struct uop *ast = s.items[0].ast, *last = ast->src[ast->nsrc - 1];
+    assert_true(uop_is_phased(ast) && last->op == OP_RANGE && last->aux == AXIS_ORDERED);
+    assert_int_equal(uop_max(last->src[0]), cases[i].rounds);
+    schedule_free(&s);
+  }
+  /* a sum that the summed values do not depend on as a factor; sums only */
+  struct uop *q = TENSOR(70, 2), *k = TENSOR(90, 2), *v = TENSOR(90, 17), *x = scores_of(q, k);
+  struct uop *less = sub(x, expand_like(reduce(OP_ADD, x, 2), x));
+  assert_int_equal(phased((struct uop *[]){matmul(less, v)}, 1), 0);
+  assert_int_equal(check(attention(q, k, v, false)), 1);
+  machine_of = NULL, tolerance = 0;
+}
+
 /* The results of an attention and of its gradient for dy, or for 2 times the result if dy is NULL. */
 static void attention_gradients(struct uop *q, struct uop *k, struct uop *v, struct uop *dy, bool causal,
                                 struct uop **out) {
@@ -188,6 +228,7 @@ static void test_recomputed(void **state) {
 int main(void) {
   const struct CMUnitTest tests[] = {
       cmocka_unit_test_setup_teardown(test_phases, setup, teardown),
+      cmocka_unit_test_setup_teardown(test_rounds, setup, teardown),
       cmocka_unit_test_setup_teardown(test_recomputed, setup, teardown),
   };
   return cmocka_run_group_tests(tests, NULL, NULL);

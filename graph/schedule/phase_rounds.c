@@ -1,0 +1,502 @@
+/* Scheduling: kernels of phases that compute the columns in rounds, where work-items share a small LOCAL memory.
+ *
+ * Rows of all columns would need memory that grows with their number. In rounds a kernel holds a block of columns of
+ * its block of rows. What it keeps of a row over the rounds is carried in LOCAL memory: the maximum so far and the sums
+ * so far. A value that is summed may depend on the maximum of its row in a factor 2^(c * maximum). The sum so far is
+ * then multiplied by 2^(c * (maximum - maximum before the round)). A factor that depends on a sum of the row multiplies
+ * the complete sum after the last round. So softmax(scores) @ values needs one pass over the scores (M. Milakov and
+ * N. Gimelshein, "Online normalizer calculation for softmax", 2018). */
+#include "phases.h"
+#include <math.h>
+#include <stdlib.h>
+
+enum {
+  FEWEST_ROUND_ROWS = 16, /* of a matrix instruction */
+  MOST_ITEM_SUMS = 64,    /* sums that each work-item carries */
+  PAD_BYTES = 16,         /* between rows of LOCAL memory whose length is a multiple of all banks */
+  BANK_BYTES = 128,
+};
+
+/* A value without the factors that are not known before the last round. */
+struct scaled {
+  struct uop *value;
+  struct uop *factor; /* of the complete value, over the unit's rows; NULL: 1 */
+  double exponent;    /* the value is proportional to 2^(exponent * maximum) */
+};
+
+/* What a member computes in a round. */
+struct round_part {
+  enum { ROUND_WIDE, ROUND_MAXIMUM, ROUND_SUM } kind;
+  struct uop *column; /* the unit's range that numbers columns */
+  struct uop *reduce; /* the reduction over the columns; NULL: WIDE */
+  struct scaled scaled;
+};
+
+struct rounds {
+  struct phaser *p;
+  struct phased *k;
+  struct round_part part[MOST_MEMBERS]; /* by member */
+  unsigned maximum;                     /* member; MOST_MEMBERS: none */
+  double exponent;                      /* of the sums that depend on the maximum; 0: none */
+  int64_t columns;
+};
+
+static const struct unit *unit_of(const struct rounds *o, unsigned i) { return &o->p->s->unit[o->k->member[i].unit]; }
+
+/* The member whose result is loaded, or MOST_MEMBERS. */
+static unsigned member_of(const struct rounds *o, const struct uop *load) {
+  uint32_t w = load->op == OP_LOAD && load->src[0]->src[0]->op != OP_LOCAL ? phases_writer(o->p, load) : NO_UNIT;
+  for (unsigned i = 0; w != NO_UNIT && i < o->k->n; i++)
+    if (o->k->member[i].unit == w) return i;
+  return MOST_MEMBERS;
+}
+
+/* ---- which kernels ---- */
+
+/* Finds the unit's range that numbers the columns of everything it reads. Returns false if there are several. */
+static bool find_column(struct rounds *o, unsigned i) {
+  const struct unit *u = unit_of(o, i);
+  struct round_part *x = &o->part[i];
+  unsigned own = 0;
+  for (unsigned r = 0; r < u->nranges && x->kind == ROUND_WIDE; r++)
+    if (o->k->member[i].row[r] == NO_ROW) x->column = u->range[r], own++;
+  if (x->kind == ROUND_WIDE && own != 1) return false;
+  for (unsigned j = 0; j < u->nloads; j++) {
+    unsigned w = member_of(o, u->load[j]);
+    struct uop *as[MAX_RANK];
+    if (w == MOST_MEMBERS || o->part[w].kind != ROUND_WIDE) continue;
+    if (!phases_match(unit_of(o, w), u->load[j], as)) return false;
+    struct uop *column = as[phases_own(unit_of(o, w), o->part[w].column)];
+    if (x->column && x->column != column) return false;
+    x->column = column;
+  }
+  int64_t columns = x->column ? x->column->src[0]->arg.i : 0;
+  if (o->columns && o->columns != columns) return false;
+  o->columns = columns;
+  return columns > 0;
+}
+
+/* What the value of member i depends on. */
+struct dependence {
+  bool maximum, sums; /* of its row */
+  bool wide;          /* or on its columns */
+};
+
+static struct dependence dependence_of(const struct rounds *o, unsigned i, struct uop *v) {
+  struct dependence d = {false, false, false};
+  size_t n;
+  struct uop **order = uop_toposort(&v, 1, &n);
+  for (size_t k = 0; order && k < n; k++) {
+    unsigned w = member_of(o, order[k]), own = order[k]->op == OP_RANGE ? phases_own(unit_of(o, i), order[k]) : 0;
+    if (order[k]->op == OP_RANGE) d.wide = d.wide || own == MAX_RANK || o->k->member[i].row[own] == NO_ROW;
+    if (w == MOST_MEMBERS) continue;
+    const struct round_part *x = &o->part[w];
+    bool wide = x->kind == ROUND_WIDE;
+    d.maximum = d.maximum || x->kind == ROUND_MAXIMUM || (wide && x->scaled.exponent != 0);
+    d.sums = d.sums || x->kind == ROUND_SUM || (wide && x->scaled.factor);
+    d.wide = d.wide || wide;
+  }
+  free(order);
+  return d;
+}
+
+/* Computes the coefficient of the row's maximum in v. Returns false if v is not linear in it. */
+static bool linear_in_maximum(const struct rounds *o, unsigned i, struct uop *v, double *coef) {
+  struct dependence d = dependence_of(o, i, v);
+  double a = 0, b = 0;
+  *coef = 0;
+  if (d.sums) return false;
+  if (!d.maximum) return true;
+  switch (v->op) {
+  case OP_LOAD: *coef = 1; return member_of(o, v) == o->maximum;
+  case OP_CAST: return dtype_is_float(v->src[0]->dtype) && linear_in_maximum(o, i, v->src[0], coef);
+  case OP_NEG:
+    if (!linear_in_maximum(o, i, v->src[0], &a)) return false;
+    *coef = -a;
+    return true;
+  case OP_ADD:
+  case OP_SUB:
+    if (!linear_in_maximum(o, i, v->src[0], &a) || !linear_in_maximum(o, i, v->src[1], &b)) return false;
+    *coef = v->op == OP_ADD ? a + b : a - b;
+    return true;
+  case OP_MUL:
+    for (unsigned s = 0; s < 2; s++)
+      if (v->src[s]->op == OP_CONST && linear_in_maximum(o, i, v->src[1 - s], &a)) {
+        *coef = a * v->src[s]->arg.f;
+        return true;
+      }
+    return false;
+  default: return false;
+  }
+}
+
+static struct uop *times(struct graph *g, struct uop *a, struct uop *b) {
+  return !a ? b : !b ? a : uop_binary(g, OP_MUL, a, uop_cast(g, b, a->dtype));
+}
+
+static bool is_number(const struct uop *u, double v) {
+  return u->op == OP_CONST && dtype_is_float(u->dtype) && u->arg.f == v;
+}
+
+/* The factor of what member w stores, as member i loads it. */
+static struct uop *factor_of_load(const struct rounds *o, unsigned w, const struct uop *load) {
+  const struct unit *from = unit_of(o, w);
+  struct uop *as[MAX_RANK];
+  if (!o->part[w].scaled.factor || !phases_match(from, load, as)) return NULL;
+  return uop_substitute(o->p->s->graph, o->part[w].scaled.factor, from->range, as, from->nranges);
+}
+
+static bool split_factors(const struct rounds *o, unsigned i, struct uop *v, struct scaled *out);
+
+static bool split_product(const struct rounds *o, unsigned i, struct uop *v, struct scaled *out) {
+  struct graph *g = o->p->s->graph;
+  struct scaled a, b;
+  if (!split_factors(o, i, v->src[0], &a) || !split_factors(o, i, v->src[1], &b)) return false;
+  out->value = is_number(a.value, 1)   ? b.value
+               : is_number(b.value, 1) ? a.value
+                                       : uop_binary(g, OP_MUL, a.value, b.value);
+  out->factor = times(g, a.factor, b.factor);
+  out->exponent = a.exponent + b.exponent;
+  return true;
+}
+
+/* Splits off the factors of member i's value that depend on sums, and finds its exponent. Returns false if the value is
+ * not a product of such factors. */
+static bool split_factors(const struct rounds *o, unsigned i, struct uop *v, struct scaled *out) {
+  struct graph *g = o->p->s->graph;
+  struct dependence d = dependence_of(o, i, v);
+  *out = (struct scaled){.value = v};
+  if (!d.maximum && !d.sums) return true;
+  if (!d.maximum && !d.wide) {
+    *out = (struct scaled){.value = uop_const_float(g, v->dtype, 1), .factor = v};
+    return true;
+  }
+  unsigned w = member_of(o, v);
+  switch (v->op) {
+  case OP_LOAD:
+    if (w == MOST_MEMBERS || o->part[w].kind != ROUND_WIDE) return false;
+    out->factor = factor_of_load(o, w, v), out->exponent = o->part[w].scaled.exponent;
+    return true;
+  case OP_EXP2: return linear_in_maximum(o, i, v->src[0], &out->exponent);
+  case OP_MUL: return split_product(o, i, v, out);
+  case OP_NEG:
+  case OP_CAST:
+    if (!dtype_is_float(v->dtype) || !dtype_is_float(v->src[0]->dtype) || !split_factors(o, i, v->src[0], out))
+      return false;
+    out->value = uop_with_src(g, v, &out->value);
+    return true;
+  case OP_WHERE:
+    for (unsigned s = 1; s < 3; s++) {
+      struct uop *src[3] = {v->src[0], v->src[1], v->src[2]};
+      struct dependence when = dependence_of(o, i, v->src[0]);
+      if (!is_number(v->src[3 - s], 0) || when.maximum || when.sums) continue;
+      if (!split_factors(o, i, v->src[s], out)) return false;
+      src[s] = out->value, out->value = uop_with_src(g, v, src);
+      return true;
+    }
+    return false;
+  default: return false;
+  }
+}
+
+/* Finds what member i computes in a round. Returns false if that is not possible. */
+static bool find_part(struct rounds *o, unsigned i) {
+  const struct unit *u = unit_of(o, i);
+  struct round_part *x = &o->part[i];
+  bool recomputed = o->p->role[o->k->member[i].unit] == ROLE_RECOMPUTED;
+  *x = (struct round_part){.kind = recomputed ? ROUND_WIDE : ROUND_SUM};
+  if (u->serial || !find_column(o, i)) return false;
+  if (recomputed) return split_factors(o, i, u->store[0].value, &x->scaled);
+  if (u->nreduces != 1 || u->reduce[0]->nsrc != 2 || u->reduce[0]->src[1] != x->column) return false;
+  x->reduce = u->reduce[0];
+  if (!dtype_is_float(x->reduce->dtype) || dtype_is_narrow_float(x->reduce->dtype)) return false;
+  if (x->reduce->aux == OP_MAX) {
+    struct dependence d = dependence_of(o, i, x->reduce->src[0]);
+    if (o->maximum != MOST_MEMBERS || d.maximum || d.sums || u->store[0].value != x->reduce) return false;
+    x->kind = ROUND_MAXIMUM, o->maximum = i, x->scaled.value = x->reduce->src[0];
+    return true;
+  }
+  if (x->reduce->aux != OP_ADD || !split_factors(o, i, x->reduce->src[0], &x->scaled)) return false;
+  if (x->scaled.exponent == 0) return true;
+  if (o->exponent != 0 && o->exponent != x->scaled.exponent) return false;
+  o->exponent = x->scaled.exponent;
+  return true;
+}
+
+static bool find_parts(struct phaser *p, struct phased *k, struct rounds *o) {
+  *o = (struct rounds){.p = p, .k = k, .maximum = MOST_MEMBERS};
+  for (unsigned i = k->n; i-- > 0;)
+    if (!find_part(o, i)) return false;
+  return o->columns > 0;
+}
+
+/* ---- blocks ---- */
+
+/* The type in which a wide value is passed on: without a conversion to a wider type. */
+static struct uop *narrow_value(struct uop *v) {
+  bool widened = v->op == OP_CAST && dtype_is_float(v->src[0]->dtype) &&
+                 dtype_info[v->src[0]->dtype].size < dtype_info[v->dtype].size;
+  return widened ? v->src[0] : v;
+}
+
+/* The distance of rows of n elements: accesses to a column of consecutive rows use all banks. */
+static int64_t row_stride(int64_t n, enum dtype t) {
+  int64_t size = dtype_info[t].size, bytes = (n * size + BANK_BYTES - 1) / BANK_BYTES * BANK_BYTES + PAD_BYTES;
+  return n == 1 ? 1 : bytes / size;
+}
+
+/* Sets what each member has in LOCAL memory. Returns the bytes for `rows` rows. */
+static int64_t measure(struct rounds *o, int64_t rows, int64_t columns, int64_t *most_sums) {
+  int64_t bytes = 0;
+  *most_sums = 1;
+  for (unsigned i = 0; i < o->k->n; i++) {
+    struct member *m = &o->k->member[i];
+    const struct unit *u = unit_of(o, i);
+    enum dtype t = o->part[i].reduce ? o->part[i].reduce->dtype : narrow_value(o->part[i].scaled.value)->dtype;
+    m->length = o->part[i].kind == ROUND_WIDE ? columns : 1;
+    for (unsigned r = 0; r < u->nranges && o->part[i].kind != ROUND_WIDE; r++)
+      if (m->row[r] == NO_ROW) m->length *= u->range[r]->src[0]->arg.i;
+    m->stride = row_stride(m->length, t);
+    if (o->part[i].reduce && m->length > *most_sums) *most_sums = m->length;
+    int64_t memory = (rows * m->stride * dtype_info[t].size + BANK_BYTES - 1) / BANK_BYTES * BANK_BYTES;
+    bytes += memory * (o->part[i].kind == ROUND_MAXIMUM ? 3 : 1);
+  }
+  return bytes;
+}
+
+bool phases_choose_rounds(struct phaser *p, struct phased *k) {
+  static const int64_t sizes[][2] = {{64, 64}, {64, 32}, {32, 64}, {32, 32}, {16, 64}, {16, 32}, {16, 16}};
+  const struct schedule_machine *m = schedule_machine_of(p->s, p->s->unit[k->member[0].unit].device);
+  int64_t rows = k->size[k->blocked], sums;
+  struct rounds o;
+  if (rows < FEWEST_ROUND_ROWS || k->nrows == MAX_RANK || !find_parts(p, k, &o)) return false;
+  for (unsigned i = 0; i < sizeof sizes / sizeof *sizes; i++) {
+    k->block = sizes[i][0] < rows ? sizes[i][0] : rows;
+    k->round = sizes[i][1];
+    if (i + 1 < sizeof sizes / sizeof *sizes && k->round > o.columns && k->round > sizes[6][1]) continue;
+    if (measure(&o, k->block, k->round, &sums) <= m->scratch && k->block * sums <= m->phase_items * MOST_ITEM_SUMS)
+      return true;
+  }
+  k->round = 0;
+  return false;
+}
+
+/* ---- the unit ---- */
+
+struct round_maker {
+  struct maker *m;
+  struct rounds o;
+  struct uop *round;               /* the range of the rounds */
+  struct uop *local[MOST_MEMBERS]; /* by member: a wide result's columns of this round; what is carried */
+  struct uop *subtracted, *change; /* the maximum, or 0 if that is -infinity; the factor of sums from before */
+  unsigned nlocals;
+};
+
+static struct uop *new_local(struct round_maker *r, enum dtype t, int64_t elements, unsigned carried) {
+  struct maker *m = r->m;
+  struct uop *src[MAX_RANK + 2] = {uop_index(m->g, elements)};
+  unsigned n = 1;
+  for (unsigned i = 0; i < m->naround; i++) src[n++] = m->around[i];
+  if (!carried) src[n++] = r->round;
+  return uop_new(m->g, OP_LOCAL, t, 1, (union uop_arg){.i = r->nlocals++}, carried, src, n);
+}
+
+/* The INDEX of an element of the row in a LOCAL memory. at: NULL: 0 */
+static struct uop *row_index(struct round_maker *r, struct uop *local, int64_t stride, struct uop *at) {
+  struct graph *g = r->m->g;
+  struct uop *row = uop_binary(g, OP_MUL, r->m->in, uop_index(g, stride));
+  struct uop *src[2] = {local, simplify(r->m->p->s->simplifier, at ? uop_binary(g, OP_ADD, row, at) : row)};
+  return uop_new(g, OP_INDEX, local->dtype, 1, (union uop_arg){0}, 0, src, 2);
+}
+
+static struct uop *load_from(struct graph *g, struct uop *index, enum dtype t) {
+  return uop_cast(g, uop_new(g, OP_LOAD, index->dtype, 1, (union uop_arg){0}, 0, &index, 1), t);
+}
+
+/* The positions of a phase: its ranges, and the number of a column in its round and among all columns. */
+struct position {
+  struct renamed to;
+  struct uop *in_round, *valid; /* valid: NULL: every column exists */
+};
+
+static void begin_position(struct round_maker *r, unsigned i, struct position *at) {
+  struct maker *m = r->m;
+  const struct unit *u = unit_of(&r->o, i);
+  const struct round_part *x = &r->o.part[i];
+  struct graph *g = m->g;
+  *at = (struct position){.valid = NULL};
+  at->in_round = phase_new_range(m, uop_index(g, m->k->round), x->reduce ? AXIS_REDUCE : AXIS_LOOP);
+  struct uop *column = uop_binary(g, OP_MUL, r->round, uop_index(g, m->k->round));
+  column = uop_binary(g, OP_ADD, column, at->in_round);
+  if (r->o.columns % m->k->round) at->valid = uop_binary(g, OP_CMPLT, column, uop_index(g, r->o.columns));
+  phase_rename_range(&at->to, x->column, column);
+  for (unsigned k = 0; k < u->nranges; k++) {
+    unsigned row = m->k->member[i].row[k];
+    if (u->range[k] == x->column) continue;
+    phase_rename_range(&at->to, u->range[k],
+                       row != NO_ROW ? m->row[row] : phase_new_range(m, u->range[k]->src[0], AXIS_LOOP));
+  }
+  for (unsigned k = 0; k < u->nreduces; k++)
+    for (unsigned s = 1; s < u->reduce[k]->nsrc; s++) {
+      struct uop *range = u->reduce[k]->src[s];
+      bool seen = false;
+      for (unsigned n = 0; n < at->to.n; n++) seen = seen || at->to.from[n] == range;
+      if (!seen) phase_rename_range(&at->to, range, phase_new_range(m, range->src[0], AXIS_REDUCE));
+    }
+}
+
+/* A load from other memory. Nothing is loaded for columns that do not exist. */
+static struct uop *load_existing(struct round_maker *r, struct position *at, unsigned i, struct uop *load) {
+  struct graph *g = r->m->g;
+  const struct uop *index = load->src[0];
+  struct uop *in[MAX_RANK * 2], *src[3] = {index->src[0], phase_renamed(r->m, index->src[1], &at->to), at->valid};
+  unsigned n = schedule_ranges_in(load, in, MAX_RANK * 2);
+  bool along = false;
+  for (unsigned k = 0; k < n; k++) along = along || in[k] == r->o.part[i].column;
+  if (!along || !at->valid) return phase_renamed(r->m, load, &at->to);
+  if (index->nsrc > 2) src[2] = uop_binary(g, OP_AND, phase_renamed(r->m, index->src[2], &at->to), at->valid);
+  struct uop *made[2] = {uop_new(g, OP_INDEX, index->dtype, 1, (union uop_arg){0}, 0, src, 3), NULL};
+  made[1] = load->nsrc > 1 ? phase_renamed(r->m, load->src[1], &at->to) : schedule_zero(g, load->dtype);
+  return uop_new(g, OP_LOAD, load->dtype, 1, (union uop_arg){0}, 0, made, 2);
+}
+
+static struct uop *complete_value(struct round_maker *r, unsigned i, struct position *at);
+
+/* The value of member i, or a part of it, over the ranges of its phase. */
+static struct uop *value_at(struct round_maker *r, unsigned i, struct uop *value, struct position *at) {
+  struct graph *g = r->m->g;
+  struct renamed loads = {.n = 0};
+  size_t n;
+  struct uop **order = uop_toposort(&value, 1, &n);
+  for (size_t k = 0; order && k < n; k++) {
+    struct uop *load = order[k], *now;
+    unsigned w = member_of(&r->o, load);
+    if (load->op != OP_LOAD || load->src[0]->src[0]->op == OP_LOCAL) continue;
+    if (w == MOST_MEMBERS)
+      now = load_existing(r, at, i, load);
+    else if (r->o.part[w].kind == ROUND_WIDE)
+      now = load_from(g, row_index(r, r->local[w], r->m->k->member[w].stride, at->in_round), load->dtype);
+    else if (r->o.part[w].kind == ROUND_MAXIMUM)
+      now = load_from(g, row_index(r, r->subtracted, 1, NULL), load->dtype);
+    else
+      now = uop_cast(g, complete_value(r, w, at), load->dtype);
+    phase_rename_range(&loads, load, now);
+  }
+  free(order);
+  return phase_renamed(r->m, uop_substitute(g, value, loads.from, loads.to, loads.n), &at->to);
+}
+
+/* The element of what member i carries, at the ranges of its phase that do not number rows. */
+static struct uop *carried_index(struct round_maker *r, unsigned i, const struct position *at) {
+  const struct unit *u = unit_of(&r->o, i);
+  struct shape shape = {0};
+  struct uop *as[MAX_RANK];
+  for (unsigned k = 0; k < u->nranges; k++) {
+    if (r->m->k->member[i].row[k] != NO_ROW) continue;
+    for (unsigned n = 0; n < at->to.n; n++)
+      if (at->to.from[n] == u->range[k]) as[shape.rank] = at->to.to[n];
+    shape.dim[shape.rank++] = u->range[k]->src[0];
+  }
+  struct uop *element = shape.rank ? index_flatten(r->m->p->s->simplifier, &shape, as) : NULL;
+  return row_index(r, r->local[i], r->m->k->member[i].stride, element);
+}
+
+/* The result of member i after the last round. */
+static struct uop *complete_value(struct round_maker *r, unsigned i, struct position *at) {
+  struct graph *g = r->m->g;
+  const struct round_part *x = &r->o.part[i];
+  struct uop *reduce = x->reduce, *value = unit_of(&r->o, i)->store[0].value;
+  struct uop *all = load_from(g, carried_index(r, i, at), reduce->dtype);
+  if (x->scaled.factor) all = times(g, all, value_at(r, i, x->scaled.factor, at));
+  struct renamed done = {.from = {reduce}, .to = {all}, .n = 1};
+  /* reads of memory outside the reduction are at the phase's ranges */
+  return value_at(r, i, uop_substitute(g, value, done.from, done.to, 1), at);
+}
+
+static void add_passed(struct unit *out, struct store *passed, struct part *part, struct uop *index,
+                       struct uop *value) {
+  passed[out->npassed++] = (struct store){index, value, SCHEDULE_SHARED};
+  part->npassed++;
+}
+
+/* The reduction of a round's columns. */
+static struct uop *reduce_round(struct round_maker *r, unsigned i, struct position *at) {
+  struct graph *g = r->m->g;
+  const struct round_part *x = &r->o.part[i];
+  struct uop *value = value_at(r, i, x->scaled.value, at);
+  bool product = phases_contracts(unit_of(&r->o, i)); /* a factor is 0 for columns that do not exist */
+  if (at->valid && !product) value = uop_where(g, at->valid, value, uop_identity(g, x->reduce->aux, value->dtype));
+  struct uop *src[2] = {value, at->in_round};
+  return uop_new(g, OP_REDUCE, x->reduce->dtype, 1, x->reduce->arg, x->reduce->aux, src, 2);
+}
+
+/* Updates the maximum of each row. */
+static void make_maximum(struct round_maker *r, unsigned i, struct position *at, struct unit *out, struct store *passed,
+                         struct part *part) {
+  struct graph *g = r->m->g;
+  enum dtype t = r->o.part[i].reduce->dtype;
+  struct uop *carried = carried_index(r, i, at), *before = load_from(g, carried, t);
+  struct uop *none = uop_const_float(g, t, -INFINITY), *zero = uop_const_float(g, t, 0);
+  struct uop *now = uop_binary(g, OP_MAX, before, reduce_round(r, i, at));
+  struct uop *more = uop_binary(g, OP_MUL, uop_binary(g, OP_SUB, now, before), uop_const_float(g, t, r->o.exponent));
+  struct uop *change = uop_where(g, uop_binary(g, OP_CMPLT, none, before), uop_unary(g, OP_EXP2, more), zero);
+  struct uop *subtracted = uop_where(g, uop_binary(g, OP_CMPLT, none, now), now, zero);
+  add_passed(out, passed, part, row_index(r, r->subtracted, 1, NULL), subtracted);
+  if (r->o.exponent != 0) add_passed(out, passed, part, row_index(r, r->change, 1, NULL), change);
+  add_passed(out, passed, part, carried, now);
+}
+
+static void make_phase(struct round_maker *r, unsigned i, struct unit *out, struct store *passed) {
+  struct maker *m = r->m;
+  struct graph *g = m->g;
+  const struct unit *u = unit_of(&r->o, i);
+  const struct round_part *x = &r->o.part[i];
+  struct part *part = &out->part[out->nparts++];
+  struct position at;
+  *part = (struct part){0};
+  begin_position(r, i, &at);
+  if (x->kind == ROUND_WIDE) {
+    struct uop *value = narrow_value(x->scaled.value);
+    r->local[i] = new_local(r, value->dtype, m->k->block * m->k->member[i].stride, 0);
+    value = value_at(r, i, value, &at);
+    if (at.valid && !phases_contracts(u)) value = uop_where(g, at.valid, value, schedule_zero(g, value->dtype));
+    add_passed(out, passed, part, row_index(r, r->local[i], m->k->member[i].stride, at.in_round), value);
+    return;
+  }
+  enum dtype t = x->reduce->dtype;
+  r->local[i] = new_local(r, t, m->k->block * m->k->member[i].stride, x->reduce->aux);
+  if (x->kind == ROUND_MAXIMUM) {
+    r->subtracted = new_local(r, t, m->k->block, 0);
+    if (r->o.exponent != 0) r->change = new_local(r, t, m->k->block, 0);
+    make_maximum(r, i, &at, out, passed, part);
+  } else {
+    struct uop *index = carried_index(r, i, &at), *sum = load_from(g, index, t);
+    if (x->scaled.exponent != 0) sum = times(g, sum, load_from(g, row_index(r, r->change, 1, NULL), t));
+    add_passed(out, passed, part, index, uop_binary(g, OP_ADD, sum, reduce_round(r, i, &at)));
+  }
+  if (!m->k->member[i].written) return;
+  out->store[out->nstores++] =
+      (struct store){phase_renamed(m, u->store[0].index, &at.to), complete_value(r, i, &at), u->store[0].why};
+  part->nstores++;
+}
+
+/* The number of rounds that the block of rows needs. */
+static struct uop *rounds_needed(struct maker *m, int64_t columns) {
+  struct graph *g = m->g;
+  struct phased *k = m->k;
+  int64_t all = (columns + k->round - 1) / k->round;
+  if (!k->chunk || !k->upward) return uop_index(g, all);
+  struct uop *needed = uop_binary(g, OP_ADD, m->first, uop_index(g, k->block + k->round - 1));
+  needed = uop_binary(g, OP_IDIV, needed, uop_index(g, k->round));
+  if (uop_max(needed) > all)
+    needed = uop_unary(g, OP_NEG, uop_binary(g, OP_MAX, uop_unary(g, OP_NEG, needed), uop_index(g, -all)));
+  return simplify(m->p->s->simplifier, needed);
+}
+
+void phases_make_rounds(struct maker *m, struct unit *out, struct store *passed) {
+  struct round_maker r = {.m = m};
+  find_parts(m->p, m->k, &r.o);
+  r.round = phase_new_range(m, rounds_needed(m, r.o.columns), AXIS_ORDERED);
+  for (unsigned i = m->k->n; i-- > 0;) make_phase(&r, i, out, passed);
+  m->around[m->naround++] = r.round;
+}
