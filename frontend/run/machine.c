@@ -30,7 +30,8 @@ struct schedule_machine machine_of_target(const struct target *t) {
     m.columns = 1024, m.access_ns = 5, m.launch_ns = 2000, m.bytes_per_ns = 10 * n, m.flops_per_ns = 100 * n;
     m.scratch = t->local_bytes / 3;
     m.skips = true; /* implemented by compiler/plan/skip.c */
-  }
+  } else
+    m.scratch = t->local_bytes, m.phase_items = t->phase_items;
   for (unsigned i = 0; i < sizeof rates / sizeof *rates; i++)
     if (!strcmp(rates[i].arch, t->arch)) {
       m.bytes_per_ns = rates[i].bytes_per_ns, m.flops_per_ns = rates[i].flops_per_ns;

@@ -51,9 +51,10 @@ static double element_of(int64_t i, unsigned seed) {
 }
 
 /* A tensor of such elements, and their values after rounding to the type. */
-static db_tensor *tensor_of(const struct one_kernel *c, int64_t n, unsigned seed, double factor, float *out) {
+static db_tensor *tensor_of(const struct one_kernel *c, db_device *dev, int64_t n, unsigned seed, double factor,
+                            float *out) {
   for (int64_t i = 0; i < n; i++) out[i] = (float)(factor * element_of(i, seed));
-  db_tensor *t = db_cast(db_from(out, DB_F32, NULL, n), c->t);
+  db_tensor *t = db_cast(db_from(out, DB_F32, dev, n), c->t);
   must_read(db_cast(t, DB_F32), out, (size_t)n * sizeof *out);
   return t;
 }
@@ -87,7 +88,7 @@ static void compare_row(const struct one_kernel *c, int64_t head, int64_t query,
   free(p);
 }
 
-static void check_one_kernel(const struct one_kernel *c) {
+static void check_one_kernel(const struct one_kernel *c, const char *device) {
   int64_t n[4] = {c->heads * c->queries * c->width, c->heads * c->keys * c->width, c->heads * c->keys * c->columns,
                   c->heads * c->queries * c->columns};
   float *x[4], *added = calloc((size_t)(c->queries * c->keys), sizeof *added);
@@ -97,13 +98,13 @@ static void check_one_kernel(const struct one_kernel *c) {
     added[i] = (float)element_of(i, 9), bools[i] = allowed(c, i / c->keys, i % c->keys);
   {
     DB_SCOPED;
-    db_tensor *q = db_reshape(tensor_of(c, n[0], 1, c->large, x[0]), c->heads, c->queries, c->width);
-    db_tensor *k = db_reshape(tensor_of(c, n[1], 2, 1, x[1]), c->heads, c->keys, c->width);
-    db_tensor *v = db_reshape(tensor_of(c, n[2], 3, 1, x[2]), c->heads, c->keys, c->columns), *out;
-    db_tensor *mask = c->mask == BOOLS   ? db_from(bools, DB_BOOL, NULL, c->queries, c->keys)
-                      : c->mask == ADDED ? db_from(added, DB_F32, NULL, c->queries, c->keys)
+    db_device *dev = db_open(device);
+    db_tensor *q = db_reshape(tensor_of(c, dev, n[0], 1, c->large, x[0]), c->heads, c->queries, c->width);
+    db_tensor *k = db_reshape(tensor_of(c, dev, n[1], 2, 1, x[1]), c->heads, c->keys, c->width);
+    db_tensor *v = db_reshape(tensor_of(c, dev, n[2], 3, 1, x[2]), c->heads, c->keys, c->columns), *out;
+    db_tensor *mask = c->mask == BOOLS   ? db_from(bools, DB_BOOL, dev, c->queries, c->keys)
+                      : c->mask == ADDED ? db_from(added, DB_F32, dev, c->queries, c->keys)
                                          : NULL;
-    db_device *dev = db_open("CPU");
     assert_int_equal(db_realize(q, k, v), 0);
     if (mask) assert_int_equal(db_realize(mask), 0);
     unsigned before = kernels_so_far(dev);
@@ -113,9 +114,11 @@ static void check_one_kernel(const struct one_kernel *c) {
     } else
       out = db_attention(q, k, v, .causal = c->mask == CAUSAL, .mask = mask);
     if (db_realize(out)) fail_msg("%s", db_error());
-    assert_int_equal(kernels_so_far(dev) - before, 1);
-    db_close(dev);
+    if (kernels_so_far(dev) - before != 1)
+      fail_msg("%s, %ld x %ld x %ld: %u kernels", device, (long)c->queries, (long)c->keys, (long)c->width,
+               kernels_so_far(dev) - before);
     must_read(db_cast(out, DB_F32), x[3], (size_t)n[3] * sizeof *x[3]);
+    db_close(dev);
   }
   for (int64_t head = 0; head < c->heads; head++)
     for (int64_t query = 0; query < c->queries; query += query < 5 || query > c->queries - 5 ? 1 : 7)
@@ -133,7 +136,22 @@ static void is_one_kernel(void **state) {
       {2, 251, 257, 17, 33, 1, DB_BF16, CAUSAL, false}, {2, 256, 300, 32, 32, 1, DB_F16, NO_MASK, false},
       {1, 251, 255, 31, 31, 1, DB_F16, CAUSAL, false},
   };
-  for (unsigned i = 0; i < sizeof cases / sizeof *cases; i++) check_one_kernel(&cases[i]);
+  for (unsigned i = 0; i < sizeof cases / sizeof *cases; i++) check_one_kernel(&cases[i], "CPU");
+}
+
+/* On GPUs the keys are processed in rounds, with and without matrix instructions. */
+static void is_one_kernel_on_gpus(void **state) {
+  static const struct one_kernel cases[] = {
+      {2, 128, 192, 64, 64, 1, DB_F16, NO_MASK, false},   {1, 131, 261, 40, 40, 1, DB_F16, CAUSAL, false},
+      {1, 130, 200, 17, 33, 1, DB_BF16, CAUSAL, false},   {1, 128, 255, 16, 80, 1, DB_BF16, NO_MASK, false},
+      {1, 91, 131, 17, 19, 1, DB_F32, NO_MASK, true},     {1, 93, 257, 12, 20, 1, DB_F32, BOOLS, false},
+      {1, 403, 307, 12, 33, 1, DB_F32, ADDED, false},     {1, 128, 128, 16, 16, 1e4, DB_F32, CAUSAL, false},
+      {1, 500, 300, 160, 160, 1, DB_F16, NO_MASK, false},
+  };
+  for (unsigned i = 0; i < sizeof cases / sizeof *cases; i++) {
+    check_one_kernel(&cases[i], EMULATED);
+    if (has_ptxas()) check_one_kernel(&cases[i], EMULATED_NVIDIA);
+  }
 }
 
 /* ---- gradients ---- */
@@ -184,7 +202,7 @@ static void check_gradients(const struct gradients *c) {
     DB_SCOPED;
     db_tensor *in[4], *out[4];
     for (unsigned i = 0; i < 4; i++)
-      in[i] = db_reshape(tensor_of(&like, n[i], i + 1, 1, x[i]), n[i] == size ? c->heads : shared,
+      in[i] = db_reshape(tensor_of(&like, NULL, n[i], i + 1, 1, x[i]), n[i] == size ? c->heads : shared,
                          n[i] == size ? c->queries : c->keys, c->width);
     assert_int_equal(db_realize(in[0], in[1], in[2], in[3]), 0);
     for (unsigned i = 0; i < 3; i++) db_requires_grad(in[i]);
@@ -226,6 +244,28 @@ static void gradients_are_kernels(void **state) {
       {1, 1, 460, 470, 128, DB_F32, CAUSAL, false, 2},
   };
   for (unsigned i = 0; i < sizeof cases / sizeof *cases; i++) check_gradients(&cases[i]);
+}
+
+/* The memory that an attention needs besides its result is much less than that of its scores. */
+static void check_memory(const char *device) {
+  enum { LENGTH = 384, WIDTH = 16 };
+  db_device *dev = db_open(device);
+  struct db_device_counters before, after;
+  {
+    DB_SCOPED;
+    db_tensor *x = db_randn(DB_F16, dev, LENGTH, WIDTH);
+    assert_int_equal(db_realize(x), 0);
+    db_device_counters(dev, &before);
+    assert_int_equal(db_realize(db_attention(x, x, x, .causal = true)), 0);
+    db_device_counters(dev, &after);
+  }
+  assert_true(after.bytes_allocated_peak - before.bytes_allocated <= LENGTH * LENGTH);
+  db_close(dev);
+}
+
+static void memory_is_linear_on_gpus(void **state) {
+  check_memory(EMULATED);
+  if (has_ptxas()) check_memory(EMULATED_NVIDIA);
 }
 
 /* Four times the length takes at most four times the memory: the scores never exist as a whole. */
@@ -279,8 +319,12 @@ static void refused(void **state) {
 static int finish(void **state) { return db_shutdown(); }
 
 int main(void) {
-  const struct CMUnitTest tests[] = {cmocka_unit_test(memory_is_linear), cmocka_unit_test(is_one_kernel),
-                                     cmocka_unit_test(gradients_are_kernels), cmocka_unit_test(growing_keys),
+  const struct CMUnitTest tests[] = {cmocka_unit_test(memory_is_linear),
+                                     cmocka_unit_test(is_one_kernel),
+                                     cmocka_unit_test(memory_is_linear_on_gpus),
+                                     cmocka_unit_test(is_one_kernel_on_gpus),
+                                     cmocka_unit_test(gradients_are_kernels),
+                                     cmocka_unit_test(growing_keys),
                                      cmocka_unit_test(refused)};
   has_ptxas(); /* sets the cache folder before anything is compiled */
   return cmocka_run_group_tests_name("attention", tests, NULL, finish);
