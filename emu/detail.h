@@ -26,6 +26,9 @@ struct emu_detail {
   uint64_t lines;         /* distinct 128-byte lines of global memory per instruction, summed over instructions */
   uint64_t sectors;       /* distinct 32-byte sectors of global memory per instruction, summed over instructions */
   uint64_t memory_bytes;  /* bytes of distinct 128-byte lines per dispatch, read and written lines apart */
+  /* By the model of caches (exec/caches.h), while instructions are annotated: where accesses of lines found their data,
+   * and how long loads took. */
+  uint64_t l1_hits, l2_hits, memory_lines, wait_cycles;
   uint64_t matrix_blocks; /* blocks of 16 rows, 8 columns and 16 bytes along k that matrix instructions multiply */
   uint64_t model_ps;      /* model time of the dispatches in ps (emu/exec/cost.def), 0 for machines without a model */
   uint64_t vector;        /* instructions that lanes execute: all except scalar, branch and control */
@@ -36,6 +39,15 @@ struct emu_detail {
   uint64_t approximate;   /* instructions whose result can differ from hardware in the last bit (doorbell emu --isa) */
 };
 _Static_assert(sizeof(struct emu_detail) % sizeof(uint64_t) == 0, "counters only");
+
+/* What a kernel's instruction did, summed over its executions; the counts are those of struct emu_detail. bytes: those
+ * of global memory that lanes access. */
+struct emu_site {
+  uint64_t pc;
+  uint64_t executed, lanes, bytes, lines, sectors, branches, divergent, lds_cycles, lds_conflicts;
+  uint64_t l1_hits, l2_hits, memory_lines, wait_cycles;
+  char text[120]; /* the instruction */
+};
 
 /* Adds every counter of from to the same counter of to. */
 static inline void emu_detail_add(struct emu_detail *to, const struct emu_detail *from) {

@@ -26,6 +26,16 @@ struct emu_kernel_stats {
   struct emu_detail detail;
 };
 int emu_kernels(struct os *os, unsigned gpu, struct emu_kernel_stats **out, size_t *n);
+/* Like emu_detail, and also counts each instruction of each kernel, with a model of caches (exec/caches.h). The
+ * workgroups of a dispatch then run one after another. */
+int emu_annotate(struct os *os, bool on);
+/* Writes the instructions of a kernel that emu_kernels lists, by address. The caller frees *out. Returns -EINVAL as
+ * emu_stats does, -ENOENT if none were counted, or -ENOMEM. */
+int emu_instructions(struct os *os, unsigned gpu, const struct emu_kernel_stats *kernel, struct emu_site **out,
+                     size_t *n);
+/* Writes one line with the assumptions of a GPU's model of caches, or "" if there is none. Returns -EINVAL as emu_stats
+ * does. */
+int emu_assumptions(struct os *os, unsigned gpu, char *buf, size_t cap);
 /* Writes one line that says why the machine refused the last failed call, or "" if no call has failed. A real kernel
  * would print this line to its log. Returns -EINVAL if os is not an emulated machine. */
 int emu_reason(struct os *os, char *buf, size_t cap);

@@ -30,8 +30,11 @@ struct emu_machine_ops {
   ssize_t (*read_file)(struct emu_machine *m, const char *path, char *buf, size_t cap);
   int (*list_dir)(struct emu_machine *m, const char *path, int (*each)(void *ctx, const char *name), void *ctx);
   int (*stats)(struct emu_machine *m, unsigned gpu, struct emu_stats *out);
-  void (*detail)(struct emu_machine *m, bool on);
+  void (*detail)(struct emu_machine *m, bool on, bool annotate);
   int (*kernels)(struct emu_machine *m, unsigned gpu, struct emu_kernel_stats **out, size_t *n);
+  int (*instructions)(struct emu_machine *m, unsigned gpu, const struct emu_kernel_stats *kernel, struct emu_site **out,
+                      size_t *n);
+  const char *(*arch)(struct emu_machine *m, unsigned gpu); /* NULL if there is no such GPU */
   void (*stop)(struct emu_machine *m);
   /* Stops all threads and frees the machine. Every file is closed before this call. */
   void (*free)(struct emu_machine *m);

@@ -1,6 +1,7 @@
 /* The os table of an emulated machine: descriptors, and the dispatch of each call to its vendor. */
 #define _GNU_SOURCE
 #include "machine.h"
+#include "exec/caches.h"
 #include "own_fd.h"
 #include "race.h"
 #include "watch.h"
@@ -226,7 +227,36 @@ int emu_stats(struct os *os, unsigned gpu, struct emu_stats *out) {
 int emu_detail(struct os *os, bool on) {
   struct emu_machine *m = emulated(os);
   if (!m) return -EINVAL;
-  m->ops->detail(m, on);
+  m->ops->detail(m, on, false);
+  return 0;
+}
+
+int emu_annotate(struct os *os, bool on) {
+  struct emu_machine *m = emulated(os);
+  if (!m) return -EINVAL;
+  m->ops->detail(m, on, on);
+  return 0;
+}
+
+int emu_instructions(struct os *os, unsigned gpu, const struct emu_kernel_stats *kernel, struct emu_site **out,
+                     size_t *n) {
+  struct emu_machine *m = emulated(os);
+  return m ? m->ops->instructions(m, gpu, kernel, out, n) : -EINVAL;
+}
+
+int emu_assumptions(struct os *os, unsigned gpu, char *buf, size_t cap) {
+  struct emu_machine *m = emulated(os);
+  const char *arch = m ? m->ops->arch(m, gpu) : NULL;
+  if (!arch) return -EINVAL;
+  const struct emu_cache_model *c = emu_cache_model(arch);
+  *buf = 0;
+  if (c)
+    snprintf(
+        buf, cap,
+        "model of caches: each workgroup begins with an empty L1 of %u KiB, %u ways; all share an L2 of %u KiB, %u "
+        "ways, empty at first; stores go to L2; lines of 128 bytes, least recently used ones replaced; a load "
+        "waits %u cycles for L1, %u for L2, %u for memory; workgroups run one after another",
+        c->l1_kib, c->l1_ways, c->l2_kib, c->l2_ways, c->l1_cycles, c->l2_cycles, c->memory_cycles);
   return 0;
 }
 

@@ -1,5 +1,6 @@
 /* A hash table from page to a mask of its lines. */
 #include "lines.h"
+#include "caches.h"
 #include <stdlib.h>
 
 enum { PAGE_LINES = 32, LANES = 32 };
@@ -66,6 +67,7 @@ void emu_lines_access(struct emu_lines *l, struct emu_detail *d, const uint64_t 
     }
   }
   if (!d) return;
+  if (l && l->caches) emu_caches_access(l->caches, d, seen, n, loads, stores);
   d->lines += n;
   for (i = 0; i < n; i++) d->sectors += (unsigned)__builtin_popcount(sectors[i]);
 }

@@ -7,6 +7,8 @@
 #include <stdint.h>
 #include "../detail.h"
 
+struct emu_caches;
+
 enum { EMU_LINE = 128, EMU_SECTOR = 32 };
 
 struct emu_lines { /* zero-initialized */
@@ -16,6 +18,7 @@ struct emu_lines { /* zero-initialized */
   } *pages;        /* open addressing */
   size_t n, capacity;
   struct emu_page *last;
+  struct emu_caches *caches; /* a model that counts in the detail of each access, or NULL */
 };
 /* Counts one access of `bytes` bytes per lane at the lanes' addresses: adds the numbers of distinct lines and sectors
  * to d, and the lines to l. Either may be NULL. */

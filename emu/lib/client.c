@@ -51,6 +51,7 @@ __attribute__((destructor)) static void at_end(void) {
   emu_stop(machine);
   const char *stats = getenv(CLIENT_STATS);
   if (stats) client_print_stats(machine, !strcmp(stats, "json"));
+  if (getenv(CLIENT_ANNOTATE)) client_annotate(machine);
   const char *record = getenv(CLIENT_RECORD);
   if (record && *record) client_save_stats(machine, record);
 }
@@ -81,7 +82,10 @@ static void make_machine(void) {
     return;
   }
   emu_log(os, print_line, NULL);
-  if (getenv(CLIENT_STATS) || getenv(CLIENT_RECORD)) emu_detail(os, true);
+  if (getenv(CLIENT_ANNOTATE))
+    emu_annotate(os, true);
+  else if (getenv(CLIENT_STATS) || getenv(CLIENT_RECORD))
+    emu_detail(os, true);
   if (!hooked) hooked = !pthread_atfork(before_fork, after_fork, in_child);
   owner = getpid();
   machine = os, failed = false;

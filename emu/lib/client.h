@@ -13,10 +13,11 @@
 #include "../emu.h"
 
 /* The environment variables between `doorbell emu` and the programs that it runs. */
-#define CLIENT_GPUS    "DOORBELL_EMU_GPUS"    /* names, comma separated; if unset, the library intercepts nothing */
-#define CLIENT_STATS   "DOORBELL_EMU_STATS"   /* print counts when the process ends; "json": as JSON */
-#define CLIENT_RECORD  "PROF"                 /* a folder: write counts for `doorbell prof` when the process ends */
-#define CLIENT_VERBOSE "DOORBELL_EMU_VERBOSE" /* print why calls are refused */
+#define CLIENT_GPUS     "DOORBELL_EMU_GPUS"     /* names, comma separated; if unset, the library intercepts nothing */
+#define CLIENT_STATS    "DOORBELL_EMU_STATS"    /* print counts when the process ends; "json": as JSON */
+#define CLIENT_ANNOTATE "DOORBELL_EMU_ANNOTATE" /* print each instruction with its counts when the process ends */
+#define CLIENT_RECORD   "PROF"                  /* a folder: write counts for `doorbell prof` when the process ends */
+#define CLIENT_VERBOSE  "DOORBELL_EMU_VERBOSE"  /* print why calls are refused */
 
 bool client_active(void);
 /* Returns the machine, creating it if needed. If that fails, returns NULL with errno set; the reason is printed
@@ -32,6 +33,8 @@ dev_t client_device(const char *path);
 
 /* stats.c: what the machine executed, to standard error or to a file in a folder */
 void client_print_stats(struct os *machine, bool json);
+/* annotate.c: the instructions of each kernel with their counts, to standard error */
+void client_annotate(struct os *machine);
 void client_save_stats(struct os *machine, const char *folder);
 
 /* ---- nodes.c: files by absolute emulated path ---- */

@@ -11,12 +11,12 @@
 
 struct ctx {
   const char *gpus, *isa;
-  bool stats, json, verbose;
+  bool stats, json, annotate, verbose;
   char **command; /* NULL-terminated */
   char library[PATH_MAX];
 };
 
-enum { GPU = OPTION_KEYS, ISA, STATS, JSON, VERBOSE };
+enum { GPU = OPTION_KEYS, ISA, STATS, JSON, ANNOTATE, VERBOSE };
 static const struct argp_option options[] = {
     {"gpu", GPU, "NAME[,NAME...]", 0,
      "The emulated GPUs, in order: gfx1100 (the default) or sm_90; sm_90,sm_90 gives two of them", 0},
@@ -27,6 +27,11 @@ static const struct argp_option options[] = {
     {"json", JSON, NULL, 0,
      "Print the counts of --stats as a line of JSON per process and GPU: {process, gpu, dispatches, instructions, "
      "executed: {CLASS}, memory: {SPACE: {loaded, stored}}, ..., kernels: [{name, ...}]}",
+     0},
+    {"annotate", ANNOTATE, NULL, 0,
+     "Print the instructions of each kernel to standard error when a process ends, with how often each was executed, "
+     "active lanes, memory sectors, LDS bank conflicts, divergence, and a model of caches, whose assumptions are "
+     "printed",
      0},
     {"isa", ISA, "NAME", 0,
      "List the GPU's instructions and exit: each is executed exactly, approximately (with the error bound), or missing",
@@ -41,6 +46,7 @@ static error_t parse(int key, char *value, struct argp_state *state) {
   case ISA: x->isa = value; return 0;
   case STATS: x->stats = true; return 0;
   case JSON: x->json = true; return 0;
+  case ANNOTATE: x->annotate = true; return 0;
   case VERBOSE: x->verbose = true; return 0;
   case ARGP_KEY_ARGS: x->command = state->argv + state->next; return 0; /* consumes the remaining arguments */
   case ARGP_KEY_END:
@@ -83,6 +89,7 @@ static bool prepare(const void *input) {
   const struct ctx *ctx = input;
   return !set_preload(ctx->library) && !setenv("DOORBELL_EMU_GPUS", ctx->gpus, 1) &&
          (!ctx->stats || !setenv("DOORBELL_EMU_STATS", ctx->json ? "json" : "1", 1)) &&
+         (!ctx->annotate || !setenv("DOORBELL_EMU_ANNOTATE", "1", 1)) &&
          (!ctx->verbose || !setenv("DOORBELL_EMU_VERBOSE", "1", 1));
 }
 

@@ -419,6 +419,14 @@ static void runs_the_driver(void **state) {
   says("\"gpu\": 0, \"dispatches\": 1, \"workgroups\": 8, \"waves\": 32");
   says("\"global\": {\"loaded\": 8192, \"stored\": 4096}");
   says("\"kernels\": [{\"name\": \"saxpy\"");
+  WITH_OUTPUT(shell("%s emu --annotate -- %s run %s/bench/kernels/saxpy.gfx1100.co %s --dev AMD 2>&1", DOORBELL,
+                    DOORBELL, KERNELS_DIR, run),
+              0);
+  says("model of caches: each workgroup begins with an empty L1 of 32 KiB");
+  says("kernel saxpy at 0x");
+  /* Loads of 32 lanes that are contiguous: four sectors, all bytes used, no line in a cache. */
+  says("          32  32.0     4.0  100                             0    0    780  ");
+  says("  global_load_b32 ");
   assert_int_equal(shell("%s emu -- %s run %s/bench/kernels/saxpy.gfx1100.co --grid 8 --block 128 --arg u64:0 --arg "
                          "f32[1024]=ones --arg f32:2 --arg u32:1024 --dev AMD 2>&1",
                          DOORBELL, DOORBELL, KERNELS_DIR),

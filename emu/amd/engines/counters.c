@@ -31,7 +31,16 @@ void amd_counters_add(struct amd_gpu *g, uint64_t pgm, const struct shader_stats
   struct emu_kernel_stats *to = &c->kernel[i];
   to->dispatches++, to->waves += stats->waves, to->instructions += stats->instructions;
   emu_detail_add(&to->detail, stats->detail);
+  if (stats->sites) emu_notes_add(&c->notes, pgm, k.name, stats->sites);
   pthread_mutex_unlock(&c->lock);
+}
+
+int amd_counters_instructions(struct amd_gpu *g, const struct emu_kernel_stats *kernel, struct emu_site **out,
+                              size_t *n) {
+  pthread_mutex_lock(&g->counters.lock);
+  int rc = emu_notes_get(&g->counters.notes, kernel->pgm, kernel->name, out, n);
+  pthread_mutex_unlock(&g->counters.lock);
+  return rc;
 }
 
 static int by_instructions(const void *a, const void *b) {

@@ -30,6 +30,7 @@ struct run {
   struct shader_stats counted; /* counts per instruction if detail is enabled; guarded by lock */
   struct emu_detail detail;
   struct emu_lines lines;
+  struct emu_sites sites; /* if each instruction is counted; then one worker runs all workgroups */
   enum shader_counting counting;
   struct amd_unit unit[AMD_UNITS_MAX]; /* where its workgroups run, in turns */
   unsigned nunits;
@@ -84,6 +85,7 @@ static bool run_groups(void *ctx, unsigned worker, unsigned seat, uint64_t begin
   struct shader_trace recorder;
   if (detailed || counts) stats.detail = memset(&detail, 0, sizeof detail);
   if (detailed) stats.lines = &lines;
+  if (r->counted.sites) stats.sites = &r->sites, lines.caches = &r->sites.caches;
   stats.counting = r->counting;
   race_task = r->task;
   bool go_on = true, has_partial = r->partial[0] || r->partial[1] || r->partial[2];
@@ -111,6 +113,7 @@ static bool run_groups(void *ctx, unsigned worker, unsigned seat, uint64_t begin
     struct emu_detail before;
     uint64_t waves = stats.waves;
     if (counts) before = detail;
+    if (lines.caches) emu_caches_begin(lines.caches);
     stats.trace = amd_sqtt_group_begin(r->trace, i, &recorder);
     int rc = core ? run_group(r, core, d, group, seat, &stats, &fault) : -EFAULT;
     amd_sqtt_group_end(r->trace, i, &recorder);
@@ -295,6 +298,20 @@ static void add_detail(struct run *r, uint64_t resident) {
   r->detail.model_ps = emu_model_ps(gpu->model->name, &r->detail, &launch);
   amd_counters_add(gpu, r->d.pgm, &r->counted);
   emu_lines_free(&r->lines);
+  emu_sites_free(&r->sites);
+}
+
+/* Counts per instruction, and each instruction if that is wanted; if memory for it is out, it is left out. */
+static void begin_detail(struct run *r) {
+  struct amd_gpu *gpu = r->q->gpu;
+  const struct emu_cache_model *model = emu_cache_model(gpu->model->name);
+  if (!atomic_load_explicit(&gpu->shared->detail, memory_order_relaxed)) return;
+  r->counted.detail = &r->detail;
+  if (!atomic_load_explicit(&gpu->shared->annotate, memory_order_relaxed) || !model) return;
+  if (emu_caches_init(&r->sites.caches, model))
+    emu_caches_free(&r->sites.caches);
+  else
+    r->counted.sites = &r->sites;
 }
 
 enum cp_status amd_dispatch(struct amd_queue *q, const uint32_t dims[3], uint32_t initiator) {
@@ -316,7 +333,7 @@ enum cp_status amd_dispatch(struct amd_queue *q, const uint32_t dims[3], uint32_
   struct shader_notes notes;
   memset(&notes, 0, sizeof notes);
   r.d.notes = &notes;
-  if (atomic_load_explicit(&q->gpu->shared->detail, memory_order_relaxed)) r.counted.detail = &r.detail;
+  begin_detail(&r);
   pthread_mutex_init(&r.lock, NULL);
   atomic_store(&q->dispatching, true);
   if (q->race) {
@@ -331,7 +348,7 @@ enum cp_status amd_dispatch(struct amd_queue *q, const uint32_t dims[3], uint32_
   }
   r.trace = amd_sqtt_dispatch(q, &r.d, total, r.waves_per_group, resident);
   q->launched += total;
-  pool_run(q->gpu->shared->pool, total, chunk, seats, run_groups, &r);
+  pool_run(q->gpu->shared->pool, total, chunk, r.counted.sites ? 1 : seats, run_groups, &r);
   pthread_mutex_destroy(&r.lock);
   enum cp_status traced = amd_sqtt_dispatch_end(q, r.trace);
   if (r.counted.detail) add_detail(&r, resident);

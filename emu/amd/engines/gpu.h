@@ -6,6 +6,7 @@
 #include <stdbool.h>
 #include "../../../hcq/amd/kfd.h"
 #include "../../../hcq/amd/perf.h"
+#include "../../exec/sites.h"
 #include "../../fault.h"
 #include "../../heap.h"
 #include "../../machine.h"
@@ -158,6 +159,7 @@ struct amd_counters {
   struct emu_detail total;
   struct emu_kernel_stats *kernel;
   size_t n;
+  struct emu_notes notes;
 };
 
 /* Performance counters (perfmon.c). Only the packet processors of queues write the registers. */
@@ -175,7 +177,8 @@ struct amd_shared {
   struct shader_core **cores; /* one per worker of the pool; the worker creates it at its first use */
   /* wake_futex is incremented, and sleepers are woken, when an event occurs that a queue may wait for. */
   atomic_uint wake_futex, sleepers;
-  atomic_bool detail; /* count per instruction, in dispatches that begin while it is set */
+  /* In dispatches that begin while they are set: count per instruction; also count each instruction. */
+  atomic_bool detail, annotate;
   /* Callbacks of the machine's kernel. An interrupt has a context id of valid_bits bits. A fault stops the GPU's
    * queues; only the first fault counts. */
   void (*interrupt)(struct amd_gpu *gpu, uint32_t context, unsigned valid_bits);
@@ -252,6 +255,8 @@ void amd_perf_add(struct amd_queue *q, const struct amd_unit *unit, bool wave32,
 void amd_counters_add(struct amd_gpu *g, uint64_t pgm, const struct shader_stats *stats);
 void amd_counters_total(struct amd_gpu *g, struct emu_detail *out);
 int amd_counters_kernels(struct amd_gpu *g, struct emu_kernel_stats **out, size_t *n);
+int amd_counters_instructions(struct amd_gpu *g, const struct emu_kernel_stats *kernel, struct emu_site **out,
+                              size_t *n);
 
 /* ---- sqtt.c: thread traces ---- */
 

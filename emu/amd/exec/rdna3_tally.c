@@ -8,6 +8,7 @@
 #include <string.h>
 #include "../../exec/banks.h"
 #include "../../exec/lines.h"
+#include "../../exec/sites.h"
 #include "rdna3_exec.h"
 #include "rdna3_isa.h"
 #include "rdna3_mem.h"
@@ -236,13 +237,9 @@ const struct rdna3_uop *rdna3_exec_tally_lds(struct rdna3_wave *w, const struct 
   return u + 1;
 }
 
-const struct rdna3_uop *rdna3_exec_tally(struct rdna3_wave *w, const struct rdna3_uop *u) {
+static void count_instruction(struct rdna3_wave *w, const struct rdna3_inst *in) {
   struct emu_detail *d = w->stats->detail;
-  const struct rdna3_inst *in = u->inst;
   const struct row *r = &rows[in->op - rdna3_ops];
-  if (w->stats->trace && w->stats->trace->instructions) rdna3_sqtt_record(w, in);
-  /* A wave that only a thread trace records has no detail. */
-  if (!d) return u + 1;
   uint64_t exec = active_lanes(w);
   if (exec != w->exec) w->exec_before = w->exec, w->exec = exec;
   d->executed[r->class]++;
@@ -258,5 +255,24 @@ const struct rdna3_uop *rdna3_exec_tally(struct rdna3_wave *w, const struct rdna
     d->partial += exec != (w->wave64 ? ~0ull : UINT32_MAX);
   }
   if (r->bytes) count_memory(w, in, r, exec);
+}
+
+/* Counts an instruction for all and for itself. In the model of caches, buffer_gl0_inv empties L1. */
+static void annotate(struct rdna3_wave *w, const struct rdna3_inst *in) {
+  struct emu_detail before = *w->stats->detail;
+  bool added;
+  count_instruction(w, in);
+  if (in->op == &rdna3_ops[RDNA3_MUBUF_buffer_gl0_inv]) emu_caches_begin(&w->stats->sites->caches);
+  struct emu_site *site = emu_sites_find(w->stats->sites, in->pc, &added);
+  if (!site) return;
+  if (added) rdna3_print(in, site->text, sizeof site->text);
+  emu_site_add(site, &before, w->stats->detail);
+}
+
+const struct rdna3_uop *rdna3_exec_tally(struct rdna3_wave *w, const struct rdna3_uop *u) {
+  if (w->stats->trace && w->stats->trace->instructions) rdna3_sqtt_record(w, u->inst);
+  /* A wave that only a thread trace records has no detail. */
+  if (!w->stats->detail) return u + 1;
+  (w->stats->sites ? annotate : count_instruction)(w, u->inst);
   return u + 1;
 }

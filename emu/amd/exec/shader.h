@@ -59,6 +59,7 @@ struct shader_stats {
   struct emu_detail *detail;           /* counters per instruction; NULL disables them */
   enum shader_counting counting;       /* what to count in detail */
   struct emu_lines *lines;             /* with detail: records the memory that is accessed; or NULL */
+  struct emu_sites *sites;             /* with detail: counts each instruction; or NULL */
   struct shader_trace *trace;          /* of the workgroup that runs; NULL if it is not traced */
 };
 

@@ -143,7 +143,19 @@ static int amd_stats(struct emu_machine *base, unsigned index, struct emu_stats 
   amd_counters_total(g, &out->detail);
   return 0;
 }
-static void amd_detail(struct emu_machine *base, bool on) { atomic_store(&machine_of(base)->shared.detail, on); }
+static void amd_detail(struct emu_machine *base, bool on, bool annotate) {
+  atomic_store(&machine_of(base)->shared.detail, on);
+  atomic_store(&machine_of(base)->shared.annotate, annotate);
+}
+static int amd_instructions(struct emu_machine *base, unsigned index, const struct emu_kernel_stats *kernel,
+                            struct emu_site **out, size_t *n) {
+  struct amd_machine *m = machine_of(base);
+  return index < m->ngpus ? amd_counters_instructions(&m->gpus[index], kernel, out, n) : -EINVAL;
+}
+static const char *amd_arch(struct emu_machine *base, unsigned index) {
+  struct amd_machine *m = machine_of(base);
+  return index < m->ngpus ? m->gpus[index].model->name : NULL;
+}
 static int amd_kernels(struct emu_machine *base, unsigned index, struct emu_kernel_stats **out, size_t *n) {
   struct amd_machine *m = machine_of(base);
   return index < m->ngpus ? amd_counters_kernels(&m->gpus[index], out, n) : -EINVAL;
@@ -209,6 +221,7 @@ static void gpu_fini(struct amd_gpu *g) {
   pthread_mutex_destroy(&g->counters.lock);
   amd_sqtt_free(&g->sqtt);
   free(g->counters.kernel);
+  emu_notes_free(&g->counters.notes);
 }
 
 static void amd_machine_free(struct emu_machine *base) {
@@ -241,6 +254,8 @@ static const struct emu_machine_ops machine_ops = {
     .list_dir = amd_list_dir,
     .stats = amd_stats,
     .detail = amd_detail,
+    .instructions = amd_instructions,
+    .arch = amd_arch,
     .kernels = amd_kernels,
     .stop = amd_stop,
     .free = amd_machine_free,

@@ -42,7 +42,8 @@ struct nv_engines_config {
   _Atomic uint32_t
       *usermode;      /* the usermode register page, 64 KiB: the doorbell is at byte 0x90, the timer at 0x80 and 0x84 */
   const bool *strict; /* strict mode, race.h */
-  const atomic_bool *detail; /* count per instruction, in grids that begin while it is set */
+  /* In grids that begin while they are set: count per instruction; also count each instruction. */
+  const atomic_bool *detail, *annotate;
   /* Prints one line to the log: a complete error message, before the process can learn of the error; an abandoned grid;
    * a doorbell that matches no channel. */
   void (*log)(void *ctx, const char *line);
@@ -53,9 +54,11 @@ struct nv_engines_config {
 };
 struct nv_engines *nv_engines_new(const struct nv_engines_config *config);
 void nv_engines_free(struct nv_engines *e); /* all channels must have been freed */
-/* Totals since the engines were created; nv_engines_kernels as emu_kernels. */
+/* Totals since the engines were created; the others as emu_kernels and emu_instructions. */
 void nv_engines_stats(struct nv_engines *e, struct emu_stats *out);
 int nv_engines_kernels(struct nv_engines *e, struct emu_kernel_stats **out, size_t *n);
+int nv_engines_instructions(struct nv_engines *e, const struct emu_kernel_stats *kernel, struct emu_site **out,
+                            size_t *n);
 /* Returns the GPU's timer (PTIMER) in nanoseconds: CLOCK_MONOTONIC in steps of 32. */
 uint64_t nv_engines_time(struct nv_engines *e);
 /* From now on updates the timer in the usermode page at least once per millisecond; creating a group does so, too.

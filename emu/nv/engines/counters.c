@@ -28,7 +28,16 @@ void nv_counters_add(struct nv_engines *e, uint64_t pgm, const struct sm_stats *
   struct emu_kernel_stats *to = &e->kernel[i];
   to->dispatches++, to->waves += stats->warps, to->instructions += stats->instructions;
   emu_detail_add(&to->detail, stats->detail);
+  if (stats->sites) emu_notes_add(&e->notes, pgm, k.name, stats->sites);
   pthread_mutex_unlock(&e->counters_lock);
+}
+
+int nv_engines_instructions(struct nv_engines *e, const struct emu_kernel_stats *kernel, struct emu_site **out,
+                            size_t *n) {
+  pthread_mutex_lock(&e->counters_lock);
+  int rc = emu_notes_get(&e->notes, kernel->pgm, kernel->name, out, n);
+  pthread_mutex_unlock(&e->counters_lock);
+  return rc;
 }
 
 static int by_instructions(const void *a, const void *b) {

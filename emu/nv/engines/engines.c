@@ -239,6 +239,7 @@ void nv_engines_free(struct nv_engines *e) {
   for (unsigned s = 0; s < NV_SETS; s++)
     for (unsigned g = 0; g < NV_GROUPS; g++) free(e->methods[s][g]);
   free(e->kernel);
+  emu_notes_free(&e->notes);
   nv_perf_free(e);
   pthread_mutex_destroy(&e->counters_lock);
   pthread_mutex_destroy(&e->lock);

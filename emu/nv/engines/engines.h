@@ -5,6 +5,7 @@
 #include "../../../hcq/nv/counters.h"
 #include "../../../hcq/nv/methods.h"
 #include "../../../hcq/nv/qmd.h"
+#include "../../exec/sites.h"
 #include "../../race.h"
 #include "channel.h"
 #include "../exec/sm.h"
@@ -57,7 +58,8 @@ struct nv_engines {
   struct emu_detail counted;
   struct emu_kernel_stats *kernel;
   size_t nkernels;
-  struct { /* perf.c */
+  struct emu_notes notes; /* guarded by counters_lock, as those above */
+  struct {                /* perf.c */
     pthread_mutex_t lock;
     atomic_bool on;
     uint64_t (*counts)[NV_COUNTERS_COUNT]; /* by SM; guarded by lock */

@@ -23,6 +23,7 @@ struct run {
   struct sm_stats counted;       /* counts per instruction if detail is enabled; guarded by lock */
   struct emu_detail detail;
   struct emu_lines lines;
+  struct emu_sites sites; /* if each instruction is counted; then one worker runs all clusters */
   bool counts;            /* its clusters add to the performance counters */
   struct race_task *task; /* NULL if the machine is not strict */
 };
@@ -74,6 +75,7 @@ static bool run_clusters(void *ctx, unsigned worker, unsigned seat, uint64_t beg
   bool go_on = true;
   if (r->counted.detail || r->counts) stats.detail = memset(&detail, 0, sizeof detail);
   if (r->counted.detail) stats.lines = &lines;
+  if (r->counted.sites) stats.sites = &r->sites, lines.caches = &r->sites.caches;
   race_task = r->task;
   for (uint64_t i = begin; i < end && go_on; i++) {
     struct fault fault = {.kind = FAULT_NONE, .lane = -1};
@@ -85,6 +87,7 @@ static bool run_clusters(void *ctx, unsigned worker, unsigned seat, uint64_t beg
     struct emu_detail earlier;
     struct sm_stats before = stats;
     if (r->counts) earlier = detail, before.detail = &earlier;
+    if (lines.caches) emu_caches_begin(lines.caches);
     int rc = core ? run_cluster(r, core, first, &stats, &fault) : -ENOMEM;
     if (r->counts) nv_perf_add(e, sm_place(r->g, i, 0), &before, &stats);
     if (!rc) continue;
@@ -167,6 +170,31 @@ static uint64_t resident_warps(const struct nv_model *m, const struct sm_grid *g
   return (ctas ? ctas : 1) * each;
 }
 
+/* Counts per instruction, and each instruction if that is wanted; if memory for it is out, it is left out. */
+static void begin_detail(struct run *r) {
+  const struct nv_engines_config *c = &r->ch->e->config;
+  const struct emu_cache_model *model = emu_cache_model(c->model->name);
+  r->counts = nv_perf_counts(r->ch->e);
+  if (!atomic_load_explicit(c->detail, memory_order_relaxed)) return;
+  r->counted.detail = &r->detail;
+  if (!c->annotate || !atomic_load_explicit(c->annotate, memory_order_relaxed) || !model) return;
+  if (emu_caches_init(&r->sites.caches, model))
+    emu_caches_free(&r->sites.caches);
+  else
+    r->counted.sites = &r->sites;
+}
+
+/* Adds the grid's counts per instruction to those of the GPU. */
+static void add_detail(struct run *r) {
+  struct nv_engines *e = r->ch->e;
+  r->detail.memory_bytes = emu_lines_bytes(&r->lines);
+  struct emu_launch launch = {r->counted.warps, r->counted.ctas, resident_warps(e->config.model, r->g)};
+  r->detail.model_ps = emu_model_ps(e->config.model->name, &r->detail, &launch);
+  nv_counters_add(e, r->g->pgm, &r->counted);
+  emu_lines_free(&r->lines);
+  emu_sites_free(&r->sites);
+}
+
 enum nv_status nv_grid_run(struct nv_channel *ch, struct sm_grid *g, bool sequential) {
   struct nv_engines *e = ch->e;
   struct run r = {.ch = ch, .g = g};
@@ -181,8 +209,7 @@ enum nv_status nv_grid_run(struct nv_channel *ch, struct sm_grid *g, bool sequen
   g->clock = clock_of_gpu;
   g->ctx = e;
   g->stop = &ch->stop;
-  if (atomic_load_explicit(e->config.detail, memory_order_relaxed)) r.counted.detail = &r.detail;
-  r.counts = nv_perf_counts(e);
+  begin_detail(&r);
   add_count(&e->launches, 1);
   pthread_mutex_init(&r.lock, NULL);
   atomic_store(&ch->launching, true);
@@ -191,15 +218,9 @@ enum nv_status nv_grid_run(struct nv_channel *ch, struct sm_grid *g, bool sequen
     snprintf(what, sizeof what, "kernel at 0x%" PRIx64, g->pgm);
     r.task = race_begin(ch->race, what);
   }
-  pool_run(e->config.pool, total, chunk, seats, run_clusters, &r);
+  pool_run(e->config.pool, total, chunk, r.counted.sites ? 1 : seats, run_clusters, &r);
   pthread_mutex_destroy(&r.lock);
-  if (r.counted.detail) {
-    r.detail.memory_bytes = emu_lines_bytes(&r.lines);
-    struct emu_launch launch = {r.counted.warps, r.counted.ctas, resident_warps(e->config.model, g)};
-    r.detail.model_ps = emu_model_ps(e->config.model->name, &r.detail, &launch);
-    nv_counters_add(e, g->pgm, &r.counted);
-    emu_lines_free(&r.lines);
-  }
+  if (r.counted.detail) add_detail(&r);
   enum nv_status status = NV_DONE, raced = nv_task_end(ch, r.task);
   if (r.error.xid) {
     status = fail_grid(ch, &r);

@@ -19,6 +19,7 @@ struct sm_stats {
   uint64_t bytes_loaded, bytes_stored; /* global memory */
   struct emu_detail *detail;           /* counters per instruction; NULL disables them */
   struct emu_lines *lines;             /* with detail: records the memory that is accessed; or NULL */
+  struct emu_sites *sites;             /* with detail: counts each instruction; or NULL */
 };
 
 enum { SM_CONSTANT_BANKS = 8 };

@@ -236,7 +236,19 @@ static int nv_stats(struct emu_machine *base, unsigned index, struct emu_stats *
   nv_engines_stats(m->gpus[index].engines, out);
   return 0;
 }
-static void nv_detail(struct emu_machine *base, bool on) { atomic_store(&machine_of(base)->detail, on); }
+static void nv_detail(struct emu_machine *base, bool on, bool annotate) {
+  atomic_store(&machine_of(base)->detail, on);
+  atomic_store(&machine_of(base)->annotate, annotate);
+}
+static int nv_instructions(struct emu_machine *base, unsigned index, const struct emu_kernel_stats *kernel,
+                           struct emu_site **out, size_t *n) {
+  struct nv_machine *m = machine_of(base);
+  return index < m->ngpus ? nv_engines_instructions(m->gpus[index].engines, kernel, out, n) : -EINVAL;
+}
+static const char *nv_arch(struct emu_machine *base, unsigned index) {
+  struct nv_machine *m = machine_of(base);
+  return index < m->ngpus ? m->gpus[index].model->name : NULL;
+}
 static int nv_kernels(struct emu_machine *base, unsigned index, struct emu_kernel_stats **out, size_t *n) {
   struct nv_machine *m = machine_of(base);
   return index < m->ngpus ? nv_engines_kernels(m->gpus[index].engines, out, n) : -EINVAL;
@@ -272,6 +284,7 @@ static int gpu_init(struct nv_machine *m, unsigned index, const struct nv_model 
                                                           .usermode = g->usermode,
                                                           .strict = &m->base.strict,
                                                           .detail = &m->detail,
+                                                          .annotate = &m->annotate,
                                                           .log = gpu_log,
                                                           .error = gpu_error,
                                                           .ctx = g});
@@ -307,6 +320,8 @@ static const struct emu_machine_ops machine_ops = {
     .list_dir = nv_list_dir,
     .stats = nv_stats,
     .detail = nv_detail,
+    .instructions = nv_instructions,
+    .arch = nv_arch,
     .kernels = nv_kernels,
     .stop = nv_stop,
     .free = nv_machine_free,

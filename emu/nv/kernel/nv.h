@@ -338,7 +338,7 @@ struct nv_machine {
   size_t nevents;
   pthread_mutex_t event_lock;
   pthread_cond_t event_cond;
-  atomic_bool detail;
+  atomic_bool detail, annotate;
   bool restricted; /* profiling is for administrators, and the process is none */
 };
 

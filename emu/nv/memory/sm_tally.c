@@ -2,6 +2,7 @@
  * without detail does not contain it. */
 #include "../../exec/banks.h"
 #include "../../exec/lines.h"
+#include "../../exec/sites.h"
 #include "sm_memory.h"
 
 enum { LOADS = 1, STORES = 2 };
@@ -109,12 +110,10 @@ static unsigned matrix_blocks(const struct sass_inst *in, const struct sm_uop *o
   }
 }
 
-const struct sm_uop *sm_exec_tally(struct sm_warp *w, const struct sm_uop *u) {
+static void count_instruction(struct sm_warp *w, const struct sm_uop *u) {
   struct emu_detail *d = w->stats->detail;
   const struct sass_inst *in = u->inst;
   const struct row *r = &rows[in->id];
-  /* A jump that was cached before counting was turned off may lead here. */
-  if (!d) return u + 1;
   enum emu_class class = r->class ? r->class - 1u : sass_is_uniform(in->id) ? EMU_SALU_CLASS : EMU_VALU_CLASS;
   const struct sm_uop *op = u + 1;
   uint32_t lanes = w->active & (w->p[in->guard] ^ (in->guard_not ? ~0u : 0));
@@ -132,5 +131,22 @@ const struct sm_uop *sm_exec_tally(struct sm_warp *w, const struct sm_uop *u) {
     d->partial += lanes != ~0u;
   }
   if (r->flags && op->inst == in && lanes) count_memory(w, op, r, lanes);
+}
+
+/* Counts an instruction for all and for itself. */
+static void annotate(struct sm_warp *w, const struct sm_uop *u) {
+  struct emu_detail before = *w->stats->detail;
+  bool added;
+  count_instruction(w, u);
+  struct emu_site *site = emu_sites_find(w->stats->sites, u->inst->pc, &added);
+  if (!site) return;
+  if (added) sass_print(u->inst, site->text, sizeof site->text);
+  emu_site_add(site, &before, w->stats->detail);
+}
+
+const struct sm_uop *sm_exec_tally(struct sm_warp *w, const struct sm_uop *u) {
+  /* A jump that was cached before counting was turned off may lead here. */
+  if (!w->stats->detail) return u + 1;
+  (w->stats->sites ? annotate : count_instruction)(w, u);
   return u + 1;
 }

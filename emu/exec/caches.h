@@ -1,0 +1,41 @@
+/* A model of caches, for counts per instruction (sites.h). It answers where a global access finds its data, not when
+ * units are busy.
+ *
+ * Assumptions: workgroups run one after another. Each begins with an empty L1, which holds lines of 128 bytes that were
+ * loaded; stores and atomics go to L2 and leave L1 as it is. All workgroups share an L2, which is empty when the
+ * dispatch begins and also holds lines that were stored. Both replace the line of a set that was not used for the
+ * longest time. An access takes as long as its slowest line. Further levels, shared parts of L1 and requests in flight
+ * are left out. */
+#ifndef DOORBELL_EMU_CACHES_H
+#define DOORBELL_EMU_CACHES_H
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+#include "../detail.h"
+
+/* The parameters of a machine: sizes, and cycles until a load has its data. caches.c names the sources. */
+struct emu_cache_model {
+  const char *arch;
+  uint32_t l1_kib, l1_ways, l2_kib, l2_ways;
+  uint32_t l1_cycles, l2_cycles, memory_cycles;
+};
+/* Returns NULL for an unknown machine. */
+const struct emu_cache_model *emu_cache_model(const char *arch);
+
+struct emu_caches {
+  const struct emu_cache_model *model;
+  struct emu_cache {
+    uint32_t sets, ways;
+    uint64_t *line; /* by set and way: 1 + the number of the line; 0: empty. The line that was used last comes first. */
+  } l1, l2;
+};
+/* Returns 0 or -ENOMEM; emu_caches_free may be called in either case. */
+int emu_caches_init(struct emu_caches *c, const struct emu_cache_model *model);
+void emu_caches_free(struct emu_caches *c);
+/* Empties L1: a workgroup begins, or invalidates it. */
+void emu_caches_begin(struct emu_caches *c);
+/* Counts an access of n distinct lines (address / 128) in d: l1_hits, l2_hits, memory_lines, and wait_cycles if it
+ * loads. */
+void emu_caches_access(struct emu_caches *c, struct emu_detail *d, const uint64_t *lines, unsigned n, bool loads,
+                       bool stores);
+#endif

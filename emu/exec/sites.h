@@ -1,0 +1,33 @@
+/* Counts per instruction of each kernel (`doorbell emu --annotate`). */
+#ifndef DOORBELL_EMU_SITES_H
+#define DOORBELL_EMU_SITES_H
+#include "caches.h"
+
+/* The instructions that a dispatch executed, and the model of its caches. */
+struct emu_sites { /* zero-initialized, except for caches */
+  struct emu_site *site;
+  uint32_t n, cap;
+  uint32_t *slot, nslots; /* a hash table from address to 1 + index */
+  struct emu_caches caches;
+};
+/* Returns the counts of the instruction at pc, or NULL if memory is out. *added: it is new, so its text is missing. */
+struct emu_site *emu_sites_find(struct emu_sites *s, uint64_t pc, bool *added);
+/* Adds an executed instruction: what was counted before and after it. */
+void emu_site_add(struct emu_site *s, const struct emu_detail *before, const struct emu_detail *after);
+void emu_sites_free(struct emu_sites *s);
+
+/* The kernels of a GPU with their instructions. The caller serializes the calls. */
+struct emu_notes { /* zero-initialized */
+  struct emu_note {
+    uint64_t pgm;
+    char name[128];
+    struct emu_sites sites;
+  } *note;
+  size_t n;
+};
+/* Adds the counts of a dispatch. If memory is out, some are left out. */
+void emu_notes_add(struct emu_notes *notes, uint64_t pgm, const char *name, const struct emu_sites *from);
+/* Copies the instructions of a kernel, by address; the caller frees *out. Returns 0, -ENOENT or -ENOMEM. */
+int emu_notes_get(const struct emu_notes *notes, uint64_t pgm, const char *name, struct emu_site **out, size_t *n);
+void emu_notes_free(struct emu_notes *notes);
+#endif
