@@ -79,7 +79,7 @@ enum hcq_host_work { HCQ_HOST_SCHEDULE, HCQ_HOST_COMPILE, HCQ_HOST_SUBMIT, HCQ_H
 static inline uint64_t hcq_host_begin(void) {
   return __builtin_expect(atomic_load_explicit(&hcq_recorded, memory_order_relaxed), 0) ? hcq_now_ns() : 0;
 }
-void hcq_host_record(enum hcq_host_work work, const char *name, uint64_t begin_ns);
+__attribute__((cold)) void hcq_host_record(enum hcq_host_work work, const char *name, uint64_t begin_ns);
 /* Records the work of this thread since hcq_host_begin returned begin_ns. name may be "". */
 static inline void hcq_host_end(enum hcq_host_work work, const char *name, uint64_t begin_ns) {
   if (__builtin_expect(begin_ns != 0, 0)) hcq_host_record(work, name, begin_ns);

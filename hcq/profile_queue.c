@@ -148,13 +148,13 @@ static int begin_counting(db_queue *q, struct hcq_profile *p) {
   return err || !c->set ? err : stamp(q, p, INNER, 0);
 }
 
-int hcq_profile_begin(db_queue *q, const struct hcq_launch *l) {
+int hcq_profile_begin(db_queue *q, bool is_kernel) {
   int err = q->profile ? 0 : profile_new(q);
   struct hcq_profile *p = q->profile;
   if (!err) err = reserve(q, p);
   if (err) return err;
   if (p->profiled & HCQ_PROFILED_TIMES) err = stamp(q, p, OUTER, 0);
-  return !err && l && p->profiled & HCQ_PROFILED_COUNTERS ? begin_counting(q, p) : err;
+  return !err && is_kernel && p->profiled & HCQ_PROFILED_COUNTERS ? begin_counting(q, p) : err;
 }
 
 int hcq_profile_end(db_queue *q, const struct hcq_launch *l, uint64_t bytes) {

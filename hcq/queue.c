@@ -433,10 +433,11 @@ int db_queue_exec_slots(db_queue *q, db_program *prog, const struct db_arg *args
                           : !args  ? "list of arguments"
                                    : "list of slots");
   memcpy(q->slots, grid_slots, sizeof q->slots);
-  struct hcq_launch launch = {prog, nargs, grid, block};
-  if (__builtin_expect(q->profiled, 0) && (err = hcq_profile_begin(q, &launch))) return end_command(q, err);
+  if (__builtin_expect(q->profiled, 0) && (err = hcq_profile_begin(q, true))) return end_command(q, err);
   err = record_exec(q, prog, args, nargs, grid, block);
-  return end_command(q, !err && q->profiled ? hcq_profile_end(q, &launch, 0) : err);
+  if (__builtin_expect(q->profiled, 0) && !err)
+    err = hcq_profile_end(q, &(struct hcq_launch){prog, nargs, grid, block}, 0);
+  return end_command(q, err);
 }
 
 int db_queue_exec(db_queue *q, db_program *prog, const struct db_arg *args, unsigned nargs, const uint32_t grid[3],
@@ -469,7 +470,7 @@ int db_queue_copy_slots(db_queue *q, db_buffer *dst, size_t dst_offset, unsigned
   if (!dst || !src) return null_sticky(q, dst ? "source" : "destination");
   q->slots[0] = dst_slot, q->slot_offsets[0] = dst_offset;
   q->slots[1] = src_slot, q->slot_offsets[1] = src_offset;
-  if (__builtin_expect(q->profiled, 0) && (err = hcq_profile_begin(q, NULL))) return end_command(q, err);
+  if (__builtin_expect(q->profiled, 0) && (err = hcq_profile_begin(q, false))) return end_command(q, err);
   err = record_copy(q, dst, dst_offset, src, src_offset, n);
   return end_command(q, !err && q->profiled ? hcq_profile_end(q, NULL, n) : err);
 }

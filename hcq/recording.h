@@ -149,8 +149,8 @@ struct hcq_launch {
 /* Creates a recorder whose commands are timed if the environment asks for it. */
 db_queue *hcq_queue_profiled(db_device *dev, enum db_queue_kind kind, unsigned index);
 /* Called before and after each command of a recorder with `profiled`. l is NULL for a copy of `bytes` bytes. */
-int hcq_profile_begin(db_queue *q, const struct hcq_launch *l);
-int hcq_profile_end(db_queue *q, const struct hcq_launch *l, uint64_t bytes);
+__attribute__((cold)) int hcq_profile_begin(db_queue *q, bool is_kernel);
+__attribute__((cold)) int hcq_profile_end(db_queue *q, const struct hcq_launch *l, uint64_t bytes);
 /* Drops the timestamps of the current recording. */
 void hcq_profile_drop(db_queue *q);
 /* Called after the hardware has received the commands and before the submission's objects can be released. p may be

@@ -1,7 +1,8 @@
-/* PROFILE and DEBUG=2 for programs that use only the queue layer. Each case runs in a child, which reads the
+/* PROFILE, PROF and DEBUG=2 for programs that use only the queue layer. Each case runs in a child, which reads the
  * environment again. */
 #include "saxpy.h"
 #include "tests/ok.h"
+#include <dirent.h>
 #include <errno.h>
 #include <jansson.h>
 #include <stdio.h>
@@ -140,15 +141,14 @@ static int full_disk(const struct machine *m) {
 /* Runs fn in a child with one more environment variable and its output in the file `lines`. */
 static void in_child(int (*fn)(const struct machine *m), const struct machine *m, const char *variable,
                      const char *value) {
+  fflush(NULL);
   pid_t pid = fork();
   if (!pid) {
     unsetenv("DEBUG");
     unsetenv("PROFILE");
     if (variable) setenv(variable, value, 1);
     if (!freopen(lines, "w", stderr)) _exit(101);
-    int status = fn(m);
-    fflush(stderr);
-    _exit(status);
+    exit(fn(m)); /* records are complete after the destructors */
   }
   int status;
   assert_int_equal(waitpid(pid, &status, 0), pid);
@@ -297,6 +297,147 @@ static void reports_nothing_by_default(void **state) {
   }
 }
 
+/* ---- records (PROF) and counters ---- */
+
+static const char *const groups_counter[] = {"WORKGROUPS", "SPI_CSN_NUM_THREADGROUPS", "SM_CTAS"}; /* by machine */
+
+/* A process opens its device, forks, and the child opens one, too. */
+static int forks(const struct machine *m) {
+  int err = two_kernels_and_a_copy(m), status;
+  pid_t pid = err ? -1 : fork();
+  if (!pid) exit(two_kernels_and_a_copy(m));
+  if (err || waitpid(pid, &status, 0) != pid) return 1;
+  return status;
+}
+
+/* Opens the folder of records as a list of lines, and removes the records. Returns their number. */
+static unsigned read_records(json_t **all) {
+  unsigned n = 0;
+  char path[600], *line = NULL;
+  size_t capacity = 0;
+  DIR *d = opendir(folder);
+  assert_non_null(d);
+  *all = json_array();
+  for (const struct dirent *e; (e = readdir(d));) {
+    const char *dot = strstr(e->d_name, ".prof");
+    if (!dot) continue;
+    assert_string_equal(dot, ".prof"); /* complete */
+    snprintf(path, sizeof path, "%s/%s", folder, e->d_name);
+    FILE *f = fopen(path, "r");
+    assert_non_null(f);
+    while (getline(&line, &capacity, f) > 0) {
+      json_t *o = json_loads(line, 0, NULL);
+      if (!o) fail_msg("%s: not JSON: %s", path, line);
+      json_array_append_new(*all, o);
+    }
+    fclose(f);
+    unlink(path);
+    n++;
+  }
+  closedir(d);
+  free(line);
+  return n;
+}
+
+static bool is_type(const json_t *line, const char *type) {
+  return !strcmp(json_string_value(json_object_get(line, "type")), type);
+}
+static unsigned count_type(const json_t *all, const char *type) {
+  size_t i;
+  unsigned n = 0;
+  json_t *line;
+  json_array_foreach(all, i, line) n += is_type(line, type);
+  return n;
+}
+
+static void records_of_processes(void **state) {
+  static const struct {
+    int (*program)(const struct machine *);
+    unsigned processes, calls, copies;
+  } cases[] = {{two_kernels_and_a_copy, 1, 2, 1}, {exits, 1, 2, 1}, {replays, 1, REPLAYS, 0}, {forks, 2, 4, 2}};
+  for (int i = 0; i < MACHINES; i++)
+    for (size_t k = 0; k < sizeof cases / sizeof *cases; k++) {
+      json_t *all;
+      in_child(cases[k].program, &machines[i], "PROF", folder);
+      assert_int_equal(read_records(&all), cases[k].processes);
+      assert_int_equal(count_type(all, "process"), cases[k].processes);
+      assert_int_equal(count_type(all, "end"), cases[k].processes);
+      assert_int_equal(count_type(all, "call"), cases[k].calls);
+      assert_int_equal(count_type(all, "copy"), cases[k].copies);
+      assert_int_equal(count_type(all, "kernel"), cases[k].processes);
+      assert_true(count_type(all, "memory") >= 3 * cases[k].processes);
+      assert_true(count_type(all, "host") > 0);
+      json_decref(all);
+    }
+}
+
+/* Every run of a recording is counted. */
+static void counts_of_kernels(void **state) {
+  for (int i = 0; i < MACHINES; i++) {
+    size_t at;
+    unsigned counted = 0;
+    json_t *all, *line;
+    setenv("PROF_COUNTERS", groups_counter[i], 1);
+    in_child(replays, &machines[i], "PROF", folder);
+    read_records(&all);
+    json_array_foreach(all, at, line) {
+      if (!is_type(line, "counts")) continue;
+      const json_t *c = json_array_get(json_object_get(line, "counters"), 0);
+      assert_string_equal(json_string_value(json_object_get(line, "name")), "saxpy");
+      assert_string_equal(json_string_value(json_object_get(c, "name")), groups_counter[i]);
+      assert_int_equal(json_integer_value(json_object_get(c, "value")), N / SAXPY_ITEMS);
+      counted++;
+    }
+    assert_int_equal(counted, REPLAYS);
+    json_decref(all);
+    unsetenv("PROF_COUNTERS");
+  }
+}
+
+/* The trace has tracks of the memory, and of the counters: a value for the time of each kernel, then 0. */
+static void trace_of_counters(void **state) {
+  for (int i = 0; i < MACHINES; i++) {
+    struct event e[EVENTS];
+    json_t *all, *event;
+    size_t at;
+    unsigned memory = 0, values = 0, zeros = 0;
+    char track[96];
+    setenv("PROF_COUNTERS", groups_counter[i], 1);
+    in_child(replays, &machines[i], "PROFILE", trace);
+    unsetenv("PROF_COUNTERS");
+    assert_int_equal(slices(&all, e), REPLAYS);
+    json_array_foreach(all, at, event) {
+      const char *name = json_string_value(json_object_get(event, "name"));
+      if (strcmp(json_string_value(json_object_get(event, "ph")), "C") != 0) continue;
+      snprintf(track, sizeof track, "%s memory", machines[i].name);
+      memory += !strcmp(name, track);
+      snprintf(track, sizeof track, "%s %s", machines[i].name, groups_counter[i]);
+      if (strcmp(name, track) != 0) continue;
+      const char *unit;
+      json_t *value;
+      json_object_foreach(json_object_get(event, "args"), unit, value) {
+        values += json_integer_value(value) == N / SAXPY_ITEMS;
+        zeros += !json_integer_value(value);
+      }
+    }
+    assert_true(memory >= 1);
+    assert_int_equal(values, REPLAYS);
+    assert_int_equal(zeros, REPLAYS);
+    json_decref(all);
+  }
+}
+
+static int missing_folder(const struct machine *m) {
+  db_device *dev = db_open(m->name);
+  if (!dev || db_queue_new(dev, DB_QUEUE_COMPUTE)) return 1;
+  if (!strstr(db_error(), "PROF=/no/such/folder: No such file or directory")) return 2;
+  db_close(dev);
+  return 0;
+}
+static void record_in_a_missing_folder(void **state) {
+  in_child(missing_folder, &machines[0], "PROF", "/no/such/folder");
+}
+
 static void trace_on_a_full_disk(void **state) { in_child(full_disk, &machines[0], "PROFILE", "/dev/full"); }
 
 static int make_folder(void **state) {
@@ -319,6 +460,10 @@ int main(void) {
       cmocka_unit_test(reports_each_command),
       cmocka_unit_test(reports_nothing_by_default),
       cmocka_unit_test(trace_on_a_full_disk),
+      cmocka_unit_test(records_of_processes),
+      cmocka_unit_test(counts_of_kernels),
+      cmocka_unit_test(trace_of_counters),
+      cmocka_unit_test(record_in_a_missing_folder),
   };
   return cmocka_run_group_tests_name("profile", tests, make_folder, remove_folder);
 }
