@@ -38,6 +38,7 @@
   X(SHARED, "several uses share a reduction")                                                                          \
   X(NESTED, "another reduction uses a reduction and would repeat it")                                                  \
   X(REPEATED, "an expanded axis would repeat a reduction")                                                             \
+  X(PADDED, "most elements of its kernel are padding")                                                                 \
   X(CROWDED, "its kernel has other reductions that cannot share its loops")                                            \
   X(WIDE, "its kernel reads the maximum number of buffers")                                                            \
   X(DEEP, "its expression has the maximum depth")                                                                      \

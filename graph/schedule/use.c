@@ -205,6 +205,12 @@ static bool is_large_contraction(const struct uop *u) {
          shape_numel(x->shape) >= LARGE_CONTRACTION;
 }
 
+/* Whether a use evaluates n at twice as many positions as it has elements, most of them padding: the gradient of a
+ * convolution with stride 2. */
+static bool is_mostly_padding(const struct node *n, const struct use *w) {
+  return w->valid && n->numel > 0 && schedule_elements(w->kernel, (1u << w->kernel->nranges) - 1) / n->numel >= 2;
+}
+
 /* The reason why a node that passes on a reduce must be realized, or -1 if it stays in its only kernel. */
 static int realize_reduce_reason(struct scheduler *s, struct node *n, struct use *w) {
   struct planned_kernel *k = w->kernel;
@@ -226,6 +232,7 @@ static int realize_reduce_reason(struct scheduler *s, struct node *n, struct use
   if (k->nreduces && k->next_axis + n->u->src[0]->shape->rank > MOST_AXES) return SCHEDULE_CROWDED;
   bool together = k->serial == serial || schedule_elements(k, k->serial | serial) <= NARROW;
   bool contracts = is_large_contraction(n->u);
+  if (contracts && is_mostly_padding(n, w)) return SCHEDULE_PADDED;
   if (k->nreduces && !k->serial && !serial && (contracts || k->contracts)) return SCHEDULE_CROWDED;
   if (k->nreduces && (!together || k->nreduces == MAX_REDUCES)) return SCHEDULE_CROWDED;
   if (inside && k->nreduces > 1) return SCHEDULE_NESTED;

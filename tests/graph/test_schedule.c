@@ -198,6 +198,21 @@ static void test_pad(void **state) {
   check(reduce(OP_MUL, PAD(reduce(OP_ADD, x, 1), 1, 0, 0, 2), 3));
 }
 
+/* A matrix product is not computed at positions that are mostly padding. */
+static void test_padded_products(void **state) {
+  struct uop *x = matmul(TENSOR(128, 64), TENSOR(64, 128));
+  struct uop *strided = RESHAPE(PAD(RESHAPE(x, 128, 1, 128, 1), 0, 0, 0, 1, 0, 0, 0, 1), 256, 256);
+  struct uop *roots[] = {add(strided, num(1)), add(PAD(x, 1, 1, 1, 1), num(1))};
+  for (unsigned i = 0; i < 2; i++) {
+    struct schedule s;
+    char err[500];
+    assert_int_equal(graph_schedule(&roots[i], 1, &next_buffer, &s, err, sizeof err), 0);
+    assert_int_equal(s.nitems, i ? 1 : 2);
+    assert_int_equal(s.items[0].why[0], i ? SCHEDULE_ROOT : SCHEDULE_PADDED);
+    schedule_free(&s);
+  }
+}
+
 /* Whether a schedule of root needs no division: every index is a sum of multiples. */
 static bool affine(struct uop *root) {
   struct schedule s;
@@ -977,6 +992,7 @@ int main(void) {
       cmocka_unit_test_setup_teardown(test_gather_of_itself, setup, teardown),
       cmocka_unit_test_setup_teardown(test_views, setup, teardown),
       cmocka_unit_test_setup_teardown(test_pad, setup, teardown),
+      cmocka_unit_test_setup_teardown(test_padded_products, setup, teardown),
       cmocka_unit_test_setup_teardown(test_shear, setup, teardown),
       cmocka_unit_test_setup_teardown(test_sum_of_moved_sum, setup, teardown),
       cmocka_unit_test_setup_teardown(test_sums_with_much_padding, setup, teardown),
