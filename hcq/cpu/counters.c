@@ -1,5 +1,5 @@
-/* Performance counters of the CPU device: the events of perf_event_open, counted by each worker thread while it runs a
- * kernel's workgroups. Instance 0 of a counter is the compute queue's thread, the others are the helpers. */
+/* Performance counters of the CPU device: the events of perf_event_open, counted by each worker thread. Instance 0 of a
+ * counter is the compute queue's thread, the others are the helpers. */
 #define _GNU_SOURCE
 #include "cpu.h"
 #include <errno.h>
@@ -157,7 +157,41 @@ int cpu_counters_end(db_queue *q, const struct hcq_counter_pick *picks, unsigned
   return put_command(q, CPU_OP_COUNTED, done_address, 0);
 }
 
-/* ---- counting, by the queue's thread ---- */
+/* ---- counting ----
+ *
+ * The queue's thread counts from the begin to the end of counting, so the calls that start and stop its events are not
+ * in the time of the kernels. A helper counts around its share of each kernel. */
+
+/* Descriptors of this thread's events, by number, plus 1; 0: not open. */
+static _Thread_local int opened[EVENTS];
+
+static void start_event(struct cpu_device *dev, unsigned number) {
+  const struct event *e = &events[number];
+  int *fd = &opened[number];
+  if (e->type == PERF_TYPE_OWN) return;
+  if (!*fd) *fd = open_event(e) + 1;
+  if (*fd <= 0) {
+    *fd = 0;
+    atomic_store(&dev->counting.failed, true);
+  } else {
+    ioctl(*fd - 1, PERF_EVENT_IOC_RESET, 0);
+    ioctl(*fd - 1, PERF_EVENT_IOC_ENABLE, 0);
+  }
+}
+
+/* Adds what an event has counted. If the kernel had to share the processor's counters, its part of the time is scaled
+ * up, as perf stat does. */
+static void stop_event(struct cpu_device *dev, unsigned number, uint64_t *value) {
+  struct {
+    uint64_t value, enabled, running;
+  } r;
+  int fd = opened[number] - 1;
+  if (fd < 0) return;
+  if (ioctl(fd, PERF_EVENT_IOC_DISABLE, 0) || read(fd, &r, sizeof r) != sizeof r || (r.enabled && !r.running))
+    atomic_store(&dev->counting.failed, true);
+  else
+    *value += r.running < r.enabled ? (uint64_t)((double)r.value * (double)r.enabled / (double)r.running) : r.value;
+}
 
 void cpu_count(struct cpu_device *dev, unsigned event, uint64_t *values) {
   struct cpu_counting *c = &dev->counting;
@@ -165,58 +199,27 @@ void cpu_count(struct cpu_device *dev, unsigned event, uint64_t *values) {
   memset(values, 0, dev->nthreads * sizeof *values);
   c->event[c->n] = event;
   c->values[c->n++] = values;
+  start_event(dev, event);
 }
 
 void cpu_counted(struct cpu_device *dev, uint64_t *done) {
   struct cpu_counting *c = &dev->counting;
-  *done = !atomic_load(&c->failed);
-  atomic_store(&c->failed, false);
+  for (unsigned i = 0; i < c->n; i++) stop_event(dev, c->event[i], &c->values[i][0]);
+  *done = !atomic_exchange(&c->failed, false);
   c->n = 0;
 }
 
-/* ---- counting, by each worker thread ---- */
-
-/* Descriptors of this thread's events, by number, plus 1; 0: not open. */
-static _Thread_local int opened[EVENTS];
-
-void cpu_worker_begin(struct cpu_device *dev) {
-  const struct cpu_counting *c = &dev->counting;
-  for (unsigned i = 0; i < c->n; i++) {
-    const struct event *e = &events[c->event[i]];
-    int *fd = &opened[c->event[i]];
-    if (e->type == PERF_TYPE_OWN) continue;
-    if (!*fd) *fd = open_event(e) + 1;
-    if (*fd <= 0) {
-      *fd = 0;
-      atomic_store(&dev->counting.failed, true);
-    } else {
-      ioctl(*fd - 1, PERF_EVENT_IOC_RESET, 0);
-      ioctl(*fd - 1, PERF_EVENT_IOC_ENABLE, 0);
-    }
-  }
-}
-
-/* Adds what an event has counted. If the kernel had to share the processor's counters, its part of the time is scaled
- * up, as perf stat does. */
-static void add_count(struct cpu_device *dev, int fd, uint64_t *value) {
-  struct {
-    uint64_t value, enabled, running;
-  } r;
-  if (ioctl(fd, PERF_EVENT_IOC_DISABLE, 0) || read(fd, &r, sizeof r) != sizeof r || (r.enabled && !r.running))
-    atomic_store(&dev->counting.failed, true);
-  else
-    *value += r.running < r.enabled ? (uint64_t)((double)r.value * (double)r.enabled / (double)r.running) : r.value;
+void cpu_helper_begin(struct cpu_device *dev) {
+  for (unsigned i = 0; i < dev->counting.n; i++) start_event(dev, dev->counting.event[i]);
 }
 
 void cpu_worker_end(struct cpu_device *dev, unsigned worker, uint64_t workgroups) {
   const struct cpu_counting *c = &dev->counting;
-  for (unsigned i = 0; i < c->n; i++) {
-    int fd = opened[c->event[i]];
-    if (events[c->event[i]].type == PERF_TYPE_OWN)
+  for (unsigned i = 0; i < c->n; i++)
+    if (c->event[i] == WORKGROUPS)
       c->values[i][worker] += workgroups;
-    else if (fd)
-      add_count(dev, fd - 1, &c->values[i][worker]);
-  }
+    else if (worker)
+      stop_event(dev, c->event[i], &c->values[i][worker]);
 }
 
 void cpu_worker_close(void) {

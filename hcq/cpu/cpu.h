@@ -105,12 +105,13 @@ unsigned cpu_counter_slots(db_device *dev, const struct hcq_counter *c);
 int cpu_counter_missing(db_device *dev, const char *name);
 int cpu_counters_begin(db_queue *q, const struct hcq_counter_pick *picks, unsigned n);
 int cpu_counters_end(db_queue *q, const struct hcq_counter_pick *picks, unsigned n, uint64_t done_address);
-/* Called by the queue's thread between kernels: kernels count an event from now on, or no more. done becomes 1 if all
+/* Called by the queue's thread between kernels: starts to count an event, or stops to count. done becomes 1 if all
  * workers could count. */
 void cpu_count(struct cpu_device *dev, unsigned event, uint64_t *values);
 void cpu_counted(struct cpu_device *dev, uint64_t *done);
-/* Called by each worker around its share of a counted kernel, and before it ends. */
-void cpu_worker_begin(struct cpu_device *dev);
+/* Called by a helper before its share of a counted kernel, by each worker after its share, and by each worker before
+ * its thread ends. worker: 0 for the queue's thread, or the number of a helper. */
+void cpu_helper_begin(struct cpu_device *dev);
 void cpu_worker_end(struct cpu_device *dev, unsigned worker, uint64_t workgroups);
 void cpu_worker_close(void);
 

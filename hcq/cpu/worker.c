@@ -113,13 +113,12 @@ static uint64_t run_workgroups(struct cpu_job *job) {
   }
 }
 
-/* worker: 0 for the queue's thread, or the number of a helper. */
 static void run_share(struct cpu_device *dev, struct cpu_job *job, unsigned worker) {
   if (!dev->counting.n) {
     run_workgroups(job);
     return;
   }
-  cpu_worker_begin(dev);
+  if (worker) cpu_helper_begin(dev);
   cpu_worker_end(dev, worker, run_workgroups(job));
 }
 
