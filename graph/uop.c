@@ -427,6 +427,7 @@ struct uop *uop_index(struct graph *g, int64_t v) { return uop_const_int(g, DT_I
 
 struct uop *uop_identity(struct graph *g, enum op op, enum dtype t) {
   if (op != OP_MAX) return dtype_is_float(t) ? uop_const_float(g, t, op == OP_MUL) : uop_const_int(g, t, op == OP_MUL);
+  if (t == DT_F8E4M3) return uop_const_float(g, t, -448); /* it has no infinity: its lowest value */
   if (dtype_is_float(t)) return uop_const_float(g, t, -INFINITY);
   if (t == DT_BOOL || dtype_info[t].cls == 'u') return uop_const_int(g, t, 0);
   return uop_const_int(g, t, (int64_t)(UINT64_MAX << (dtype_info[t].size * 8 - 1)));

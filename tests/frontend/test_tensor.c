@@ -416,6 +416,13 @@ static void eight_bit_floats(void **state) {
       db_tensor *many = db_full(1.5, DB_F8E5M2, dev, 300);
       assert_int_equal(db_dtype_of(db_sum(many)), DB_F8E5M2);
       assert_float_equal(must_item(db_sum(many)), 448, 0); /* 450, summed in f32 and rounded once */
+      for (int64_t n = 1; n < 40; n += 2) { /* padding does not change a maximum */
+        uint8_t bytes[4 * 40];
+        memset(bytes, 0xfe, sizeof bytes); /* -448 */
+        db_tensor *lowest = db_max(db_from(bytes, DB_F8E4M3, dev, 4, n), 1);
+        assert_int_equal(db_read(lowest, sum, 4), 0);
+        for (unsigned i = 0; i < 4; i++) assert_int_equal(sum[i], 0xfe);
+      }
       assert_int_equal(db_dtype_of(db_add(x, h)), DB_F16);
       assert_int_equal(db_dtype_of(db_add(x, db_cast(x, DB_BF16))), DB_BF16);
       assert_int_equal(db_dtype_of(db_add(db_cast(x, DB_I32), x)), DB_F8E4M3);
