@@ -12,6 +12,7 @@
 #include <string.h>
 
 enum { MAX_ACCESSES = 64, LONG_REDUCE = 64, HUGE_REDUCE = 1 << 16, WORK = 1 << 14 };
+enum { PHASE_EXPANDED = 8 }; /* most positions of a loop that are expanded after all other steps of a phase */
 enum { PADDED = 4 }; /* an axis is padded only if it has at least this many whole amounts, so the padding is small */
 
 struct access { /* one LOAD or STORE of an argument */
@@ -196,11 +197,12 @@ static int tile_axis(struct view *p, int v) {
 /* Unrolls the remaining reductions: short ones completely, the innermost axis of long ones by 4. */
 static bool unroll(struct view *p) {
   struct codegen *k = p->k;
+  const bool expensive = p->expensive && !(k->is_phase && k->target->kind != TARGET_HOST);
   for (unsigned a = 0, n = k->naxes; a < n; a++) {
     if (k->axes[a].kind != AXIS_REDUCE) continue;
     bool inner = a + 1 == n || k->axes[a + 1].kind != AXIS_REDUCE;
-    int64_t size = k->axes[a].size, amount = size <= (p->expensive ? 4 : 8) ? size
-                                             : inner && !p->expensive ? largest_possible(p, STEP_UNROLL, (int)a, 4)
+    int64_t size = k->axes[a].size, amount = size <= (expensive ? 4 : 8) ? size
+                                             : inner && !expensive ? largest_possible(p, STEP_UNROLL, (int)a, 4)
                                                                       : 1;
     if (can(p, STEP_UNROLL, (int)a, amount) && !step(p, STEP_UNROLL, (int)a, amount)) return false;
   }
@@ -230,6 +232,18 @@ static bool spread(struct view *p, int first, int64_t budget, int64_t first_budg
     if (little && shared && can_padded(p, STEP_LOCAL, a, most)) amount = most;
     if (amount > 1 && !(shared ? step_padded : step)(p, STEP_LOCAL, a, amount)) return false;
     used *= amount;
+  }
+  return true;
+}
+
+/* Expands the short loops that are left in a phase: what a work-item carries from round to round can then be in
+ * registers. */
+static bool expand_rest(struct view *p) {
+  struct codegen *k = p->k;
+  for (unsigned a = 0, n = k->naxes; a < n && k->is_phase; a++) {
+    int64_t size = k->axes[a].size;
+    if (k->axes[a].kind != AXIS_LOOP || size < 2 || size > PHASE_EXPANDED) continue;
+    if (can(p, STEP_UPCAST, (int)a, size) && !step(p, STEP_UPCAST, (int)a, size)) return false;
   }
   return true;
 }
@@ -313,7 +327,7 @@ static bool item_per_output(struct view *p, int v, int64_t outputs) {
   int first = v;
   for (unsigned a = 0; first < 0 && a < k->naxes; a++)
     if (k->axes[k->naxes - 1 - a].kind == AXIS_LOOP) first = (int)(k->naxes - 1 - a);
-  return spread(p, first, items_of(k), items_of(k), false);
+  return spread(p, first, items_of(k), items_of(k), false) && expand_rest(p);
 }
 
 static bool optimize_gpu(struct view *p) {
@@ -333,7 +347,7 @@ static bool optimize_gpu(struct view *p) {
     if (rows > 1 && !step_padded(p, STEP_UPCAST, u, rows)) return false;
     /* One wave per row: the other operand's rows are the same for the whole wave, so scalar loads load them once. */
     int64_t items = k->is_phase ? t->phase_items : t->wave;
-    return unroll(p) && spread(p, v, items, t->wave, false);
+    return unroll(p) && spread(p, v, items, t->wave, false) && expand_rest(p);
   }
 
   /* Computes a few results that share the inputs of their reductions at once. */

@@ -29,6 +29,7 @@ struct round_part {
   enum { ROUND_WIDE, ROUND_MAXIMUM, ROUND_SUM } kind;
   struct uop *column; /* the unit's range that numbers columns */
   struct uop *reduce; /* the reduction over the columns; NULL: WIDE */
+  unsigned summed;    /* the wide member whose values are summed; MOST_MEMBERS: none */
   struct scaled scaled;
 };
 
@@ -223,10 +224,30 @@ static bool find_part(struct rounds *o, unsigned i) {
   return true;
 }
 
+/* Finds a wide member whose values, before they are narrowed, are those that sum i adds up. */
+static unsigned find_summed(const struct rounds *o, unsigned i) {
+  struct graph *g = o->p->s->graph;
+  const struct unit *u = unit_of(o, i);
+  for (unsigned w = 0; w < o->k->n; w++) {
+    const struct unit *to = unit_of(o, w);
+    struct renamed same = {.from = {o->part[i].column}, .to = {o->part[w].column}, .n = 1};
+    struct uop *value = o->part[w].scaled.value;
+    if (o->part[w].kind != ROUND_WIDE) continue;
+    for (unsigned r = 0; r < u->nranges; r++)
+      for (unsigned x = 0; x < to->nranges; x++)
+        if (o->k->member[i].row[r] != NO_ROW && o->k->member[i].row[r] == o->k->member[w].row[x])
+          phase_rename_range(&same, u->range[r], to->range[x]);
+    while (value->op == OP_CAST) value = value->src[0];
+    if (uop_substitute(g, o->part[i].scaled.value, same.from, same.to, same.n) == value) return w;
+  }
+  return MOST_MEMBERS;
+}
+
 static bool find_parts(struct phaser *p, struct phased *k, struct rounds *o) {
   *o = (struct rounds){.p = p, .k = k, .maximum = MOST_MEMBERS};
   for (unsigned i = k->n; i-- > 0;)
     if (!find_part(o, i)) return false;
+  for (unsigned i = k->n; i-- > 0;) o->part[i].summed = o->part[i].kind == ROUND_SUM ? find_summed(o, i) : MOST_MEMBERS;
   return o->columns > 0;
 }
 
@@ -360,6 +381,12 @@ static struct uop *load_existing(struct round_maker *r, struct position *at, uns
   return uop_new(g, OP_LOAD, load->dtype, 1, (union uop_arg){0}, 0, made, 2);
 }
 
+/* What wide member w passes on, at the phase's row and column. */
+static struct uop *wide_value(struct round_maker *r, unsigned w, const struct position *at) {
+  struct uop *index = row_index(r, r->local[w], r->m->k->member[w].stride, at->in_round);
+  return load_from(r->m->g, index, r->o.part[w].scaled.value->dtype);
+}
+
 static struct uop *complete_value(struct round_maker *r, unsigned i, struct position *at);
 
 /* The value of member i, or a part of it, over the ranges of its phase. */
@@ -375,7 +402,7 @@ static struct uop *value_at(struct round_maker *r, unsigned i, struct uop *value
     if (w == MOST_MEMBERS)
       now = load_existing(r, at, i, load);
     else if (r->o.part[w].kind == ROUND_WIDE)
-      now = load_from(g, row_index(r, r->local[w], r->m->k->member[w].stride, at->in_round), load->dtype);
+      now = uop_cast(g, wide_value(r, w, at), load->dtype);
     else if (r->o.part[w].kind == ROUND_MAXIMUM)
       now = load_from(g, row_index(r, r->subtracted, 1, NULL), load->dtype);
     else
@@ -423,7 +450,7 @@ static void add_passed(struct unit *out, struct store *passed, struct part *part
 static struct uop *reduce_round(struct round_maker *r, unsigned i, struct position *at) {
   struct graph *g = r->m->g;
   const struct round_part *x = &r->o.part[i];
-  struct uop *value = value_at(r, i, x->scaled.value, at);
+  struct uop *value = x->summed == MOST_MEMBERS ? value_at(r, i, x->scaled.value, at) : wide_value(r, x->summed, at);
   bool product = phases_contracts(unit_of(&r->o, i)); /* a factor is 0 for columns that do not exist */
   if (at->valid && !product) value = uop_where(g, at->valid, value, uop_identity(g, x->reduce->aux, value->dtype));
   struct uop *src[2] = {value, at->in_round};
@@ -470,9 +497,11 @@ static void make_phase(struct round_maker *r, unsigned i, struct unit *out, stru
     if (r->o.exponent != 0) r->change = new_local(r, t, m->k->block, 0);
     make_maximum(r, i, &at, out, passed, part);
   } else {
-    struct uop *index = carried_index(r, i, &at), *sum = load_from(g, index, t);
-    if (x->scaled.exponent != 0) sum = times(g, sum, load_from(g, row_index(r, r->change, 1, NULL), t));
-    add_passed(out, passed, part, index, uop_binary(g, OP_ADD, sum, reduce_round(r, i, &at)));
+    struct uop *index = carried_index(r, i, &at), *src[3] = {load_from(g, index, t), NULL, reduce_round(r, i, &at)};
+    src[1] = x->scaled.exponent != 0 ? load_from(g, row_index(r, r->change, 1, NULL), t) : NULL;
+    struct uop *sum = src[1] ? uop_new(g, OP_MULACC, t, 1, (union uop_arg){0}, 0, src, 3)
+                             : uop_binary(g, OP_ADD, src[0], src[2]);
+    add_passed(out, passed, part, index, sum);
   }
   if (!m->k->member[i].written) return;
   out->store[out->nstores++] =
@@ -497,6 +526,10 @@ void phases_make_rounds(struct maker *m, struct unit *out, struct store *passed)
   struct round_maker r = {.m = m};
   find_parts(m->p, m->k, &r.o);
   r.round = phase_new_range(m, rounds_needed(m, r.o.columns), AXIS_ORDERED);
-  for (unsigned i = m->k->n; i-- > 0;) make_phase(&r, i, out, passed);
+  for (unsigned i = m->k->n; i-- > 0;) {
+    if (r.o.part[i].summed == MOST_MEMBERS) make_phase(&r, i, out, passed);
+    for (unsigned s = 0; s < m->k->n; s++) /* sums of what was passed on now */
+      if (r.o.part[s].summed == i) make_phase(&r, s, out, passed);
+  }
   m->around[m->naround++] = r.round;
 }
