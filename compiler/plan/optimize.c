@@ -202,8 +202,8 @@ static bool unroll(struct view *p) {
     if (k->axes[a].kind != AXIS_REDUCE) continue;
     bool inner = a + 1 == n || k->axes[a + 1].kind != AXIS_REDUCE;
     int64_t size = k->axes[a].size, amount = size <= (expensive ? 4 : 8) ? size
-                                             : inner && !expensive ? largest_possible(p, STEP_UNROLL, (int)a, 4)
-                                                                      : 1;
+                                             : inner && !expensive       ? largest_possible(p, STEP_UNROLL, (int)a, 4)
+                                                                         : 1;
     if (can(p, STEP_UNROLL, (int)a, amount) && !step(p, STEP_UNROLL, (int)a, amount)) return false;
   }
   return true;

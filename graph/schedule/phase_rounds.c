@@ -13,6 +13,7 @@
 enum {
   FEWEST_ROUND_ROWS = 16, /* of a matrix instruction */
   MOST_ITEM_SUMS = 64,    /* sums that each work-item carries */
+  ENOUGH_GROUPS = 4,      /* this fraction of the workgroups that keep the machine busy is enough */
   PAD_BYTES = 16,         /* between rows of LOCAL memory whose length is a multiple of all banks */
   BANK_BYTES = 128,
 };
@@ -287,19 +288,27 @@ static int64_t measure(struct rounds *o, int64_t rows, int64_t columns, int64_t 
 
 bool phases_choose_rounds(struct phaser *p, struct phased *k) {
   static const int64_t sizes[][2] = {{64, 64}, {64, 32}, {32, 64}, {32, 32}, {16, 64}, {16, 32}, {16, 16}};
+  enum { SIZES = sizeof sizes / sizeof *sizes };
   const struct schedule_machine *m = schedule_machine_of(p->s, p->s->unit[k->member[0].unit].device);
-  int64_t rows = k->size[k->blocked], sums;
+  int64_t rows = k->size[k->blocked], others = 1, sums, found = -1;
   struct rounds o;
   if (rows < FEWEST_ROUND_ROWS || k->nrows == MAX_RANK || !find_parts(p, k, &o)) return false;
-  for (unsigned i = 0; i < sizeof sizes / sizeof *sizes; i++) {
-    k->block = sizes[i][0] < rows ? sizes[i][0] : rows;
-    k->round = sizes[i][1];
-    if (i + 1 < sizeof sizes / sizeof *sizes && k->round > o.columns && k->round > sizes[6][1]) continue;
-    if (measure(&o, k->block, k->round, &sums) <= m->scratch && k->block * sums <= m->phase_items * MOST_ITEM_SUMS)
-      return true;
+  for (unsigned r = 0; r < k->nrows; r++) others *= r == k->blocked ? 1 : k->size[r];
+  for (unsigned i = 0; i < SIZES; i++) {
+    int64_t block = sizes[i][0] < rows ? sizes[i][0] : rows, groups = others * ((rows + block - 1) / block);
+    bool too_wide = i + 1 < SIZES && sizes[i][1] > o.columns && sizes[i][1] > sizes[SIZES - 1][1];
+    if (too_wide || measure(&o, block, sizes[i][1], &sums) > m->scratch ||
+        block * sums > m->phase_items * MOST_ITEM_SUMS)
+      continue;
+    /* smaller blocks give more workgroups, but repeat more loads */
+    if (found < 0 || (sizes[found][0] > sizes[i][0] && sizes[i][1] >= sizes[found][1])) found = i;
+    if (groups * ENOUGH_GROUPS >= m->groups) break;
   }
-  k->round = 0;
-  return false;
+  if (found < 0) return false;
+  k->block = sizes[found][0] < rows ? sizes[found][0] : rows;
+  k->round = sizes[found][1];
+  measure(&o, k->block, k->round, &sums);
+  return true;
 }
 
 /* ---- the unit ---- */
@@ -499,8 +508,8 @@ static void make_phase(struct round_maker *r, unsigned i, struct unit *out, stru
   } else {
     struct uop *index = carried_index(r, i, &at), *src[3] = {load_from(g, index, t), NULL, reduce_round(r, i, &at)};
     src[1] = x->scaled.exponent != 0 ? load_from(g, row_index(r, r->change, 1, NULL), t) : NULL;
-    struct uop *sum = src[1] ? uop_new(g, OP_MULACC, t, 1, (union uop_arg){0}, 0, src, 3)
-                             : uop_binary(g, OP_ADD, src[0], src[2]);
+    struct uop *sum =
+        src[1] ? uop_new(g, OP_MULACC, t, 1, (union uop_arg){0}, 0, src, 3) : uop_binary(g, OP_ADD, src[0], src[2]);
     add_passed(out, passed, part, index, sum);
   }
   if (!m->k->member[i].written) return;
