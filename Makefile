@@ -5,6 +5,7 @@
 # make test        install what is missing, build, and run the short suites; T=graph/test_uop: only that one
 # make test-long   the heavy suites as well
 # make test-strict the suites that use emulated devices, in the mode that reports data races
+# make test-page   the page of `doorbell prof --html` in Chromium; PICTURES=FOLDER keeps screenshots
 # make bench       the benchmarks of bench/, except those that take minutes
 # make lint        format, folders and lengths, gcc and clang with -Werror, clang-tidy
 # make fuzz        each parser of untrusted bytes under libFuzzer, FUZZ_SECONDS=60
@@ -96,7 +97,7 @@ BENCH_PTX  := $(patsubst %.cu,$(B)/kernels/%.ptx,$(wildcard bench/kernels/*.cu))
 BENCH_CO   := $(filter $(B)/kernels/bench/kernels/%,$(KERNELS_CO)) $(BENCH_PTX) $(wildcard bench/kernels/*.cubin)
 
 EXAMPLES   := $(patsubst frontend/examples/%.c,%,$(wildcard frontend/examples/*.c))
-.PHONY: all help deps run test test-strict test-long bench lint fuzz install \
+.PHONY: all help deps run test test-page test-strict test-long bench lint fuzz install \
         uninstall clean kernels suites long-suites run-suites \
         run-suites-strict run-suites-long FORCE
 .SECONDARY:

@@ -3,6 +3,7 @@
 #ifndef DOORBELL_HCQ_PROFILE_H
 #define DOORBELL_HCQ_PROFILE_H
 #include "object.h"
+#include <jansson.h>
 
 /* ---- profile.c: the lines and the file ---- */
 
@@ -91,6 +92,9 @@ int hcq_record_open(void);
 int hcq_record_events(const struct hcq_event *events, size_t n);
 int hcq_record_counts(const struct hcq_counts *c);
 int hcq_record_memory(const db_device *dev, uint64_t bytes);
+/* Writes a line of another type, with these fields after `type` and `device`, and releases them. dev may be NULL. Does
+ * nothing else if there is no record. */
+void hcq_record_line(const char *type, const db_device *dev, json_t *fields);
 void hcq_record_before_fork(void);
 void hcq_record_after_fork(bool in_child);
 

@@ -100,6 +100,13 @@ test-long: deps
 	$(Q)$(MAKE) --no-print-directory $(jobs) suites long-suites
 	$(Q)$(MAKE) --no-print-directory run-suites-long
 
+# The page of `doorbell prof --html` in a browser, also as part of frontend/test_prof_page where there is one.
+PICTURES ?=
+test-page: deps
+	@.ci/deps.sh $(if $(shell command -v chromium chromium-headless-shell),,chromium) python3
+	$(Q)$(MAKE) --no-print-directory $(jobs) $(B)/doorbell
+	@python3 tests/page/test_page.py $(B)/doorbell $(PICTURES)
+
 # ---- fuzzing ----
 # libFuzzer needs clang. Everything is built with coverage in a separate folder. Each fuzzer runs for FUZZ_SECONDS.
 FUZZ_SECONDS ?= 60

@@ -29,6 +29,8 @@ struct job {
   bool json;
 
   db_device *dev;
+  void *image; /* the file, or what was compiled from it */
+  size_t size;
   db_program *program;
   db_thread_trace *trace; /* of the last launch */
   struct run_counters *counters;
@@ -432,16 +434,13 @@ static int prepare_profiling(struct job *j) {
 }
 
 static int execute(struct job *j) {
-  void *image;
-  size_t size;
   char err[512];
   unsigned n;
-  if (read_file(j->file, &image, &size, err, sizeof err)) return fail_work(j->self, "%s", err);
-  j->dev = open_device(j->device, is_ptx(image, size) || is_cubin(image, size) ||
-                                      (is_source(j->file) && source_is_nvidia(j->file, image, size)));
-  int status = j->dev ? assemble(j, &image, &size) : 0;
-  if (j->dev && !status) status = load_program(j, image, size);
-  free(image);
+  if (read_file(j->file, &j->image, &j->size, err, sizeof err)) return fail_work(j->self, "%s", err);
+  j->dev = open_device(j->device, is_ptx(j->image, j->size) || is_cubin(j->image, j->size) ||
+                                      (is_source(j->file) && source_is_nvidia(j->file, j->image, j->size)));
+  int status = j->dev ? assemble(j, &j->image, &j->size) : 0;
+  if (j->dev && !status) status = load_program(j, j->image, j->size);
   if (!j->dev) return fail_work(j->self, j->device ? "--dev %s: %s" : "%s%s", j->device ? j->device : "", db_error());
   if (status) return status;
   if (lists_counters(j)) return run_counters_list(j->self, j->dev);
@@ -452,6 +451,8 @@ static int execute(struct job *j) {
   if (!status) status = read_results(j);
   if (!status) status = run_counters_read(j->self, j->counters);
   if (!status && j->trace) status = run_trace_save(j->self, j->trace, j->trace_prefix);
+  if (!status && j->trace)
+    status = run_trace_record(j->self, j->trace, j->dev, db_program_name(j->program), j->image, j->size);
   if (status) return status;
   qsort(j->device_ns, (size_t)j->repeat, sizeof *j->device_ns, by_time);
   size_t half = (size_t)j->repeat / 2;
@@ -480,6 +481,7 @@ static int run_main(const struct command *self, int argc, char **argv) {
   db_program_release(j->program);
   db_close(j->dev);
   free(j->device_ns);
+  free(j->image);
   return status;
 }
 

@@ -11,6 +11,9 @@ db_thread_trace *run_trace_open(const struct command *self, db_device *dev);
 void run_trace_path(char path[RUN_TRACE_PATH], const char *prefix, unsigned engine);
 /* Writes the files. Returns the exit status. */
 int run_trace_save(const struct command *self, const db_thread_trace *t, const char *prefix);
+/* If `doorbell prof` records this process, records the counts of each instruction. code: the file of the kernel. */
+int run_trace_record(const struct command *self, const db_thread_trace *t, db_device *dev, const char *kernel,
+                     const void *code, size_t size);
 
 /* ---- run_counters.c: --counters ---- */
 struct run_counters;

@@ -11,31 +11,13 @@ struct shown {
   struct sqtt_trace trace;
   struct prof_code code;
   bool has_code;
-  struct line *lines; /* of the code, by dword; NULL without code */
-};
-
-/* The sums over all executions of one instruction of the code. */
-struct line {
-  uint64_t count, stall;
-  uint64_t timed, duration; /* number of those whose duration is known; its sum */
+  struct prof_line *lines; /* of the code, by dword; NULL without code */
 };
 
 static const char *inst_text(const struct shown *s, const struct sqtt_inst *in) {
   if (s->has_code && in->pc != SQTT_NONE) return s->code.text[in->pc / 4];
   const char *op = in->type == SQTT_INST ? sqtt_op_name(s->trace.layout, in->op) : sqtt_type_name(in->type);
   return op ? op : "unknown op";
-}
-
-static struct line *count_lines(const struct shown *s) {
-  struct line *lines = calloc(s->code.code.size / 4 + 1, sizeof *lines);
-  for (uint32_t i = 0; lines && i < s->trace.ninsts; i++) {
-    const struct sqtt_inst *in = &s->trace.insts[i];
-    if (in->pc == SQTT_NONE) continue;
-    struct line *l = &lines[in->pc / 4];
-    l->count++, l->stall += in->stall;
-    if (in->duration != SQTT_NONE) l->timed++, l->duration += in->duration;
-  }
-  return lines;
 }
 
 static uint64_t packets(const struct sqtt_trace *t) {
@@ -127,7 +109,7 @@ static void print_code(const struct shown *s) {
   if (!last) return;
   printf("\n%10s %9s %10s %6s %9s  %s\n", "address", "count", "stall", "share", "duration", "instruction");
   for (uint32_t i = s->code.code.entry / 4; i < last; i++) {
-    const struct line *l = &s->lines[i];
+    const struct prof_line *l = &s->lines[i];
     if (!s->code.text[i]) continue;
     printf("%#10" PRIx64, s->code.address + i * 4);
     if (s->code.code.at[i].silent)
@@ -197,7 +179,7 @@ static json_t *wave_json(const struct shown *s, const struct sqtt_wave *w) {
 static json_t *code_json(const struct shown *s) {
   json_t *list = json_array();
   for (uint32_t i = 0; s->lines && i < s->code.code.size / 4; i++) {
-    const struct line *l = &s->lines[i];
+    const struct prof_line *l = &s->lines[i];
     if (!s->code.text[i] || !l->count) continue;
     json_t *o = json_pack("{s:I, s:s, s:I, s:I}", "address", (json_int_t)s->code.address + (json_int_t)i * 4, "text",
                           s->code.text[i], "count", (json_int_t)l->count, "stall", (json_int_t)l->stall);
@@ -243,7 +225,8 @@ static int print_trace(const struct command *self, struct shown *s) {
   char error[512];
   int err = sqtt_decode(&s->trace, s->m->bytes, s->m->size, s->has_code ? &s->code.code : NULL, s->has_code);
   if (err) snprintf(error, sizeof error, "%s", db_error());
-  if (s->has_code && !(s->lines = count_lines(s))) return fail_work(self, "out of memory");
+  if (s->has_code && !(s->lines = prof_lines_new(&s->code))) return fail_work(self, "out of memory");
+  if (s->lines) prof_lines_add(s->lines, &s->trace);
   if (s->x->json) {
     print_json(s, err ? error : NULL);
   } else {

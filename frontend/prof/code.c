@@ -186,3 +186,19 @@ void prof_code_free(struct prof_code *c) {
   free((void *)(uintptr_t)c->code.at);
   *c = (struct prof_code){0};
 }
+
+/* ---- sums ---- */
+
+struct prof_line *prof_lines_new(const struct prof_code *c) {
+  return calloc(c->code.size / 4 + 1, sizeof(struct prof_line));
+}
+
+void prof_lines_add(struct prof_line *lines, const struct sqtt_trace *t) {
+  for (uint32_t i = 0; i < t->ninsts; i++) {
+    const struct sqtt_inst *in = &t->insts[i];
+    if (in->pc == SQTT_NONE) continue;
+    struct prof_line *l = &lines[in->pc / 4];
+    l->count++, l->stall += in->stall;
+    if (in->duration != SQTT_NONE) l->timed++, l->duration += in->duration;
+  }
+}

@@ -15,4 +15,14 @@ int prof_code_raw(struct prof_code *c, const void *code, size_t size, uint64_t a
 /* Disassembles the section of a code object that contains a kernel. kernel NULL: the only kernel. */
 int prof_code_elf(struct prof_code *c, const void *elf, size_t size, const char *kernel, enum sqtt_layout layout);
 void prof_code_free(struct prof_code *c);
+
+/* The sums over all executions of one instruction in thread traces. Times are in clocks. */
+struct prof_line {
+  uint64_t count, stall;
+  uint64_t timed, duration; /* number of those whose duration is known; its sum */
+};
+/* Returns a line per dword of the code, all zero; the caller frees them. NULL if memory runs out. */
+struct prof_line *prof_lines_new(const struct prof_code *c);
+/* Adds the instructions of a trace that was decoded with this code. */
+void prof_lines_add(struct prof_line *lines, const struct sqtt_trace *t);
 #endif

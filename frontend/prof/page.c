@@ -94,13 +94,13 @@ static json_t *code_json(const struct prof_session *s) {
   json_t *line, *list = json_array(), *by_key = json_object();
   json_array_foreach(s->code, i, line) {
     char key[512];
-    const char *device = json_string_value(json_object_get(line, "device"));
+    const char *arch = json_string_value(json_object_get(line, "arch"));
     const char *name = json_string_value(json_object_get(line, "name"));
-    if (!device || !name) continue;
-    snprintf(key, sizeof key, "%s\n%s", device, name);
+    if (!name) continue;
+    snprintf(key, sizeof key, "%s\n%s", arch, name);
     json_t *entry = json_object_get(by_key, key);
     if (!entry) {
-      entry = json_pack("{s:s, s:s}", "device", device, "name", name);
+      entry = json_pack("{s:s, s:s}", "arch", arch, "name", name);
       json_object_set(by_key, key, entry);
       json_array_append_new(list, entry);
     }

@@ -227,12 +227,13 @@ static int read_host(struct reader *r, json_t *o) {
   return keep_event(r, PROF_TRACK_HOST, NULL, o, name);
 }
 
-/* Keeps a line for the page, with the device's name instead of its number. */
+/* Keeps a line for the page, with the device's ISA: devices of one ISA share kernels, and a kernel that is compiled
+ * once has one line. */
 static int keep_line(struct reader *r, json_t *list, json_t *o) {
   const struct prof_device *d = device_of(r, o);
   if (!d) return -EINVAL;
   if (process_of(r)->pass) return 0;
-  json_object_set_new(o, "device", json_text(d->name));
+  json_object_set_new(o, "arch", json_text(d->arch));
   return json_array_append(list, o) ? no_memory(r) : 0;
 }
 static int read_code(struct reader *r, json_t *o) { return keep_line(r, r->s->code, o); }

@@ -7,6 +7,7 @@
 #include "beam.h"
 #include "exchange.h"
 #include "launch.h"
+#include "record.h"
 #include "report.h"
 #include "../../graph/schedule/plan.h"
 #include <errno.h>
@@ -213,6 +214,7 @@ static int make_kernel(struct making *m, const struct schedule_item *item, const
   counters.kernels += !k->from_memory;
   runtime_check_disk(m->env);
   report_kernel(m->env, k);
+  record_kernel(m->env, slot_device(item->device), k);
   c->kernel = k;
   c->nvars = k->nparams - item->nbufs;
   c->program = slot_program(item->device, k);
@@ -346,6 +348,7 @@ static int build_executable(struct making *m) {
   m->e->nkey = b->nkey;
   m->e->hash = b->hash;
   if (!(err = make_outputs(m)) && !(err = make_commands(m))) err = make_barriers(m);
+  if (!err) record_schedule(m->env, &m->sched, m->e);
 out:
   free(roots);
   graph_free(g);

@@ -105,6 +105,9 @@ static void in_child(void) {
   pthread_mutex_unlock(&rt.lock);
 }
 
+/* The level of compiler_options.debug at which kernels contain all texts. */
+enum { ALL_TEXTS = 7 };
+
 int runtime_init(void) {
   static bool watches;
   if (!watches) watches = !pthread_atfork(before_fork, after_fork, in_child);
@@ -122,7 +125,7 @@ int runtime_init(void) {
   char *ptxas = ptxas_find(getenv("PTXAS"), getenv("PATH"));
   struct compiler_options o = {.noopt = env->noopt,
                                .spec = env->spec,
-                               .debug = env->debug,
+                               .debug = env->code ? ALL_TEXTS : env->debug,
                                .plan = env->plan,
                                .cache_dir = env->cache ? cache_directory(cache_dir, sizeof cache_dir) : NULL,
                                .ptxas = ptxas};

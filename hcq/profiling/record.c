@@ -266,3 +266,17 @@ void hcq_host_record(enum hcq_host_work work, const char *name, uint64_t begin_n
   }
   pthread_mutex_unlock(&record.lock);
 }
+
+void hcq_record_line(const char *type, const db_device *dev, json_t *fields) {
+  pthread_mutex_lock(&record.lock);
+  int device = record.file && dev ? device_id(dev) : 0;
+  if (record.file && device >= 0) {
+    json_t *line = dev ? json_pack("{s:s, s:i}", "type", type, "device", device) : json_pack("{s:s}", "type", type);
+    json_object_update(line, fields);
+    json_dumpf(line, record.file, JSON_COMPACT | JSON_ENSURE_ASCII);
+    fputc('\n', record.file);
+    json_decref(line);
+  }
+  pthread_mutex_unlock(&record.lock);
+  json_decref(fields);
+}

@@ -9,22 +9,21 @@ async function inflate(text) {
   return JSON.parse(await new Response(stream).text());
 }
 
-const keyOf = (device, name) => JSON.stringify([device, name]);
+const keyOf = (...parts) => JSON.stringify(parts);
 
 // A kernel of the report with all that the record has about it: `code`, the `machine`, and its `index` in the list.
 function joinKernels(data) {
-  const code = new Map(data.code.map((entry) => [keyOf(entry.device, entry.name), entry]));
-  return data.report.kernels.map((kernel, index) => ({
-    ...kernel,
-    index,
-    code: code.get(keyOf(kernel.device, kernel.name)) || null,
-    machine: data.machines[kernel.device] || null,
-  }));
+  const code = new Map(data.code.map((entry) => [keyOf(entry.arch, entry.name), entry]));
+  return data.report.kernels.map((kernel, index) => {
+    const machine = data.machines[kernel.device] || null;
+    return { ...kernel, index, machine, code: (machine && code.get(keyOf(machine.arch, kernel.name))) || null };
+  });
 }
 
 // The whole of the data, in the form that the views use.
 function makeModel(data) {
   const kernels = joinKernels(data);
+  assignColors(kernels.map((kernel) => kernel.name));
   const byKey = new Map(kernels.map((kernel) => [keyOf(kernel.device, kernel.name), kernel]));
   const tracks = data.tracks.map(makeTrack);
   let end = 0;

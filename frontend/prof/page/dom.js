@@ -59,16 +59,22 @@ const plural = (n, one, many = `${one}s`) => `${n.toLocaleString('en-US')} ${n =
 
 /* ---- colors ---- */
 
-const COLORS = 12; // --c0 to --c11 in page.css
+// Indices of --c0, --c1, ... in page.css: COLORS for names, then one each for time without work, for the matches of a
+// search, and for everything else while searching.
+const COLORS = 12;
+const IDLE = 12;
+const MATCH = 13;
+const DIMMED = 14;
+const WORKS = { schedule: 10, compile: 1, submit: 9, wait: IDLE, copy: 5, exchange: 11 };
+const colorNumbers = new Map(Object.entries(WORKS));
 
-function hashOf(text) {
-  let hash = 2166136261;
-  for (let i = 0; i < text.length; i++) hash = Math.imul(hash ^ text.charCodeAt(i), 16777619);
-  return hash >>> 0;
+// Gives names colors in their order, so the first ones differ from each other.
+function assignColors(names) {
+  for (const name of names) if (!colorNumbers.has(name)) colorNumbers.set(name, colorNumbers.size % COLORS);
 }
 
-// The same name has the same color in all views and reports.
-const colorIndex = (name) => (hashOf(name) >>> 8) % COLORS;
+// A name has the same color in all views. Of host work only the part before ':' counts.
+const colorIndex = (name) => colorNumbers.get(name) ?? colorNumbers.get(name.split(':')[0]) ?? 0;
 const colorOf = (name) => `var(--c${colorIndex(name)})`;
 
 // The current theme's value of a variable of page.css, for canvases.

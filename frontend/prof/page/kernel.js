@@ -97,6 +97,8 @@ function neighborsOf(schedule, i) {
   for (let k = i + 1; k < items.length; k++) {
     for (const buffer of item.writes) if (items[k].reads.includes(buffer)) after.push({ buffer, item: k });
   }
+  const isRead = (buffer) => after.some((edge) => edge.buffer === buffer);
+  for (const buffer of item.writes) if (!isRead(buffer)) after.push({ buffer, item: -1 });
   return { before, after };
 }
 
@@ -111,13 +113,14 @@ function graphBox(box, onOpen) {
     svg('rect', { width: 190, height: 24, rx: 4 }), svg('text', { x: 8, y: 16 }, title), svg('title', {}, box.text));
 }
 
-function graphColumn(model, schedule, edges, x, height, what) {
+function graphColumn(model, schedule, edges, x, height) {
   const shown = edges.slice(0, 12);
   return shown.map((edge, i) => {
     const item = edge.item >= 0 ? schedule.items[edge.item] : null;
     const kernel = item && model.kernelOf(item.device, item.name);
-    return { x, y: (height * (i + 1)) / (shown.length + 1) - 12, text: item ? item.name : what, kernel,
-      style: kernel ? 'other' : 'value', buffer: bufferText(schedule, edge.buffer) };
+    const buffer = bufferText(schedule, edge.buffer);
+    return { x, y: (height * (i + 1)) / (shown.length + 1) - 12, text: item ? item.name : buffer, kernel, buffer,
+      style: kernel ? 'other' : 'value' };
   });
 }
 
@@ -126,8 +129,8 @@ function neighborhood(model, schedule, i, onOpen) {
   const { before, after } = neighborsOf(schedule, i);
   const height = 40 + 34 * Math.max(1, Math.min(12, Math.max(before.length, after.length)));
   const own = { x: 290, y: height / 2 - 12, text: schedule.items[i].name, style: 'own' };
-  const left = graphColumn(model, schedule, before, 0, height, 'input');
-  const right = graphColumn(model, schedule, after, 580, height, 'output');
+  const left = graphColumn(model, schedule, before, 0, height);
+  const right = graphColumn(model, schedule, after, 580, height);
   const edge = (from, to, text) => [
     svg('path', { class: 'edge', d: `M${from.x + 190} ${from.y + 12}C${from.x + 240} ${from.y + 12} ${to.x - 50} ` +
       `${to.y + 12} ${to.x} ${to.y + 12}` }, svg('title', {}, text)),

@@ -21,7 +21,7 @@ function makeRows(model) {
     y += row.height;
   };
   for (const process of model.processes) {
-    const tracks = model.tracks.filter((track) => track.process === process.pid);
+    const tracks = model.tracks.filter((track) => track.process === process.pid).sort((a, b) => a.number - b.number);
     if (model.processes.length > 1) add({ kind: 'process', height: HEAD, title: processTitle(process) });
     const addTracks = (list) => {
       for (const track of list) {
@@ -34,7 +34,9 @@ function makeRows(model) {
     addTracks(host);
     for (const device of model.report.devices.filter((entry) => entry.pid === process.pid)) {
       add({ kind: 'head', height: HEAD, title: device.name });
-      addTracks(tracks.filter((track) => track.device === device.name));
+      for (const kind of ['kernels', 'copies']) {
+        addTracks(tracks.filter((track) => track.device === device.name && track.kind === kind));
+      }
       if (device.memory.length) add({ kind: 'curve', height: CURVE, title: 'memory', device, start: process.begin_ns });
       add({ kind: 'gap', height: GAP });
     }
@@ -70,11 +72,10 @@ class Timeline {
   }
 
   readColors() {
-    const names = ['text', 'muted', 'faint', 'line', 'panel', 'accent', 'select'];
+    const names = ['text', 'muted', 'line', 'panel', 'accent', 'select'];
     this.colors = Object.fromEntries(names.map((name) => [name, themeColor(`--${name}`)]));
-    this.palette = Array.from({ length: COLORS }, (_, i) => themeColor(`--c${i}`));
-    const index = this.model.names.map((name) => colorIndex(name.split(':')[0]));
-    this.nameColor = Uint8Array.from(index);
+    this.palette = Array.from({ length: DIMMED + 1 }, (_, i) => themeColor(`--c${i}`));
+    this.nameColor = Uint8Array.from(this.model.names, colorIndex);
   }
 
   /* ---- geometry ---- */
@@ -247,15 +248,13 @@ class Timeline {
       if (lane.end[i] - lane.begin[i] > lane.end[longest] - lane.begin[longest]) longest = i;
     }
     let color = this.nameColor[lane.name[longest]];
-    if (lane.matches) color = lane.matches[last + 1] > lane.matches[next] ? COLORS : COLORS + 1;
+    if (lane.matches) color = lane.matches[last + 1] > lane.matches[next] ? MATCH : DIMMED;
     return color * 16 + Math.min(15, Math.floor(share * 16));
   }
 
   fillRun(run, to, y, height) {
     if (run.key < 0) return;
-    const color = run.key >> 4;
-    this.context.fillStyle =
-      color < COLORS ? this.palette[color] : color === COLORS ? this.colors.accent : this.colors.faint;
+    this.context.fillStyle = this.palette[run.key >> 4];
     this.context.globalAlpha = 0.3 + (0.7 * (run.key & 15)) / 15;
     this.context.fillRect(GUTTER + run.x, y, to - run.x, height);
   }
@@ -266,7 +265,7 @@ class Timeline {
     const to = Math.min(this.xOf(lane.end[i]), GUTTER + this.width + 2);
     const width = Math.max(to - from, 1);
     const dimmed = lane.matches && !lane.isMatch(i);
-    context.fillStyle = dimmed ? this.colors.faint : this.palette[this.nameColor[lane.name[i]]];
+    context.fillStyle = this.palette[dimmed ? DIMMED : this.nameColor[lane.name[i]]];
     context.fillRect(from, y, width > 3 ? width - 0.5 : width, height);
     if (width < 36) return;
     context.fillStyle = dimmed ? this.colors.muted : '#fff';
