@@ -206,6 +206,23 @@ out:
   return err;
 }
 
+static int transfer(db_buffer *buf, size_t offset, const void *from, void *to, size_t n) {
+  db_device *dev = buf->dev;
+  /* Device memory accessed through the PCIe BAR is slow to read and needs HDP flushes after writes; the copy queue
+   * avoids both. */
+  if (!buf->direct) {
+    pthread_mutex_lock(&dev->transfer);
+    int err = staged(buf, offset, from, to, n);
+    pthread_mutex_unlock(&dev->transfer);
+    return err;
+  }
+  int err = db_device_synchronize(dev, dev->timeout_ns);
+  if (err) return err;
+  if (from) memcpy(buf->host + offset, from, n);
+  if (to) memcpy(to, buf->host + offset, n);
+  return 0;
+}
+
 static int buffer_transfer(db_buffer *buf, size_t offset, const void *from, void *to, size_t n) {
   db_device *dev = buf->dev;
   int err = hcq_device_check(dev);
@@ -214,18 +231,12 @@ static int buffer_transfer(db_buffer *buf, size_t offset, const void *from, void
     return db_fail(-EINVAL, "%s: %s %zu bytes at offset %zu of a buffer of %zu", dev->name,
                    from ? "writing" : "reading", n, offset, buf->size);
   if (!n) return 0;
-  /* Device memory accessed through the PCIe BAR is slow to read and needs HDP flushes after writes; the copy queue
-   * avoids both. */
-  if (!buf->direct) {
-    pthread_mutex_lock(&dev->transfer);
-    err = staged(buf, offset, from, to, n);
-    pthread_mutex_unlock(&dev->transfer);
-    return err;
-  }
-  if ((err = db_device_synchronize(dev, dev->timeout_ns))) return err;
-  if (from) memcpy(buf->host + offset, from, n);
-  if (to) memcpy(to, buf->host + offset, n);
-  return 0;
+  /* A record has the time of the copy, without the wait for earlier work. */
+  if (hcq_host_begin() && (err = db_device_synchronize(dev, dev->timeout_ns))) return err;
+  uint64_t recorded = hcq_host_begin();
+  err = transfer(buf, offset, from, to, n);
+  hcq_host_copy_end(dev, from != NULL, n, recorded);
+  return err;
 }
 
 int db_buffer_write(db_buffer *dst, size_t offset, const void *src, size_t n) {

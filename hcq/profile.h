@@ -86,6 +86,13 @@ static inline void hcq_host_end(enum hcq_host_work work, const char *name, uint6
   if (__builtin_expect(begin_ns != 0, 0)) hcq_host_record(work, name, begin_ns);
 }
 
+__attribute__((cold)) void hcq_host_copied(const db_device *dev, bool is_write, uint64_t bytes, uint64_t begin_ns);
+/* Records a copy between the host and a device's memory, for which this thread has waited since hcq_host_begin returned
+ * begin_ns. */
+static inline void hcq_host_copy_end(const db_device *dev, bool is_write, uint64_t bytes, uint64_t begin_ns) {
+  if (__builtin_expect(begin_ns != 0, 0)) hcq_host_copied(dev, is_write, bytes, begin_ns);
+}
+
 /* Opens the record if the environment asks for one and it is not open. */
 int hcq_record_open(void);
 /* Used by profile.c, with its lock held. */

@@ -5,7 +5,12 @@
 #include <stdlib.h>
 #include <string.h>
 
-enum { SHOWN = 40 /* kernels */, CURVE = 60 /* columns */, NAME = 40 };
+enum { SHOWN = 40 /* kernels */, CURVE = 60 /* columns */, LONGEST = 48 /* name */ };
+
+struct table {
+  FILE *f;
+  int device, name; /* widths of the first two columns */
+};
 
 static double number(const json_t *o, const char *name) { return json_number_value(json_object_get(o, name)); }
 static const char *text(const json_t *o, const char *name) {
@@ -42,14 +47,35 @@ static const char *rate_text(const json_t *o, const char *name, double scale, ch
   return buf;
 }
 
-/* ---- kernels ---- */
+/* ---- tables ---- */
 
-static void print_times(FILE *f, const json_t *o) {
+/* The width of the longest text of a field. */
+static int width_of(const json_t *list, const char *field, int least, int most) {
+  size_t i;
+  json_t *o;
+  int width = least;
+  json_array_foreach(list, i, o) {
+    int n = i < SHOWN ? (int)strlen(text(o, field)) : 0;
+    if (n > width) width = n < most ? n : most;
+  }
+  return width;
+}
+
+static void print_names(const struct table *t, const char *first, const char *second) {
+  fprintf(t->f, "%-*s %-*.*s", t->device, first, t->name, t->name, second);
+}
+static void print_head(const struct table *t, const char *first, const char *second) {
+  print_names(t, first, second);
+  fprintf(t->f, " %8s %10s %10s %10s %10s", "calls", "total", "min", "mean", "max");
+}
+static void print_times(const struct table *t, const json_t *o) {
   char total[24], least[24], mean[24], most[24];
-  fprintf(f, " %8.0f %10s %10s %10s %10s", number(o, "calls"), time_text(number(o, "total_ns"), total),
+  fprintf(t->f, " %8.0f %10s %10s %10s %10s", number(o, "calls"), time_text(number(o, "total_ns"), total),
           time_text(number(o, "min_ns"), least), time_text(number(o, "mean_ns"), mean),
           time_text(number(o, "max_ns"), most));
 }
+
+/* ---- kernels ---- */
 
 static void print_metrics(FILE *f, const json_t *k) {
   const char *name;
@@ -60,57 +86,63 @@ static void print_metrics(FILE *f, const json_t *k) {
       fprintf(f, "    %-26s %16.3f %s (%s)\n", name, number(v, "value"), text(v, "unit"), text(v, "source"));
 }
 
-static void print_kernel(FILE *f, const json_t *k) {
+static void print_kernel(const struct table *t, const json_t *k) {
   char flops[24], bytes[24], roof[24], occupancy[24], overhead[24];
-  fprintf(f, "%-15s %-*.*s", text(k, "device"), NAME, NAME, text(k, "name"));
-  print_times(f, k);
-  fprintf(f, " %5.1f%% %9s %9s %6s %6s %s\n", 100 * number(k, "share"), rate_text(k, "gflops", 1, flops),
+  print_names(t, text(k, "device"), text(k, "name"));
+  print_times(t, k);
+  fprintf(t->f, " %5.1f%% %9s %9s %6s %6s %s\n", 100 * number(k, "share"), rate_text(k, "gflops", 1, flops),
           rate_text(k, "gb_per_s", 1, bytes), rate_text(k, "roofline", 100, roof),
           rate_text(k, "occupancy", 100, occupancy), text(k, "limit"));
-  print_metrics(f, k);
+  print_metrics(t->f, k);
   if (is_known(k, "overhead_ns"))
-    fprintf(f, "    counting adds %s to a call; the times above are without it\n",
+    fprintf(t->f, "    counting adds %s to a call; the times above are without it\n",
             time_text(number(k, "overhead_ns"), overhead));
 }
 
-static void print_kernels(FILE *f, const json_t *report) {
+static void print_kernels(const struct table *t, const json_t *list) {
   size_t i;
   json_t *k;
-  const json_t *list = json_object_get(report, "kernels");
-  fprintf(f, "%-15s %-*s %8s %10s %10s %10s %10s %6s %9s %9s %6s %6s %s\n", "device", NAME, "kernel", "calls", "total",
-          "min", "mean", "max", "share", "GFLOP/s", "GB/s", "roof %", "occ. %", "limit");
   json_array_foreach(list, i, k) {
     if (i == SHOWN) break;
-    print_kernel(f, k);
+    if (!i) {
+      print_head(t, "device", "kernel");
+      fprintf(t->f, " %6s %9s %9s %6s %6s %s\n", "share", "GFLOP/s", "GB/s", "roof %", "occ. %", "limit");
+    }
+    print_kernel(t, k);
   }
-  if (json_array_size(list) > SHOWN) fprintf(f, "and %zu more kernels\n", json_array_size(list) - SHOWN);
+  if (json_array_size(list) > SHOWN) fprintf(t->f, "and %zu more kernels\n", json_array_size(list) - SHOWN);
 }
 
 /* ---- the rest ---- */
 
-static void print_copies(FILE *f, const json_t *report) {
+static void print_copies(const struct table *t, const json_t *list) {
   size_t i;
   json_t *c;
   char bytes[24], rate[24];
-  json_array_foreach(json_object_get(report, "copies"), i, c) {
-    if (!i)
-      fprintf(f, "\n%-15s %-*s %8s %10s %10s %10s %10s %10s %9s\n", "device", NAME, "copies", "calls", "total", "min",
-              "mean", "max", "bytes", "GB/s");
-    fprintf(f, "%-15s %-*s", text(c, "device"), NAME, text(c, "kind"));
-    print_times(f, c);
-    fprintf(f, " %10s %9s\n", bytes_text(number(c, "bytes"), bytes), rate_text(c, "gb_per_s", 1, rate));
+  json_array_foreach(list, i, c) {
+    if (!i) {
+      fputc('\n', t->f);
+      print_head(t, "device", "copies");
+      fprintf(t->f, " %10s %9s\n", "bytes", "GB/s");
+    }
+    print_names(t, text(c, "device"), text(c, "kind"));
+    print_times(t, c);
+    fprintf(t->f, " %10s %9s\n", bytes_text(number(c, "bytes"), bytes), rate_text(c, "gb_per_s", 1, rate));
   }
 }
 
-static void print_host(FILE *f, const json_t *report) {
+static void print_host(const struct table *t, const json_t *list) {
   size_t i;
   json_t *h;
-  json_array_foreach(json_object_get(report, "host"), i, h) {
-    if (!i)
-      fprintf(f, "\n%-15s %-*s %8s %10s %10s %10s %10s\n", "host", NAME, "", "calls", "total", "min", "mean", "max");
-    fprintf(f, "%-15s %-*s", text(h, "work"), NAME, "");
-    print_times(f, h);
-    fputc('\n', f);
+  json_array_foreach(list, i, h) {
+    if (!i) {
+      fputc('\n', t->f);
+      print_head(t, "host", "");
+      fputc('\n', t->f);
+    }
+    print_names(t, text(h, "work"), "");
+    print_times(t, h);
+    fputc('\n', t->f);
   }
 }
 
@@ -152,7 +184,7 @@ static void print_memory(FILE *f, const json_t *report) {
     double peak = number(d, "peak_bytes"), seconds = seconds_of(report, d);
     if (!(peak > 0)) continue;
     fill_curve(json_object_get(d, "memory"), seconds * 1e9, curve);
-    fprintf(f, "\n%-15s memory of process %.0f: peak %s\n  |", text(d, "name"), number(d, "pid"),
+    fprintf(f, "\n%s: memory of process %.0f: peak %s\n  |", text(d, "name"), number(d, "pid"),
             bytes_text(peak, bytes));
     for (int c = 0; c < CURVE; c++) fputs(bars[curve[c] > 0 ? 1 + (int)(curve[c] / peak * 7) : 0], f);
     fprintf(f, "| %s\n", time_text(seconds * 1e9, time));
@@ -168,8 +200,8 @@ static void print_emulated(FILE *f, const json_t *report) {
     json_array_foreach(json_object_get(gpu, "kernels"), n, k) {
       if (!n)
         fprintf(f, "process %.0f, GPU %.0f\n  %-*s %8s %12s %14s %12s\n", number(gpu, "process"), number(gpu, "gpu"),
-                NAME, "kernel", "calls", "waves", "instructions", "model time");
-      fprintf(f, "  %-*.*s %8.0f %12.0f %14.0f %12s\n", NAME, NAME, text(k, "name"), number(k, "dispatches"),
+                LONGEST, "kernel", "calls", "waves", "instructions", "model time");
+      fprintf(f, "  %-*.*s %8.0f %12.0f %14.0f %12s\n", LONGEST, LONGEST, text(k, "name"), number(k, "dispatches"),
               number(k, "waves"), number(k, "instructions"), time_text(number(k, "model_ps") * 1e-3, time));
     }
   }
@@ -178,9 +210,12 @@ static void print_emulated(FILE *f, const json_t *report) {
 void prof_print(FILE *f, const json_t *report) {
   size_t i;
   json_t *note;
-  if (json_array_size(json_object_get(report, "kernels"))) print_kernels(f, report);
-  print_copies(f, report);
-  print_host(f, report);
+  const json_t *kernels = json_object_get(report, "kernels"), *copies = json_object_get(report, "copies");
+  int devices = width_of(copies, "device", width_of(kernels, "device", 8, 24), 24);
+  struct table t = {f, devices, width_of(kernels, "name", 8, LONGEST)};
+  print_kernels(&t, kernels);
+  print_copies(&t, copies);
+  print_host(&t, json_object_get(report, "host"));
   print_memory(f, report);
   print_emulated(f, report);
   json_array_foreach(json_object_get(report, "notes"), i, note)

@@ -36,7 +36,7 @@ struct prof_kernel {
 };
 struct prof_transfer {
   char *device;
-  const char *kind;        /* "copy", "exchange" */
+  const char *kind;        /* "copy", "exchange", "write", "read" */
   struct prof_stats calls; /* ns */
   double bytes;
 };

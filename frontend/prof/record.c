@@ -201,10 +201,13 @@ static int read_call(struct reader *r, json_t *o) {
 static int read_transfer(struct reader *r, json_t *o) {
   struct prof_session *s = r->s;
   const struct prof_device *d = device_of(r, o);
-  const char *kind = strcmp(text(o, "type"), "copy") ? "exchange" : "copy";
+  static const char *const kinds[] = {"copy", "exchange", "write", "read"};
+  const char *kind = kinds[0];
   if (!d) return -EINVAL;
   if (process_of(r)->pass) return 0;
   unsigned i = 0;
+  for (unsigned k = 1; k < sizeof kinds / sizeof *kinds; k++)
+    if (!strcmp(kinds[k], text(o, "type"))) kind = kinds[k];
   while (i < s->ntransfers && (s->transfers[i].kind != kind || strcmp(s->transfers[i].device, d->name) != 0)) i++;
   if (i == s->ntransfers) {
     struct prof_transfer *more = realloc(s->transfers, (i + 1) * sizeof *more);
@@ -313,10 +316,10 @@ static const struct {
   const char *type;
   int (*read)(struct reader *r, json_t *o);
 } types[] = {
-    {"process", read_process},   {"device", read_device}, {"kernel", read_kernel},     {"call", read_call},
-    {"copy", read_transfer},     {"host", read_host},     {"exchange", read_transfer}, {"memory", read_memory},
-    {"counts", read_counts},     {"end", read_end},       {"code", read_code},         {"lines", read_code},
-    {"schedule", read_schedule},
+    {"process", read_process},   {"device", read_device},  {"kernel", read_kernel},     {"call", read_call},
+    {"copy", read_transfer},     {"write", read_transfer}, {"read", read_transfer},     {"host", read_host},
+    {"exchange", read_transfer}, {"memory", read_memory},  {"counts", read_counts},     {"end", read_end},
+    {"code", read_code},         {"lines", read_code},     {"schedule", read_schedule},
 };
 
 static int read_line(struct reader *r, const char *line, size_t n) {

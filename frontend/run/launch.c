@@ -389,11 +389,13 @@ static int wait_readers(struct slot_stage *stage, bool half) {
 int storage_write(struct storage *dst, const void *src, size_t bytes) {
   if (!bytes) return 0;
   unsigned slot = dst->slot;
+  uint64_t recorded = hcq_host_begin();
   db_queue *q = slot_queue(slot, DB_QUEUE_COPY), *compute = slot_queue(slot, DB_QUEUE_COMPUTE);
   if (!q || !compute) return -ENOMEM;
   /* Write host-visible memory directly if no submitted work can still use it. */
   if (db_buffer_host(dst->buffer) && db_signal_value(db_queue_timeline(compute)) >= *slot_submitted(slot)) {
     memcpy(db_buffer_host(dst->buffer), src, bytes);
+    hcq_host_copy_end(slot_device(slot), true, bytes, recorded);
     return 0;
   }
   struct run r = {0};
@@ -410,5 +412,6 @@ int storage_write(struct storage *dst, const void *src, size_t bytes) {
     if (!err) s->read[s->stage.half][slot] = r.copied[slot];
   }
   r.awaits[slot] = UINT64_C(1) << slot;
+  hcq_host_copy_end(slot_device(slot), true, bytes, recorded);
   return close_all(&r, err);
 }

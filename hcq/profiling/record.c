@@ -253,6 +253,18 @@ int hcq_record_memory(const db_device *dev, uint64_t bytes) {
   return 0;
 }
 
+void hcq_host_copied(const db_device *dev, bool is_write, uint64_t bytes, uint64_t begin_ns) {
+  uint64_t end_ns = hcq_now_ns();
+  pthread_mutex_lock(&record.lock);
+  int device = record.file ? device_id(dev) : -1;
+  if (device >= 0)
+    fprintf(record.file,
+            "{\"type\":\"%s\",\"device\":%d,\"bytes\":%llu,\"queue\":0,\"begin_ns\":%llu,\"end_ns\":%llu}\n",
+            is_write ? "write" : "read", device, (unsigned long long)bytes, (unsigned long long)begin_ns,
+            (unsigned long long)end_ns);
+  pthread_mutex_unlock(&record.lock);
+}
+
 void hcq_host_record(enum hcq_host_work work, const char *name, uint64_t begin_ns) {
   static const char *const works[] = {"schedule", "compile", "submit", "wait"};
   uint64_t end_ns = hcq_now_ns();

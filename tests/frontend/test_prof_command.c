@@ -64,6 +64,9 @@ static void reports_a_program(void **state) {
   const json_t *k = entry(report, "kernels", "device", EMULATED);
   assert_true(number(k, "registers") > 0 && number(k, "occupancy") > 0 && number(k, "occupancy") <= 1);
   for (unsigned i = 0; i < 4; i++) check_times(entry(report, "host", "work", works[i]));
+  const json_t *written = entry(report, "copies", "kind", "write"), *read = entry(report, "copies", "kind", "read");
+  check_times(written);
+  assert_true(number(written, "bytes") >= 2 * 4 * 256 * 256 && number(read, "bytes") >= 4 * 256 * 256);
   json_decref(report);
 }
 
@@ -80,7 +83,7 @@ static void adds_up_processes(void **state) {
 static void prints_text_and_csv(void **state) {
   EXPECT(0, "prof -- " BENCH "dot --dev CPU");
   assert_contains(out, "1 of 1 ok");
-  assert_contains(out, "CPU             r_2 ");
+  assert_contains(out, "\nCPU      r_2 ");
   assert_contains(out, "schedule ");
   assert_contains(out, "memory of process");
   EXPECT(0, "prof --csv -- " BENCH "dot --dev CPU" QUIET);
@@ -101,7 +104,7 @@ static void exits_like_the_program(void **state) {
 static void keeps_records(void **state) {
   EXPECT(0, "prof --trace --out kept -- " BENCH "dot --dev CPU");
   EXPECT(0, "prof report kept");
-  assert_contains(out, "CPU             r_2 ");
+  assert_contains(out, "\nCPU      r_2 ");
   EXPECT(0, "prof --json report kept/report.json");
   json_t *report = json_out();
   double calls = number(entry(report, "kernels", "name", "r_2"), "calls");
