@@ -88,7 +88,7 @@ obj_of = $(patsubst %.c,$(B)/obj/%.o,$(call src,$(1))) \
 OBJS    := $(foreach f,$(FOLDERS),$(call obj_of,$(f)))
 MAN     := $(B)/share/man/doorbell.1
 EMU_OBJ := $(patsubst %.c,$(B)/obj/%.o,$(wildcard emu/lib/*.c))
-CLI_OBJ := $(patsubst %.c,$(B)/obj/%.o,$(wildcard frontend/cli/*.c)) \
+CLI_OBJ := $(patsubst %.c,$(B)/obj/%.o,$(wildcard frontend/cli/*.c frontend/cli/*/*.c)) \
            $(B)/obj/gen/bench_kernels.o $(B)/obj/gen/page_files.o
 
 KERNELS_CO := $(patsubst %.cl,$(B)/kernels/%.gfx1100.co, \

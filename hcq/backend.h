@@ -19,6 +19,7 @@
  *   device.lock        all other mutable state of an open device; held for a few instructions, never while waiting or
  *                      releasing objects
  *   trace.lock         the trace file and the lines of DEBUG=2 (profile.c)
+ *   record.lock        the record of PROF (profiling/record.c)
  *
  * A recorder or a recording is used by one thread at a time and needs no lock. A submission takes two locks,
  * ring.submitting and device.lock. */

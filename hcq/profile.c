@@ -19,7 +19,7 @@
 enum { MOST_TRACKS = 512 };
 
 static struct {
-  pthread_mutex_t lock; /* no other lock is taken while it is held */
+  pthread_mutex_t lock; /* only record.lock is taken while it is held */
   FILE *file;
   long end; /* file offset after the last event */
   bool any, left;

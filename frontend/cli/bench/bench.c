@@ -1,8 +1,8 @@
 /* doorbell bench: runs the cases on the devices and prints a table or JSON. */
 #include "bench.h"
-#include "../../emu/emu.h"
-#include "../../hcq/backend.h"
-#include "../prof/peaks.h"
+#include "../../../emu/emu.h"
+#include "../../../hcq/backend.h"
+#include "../../prof/peaks.h"
 #include <errno.h>
 #include <math.h>
 #include <stdlib.h>

@@ -1,7 +1,7 @@
 /* The cases of `doorbell bench`. Each computes something on a device and compares the result with the host's. */
 #ifndef DOORBELL_CLI_BENCH_H
 #define DOORBELL_CLI_BENCH_H
-#include "cli.h"
+#include "../cli.h"
 
 struct bench_result {
   const char *device, *name;
