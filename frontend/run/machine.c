@@ -39,6 +39,7 @@ struct schedule_machine machine_of_target(const struct target *t) {
     }
   for (unsigned i = 0; i < matrix_count && m.tile; i++)
     if (matrix_on(&matrices[i], t) && matrices[i].in != DT_F32) m.tile_types |= 1u << matrices[i].in;
-  if (m.tile_types && t->has_fetch) m.align = 16;
+  if (m.tile_types && t->has_fetch)
+    m.align = 16, m.straight_types = m.tile_types & (1u << DT_I8 | 1u << DT_U8 | 1u << DT_F8E4M3 | 1u << DT_F8E5M2);
   return m;
 }

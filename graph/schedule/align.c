@@ -1,9 +1,14 @@
-/* Scheduling: copies operands of products whose rows do not begin at aligned addresses to memory where they do. Matrix
- * instructions read such rows without a conversion of each element's address. */
+/* Scheduling: copies operands of products whose rows do not begin at aligned addresses to memory where they do, and
+ * operands whose rows do not lie along the sum if the instructions cannot transpose them. Matrix instructions read such
+ * copies without a conversion of each element's address. */
 #include "scheduler.h"
 #include <string.h>
 
-enum { LEAST_ROW = 64, LEAST_USES = 128 }; /* elements of a row; uses of an element that pay for its copy */
+enum {
+  LEAST_ROW = 64,             /* elements of a row */
+  LEAST_USES = 128,           /* uses of an element that pay for its copy */
+  LEAST_STRAIGHT_USES = 1024, /* uses that pay for a transposed copy, which reads single elements */
+};
 
 /* Whether a RESHAPE only adds and removes axes of size 1. */
 static bool keeps_axes(const struct uop *u) {
@@ -17,18 +22,24 @@ static bool keeps_axes(const struct uop *u) {
   }
 }
 
+/* The last axis of more than one element; -1 if there is none. */
+static int last_axis(const struct shape *s) {
+  int last = (int)s->rank - 1;
+  while (last >= 0 && s->dim[last]->arg.i == 1) last--;
+  return last;
+}
+
 /* The matrix in memory with rows at multiples of `align` bytes. */
-static struct uop *align_matrix(struct graph *g, struct uop *x, int64_t align) {
+static struct uop *align_matrix(struct graph *g, struct uop *x, int64_t align, bool transposed) {
   const struct shape *s = x->shape;
   struct uop *pad[2 * MAX_RANK], *whole[2 * MAX_RANK];
-  unsigned last = s->rank;
-  while (last && s->dim[last - 1]->arg.i == 1) last--;
-  if (!last) return x;
-  int64_t n = s->dim[--last]->arg.i, unit = align / dtype_info[x->dtype].size;
-  if (n < LEAST_ROW || n % unit == 0 || n == shape_numel(s)) return x;
+  int last = last_axis(s);
+  if (last < 0) return x;
+  int64_t n = s->dim[last]->arg.i, unit = align / dtype_info[x->dtype].size;
+  if (n < LEAST_ROW || (n % unit == 0 && !transposed) || n == shape_numel(s)) return x;
   for (unsigned i = 0; i < s->rank; i++) {
     pad[2 * i] = whole[2 * i] = uop_index(g, 0);
-    pad[2 * i + 1] = uop_index(g, i == last ? unit - n % unit : 0), whole[2 * i + 1] = s->dim[i];
+    pad[2 * i + 1] = uop_index(g, (int)i == last ? (unit - n % unit) % unit : 0), whole[2 * i + 1] = s->dim[i];
   }
   x = uop_movement(g, OP_PAD, x, pad, 2 * s->rank);
   x = uop_new(g, OP_CONTIGUOUS, x->dtype, 1, (union uop_arg){.i = CONTIGUOUS_ALIGNED}, 0, &x, 1);
@@ -37,7 +48,7 @@ static struct uop *align_matrix(struct graph *g, struct uop *x, int64_t align) {
 
 static struct uop *align_factor(struct graph *g, struct uop *x, int64_t align) {
   if (shape_numel(x->shape) < 0) return x;
-  if (x->op == OP_RESHAPE && x->src[0]->op == OP_BUFFER) return align_matrix(g, x, align);
+  if (x->op == OP_RESHAPE && x->src[0]->op == OP_BUFFER) return align_matrix(g, x, align, false);
   bool kept = x->op == OP_CAST || x->op == OP_EXPAND || x->op == OP_PERMUTE || x->op == OP_RESHAPE;
   if (!kept || shape_numel(x->src[0]->shape) < 0 || (x->op == OP_RESHAPE && !keeps_axes(x))) return x;
   struct uop *src[MAX_RANK + 1], *aligned = align_factor(g, x->src[0], align);
@@ -47,6 +58,64 @@ static struct uop *align_factor(struct graph *g, struct uop *x, int64_t align) {
   return uop_with_src(g, x, src);
 }
 
+/* The axis of x along which elements are adjacent in memory; -1 if none is known. */
+static int adjacent_axis(const struct uop *x) {
+  if (x->op == OP_RESHAPE && x->src[0]->op == OP_BUFFER) return last_axis(x->shape);
+  if (x->op != OP_CAST && x->op != OP_EXPAND && x->op != OP_PERMUTE && (x->op != OP_RESHAPE || !keeps_axes(x)))
+    return -1;
+  int below = adjacent_axis(x->src[0]);
+  if (below < 0 || x->op == OP_CAST || x->op == OP_EXPAND) return below;
+  if (x->op == OP_PERMUTE) {
+    for (unsigned i = 0; i < x->shape->rank; i++)
+      if ((x->arg.i >> 4 * i & 15) == below) return (int)i;
+    return -1;
+  }
+  int number = 0, i = -1; /* a RESHAPE: the axis with as many axes of more than one element before it */
+  for (int k = 0; k < below; k++) number += x->src[0]->shape->dim[k]->arg.i != 1;
+  while (number >= 0) number -= x->shape->dim[++i]->arg.i != 1;
+  return i;
+}
+
+/* x without its casts. */
+static struct uop *without_casts(struct graph *g, struct uop *x) {
+  struct uop *src[MAX_RANK + 1];
+  if (x->op == OP_CAST) return without_casts(g, x->src[0]);
+  if (x->op == OP_BUFFER) return x;
+  memcpy(src, x->src, x->nsrc * sizeof *src);
+  src[0] = without_casts(g, x->src[0]);
+  return uop_new(g, x->op, src[0]->dtype, x->lanes, x->arg, x->aux, src, x->nsrc);
+}
+
+static unsigned count_casts(const struct uop *x) {
+  unsigned n = 0;
+  for (; x->op == OP_CAST || is_movement(x); x = x->src[0]) n += x->op == OP_CAST;
+  return n;
+}
+
+/* Exchanges two axes. */
+static struct uop *exchange_axes(struct graph *g, struct uop *x, unsigned a, unsigned b) {
+  int64_t order = 0;
+  for (unsigned i = 0; i < x->shape->rank; i++) order |= (int64_t)(i == a ? b : i == b ? a : i) << 4 * i;
+  return a == b ? x : uop_new(g, OP_PERMUTE, x->dtype, 1, (union uop_arg){.i = order}, 0, &x, 1);
+}
+
+/* A copy of the factor whose rows in memory lie along the sum, if those of the factor do not. */
+static struct uop *straighten(struct graph *g, struct uop *x, const struct uop *reduce, int64_t align) {
+  struct uop *inner = x;
+  while (inner->op == OP_CAST || inner->op == OP_EXPAND) inner = inner->src[0];
+  const struct shape *s = inner->shape;
+  int now = adjacent_axis(inner), last = last_axis(s), sum = -1;
+  if (now < 0 || reduce->arg.i >> now & 1 || count_casts(inner) > 1) return x;
+  for (unsigned i = 0; i < s->rank; i++)
+    if (reduce->arg.i >> i & 1 && s->dim[i]->arg.i > 1) sum = (int)i;
+  if (sum < 0) return x;
+  struct uop *stored = exchange_axes(g, without_casts(g, inner), (unsigned)sum, (unsigned)last);
+  struct uop *copy = align_matrix(g, stored, align, true);
+  if (copy == stored) return x;
+  copy = uop_cast(g, exchange_axes(g, copy, (unsigned)sum, (unsigned)last), inner->dtype);
+  return uop_substitute(g, x, &inner, &copy, 1);
+}
+
 struct uop *schedule_align(struct graph *g, const struct schedule_machine *m, const struct uop *reduce, struct uop *x) {
   if (!m->align || reduce->aux != OP_ADD || shape_numel(reduce->shape) < 2 || x->op != OP_MUL) return x;
   struct uop *src[2];
@@ -54,7 +123,11 @@ struct uop *schedule_align(struct graph *g, const struct schedule_machine *m, co
     const struct uop *f = below_casts(x->src[i]);
     if (!(m->tile_types >> f->dtype & 1) || dtype_info[f->dtype].size >= m->align) return x;
     int64_t uses = shape_numel(x->shape) / shape_numel(f->shape);
-    src[i] = f->op == OP_BUFFER && uses >= LEAST_USES ? align_factor(g, x->src[i], m->align) : x->src[i];
+    src[i] = x->src[i];
+    if (f->op != OP_BUFFER) continue;
+    if (uses >= LEAST_STRAIGHT_USES && m->straight_types >> f->dtype & 1)
+      src[i] = straighten(g, src[i], reduce, m->align);
+    if (uses >= LEAST_USES && src[i] == x->src[i]) src[i] = align_factor(g, src[i], m->align);
   }
   return src[0] != x->src[0] || src[1] != x->src[1] ? uop_with_src(g, x, src) : x;
 }

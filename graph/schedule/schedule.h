@@ -34,7 +34,7 @@
   X(ASSIGNED, "it is assigned")                                                                                        \
   X(INDEX, "it is an expensive or reduced index")                                                                      \
   X(PARTIAL, "it holds the partial results of a long reduction")                                                       \
-  X(ALIGNED, "its rows are padded so that they begin at aligned addresses")                                            \
+  X(ALIGNED, "its rows begin at aligned addresses and lie along a sum, as matrix instructions need them")              \
   X(SHARED, "several uses share a reduction")                                                                          \
   X(NESTED, "another reduction uses a reduction and would repeat it")                                                  \
   X(REPEATED, "an expanded axis would repeat a reduction")                                                             \
@@ -80,7 +80,8 @@ struct schedule_machine {
       phase_items; /* work-items that share this memory and compute columns in rounds; 0: one, all columns at once */
   double launch_ns, bytes_per_ns, flops_per_ns;
   int64_t tile; /* rows and columns of results that a workgroup computes by matrix instructions; 0: it has none */
-  uint32_t tile_types; /* types of their operands: bits of enum dtype */
+  uint32_t tile_types;     /* types of their operands: bits of enum dtype */
+  uint32_t straight_types; /* those of them whose operands' rows in memory have to lie along the sum for fast copies */
   double tile_flops_per_ns;
   int64_t align; /* bytes at whose multiples rows of their operands have to begin for fast copies; 0: any */
   bool skips;    /* iterations of a sum whose products are all 0 by a condition on indices take no time */
