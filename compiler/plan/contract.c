@@ -576,8 +576,8 @@ static bool choose_rounds(struct contraction *c) {
     if (rest < SHORT_ROUND) {
       int64_t most = ROUND / rest, inner = divisor(size, most);
       int part;
-      if (inner * rest < SHORT_ROUND) { /* no useful divisor */
-        inner = most / 2;
+      if (inner * rest < SHORT_ROUND) { /* no useful divisor: equal rounds need the least padding */
+        inner = round_up(divide(size, divide(size, most)), together_of(c));
         if (!step(c, STEP_PAD, (int)a, inner)) return false;
       }
       if (!split(c, STEP_SERIAL, (int)a, inner, &part)) return false;

@@ -282,6 +282,17 @@ static void long_sums_have_rounds(void **state) {
   }
 }
 
+/* Rounds of a sum are equal, so that little is padded. */
+static void rounds_need_little_padding(void **state) {
+  static const int lengths[] = {4099, 8192, 8209, 8247, 16411};
+  for (unsigned i = 0; i < sizeof lengths / sizeof *lengths; i++) {
+    const struct kernel *k = must_compile(tuned, HOST_ARCH, product(256, 256, lengths[i], false));
+    const char *serial = strstr(k->plan, "serial c:");
+    int round = serial ? atoi(serial + strlen("serial c:")) : 0, rounds = round ? (lengths[i] + round - 1) / round : 0;
+    if (round <= 512 || round * rounds - lengths[i] >= rounds) fail_msg("%d: '%s'", lengths[i], k->plan);
+  }
+}
+
 /* The end of a padded sum is checked where the factors are copied, and not for each of a tile's products. */
 static void ends_of_sums_are_copied(void **state) {
   struct compiler *c = compiler_new(&(struct compiler_options){.debug = 5, .lower_only = true});
@@ -905,6 +916,7 @@ int main(void) {
       cmocka_unit_test(matmul),
       cmocka_unit_test(products_of_bf16),
       cmocka_unit_test(long_sums_have_rounds),
+      cmocka_unit_test(rounds_need_little_padding),
       cmocka_unit_test(ends_of_sums_are_copied),
       cmocka_unit_test(a_row_times_a_matrix),
       cmocka_unit_test(transposed_columns),
