@@ -103,6 +103,22 @@ static bool join_dimensions(const struct windows *w, const struct dimension *a, 
   return find_extent(w, out);
 }
 
+/* Whether the axis is a part of one that is summed. Fragments of matrix instructions have parts of other kinds. */
+static bool is_summed(const struct codegen *k, unsigned axis) {
+  for (unsigned a = 0; a < k->naxes; a++) {
+    const struct axis *x = &k->axes[a];
+    bool part = a == axis || (x->name.letter && x->name.letter == k->axes[axis].name.letter);
+    if (part && !x->fragment && (x->kind == AXIS_REDUCE || x->kind == AXIS_UNROLL)) return true;
+  }
+  return false;
+}
+
+/* Whether one dimension numbers outputs and the other one products that are summed. On GPUs they stay apart, so that
+ * rows of a copy can be padded. */
+static bool are_rows(const struct windows *w, const struct dimension *a, const struct dimension *b) {
+  return w->k->target->kind != TARGET_HOST && is_summed(w->k, a->axis[0]) != is_summed(w->k, b->axis[0]);
+}
+
 unsigned windows_group(const struct windows *w, const unsigned *axis, unsigned n, struct dimension *dim) {
   unsigned ndims = 0;
   if (n > MAX_DIMENSIONS) return 0;
@@ -124,8 +140,9 @@ unsigned windows_group(const struct windows *w, const unsigned *axis, unsigned n
   /* Joins neighbours in the list that continue each other. */
   for (unsigned d = 0; d + 1 < ndims;) {
     struct dimension *x = &dim[d], both;
-    bool one = join_dimensions(w, x, x + 1, &both) && !x->low && !x[1].low && both.size == x->size * x[1].size &&
-               both.coef[x->n - 1] == x[1].size * both.coef[x->n] && both.coef[x->n + x[1].n - 1] == 1;
+    bool one = !are_rows(w, x, x + 1) && join_dimensions(w, x, x + 1, &both) && !x->low && !x[1].low &&
+               both.size == x->size * x[1].size && both.coef[x->n - 1] == x[1].size * both.coef[x->n] &&
+               both.coef[x->n + x[1].n - 1] == 1;
     if (!one) {
       d++;
       continue;

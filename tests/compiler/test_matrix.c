@@ -141,6 +141,26 @@ static void stages_share_their_barriers(void **state) {
   }
 }
 
+/* Rows of a copy are padded even if they are contiguous in memory, so that lanes that read them do not conflict. */
+static void rows_of_copies_are_padded(void **state) {
+  ncases = 0;
+  case_matmul("matmul", DT_BF16, 64, 64, 64);
+  struct compiler *c = with_plan("matrix wmma_f32_bf16 a b c; local a:4; unroll c:4; stage 1 a4 a1 c3 c1");
+  const struct kernel *k = must_compile(c, "gfx1100", cases[0].ast);
+  if (k->plan_refused) fail_msg("%s", k->plan_refused);
+  const char *local = strstr(k->linear_text, " LOCAL ");
+  char size[32];
+  unsigned number, elements;
+  assert_non_null(local);
+  assert_int_equal(sscanf(local, " LOCAL bf16 %*u %%%u", &number), 1);
+  snprintf(size, sizeof size, "\n%4u CONST     index ", number);
+  const char *line = strstr(k->linear_text, size);
+  assert_non_null(line);
+  assert_int_equal(sscanf(line + strlen(size), "%u", &elements), 1);
+  assert_true(elements > 64 * 64);
+  compiler_free(c);
+}
+
 /* The text of the first loop. */
 static char *loop_of(const struct kernel *k) {
   const char *loop = strstr(k->linear_text, " RANGE "), *end = loop ? strstr(loop, " END ") : NULL;
@@ -338,6 +358,7 @@ int main(void) {
       cmocka_unit_test(tiles_share_their_operands),
       cmocka_unit_test(matrices_are_chosen_by_default),
       cmocka_unit_test(stages_share_their_barriers),
+      cmocka_unit_test(rows_of_copies_are_padded),
       cmocka_unit_test(scales_and_conditions_are_kept),
       cmocka_unit_test(padding_keeps_whole_vectors),
       cmocka_unit_test(pipelines_copy_ahead),
