@@ -9,6 +9,8 @@ enum {
   MUCH_BYTES = 1 << 30,  /* saving this much is worth any time */
   WORTH = 4,
   ELEMENT_FLOPS = 16, /* recomputing an element from others */
+  TILE_SHARE = 4,     /* fraction of the rate of matrix instructions that rounds of a GPU reach */
+  ROUND_SHARE = 8,    /* the same for other instructions, which load operands more often */
 };
 
 /* Bytes that each block reads again from far memory: data that the units read along the other row ranges, such as all
@@ -39,8 +41,8 @@ static double read_again(struct phaser *p, const struct phased *k) {
 
 /* What kernels that compute the same results save and cost together. */
 struct balance {
-  double passed, rest;        /* bytes of the recomputed results; bytes of what else the units read and write */
-  double saved, again, flops; /* bytes that are not accessed; bytes that are read again; additional operations */
+  double passed, rest;          /* bytes of the recomputed results; bytes of what else the units read and write */
+  double saved, again, compute; /* bytes that are not accessed; bytes that are read again; ns to recompute */
   bool contracts;
 };
 
@@ -53,6 +55,15 @@ static double products(const struct unit *u) {
   }
   for (unsigned r = 0; r < u->nranges; r++) n *= (double)u->range[r]->src[0]->arg.i;
   return n;
+}
+
+/* The operations per ns at which a kernel of phases computes the unit. */
+static double rate_of(struct phaser *p, const struct unit *u) {
+  const struct schedule_machine *m = schedule_machine_of(p->s, u->device);
+  bool tiles = m->tile_types && phases_contracts(u);
+  for (unsigned i = 0; i < u->ninner; i++) tiles = tiles && (m->tile_types >> memory_of(u->load[i])->dtype & 1);
+  if (!m->phase_items) return m->flops_per_ns;
+  return tiles ? m->tile_flops_per_ns / TILE_SHARE : m->flops_per_ns / ROUND_SHARE;
 }
 
 /* Adds the rest of what member m reads and writes, unless it was seen. */
@@ -96,7 +107,7 @@ static void count_traffic(struct phaser *p, size_t at, uint8_t *grouped, struct 
       *(recomputed ? &contracts_first : &contracts_last) |= phases_contracts(u);
       add_rest(p, &p->phased[i].member[m], b, seen, &nseen);
       for (size_t k = 0; k < i && !before; k++) before = grouped[k] == 2 && phases_computes(&p->phased[k], unit);
-      if (recomputed && before) b->flops += products(u);
+      if (recomputed && before) b->compute += products(u) / rate_of(p, u);
       if (!recomputed || before) continue;
       b->passed += bytes_of(result_of(u));
       b->saved += bytes_of(result_of(u)) * (1 + phases_version(p, result_of(u))->nreaders);
@@ -108,7 +119,7 @@ static void count_traffic(struct phaser *p, size_t at, uint8_t *grouped, struct 
 static bool is_profitable(struct phaser *p, size_t kernel, const struct balance *b) {
   const struct unit *u = &p->s->unit[p->phased[kernel].member[0].unit];
   const struct schedule_machine *m = schedule_machine_of(p->s, u->device);
-  double cost = b->again / m->bytes_per_ns + b->flops / m->flops_per_ns;
+  double cost = b->again / m->bytes_per_ns + b->compute;
   if (!b->contracts || b->passed <= PHASES_MUCH_MORE * b->rest) return false;
   return b->passed >= MUCH_BYTES || cost <= b->saved / m->bytes_per_ns * (b->passed >= LONG_BYTES ? WORTH : 1);
 }

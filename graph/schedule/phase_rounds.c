@@ -252,6 +252,11 @@ static bool find_parts(struct phaser *p, struct phased *k, struct rounds *o) {
   return o->columns > 0;
 }
 
+bool phases_fit_rounds(struct phaser *p, struct phased *k) {
+  struct rounds o;
+  return !schedule_machine_of(p->s, p->s->unit[k->member[0].unit].device)->phase_items || find_parts(p, k, &o);
+}
+
 /* ---- blocks ---- */
 
 /* The type in which a wide value is passed on: without a conversion to a wider type. */
@@ -317,6 +322,7 @@ struct round_maker {
   struct maker *m;
   struct rounds o;
   struct uop *round;               /* the range of the rounds */
+  struct uop *begin;               /* the first column of the current round */
   struct uop *local[MOST_MEMBERS]; /* by member: a wide result's columns of this round; what is carried */
   struct uop *subtracted, *change; /* the maximum, or 0 if that is -infinity; the factor of sums from before */
   unsigned nlocals;
@@ -356,8 +362,7 @@ static void begin_position(struct round_maker *r, unsigned i, struct position *a
   struct graph *g = m->g;
   *at = (struct position){.valid = NULL};
   at->in_round = phase_new_range(m, uop_index(g, m->k->round), x->reduce ? AXIS_REDUCE : AXIS_LOOP);
-  struct uop *column = uop_binary(g, OP_MUL, r->round, uop_index(g, m->k->round));
-  column = uop_binary(g, OP_ADD, column, at->in_round);
+  struct uop *column = uop_binary(g, OP_ADD, r->begin, at->in_round);
   if (r->o.columns % m->k->round) at->valid = uop_binary(g, OP_CMPLT, column, uop_index(g, r->o.columns));
   phase_rename_range(&at->to, x->column, column);
   for (unsigned k = 0; k < u->nranges; k++) {
@@ -500,7 +505,6 @@ static void make_phase(struct round_maker *r, unsigned i, struct unit *out, stru
     return;
   }
   enum dtype t = x->reduce->dtype;
-  r->local[i] = new_local(r, t, m->k->block * m->k->member[i].stride, x->reduce->aux);
   if (x->kind == ROUND_MAXIMUM) {
     r->subtracted = new_local(r, t, m->k->block, 0);
     if (r->o.exponent != 0) r->change = new_local(r, t, m->k->block, 0);
@@ -518,23 +522,35 @@ static void make_phase(struct round_maker *r, unsigned i, struct unit *out, stru
   part->nstores++;
 }
 
-/* The number of rounds that the block of rows needs. */
-static struct uop *rounds_needed(struct maker *m, int64_t columns) {
+/* Makes the range over the rounds that the block of rows needs. */
+static void make_round(struct round_maker *r) {
+  struct maker *m = r->m;
   struct graph *g = m->g;
-  struct phased *k = m->k;
-  int64_t all = (columns + k->round - 1) / k->round;
-  if (!k->chunk || !k->upward) return uop_index(g, all);
-  struct uop *needed = uop_binary(g, OP_ADD, m->first, uop_index(g, k->block + k->round - 1));
-  needed = uop_binary(g, OP_IDIV, needed, uop_index(g, k->round));
-  if (uop_max(needed) > all)
-    needed = uop_unary(g, OP_NEG, uop_binary(g, OP_MAX, uop_unary(g, OP_NEG, needed), uop_index(g, -all)));
-  return simplify(m->p->s->simplifier, needed);
+  struct simplifier *s = m->p->s->simplifier;
+  const struct phased *k = m->k;
+  int64_t rounds = (r->o.columns + k->round - 1) / k->round;
+  struct uop *end = uop_index(g, rounds), *begin = uop_index(g, 0), *size = uop_index(g, k->round);
+  if (k->chunk && k->upward) {
+    end = uop_binary(g, OP_ADD, m->first, uop_index(g, k->block + k->round - 1));
+    end = uop_binary(g, OP_IDIV, end, size);
+    if (uop_max(end) > rounds)
+      end = uop_unary(g, OP_NEG, uop_binary(g, OP_MAX, uop_unary(g, OP_NEG, end), uop_index(g, -rounds)));
+  } else if (k->chunk) {
+    begin = index_binary(s, OP_IDIV, m->first, size);
+    end = uop_binary(g, OP_MAX, uop_binary(g, OP_SUB, end, begin), uop_index(g, 0));
+  }
+  r->round = phase_new_range(m, simplify(s, end), AXIS_ORDERED);
+  r->begin = simplify(s, uop_binary(g, OP_MUL, uop_binary(g, OP_ADD, r->round, begin), size));
 }
 
 void phases_make_rounds(struct maker *m, struct unit *out, struct store *passed) {
   struct round_maker r = {.m = m};
   find_parts(m->p, m->k, &r.o);
-  r.round = phase_new_range(m, rounds_needed(m, r.o.columns), AXIS_ORDERED);
+  make_round(&r);
+  for (unsigned i = 0; i < m->k->n; i++) {
+    const struct uop *reduce = r.o.part[i].reduce;
+    if (reduce) r.local[i] = new_local(&r, reduce->dtype, m->k->block * m->k->member[i].stride, reduce->aux);
+  }
   for (unsigned i = m->k->n; i-- > 0;) {
     if (r.o.part[i].summed == MOST_MEMBERS) make_phase(&r, i, out, passed);
     for (unsigned s = 0; s < m->k->n; s++) /* sums of what was passed on now */

@@ -173,8 +173,8 @@ static bool add_member(struct phased *k, uint32_t unit, const uint8_t *row, unsi
   return true;
 }
 
-/* Adds the writers of what member `at` reads: all that are recomputed, and statistics of the same rows that no other
- * kernel computes. */
+/* Adds the writers of what member `at` reads: all that are recomputed, and, unless they are apart, statistics of the
+ * same rows that no other kernel computes. */
 static bool add_writers(struct phaser *p, struct phased *k, uint32_t kernel, unsigned at) {
   struct scheduler *s = p->s;
   const struct member *m = &k->member[at];
@@ -188,6 +188,7 @@ static bool add_writers(struct phaser *p, struct phased *k, uint32_t kernel, uns
     const struct unit *from = &s->unit[w];
     bool matches = rows_of_load(p, u, mine, from, u->load[i], row);
     if (p->role[w] == ROLE_RESULT) {
+      if (k->apart) continue;
       struct member wanted = {.unit = w};
       memcpy(wanted.row, row, sizeof row);
       if (!matches || !is_statistic(from, &wanted)) continue;
@@ -224,11 +225,11 @@ static bool find_members(struct phaser *p, struct phased *k, uint32_t kernel) {
   return is_consistent(p, k);
 }
 
-bool phases_begin(struct phaser *p, struct phased *k, uint32_t unit) {
+bool phases_begin(struct phaser *p, struct phased *k, uint32_t unit, bool apart) {
   struct unit *u = &p->s->unit[unit];
   uint8_t row[MAX_RANK];
   bool rows[MAX_RANK], any = false;
-  *k = (struct phased){0};
+  *k = (struct phased){.apart = apart};
   memset(rows, true, sizeof rows);
   for (unsigned i = 0; i < u->nloads; i++) {
     uint32_t w = phases_writer(p, u->load[i]);
@@ -253,7 +254,7 @@ bool phases_begin(struct phaser *p, struct phased *k, uint32_t unit) {
  * they do not have the same rows. */
 static bool rows_in_common(struct phaser *p, struct phased *k, const struct phased *other, uint8_t *row) {
   bool taken[MAX_RANK] = {false};
-  if (k->nrows != other->nrows) return false;
+  if (k->nrows != other->nrows || k->apart != other->apart) return false;
   memset(row, NO_ROW, MAX_RANK);
   for (unsigned i = 0; i < other->n; i++) {
     const struct member *y = &other->member[i], *x = phases_member(k, y->unit);

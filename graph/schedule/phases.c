@@ -11,10 +11,12 @@
  * - A value of each row (its maximum, its sum) is computed by one kernel and written to memory if others need it. A
  *   reduction inside a recomputed result is therefore separated from it first, if other readers need the result.
  * - Each reader that reduces becomes a kernel of phases. Readers of the same rows become one kernel.
+ * - Where work-items share LOCAL memory, kernels compute their columns in rounds. A kernel that cannot reads the values
+ *   of rows from memory, and another kernel computes these.
  *
  * phase_rows.c finds which rows of which results go together, phase_columns.c which columns are 0. phase_costs.c weighs
- * the kernels, and phase_unit.c builds them. The last block of rows begins early enough to be a full one, so rows may
- * be computed twice, and therefore nothing that is read may be written. */
+ * the kernels, and phase_unit.c and phase_rounds.c build them. The last block of rows begins early enough to be a full
+ * one, so rows may be computed twice, and therefore nothing that is read may be written. */
 #include "phases.h"
 #include <stdlib.h>
 #include <string.h>
@@ -337,11 +339,12 @@ static bool is_circular(struct phaser *p, const struct phased *k) {
 /* Assigns a unit to one of the kernels, or to a new one. */
 static bool assign(struct phaser *p, uint32_t unit) {
   struct phased own, *k = NULL;
-  if (!phases_begin(p, &own, unit)) return false;
+  if (!phases_begin(p, &own, unit, false)) return false;
+  if (!phases_fit_rounds(p, &own) && (!phases_begin(p, &own, unit, true) || !phases_fit_rounds(p, &own))) return false;
   for (size_t i = 0; p->phased && i < p->n && !k; i++) {
     struct phased before = p->phased[i];
     if (!phases_merge(p, &p->phased[i], &own)) continue;
-    if (is_circular(p, &p->phased[i]))
+    if (is_circular(p, &p->phased[i]) || !phases_fit_rounds(p, &p->phased[i]))
       p->phased[i] = before;
     else
       k = &p->phased[i];

@@ -38,6 +38,7 @@ struct phased {
   int64_t columns, chunk; /* limited columns, and those that are left out together; chunk 0: no column is left out */
   bool upward;            /* the columns up to a block's last row are needed; otherwise those from its first row on */
   int64_t round;          /* columns that are computed in a round; 0: all columns at once */
+  bool apart;             /* other kernels compute the values of rows that its members read */
 };
 
 struct phaser {
@@ -76,8 +77,9 @@ bool phases_match(const struct unit *from, const struct uop *load, struct uop **
 /* Divides a range of the unit that takes the place of two ranges of a recomputed result that it reads, or one of that
  * result that takes the place of two. Returns whether there was one. */
 bool phases_split_merged(struct phaser *p, uint32_t unit);
-/* Makes k the kernel that computes a unit. Returns false if its rows cannot be computed block by block. */
-bool phases_begin(struct phaser *p, struct phased *k, uint32_t unit);
+/* Makes k the kernel that computes a unit; apart: without the values of rows that it reads. Returns false if its rows
+ * cannot be computed block by block. */
+bool phases_begin(struct phaser *p, struct phased *k, uint32_t unit, bool apart);
 /* Lets kernel k compute everything that another one computes, if both have the same rows and need a common result.
  * Returns false, and changes nothing, if that cannot be. */
 bool phases_merge(struct phaser *p, struct phased *k, const struct phased *other);
@@ -129,6 +131,8 @@ void phase_rename_range(struct renamed *r, struct uop *from, struct uop *to);
 struct uop *phase_renamed(struct maker *m, struct uop *u, const struct renamed *r);
 
 /* phase_rounds.c */
+/* Whether the kernel computes all columns at once, or can compute them in rounds. */
+bool phases_fit_rounds(struct phaser *p, struct phased *k);
 /* Whether the kernel can compute its columns in rounds. Chooses the rows of a block and the columns of a round. */
 bool phases_choose_rounds(struct phaser *p, struct phased *k);
 /* Adds the stores of all phases, which compute a block of columns in each round. */

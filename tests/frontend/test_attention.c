@@ -190,7 +190,7 @@ static void add_gradients(const struct gradients *c, int64_t head, int64_t i, fl
   free(dp);
 }
 
-static void check_gradients(const struct gradients *c) {
+static void check_gradients(const struct gradients *c, const char *device) {
   const struct one_kernel like = {.t = c->t};
   int64_t shared = c->heads / c->group, size = c->heads * c->queries * c->width, less = shared * c->keys * c->width;
   int64_t n[4] = {size, less, less, size};
@@ -201,14 +201,14 @@ static void check_gradients(const struct gradients *c) {
   {
     DB_SCOPED;
     db_tensor *in[4], *out[4];
+    db_device *dev = db_open(device);
     for (unsigned i = 0; i < 4; i++)
-      in[i] = db_reshape(tensor_of(&like, NULL, n[i], i + 1, 1, x[i]), n[i] == size ? c->heads : shared,
+      in[i] = db_reshape(tensor_of(&like, dev, n[i], i + 1, 1, x[i]), n[i] == size ? c->heads : shared,
                          n[i] == size ? c->queries : c->keys, c->width);
     assert_int_equal(db_realize(in[0], in[1], in[2], in[3]), 0);
     for (unsigned i = 0; i < 3; i++) db_requires_grad(in[i]);
     db_tensor *y = db_attention(in[0], in[1], in[2], .causal = c->mask == CAUSAL);
     if (!c->together) assert_int_equal(db_realize(y), 0);
-    db_device *dev = db_open("CPU");
     unsigned before = kernels_so_far(dev);
     db_grad_all(y, in[3], in, 3, out);
     out[3] = y;
@@ -216,7 +216,6 @@ static void check_gradients(const struct gradients *c) {
     if (kernels_so_far(dev) - before != c->kernels)
       fail_msg("%ld x %ld x %ld: %u kernels", (long)c->queries, (long)c->keys, (long)c->width,
                kernels_so_far(dev) - before);
-    db_close(dev);
     for (int64_t i = 0; i < c->heads * c->queries; i++) add_gradients(c, i / c->queries, i % c->queries, x, want);
     for (unsigned i = 0; i < 3; i++) {
       double largest = 0;
@@ -227,6 +226,7 @@ static void check_gradients(const struct gradients *c) {
           fail_msg("%ld x %ld x %ld: element %ld of gradient %u is %g, not %g", (long)c->queries, (long)c->keys,
                    (long)c->width, (long)k, i, (double)got[k], want[i][k]);
     }
+    db_close(dev);
   }
   for (unsigned i = 0; i < 4; i++) free(x[i]);
   for (unsigned i = 0; i < 3; i++) free(want[i]);
@@ -243,7 +243,23 @@ static void gradients_are_kernels(void **state) {
       {2, 1, 256, 200, 24, DB_F32, CAUSAL, false, 2},  {2, 1, 192, 256, 24, DB_BF16, CAUSAL, true, 2},
       {1, 1, 460, 470, 128, DB_F32, CAUSAL, false, 2},
   };
-  for (unsigned i = 0; i < sizeof cases / sizeof *cases; i++) check_gradients(&cases[i]);
+  for (unsigned i = 0; i < sizeof cases / sizeof *cases; i++) check_gradients(&cases[i], "CPU");
+}
+
+/* On GPUs the values of rows are computed before the gradients that depend on them, by a kernel of their own or by that
+ * of the result. */
+static void gradients_are_kernels_on_gpus(void **state) {
+  static const struct gradients cases[] = {
+      {2, 1, 128, 131, 32, DB_F16, NO_MASK, false, 3},
+      {2, 1, 131, 129, 17, DB_BF16, CAUSAL, false, 3},
+      {2, 1, 128, 131, 24, DB_F16, CAUSAL, true, 3},
+      {1, 1, 300, 310, 64, DB_F32, CAUSAL, false, 7}, /* recomputing f32 costs more than its memory */
+      {4, 2, 128, 131, 24, DB_F16, CAUSAL, true, 9},  /* columns of two axes */
+  };
+  for (unsigned i = 0; i < sizeof cases / sizeof *cases; i++) {
+    check_gradients(&cases[i], EMULATED);
+    if (has_ptxas()) check_gradients(&cases[i], EMULATED_NVIDIA);
+  }
 }
 
 /* The memory that an attention needs besides its result is much less than that of its scores. */
@@ -324,6 +340,7 @@ int main(void) {
                                      cmocka_unit_test(memory_is_linear_on_gpus),
                                      cmocka_unit_test(is_one_kernel_on_gpus),
                                      cmocka_unit_test(gradients_are_kernels),
+                                     cmocka_unit_test(gradients_are_kernels_on_gpus),
                                      cmocka_unit_test(growing_keys),
                                      cmocka_unit_test(refused)};
   has_ptxas(); /* sets the cache folder before anything is compiled */
