@@ -204,6 +204,7 @@ static void device_destroy(struct hcq_object *object) {
     unstoppable = dev;
     goto out;
   }
+  hcq_record_closing(dev);
   db_queue_release(dev->copier);
   for (int i = 0; i < HCQ_RINGS; i++) hcq_ring_finish(dev->rings[i]);
   if (dev->staging) hcq_release(&dev->staging->object);
@@ -269,6 +270,7 @@ static db_device *open_locked(const char *name) {
   dev->next = hcq_registry.devices;
   hcq_registry.devices = dev;
   pthread_mutex_unlock(&hcq_registry.lock);
+  hcq_record_opened(dev);
   return dev;
 }
 

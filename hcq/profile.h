@@ -102,6 +102,14 @@ int hcq_record_memory(const db_device *dev, uint64_t bytes);
 /* Writes a line of another type, with these fields after `type` and `device`, and releases them. dev may be NULL. Does
  * nothing else if there is no record. */
 void hcq_record_line(const char *type, const db_device *dev, json_t *fields);
+/* What a higher layer adds to the record about devices. Called with an open device while there is a record; NULL unless
+ * the layer sets them. */
+extern struct hcq_record_hooks {
+  void (*opened)(db_device *dev);
+  void (*closing)(db_device *dev); /* also at the end of the process */
+} hcq_record_hooks;
+void hcq_record_opened(db_device *dev);
+void hcq_record_closing(db_device *dev);
 void hcq_record_before_fork(void);
 void hcq_record_after_fork(bool in_child);
 

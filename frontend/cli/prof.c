@@ -15,7 +15,7 @@ enum format { AS_TEXT, AS_JSON, AS_CSV };
 struct ctx {
   const struct command *self;
   const char *counters, *out, *html;
-  bool trace, code;
+  bool trace, code, annotate;
   enum format format;
   char **words; /* what follows the options, NULL-terminated */
   int nwords;
@@ -24,7 +24,7 @@ struct ctx {
   unsigned pass;
 };
 
-enum { COUNTERS = OPTION_KEYS, TRACE, CODE, OUT, HTML, JSON, CSV };
+enum { COUNTERS = OPTION_KEYS, TRACE, CODE, ANNOTATE, OUT, HTML, JSON, CSV };
 static const struct argp_option options[] = {
     {"counters", COUNTERS, "SET", 0,
      "Count around each kernel: names of counters and metrics, separated by commas; \"metrics\" means all metrics, "
@@ -38,9 +38,14 @@ static const struct argp_option options[] = {
      "Record how the kernels of tensor programs are compiled: the schedule, and each kernel's expression, plan, C "
      "rendering and instructions. Compiling then takes longer",
      0},
+    {"annotate", ANNOTATE, NULL, 0,
+     "Like --code, and also count each instruction that emulated devices execute: lanes, memory sectors, bank "
+     "conflicts, "
+     "divergence, and a model of caches. They then run the workgroups of a launch one after another",
+     0},
     {"html", HTML, "FILE", 0,
-     "Write the report as a page for a browser: timeline, roofline, kernels, and what --code and --thread-trace of "
-     "doorbell run record. The page is one file and needs no network",
+     "Write the report as a page for a browser: timeline, roofline, kernels, and what --code, --annotate and "
+     "--thread-trace of doorbell run record. The page is one file and needs no network",
      0},
     {"out", OUT, "DIR", 0, "Keep the records of the processes and report.json in this folder", 0},
     {"json", JSON, NULL, 0, "Print the report as JSON; COMMAND's output goes to standard error", 0},
@@ -53,6 +58,7 @@ static error_t parse(int key, char *value, struct argp_state *state) {
   case COUNTERS: x->counters = value; return 0;
   case TRACE: x->trace = true; return 0;
   case CODE: x->code = true; return 0;
+  case ANNOTATE: x->annotate = true; return 0;
   case HTML: x->html = value; return 0;
   case OUT: x->out = value; return 0;
   case JSON: x->format = AS_JSON; return 0;
@@ -114,7 +120,7 @@ static bool prepare(const void *input) {
   snprintf(pass, sizeof pass, "%u", x->pass);
   if (setenv("PROF", x->folder, 1) || setenv("PROF_PASS", pass, 1)) return false;
   if (x->names && setenv("PROF_COUNTERS", x->names, 1)) return false;
-  if (x->code && setenv("PROF_CODE", "1", 1)) return false;
+  if ((x->code || x->annotate) && setenv("PROF_CODE", x->annotate ? "2" : "1", 1)) return false;
   if (x->format != AS_TEXT && dup2(STDERR_FILENO, STDOUT_FILENO) < 0) return false;
   if (!x->trace || x->pass) return true;
   if (!x->out && !getcwd(here, sizeof here)) return false;

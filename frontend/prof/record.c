@@ -55,6 +55,7 @@ struct reader {
   unsigned *kernel; /* index in the session of each kernel of the record */
   double *flops, *bytes;
   const char **device; /* its name, which belongs to the session */
+  uint64_t *address;   /* of the first instruction */
   unsigned nkernels;
 };
 
@@ -170,10 +171,13 @@ static int read_kernel(struct reader *r, json_t *o) {
   if (bytes) r->bytes = bytes;
   const char **device = realloc(r->device, n * sizeof *device);
   if (device) r->device = device;
-  int at = kernel && flops && bytes && device ? find_kernel(r->s, d->name, text(o, "name")) : -1;
+  uint64_t *address = realloc(r->address, n * sizeof *address);
+  if (address) r->address = address;
+  int at = kernel && flops && bytes && device && address ? find_kernel(r->s, d->name, text(o, "name")) : -1;
   if (at < 0) return no_memory(r);
   r->kernel[r->nkernels] = (unsigned)at;
   r->device[r->nkernels] = d->name;
+  r->address[r->nkernels] = integer(o, "address");
   r->flops[r->nkernels] = json_number_value(json_object_get(o, "flops"));
   r->bytes[r->nkernels++] = json_number_value(json_object_get(o, "bytes"));
   struct prof_kernel *k = &r->s->kernels[at];
@@ -240,6 +244,19 @@ static int keep_line(struct reader *r, json_t *list, json_t *o) {
   return json_array_append(list, o) ? no_memory(r) : 0;
 }
 static int read_code(struct reader *r, json_t *o) { return keep_line(r, r->s->code, o); }
+
+/* An emulator knows the address of a kernel, and not its name. */
+static int read_lines(struct reader *r, json_t *o) {
+  const struct prof_device *d = device_of(r, o);
+  uint64_t address = integer(o, "address");
+  if (!d) return -EINVAL;
+  for (unsigned i = r->nkernels; i-- > 0 && address;)
+    if (r->address[i] == address && r->device[i] == d->name) {
+      json_object_set_new(o, "name", json_text(r->s->kernels[r->kernel[i]].name));
+      break;
+    }
+  return json_object_get(o, "name") ? keep_line(r, r->s->code, o) : 0;
+}
 
 /* The items of a schedule name devices themselves. */
 static int read_schedule(struct reader *r, json_t *o) {
@@ -319,7 +336,7 @@ static const struct {
     {"process", read_process},   {"device", read_device},  {"kernel", read_kernel},     {"call", read_call},
     {"copy", read_transfer},     {"write", read_transfer}, {"read", read_transfer},     {"host", read_host},
     {"exchange", read_transfer}, {"memory", read_memory},  {"counts", read_counts},     {"end", read_end},
-    {"code", read_code},         {"lines", read_code},     {"schedule", read_schedule},
+    {"code", read_code},         {"lines", read_lines},    {"schedule", read_schedule},
 };
 
 static int read_line(struct reader *r, const char *line, size_t n) {
@@ -369,6 +386,7 @@ static int read_record(struct prof_session *s, const char *path) {
   free(r.flops);
   free(r.bytes);
   free(r.device);
+  free(r.address);
   return err;
 }
 

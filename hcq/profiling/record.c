@@ -4,6 +4,7 @@
  * describes them). While the process runs the file is PID.prof.part. When the process ends, the file gets its name,
  * PID.prof, so a file of that name is complete. After a crash the .part file has all complete lines so far. */
 #define _GNU_SOURCE
+#include "../device.h"
 #include "../json.h"
 #include "../object.h"
 #include "../profile.h"
@@ -90,8 +91,19 @@ int hcq_record_open(void) {
   return err;
 }
 
+struct hcq_record_hooks hcq_record_hooks;
+void hcq_record_opened(db_device *dev) {
+  if (atomic_load(&hcq_recorded) && hcq_record_hooks.opened) hcq_record_hooks.opened(dev);
+}
+void hcq_record_closing(db_device *dev) {
+  if (atomic_load(&hcq_recorded) && hcq_record_hooks.closing) hcq_record_hooks.closing(dev);
+}
+
 /* Gives the complete file its name. */
 __attribute__((destructor)) static void finish(void) {
+  pthread_mutex_lock(&hcq_registry.lock);
+  for (db_device *dev = hcq_registry.devices; dev; dev = dev->next) hcq_record_closing(dev);
+  pthread_mutex_unlock(&hcq_registry.lock);
   pthread_mutex_lock(&record.lock);
   if (record.file) {
     size_t n = strlen(record.path) - strlen(".part");
@@ -164,6 +176,7 @@ static void write_kernel(const struct entry *k, const db_program *program) {
   fprintf(f, ",\"grid\":[%u,%u,%u],\"block\":[%u,%u,%u]", k->grid[0], k->grid[1], k->grid[2], k->block[0], k->block[1],
           k->block[2]);
   if (!k->uncounted) fprintf(f, ",\"flops\":%.17g,\"bytes\":%llu", k->flops, (unsigned long long)k->bytes);
+  if (program) fprintf(f, ",\"address\":%llu", (unsigned long long)db_program_address(program));
   if (program)
     fprintf(f, ",\"registers\":%u,\"local_bytes\":%u,\"private_bytes\":%u,\"wave\":%u", r.registers, r.local_bytes,
             r.private_bytes, r.wave);

@@ -173,6 +173,57 @@ static void shows_a_program(void **state) {
   json_decref(data);
 }
 
+/* How many times the instructions of a kernel with a text were executed. */
+static double executed(const json_t *lines, const char *text) {
+  size_t i;
+  json_t *row;
+  double sum = 0;
+  json_array_foreach(at(lines, "rows"), i, row) {
+    const char *of_row = json_string_value(json_array_get(row, json_array_size(row) - 1));
+    if (!strncmp(of_row, text, strlen(text))) sum += json_number_value(json_array_get(row, 1));
+  }
+  return sum;
+}
+
+static void contains_how_kernels_are_compiled(void **state) {
+  EXPECT(0, "prof --code --html code.html -- " DOORBELL " bench --case softmax --dev " EMULATED);
+  read_page("code.html");
+  json_t *data = read_data();
+  assert_string_equal(text_at(data, "code.0.name"), text_at(data, "report.kernels.0.name"));
+  assert_string_equal(text_at(data, "code.0.arch"), "gfx1100");
+  assert_non_null(strstr(text_at(data, "code.0.texts.c"), text_at(data, "code.0.name")));
+  assert_non_null(strstr(text_at(data, "code.0.texts.graph"), "STORE"));
+  assert_non_null(strstr(text_at(data, "code.0.texts.assembly"), "s_endpgm"));
+  assert_true(*text_at(data, "code.0.texts.plan"));
+  assert_string_equal(text_at(data, "schedules.0.items.0.name"), text_at(data, "code.0.name"));
+  assert_true(json_array_size(at(data, "schedules.0.items.0.reads")) > 0);
+  json_decref(data);
+}
+
+/* Each wave ends once. */
+static void counts_instructions_of_emulated_devices(void **state) {
+  EXPECT(0, "prof --annotate --html annotated.html -- " DOORBELL " bench --case softmax --dev " EMULATED);
+  read_page("annotated.html");
+  json_t *data = read_data();
+  const json_t *kernel = at(data, "report.kernels.0");
+  double waves = (double)integer_at(kernel, "calls") * (double)integer_at(kernel, "grid.0");
+  for (unsigned i = 0; i < 3; i++) waves *= (double)json_integer_value(json_array_get(at(kernel, "block"), i));
+  assert_float_equal(executed(at(data, "code.0.lines"), "s_endpgm"), waves / (double)integer_at(kernel, "wave"), 0);
+  json_decref(data);
+}
+
+static void contains_counts_of_thread_traces(void **state) {
+  EXPECT(0, "prof --html traced.html run " KERNELS_DIR "/bench/kernels/saxpy.gfx1100.co --grid 96 --block 256 --arg "
+            "f32[24576]=ones --arg f32[24576]=iota --arg f32:2 --arg u32:24576 --thread-trace t --dev " EMULATED);
+  read_page("traced.html");
+  json_t *data = read_data();
+  assert_string_equal(text_at(data, "code.0.name"), "saxpy");
+  assert_string_equal(text_at(data, "code.0.lines.columns.1"), "stall");
+  double ends = executed(at(data, "code.0.lines"), "s_endpgm");
+  assert_true(ends > 0 && executed(at(data, "code.0.lines"), "global_load") == 2 * ends);
+  json_decref(data);
+}
+
 static void names_what_fails(void **state) {
   make_page();
   EXPECT(1, "prof --html no/such/folder.html report evil");
@@ -206,6 +257,9 @@ int main(void) {
       cmocka_unit_test(needs_no_other_file),
       cmocka_unit_test(has_no_text_of_the_record_as_markup),
       cmocka_unit_test(shows_a_program),
+      cmocka_unit_test(contains_how_kernels_are_compiled),
+      cmocka_unit_test(counts_instructions_of_emulated_devices),
+      cmocka_unit_test(contains_counts_of_thread_traces),
       cmocka_unit_test(names_what_fails),
       cmocka_unit_test(works_in_a_browser),
   };

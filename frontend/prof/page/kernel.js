@@ -188,26 +188,31 @@ function sourceTab(kernel) {
   return texts.c ? el('pre', {}, texts.c) : missing(NEEDS_CODE);
 }
 
-// Lines with counts. A bar behind a value shows its share of the largest one of its column.
+// Lines with counts. A bar behind a value shows its share of the largest one of its column. Columns without any value
+// are left out.
 function countedLines(lines) {
-  const most = lines.columns.map((_, c) => Math.max(...lines.rows.map((row) => row[c + 1] || 0), 1));
-  const cell = (value, c) => el('td', { class: 'number heat', style: value ? { backgroundSize:
-    `${(100 * value) / most[c]}% 100%` } : {} }, isKnown(value) ? digits(value) : '');
+  const known = lines.columns.map((name, i) => ({ name, at: i + 1 }))
+    .map((column) => ({ ...column, most: Math.max(...lines.rows.map((row) => row[column.at] ?? -Infinity)) }))
+    .filter((column) => column.most > -Infinity);
+  const cell = (value, most) => el('td', { class: 'number heat', style: value ? { backgroundSize:
+    `${(100 * value) / most}% 100%` } : {} }, isKnown(value) ? digits(value) : '');
+  const [head, ...rest] = lines.source.split(/(?<=\.) /);
   return [
-    el('p', { class: 'note' }, lines.source),
+    el('details', { class: 'source' }, el('summary', {}, head), el('p', { class: 'note' }, rest.join(' '))),
     el('table', { class: 'code' },
-      el('thead', {}, el('tr', {}, el('th', {}, 'address'), lines.columns.map((name) => el('th', {}, name)),
+      el('thead', {}, el('tr', {}, el('th', {}, 'address'), known.map((column) => el('th', {}, column.name)),
         el('th', {}, 'instruction'))),
       el('tbody', {}, lines.rows.map((row) => el('tr', {}, el('td', { class: 'address' }, row[0].toString(16)),
-        lines.columns.map((_, c) => cell(row[c + 1], c)), el('td', { class: 'text' }, row[row.length - 1]))))),
+        known.map((column) => cell(row[column.at], column.most)),
+        el('td', { class: 'text' }, row[row.length - 1]))))),
   ];
 }
 
 function instructionTab(kernel) {
   const { lines, texts } = kernel.code || {};
   if (lines && lines.rows.length) return countedLines(lines);
-  const counts = missing('No counts beside the instructions: on AMD GPUs, ' +
-    '`doorbell prof run FILE --thread-trace PREFIX ...` records them.');
+  const counts = missing('No counts beside the instructions. `doorbell prof --annotate` records them on emulated ' +
+    'devices, `doorbell prof run FILE --thread-trace PREFIX ...` on AMD GPUs.');
   if (texts && texts.assembly) return [counts, el('pre', {}, texts.assembly)];
   return [missing(NEEDS_CODE), counts];
 }
@@ -241,7 +246,8 @@ class KernelPanel {
       el('div', { class: 'panel-head' },
         el('h2', {}, el('span', { class: 'swatch', style: { background: colorOf(kernel.name) } }), kernel.name),
         el('span', { class: 'muted' }, kernel.device),
-        el('button', { onclick: () => this.listeners.onTimeline(kernel) }, 'Show in timeline')),
+        el('button', { onclick: () => this.listeners.onTimeline(kernel) }, 'Show in timeline'),
+        el('button', { onclick: () => this.node.parentElement.classList.toggle('wide-panel') }, 'Wider')),
       choice(KERNEL_TABS, this.tab, choose),
       el('div', { class: 'panel-body', role: 'tabpanel' }, this.content()));
   }
