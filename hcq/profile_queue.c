@@ -141,11 +141,11 @@ static int stamp(db_queue *q, const struct hcq_profile *p, unsigned pair, unsign
 static int begin_counting(db_queue *q, struct hcq_profile *p) {
   struct command *c = &p->commands[p->n];
   unsigned pass;
-  if (q->counting) return 0;
   db_counter_set_release(c->set); /* of a kernel that could not be recorded */
-  c->set = hcq_counters_asked(q->dev, &pass);
-  int err = c->set ? hcq_counters_begin(q, c->set, pass) : 0;
-  return err || !c->set ? err : stamp(q, p, INNER, 0);
+  c->set = q->counting ? NULL : hcq_counters_asked(q->dev, &pass);
+  if (!c->set) return 0;
+  int err = hcq_counters_begin(q, c->set, pass);
+  return err ? err : stamp(q, p, INNER, 0);
 }
 
 int hcq_profile_begin(db_queue *q, bool is_kernel) {

@@ -52,6 +52,8 @@ static const struct argp_option options[] = {
     {"csv", CSV, NULL, 0, "Print the kernels as CSV; COMMAND's output goes to standard error", 0},
     {0}};
 
+static bool lists_metrics(const struct ctx *x) { return x->counters && !strcmp(x->counters, "list"); }
+
 static error_t parse(int key, char *value, struct argp_state *state) {
   struct ctx *x = state->input;
   switch (key) {
@@ -68,7 +70,7 @@ static error_t parse(int key, char *value, struct argp_state *state) {
     x->nwords = state->argc - state->next;
     return 0;
   case ARGP_KEY_END:
-    if (!x->words && !(x->counters && !strcmp(x->counters, "list"))) argp_error(state, "no command to run");
+    if (!x->words && !lists_metrics(x)) argp_error(state, "no command to run");
     return 0;
   default: return ARGP_ERR_UNKNOWN;
   }
@@ -76,14 +78,12 @@ static error_t parse(int key, char *value, struct argp_state *state) {
 
 /* ---- the folder of the records ---- */
 
-static bool is_record(const char *name) { return strstr(name, ".prof") || strstr(name, ".emu"); }
-
 /* Whether the folder contains records; with `removed`, deletes them first. */
 static bool has_records(const char *folder, bool removed) {
   DIR *d = opendir(folder);
   bool found = false;
   for (const struct dirent *e; d && (e = readdir(d));) {
-    if (!is_record(e->d_name)) continue;
+    if (!prof_is_record(e->d_name)) continue;
     if (removed)
       unlinkat(dirfd(d), e->d_name, 0);
     else
@@ -244,7 +244,7 @@ static int prof_main(const struct command *self, int argc, char **argv) {
   struct ctx *x = &ctx;
   x->self = self;
   command_parse(self, argc, argv, ARGP_IN_ORDER, x);
-  if (!x->words) {
+  if (lists_metrics(x)) {
     metrics_print(stdout);
     return EXIT_DONE;
   }

@@ -207,6 +207,13 @@ static void print_emulated(FILE *f, const json_t *report) {
   }
 }
 
+static bool ran_emulated(const json_t *kernels) {
+  size_t i;
+  json_t *k;
+  json_array_foreach(kernels, i, k) if (!strncmp(text(k, "device"), "EMU+", 4)) return true;
+  return false;
+}
+
 void prof_print(FILE *f, const json_t *report) {
   size_t i;
   json_t *note;
@@ -218,6 +225,7 @@ void prof_print(FILE *f, const json_t *report) {
   print_host(&t, json_object_get(report, "host"));
   print_memory(f, report);
   print_emulated(f, report);
+  if (ran_emulated(kernels)) fputs("\nTimes on EMU devices are the emulator's.\n", f);
   json_array_foreach(json_object_get(report, "notes"), i, note)
       fprintf(f, "%snote: %s\n", i ? "" : "\n", json_string_value(note));
 }

@@ -89,6 +89,8 @@ struct prof_session {
   json_t *notes;     /* texts */
   json_t *emulated;  /* what the emulator counted in processes under `doorbell emu` */
 };
+/* Whether a file of this name is a record. */
+bool prof_is_record(const char *name);
 /* Reads all records of a folder. Returns 0, or a negative errno with db_error() set. Free s with prof_session_free in
  * any case. */
 int prof_session_read(struct prof_session *s, const char *folder);

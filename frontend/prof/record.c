@@ -417,9 +417,10 @@ static bool ends_in(const char *name, const char *suffix) {
   return n > m && !strcmp(name + n - m, suffix);
 }
 
-static int is_record(const struct dirent *e) {
-  return ends_in(e->d_name, ".prof") || ends_in(e->d_name, ".prof.part") || ends_in(e->d_name, ".emu");
+bool prof_is_record(const char *name) {
+  return ends_in(name, ".prof") || ends_in(name, ".prof.part") || ends_in(name, ".emu");
 }
+static int is_record(const struct dirent *e) { return prof_is_record(e->d_name); }
 
 static int read_file(struct prof_session *s, const char *folder, const char *name) {
   char *path;

@@ -109,7 +109,7 @@ static int by_total(const void *a, const void *b) {
 static json_t *kernels_json(const struct prof_session *s) {
   json_t *list = json_array();
   double total = 0;
-  qsort(s->kernels, s->nkernels, sizeof *s->kernels, by_total);
+  if (s->nkernels) qsort(s->kernels, s->nkernels, sizeof *s->kernels, by_total);
   for (unsigned i = 0; i < s->nkernels; i++) total += times_of(&s->kernels[i])->total;
   for (unsigned i = 0; i < s->nkernels; i++) {
     const struct prof_kernel *k = &s->kernels[i];
