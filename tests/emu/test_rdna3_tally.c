@@ -228,6 +228,16 @@ static void counts_divergence(void **state) {
 }
 
 /* Code built with counting is not run when counting is off, and vice versa. */
+/* The report of an access outside LDS leaves the counts as they are. */
+static void counts_outside_lds_once(void **state) {
+  struct bench *b = *state;
+  struct shader_notes notes = {0};
+  b->t->dispatch.notes = &notes, b->t->w.lds_size = 0;
+  const struct emu_detail *d = tally(b, "s_nop 0\nds_store_b32 v0, v1\n");
+  assert_int_equal(notes.lds_outside, 2 * 32);
+  assert_int_equal(d->executed[EMU_LDS_CLASS], 1);
+}
+
 static void counts_nothing_when_off(void **state) {
   struct bench *b = *state;
   tally(b, "v_mov_b32 v1, v0");
@@ -248,6 +258,7 @@ int main(void) {
       cmocka_unit_test_setup_teardown(counts_bank_conflicts, setup32, teardown),
       cmocka_unit_test_setup_teardown(counts_bank_conflicts, setup64, teardown),
       cmocka_unit_test_setup_teardown(counts_divergence, setup32, teardown),
+      cmocka_unit_test_setup_teardown(counts_outside_lds_once, setup32, teardown),
       cmocka_unit_test_setup_teardown(counts_nothing_when_off, setup32, teardown),
   };
   return cmocka_run_group_tests(tests, NULL, NULL);

@@ -74,9 +74,9 @@ static inline enum rdna3_state wave_run(struct wave *t, uint64_t offset) {
   struct rdna3_wave *w = &t->w;
   uint32_t fp = rdna3_fp_get();
   code_cache_enter(t->code);
-  w->state = RDNA3_RUNNING, w->v = w->file, w->half = 0, w->lanes = &w->s[RDNA3_EXEC];
+  w->v = w->file, w->half = 0, w->lanes = &w->s[RDNA3_EXEC];
   const struct rdna3_uop *u = rdna3_lookup(w, NULL, WAVE_CODE + offset);
-  w->run = u, w->budget = 1 << 20;
+  if (u) rdna3_resume(w, u, 1 << 20);
   rdna3_fp_set(w->fp_control);
   while (u) u = u->fn(w, u);
   rdna3_fp_set(fp);

@@ -69,13 +69,22 @@ static inline const struct rdna3_uop *rdna3_stop(struct rdna3_wave *w, const str
   w->run = w->next = next, w->state = state;
   return NULL;
 }
+/* Starts a time slice at u. */
+static inline void rdna3_resume(struct rdna3_wave *w, const struct rdna3_uop *u, int64_t instructions) {
+  w->state = RDNA3_RUNNING;
+  w->run = u, w->budget = instructions - (w->counts_runs ? RDNA3_COUNTING : 0);
+}
+/* What rdna3_jump does when the budget is used up: at the end of a time slice, or for waves whose counts_runs is set.
+ */
+const struct rdna3_uop *rdna3_jump_slow(struct rdna3_wave *w, const struct rdna3_uop *u, const struct rdna3_uop *to);
+/* Loops do this once per iteration, so it does not ask whether the wave counts: then the budget is negative. */
 static inline const struct rdna3_uop *rdna3_jump(struct rdna3_wave *w, const struct rdna3_uop *u,
                                                  const struct rdna3_uop *to) {
-  rdna3_count(w, u->inst + 1);
+  int64_t n = u->inst + 1 - w->run->inst;
+  w->executed += (uint64_t)n, w->budget -= n;
+  if (__builtin_expect(w->budget <= 0, 0)) return rdna3_jump_slow(w, u, to);
   w->run = to;
-  if (__builtin_expect(w->budget > 0, 1)) return to;
-  w->next = to, w->state = RDNA3_YIELDED;
-  return NULL;
+  return to;
 }
 const struct rdna3_uop *rdna3_jump_pc(struct rdna3_wave *w, const struct rdna3_uop *u, uint64_t pc);
 /* Execute an invalid or unsupported instruction, and the end of a trace. */

@@ -56,16 +56,17 @@ void mem_lds_outside(struct rdna3_wave *w, const struct rdna3_uop *u, unsigned l
                      unsigned access) {
   struct shader_notes *notes = w->dispatch ? w->dispatch->notes : NULL;
   if (!notes || atomic_fetch_add_explicit(&notes->lds_outside, 1, memory_order_relaxed)) return;
-  /* Describe the first access as a fault would be, then restore the wave. */
+  /* Describe the first access as a fault would be, then restore the wave. Its run has not ended, so do not count it. */
   struct fault *fault = w->fault;
   enum rdna3_state state = w->state;
   uint64_t executed = w->executed;
   int64_t budget = w->budget;
-  w->fault = &notes->first;
+  bool counts_runs = w->counts_runs;
+  w->fault = &notes->first, w->counts_runs = false;
   rdna3_fault(w, u, FAULT_LDS, (int)lane, address, access,
               "%s of %u bytes at 0x%llx of LDS, outside the workgroup's %u bytes", access & VM_WRITE ? "write" : "read",
               size, (unsigned long long)address, w->lds_size);
-  w->fault = fault, w->state = state, w->executed = executed, w->budget = budget;
+  w->fault = fault, w->state = state, w->executed = executed, w->budget = budget, w->counts_runs = counts_runs;
 }
 
 /* ---- one lane at a time ---- */

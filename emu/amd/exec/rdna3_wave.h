@@ -25,6 +25,8 @@ enum {
 };
 enum rdna3_state { RDNA3_RUNNING, RDNA3_BARRIER, RDNA3_ENDED, RDNA3_FAULTED, RDNA3_YIELDED };
 
+#define RDNA3_COUNTING (INT64_MAX / 2)
+
 struct rdna3_uop;
 struct rdna3_wave;
 typedef const struct rdna3_uop *rdna3_exec_fn(struct rdna3_wave *w, const struct rdna3_uop *u);
@@ -40,7 +42,8 @@ struct rdna3_wave {
   bool wave64;
   bool counts_runs; /* each straight-line run adds its instructions to stats->detail->executed */
   enum rdna3_state state;
-  int64_t budget;               /* instructions left of the time slice; only taken branches check it */
+  int64_t budget; /* instructions left of the time slice, which only taken branches check. If counts_runs is set, less
+                     RDNA3_COUNTING, so they all find that none is left. */
   uint64_t executed;            /* instructions before run */
   const struct rdna3_uop *run;  /* first instruction of the straight-line run that executed does not include yet */
   const struct rdna3_uop *next; /* where a stopped wave resumes */

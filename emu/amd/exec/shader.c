@@ -106,8 +106,7 @@ static void launch(struct shader_core *core, struct code_cache *code, const stru
 
 static void run_slice(struct rdna3_wave *w) {
   const struct rdna3_uop *u = w->next;
-  w->state = RDNA3_RUNNING;
-  w->run = u, w->budget = SLICE;
+  rdna3_resume(w, u, SLICE);
   do u = u->fn(w, u);
   while (u);
 }
@@ -220,9 +219,8 @@ void shader_close(struct shader_core *core) { code_cache_leave(core->wave[0].cod
 static void step(struct rdna3_wave *w) {
   const struct rdna3_uop *u = w->next;
   const struct rdna3_inst *inst = u->inst;
-  w->state = RDNA3_RUNNING;
   /* Without budget a branch stops the wave after it, even a branch to itself. */
-  w->run = u, w->budget = 0;
+  rdna3_resume(w, u, 0);
   do u = u->fn(w, u);
   while (u && u->inst == inst);
   if (!u) return;
