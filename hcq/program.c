@@ -32,6 +32,7 @@ const struct db_param *db_program_params(const db_program *prog, unsigned *count
 }
 
 void db_program_resources(const db_program *prog, struct db_program_resources *out) {
+  if (!out) return;
   *out = (struct db_program_resources){0};
   if (prog) *out = (struct db_program_resources){prog->registers, prog->local_size, prog->private_size, prog->wave};
 }
