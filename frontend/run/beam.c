@@ -55,12 +55,17 @@ struct search {
   unsigned tried;
   double start;
   bool terminal;
+  size_t number, count; /* the kernel's number in its schedule, from 1, and the number of kernels */
 };
 
+/* Shows a bar of the current round. */
 static void show_progress(const struct search *s, const char *doing, unsigned done, unsigned of) {
+  static const char full[] = "####################";
+  const int width = (int)sizeof full - 1, filled = of ? (int)(done * (unsigned)width / of) : 0;
   double best = 0;
   if (!s->terminal) return;
-  fprintf(stderr, "\rBEAM %s: round %u, %s %u of %u", s->record.shape, s->record.round, doing, done, of);
+  fprintf(stderr, "\rBEAM kernel %zu of %zu, %s: round %u [%.*s%*s] %s %u of %u", s->number, s->count, s->record.shape,
+          s->record.round, filled, full, width - filled, "", doing, done, of);
   if (beam_best(s->b, &best))
     fprintf(stderr, "; %.1f us%s, %.1f by default", best * 1e6, beam_measure_is_model(s->m) ? " (model)" : "",
             s->record.chosen_us);
@@ -126,28 +131,43 @@ static int run_rounds(struct search *s) {
   return 0;
 }
 
+enum { HOPELESS_EMULATED = 8 }; /* an emulated launch of a slow plan takes seconds or minutes */
+
 /* A kernel that cannot be searched keeps the optimizer's plan. */
-static int search(const struct env *env, const struct schedule_item *item, struct beam_record record,
+static int search(const struct env *env, const struct schedule *schedule, size_t at, struct beam_record record,
                   const char *begin_with) {
+  const struct schedule_item *item = &schedule->items[at];
   struct compiler_options o = {.spec = env->spec, .ptxas = ptxas};
   struct beam_options options = {.width = (unsigned)env->beam, .plan = begin_with};
-  struct search s = {
-      .env = env, .record = record, .start = now_s(), .terminal = isatty(STDERR_FILENO) && getenv("TERM") != NULL};
+  struct search s = {.env = env,
+                     .m = beam_measure_new(item),
+                     .record = record,
+                     .start = now_s(),
+                     .terminal = isatty(STDERR_FILENO) && getenv("TERM") != NULL};
   char err[1024];
   int failed = 0;
+  for (size_t i = 0; i < schedule->nitems; i++) {
+    bool kernel = schedule->items[i].kind == SCHEDULE_KERNEL;
+    s.count += kernel, s.number += kernel && i <= at;
+  }
+  if (!s.m) {
+    fprintf(stderr, "doorbell: a kernel is not searched: %s\n", db_error());
+    return 0;
+  }
+  if (beam_measure_is_model(s.m)) options.hopeless = HOPELESS_EMULATED;
   s.b = beam_new(&o, slot_target(item->device), item->ast, &options, err, sizeof err);
-  if (s.b) snprintf(s.record.shape, sizeof s.record.shape, "%s", beam_shape(s.b));
-  if (s.b && !(s.m = beam_measure_new(item))) snprintf(err, sizeof err, "kernel %s: %s", s.record.shape, db_error());
-  if (s.m)
+  if (s.b) {
+    snprintf(s.record.shape, sizeof s.record.shape, "%s", beam_shape(s.b));
     failed = run_rounds(&s);
-  else
-    fprintf(stderr, "doorbell: no plan is searched: %s\n", err);
+  } else
+    fprintf(stderr, "doorbell: a kernel is not searched: %s\n", err);
   beam_measure_free(s.m);
   beam_free(s.b);
   return failed;
 }
 
-int beam_plan(const struct env *env, const struct schedule_item *item, const char **plan) {
+int beam_plan(const struct env *env, const struct schedule *schedule, size_t at, const char **plan) {
+  const struct schedule_item *item = &schedule->items[at];
   *plan = NULL;
   /* A plan given by hand, or NOOPT, takes precedence. */
   if (env->beam < 0 || env->plan || env->noopt) return 0;
@@ -160,7 +180,7 @@ int beam_plan(const struct env *env, const struct schedule_item *item, const cha
   bool enough = known && !known->round && known->width >= r.width;
   if (env->beam && !enough) {
     char *begin_with = known ? strdup(known->plan) : NULL;
-    int err = search(env, item, r, begin_with);
+    int err = search(env, schedule, at, r, begin_with);
     free(begin_with);
     if (err) return err;
     known = beam_cache_find(cache, r.key, r.machine);

@@ -8,9 +8,9 @@ enum { BEAM_MOST = 64 };
 
 /* ---- beam.c ---- */
 
-/* Finds the plan for a kernel of a schedule. *plan is valid until db_shutdown; NULL means the optimizer's plan. BEAM=0
- * uses stored plans and measures nothing. Returns 0 or a negative errno. Called with rt.lock held. */
-int beam_plan(const struct env *env, const struct schedule_item *item, const char **plan);
+/* Finds the plan for item `at`, a kernel, of a schedule. *plan is valid until db_shutdown; NULL means the optimizer's
+ * plan. BEAM=0 uses stored plans and measures nothing. Returns 0 or a negative errno. Called with rt.lock held. */
+int beam_plan(const struct env *env, const struct schedule *schedule, size_t at, const char **plan);
 /* Reports that a stored plan does not fit the kernel and why; the caller uses the optimizer's plan. */
 void beam_refused(const char *plan, const char *why);
 void beam_shutdown(void);

@@ -251,7 +251,7 @@ static int make_all_commands(struct making *m) {
   for (size_t i = 0; i < s->nitems; i++) {
     const struct schedule_item *item = &s->items[i];
     if (item->kind != SCHEDULE_KERNEL) continue;
-    int err = beam_plan(m->env, item, &m->plans[i]);
+    int err = beam_plan(m->env, s, i, &m->plans[i]);
     if (err) return err;
     compiler_prepare_by(rt.compiler, slot_target(item->device), item->ast, m->plans[i]);
   }
