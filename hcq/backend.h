@@ -111,7 +111,8 @@ struct hcq_backend {
    * work is done. */
   int (*counters)(db_device *dev, const struct hcq_counter **list, unsigned *n, const struct hcq_counter **check);
   unsigned (*counter_slots)(db_device *dev, const struct hcq_counter *counter);
-  /* Fails with the reason why the device does not count the named event. NULL: the device has no such counter. */
+  /* Fails with the reason why the device does not count the named event: -ENOENT if it is of another device or
+   * processor, otherwise another code. NULL: the device counts all events that it could. */
   int (*counter_missing)(db_device *dev, const char *name);
   int (*counters_begin)(db_queue *q, const struct hcq_counter_pick *picks, unsigned n);
   /* Stores 1 at done_address after the values. */

@@ -38,9 +38,10 @@ struct db_device {
   db_buffer *staging;
   db_queue *copier; /* recorder of db_buffer_read and db_buffer_write */
   struct hcq_import *imports;
-  atomic_bool uncounted; /* PROF_COUNTERS names no counter of the device, which has been reported */
-  struct hcq_clock {     /* the device's clock and the host's, read at the same time; guarded by lock */
-    uint32_t khz;        /* set by open */
+  /* For PROF_COUNTERS: none of its names can be counted; what cannot be counted has been reported. */
+  atomic_bool uncounted, explained;
+  struct hcq_clock { /* the device's clock and the host's, read at the same time; guarded by lock */
+    uint32_t khz;    /* set by open */
     uint64_t ticks, ns;
     uint64_t checked_ns; /* last time at which a reading confirmed the calibration */
   } clock;

@@ -3,6 +3,7 @@
 #include "cli.h"
 #include "../prof/metrics.h"
 #include "../prof/prof.h"
+#include "run.h"
 #include <dirent.h>
 #include <errno.h>
 #include <limits.h>
@@ -28,7 +29,8 @@ enum { COUNTERS = OPTION_KEYS, TRACE, CODE, ANNOTATE, OUT, HTML, JSON, CSV };
 static const struct argp_option options[] = {
     {"counters", COUNTERS, "SET", 0,
      "Count around each kernel: names of counters and metrics, separated by commas; \"metrics\" means all metrics, "
-     "\"list\" prints them. If the hardware counts them in several passes, COMMAND runs once per pass",
+     "\"list\" prints them and the counters of the device $DEV. If the hardware counts them in several passes, COMMAND "
+     "runs once per pass",
      0},
     {"trace", TRACE, NULL, 0,
      "Write traces for Perfetto with tracks of queues, memory and counters: trace.PID.json in DIR, or in the current "
@@ -234,6 +236,17 @@ static int print_again(struct ctx *x) {
   return status;
 }
 
+/* Prints the metrics of all machines, then the counters of the default device. */
+static int print_metrics(const struct ctx *x) {
+  metrics_print(stdout);
+  db_device *dev = db_open(NULL);
+  if (!dev) return fail_work(x->self, "--counters list: %s", db_error());
+  printf("\n%s (%s)\n", db_device_name(dev), db_device_description(dev));
+  int status = run_counters_list(x->self, dev);
+  db_close(dev);
+  return status;
+}
+
 static const struct {
   const char *word;
   int (*main)(struct ctx *x);
@@ -244,10 +257,7 @@ static int prof_main(const struct command *self, int argc, char **argv) {
   struct ctx *x = &ctx;
   x->self = self;
   command_parse(self, argc, argv, ARGP_IN_ORDER, x);
-  if (lists_metrics(x)) {
-    metrics_print(stdout);
-    return EXIT_DONE;
-  }
+  if (lists_metrics(x)) return print_metrics(x);
   bool after_dashes = !strcmp(x->words[-1], "--");
   for (unsigned i = 0; i < sizeof verbs / sizeof *verbs && !after_dashes; i++)
     if (!strcmp(x->words[0], verbs[i].word)) return verbs[i].main(x);

@@ -120,6 +120,13 @@ static int fail_forbidden(db_device *dev, const char *name) {
                  dev->name, name, level);
 }
 
+/* Whether the machine has a performance monitoring unit that the kernel uses. */
+static bool has_unit(void) {
+  int fd = open_event(&(struct event){.type = PERF_TYPE_HARDWARE, .config = PERF_COUNT_HW_CPU_CYCLES});
+  if (fd >= 0) close(fd);
+  return fd >= 0;
+}
+
 int cpu_counter_missing(db_device *dev, const char *name) {
   char vendor[13];
   const struct event *e = events, *last = events + EVENTS;
@@ -127,14 +134,16 @@ int cpu_counter_missing(db_device *dev, const char *name) {
   if (e == last) return db_fail(-ENOENT, "%s: the device has no counter %s", dev->name, name);
   find_vendor(vendor);
   int err = try_event(e, vendor);
-  if (err == -EACCES || err == -EPERM) return fail_forbidden(dev, name);
   if (err == -ENODEV) return db_fail(-ENOENT, "%s: this processor does not count %s", dev->name, name);
-  if (err == -ENOENT && e->type == PERF_TYPE_HARDWARE)
-    return db_fail(-ENOENT,
+  if (err == -EACCES || err == -EPERM) return fail_forbidden(dev, name);
+  if (err == -ENOENT && e->type != PERF_TYPE_SOFTWARE && has_unit())
+    return db_fail(-ENOENT, "%s: this processor does not count %s", dev->name, name);
+  if (err == -ENOENT && e->type != PERF_TYPE_SOFTWARE)
+    return db_fail(-ENOTSUP,
                    "%s: counter %s needs a performance monitoring unit, which this machine does not have; virtual "
                    "machines often lack it",
                    dev->name, name);
-  return db_fail(err ? err : -ENOENT, "%s: counter %s: %s", dev->name, name, strerror(err ? -err : ENOENT));
+  return db_fail(-ENOTSUP, "%s: counter %s: %s", dev->name, name, strerror(-err));
 }
 
 /* ---- commands ---- */

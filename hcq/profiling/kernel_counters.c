@@ -37,13 +37,30 @@ static db_counter_set *make_set(db_device *dev, const char *asked) {
   return s;
 }
 
+static void report_missing(db_device *dev) {
+  hcq_profile_counts(&(struct hcq_counts){.device = dev, .kernel = "", .why = db_error()});
+}
+
+/* Reports the first counter of the list that the device could count on another machine or with other rights. */
+static void explain(db_device *dev, const char *asked) {
+  char *names = strdup(asked), *rest = names;
+  bool reported = false;
+  for (char *name; dev->ops->counter_missing && !reported && (name = strsep(&rest, ","));) {
+    struct db_counter_set *s = db_counter_set_new(dev, (const char *[]){name}, 1);
+    db_counter_set_release(s);
+    reported = !s && dev->ops->counter_missing(dev, name) != -ENOENT;
+  }
+  if (reported) report_missing(dev);
+  free(names);
+}
+
 db_counter_set *hcq_counters_asked(db_device *dev, unsigned *pass) {
   const struct hcq_profile_env *env = hcq_profile_env();
   if (atomic_load(&dev->uncounted)) return NULL;
   db_counter_set *s = make_set(dev, env->counters);
   *pass = env->pass;
-  if (!s && !atomic_exchange(&dev->uncounted, true))
-    hcq_profile_counts(&(struct hcq_counts){.device = dev, .kernel = "", .why = db_error()});
+  if (!s && !atomic_exchange(&dev->uncounted, true)) report_missing(dev);
+  if (s && !atomic_exchange(&dev->explained, true)) explain(dev, env->counters);
   if (!s || *pass < db_counter_set_passes(s)) return s;
   db_counter_set_release(s);
   return NULL;

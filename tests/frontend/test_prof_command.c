@@ -153,8 +153,25 @@ static void counts_kernels(void **state) {
   }
   EXPECT(0, "prof --counters list");
   assert_contains(out, "LDSBankConflict");
+  assert_contains(out, "WORKGROUPS");
   EXPECT(0, "prof --counters SQ_NO_SUCH -- " BENCH "dot --dev " EMULATED);
   assert_contains(out, "note: " EMULATED ": the device has no counter SQ_NO_SUCH");
+}
+
+/* What a machine lacks is left out, and the report says why. */
+static void counts_the_cpu(void **state) {
+  EXPECT(0, "prof --json --counters metrics,WORKGROUPS -- " BENCH "matmul --dev CPU" QUIET);
+  json_t *report = json_out();
+  const json_t *k = entry(report, "kernels", "device", "CPU"), *counters = json_object_get(k, "counters");
+  const json_t *notes = json_object_get(report, "notes");
+  assert_true(number(json_object_get(counters, "WORKGROUPS"), "mean") >= 1);
+  if (json_object_get(counters, "CYCLES")) {
+    assert_int_equal(json_array_size(notes), 0);
+  } else {
+    assert_int_equal(json_array_size(notes), 1);
+    assert_contains(json_string_value(json_array_get(notes, 0)), "CPU: ");
+  }
+  json_decref(report);
 }
 
 /* Nine counters of the shaders: the program runs twice. */
@@ -297,12 +314,13 @@ static void refuses_broken_records(void **state) {
 
 int main(void) {
   const struct CMUnitTest tests[] = {
-      cmocka_unit_test(reports_a_program),   cmocka_unit_test(adds_up_processes),
-      cmocka_unit_test(prints_text_and_csv), cmocka_unit_test(exits_like_the_program),
-      cmocka_unit_test(keeps_records),       cmocka_unit_test(counts_foreign_programs),
-      cmocka_unit_test(counts_kernels),      cmocka_unit_test(counts_in_passes),
-      cmocka_unit_test(measures_roofs),      cmocka_unit_test(compares_runs),
-      cmocka_unit_test(reads_cut_records),   cmocka_unit_test(refuses_broken_records),
+      cmocka_unit_test(reports_a_program),      cmocka_unit_test(adds_up_processes),
+      cmocka_unit_test(prints_text_and_csv),    cmocka_unit_test(exits_like_the_program),
+      cmocka_unit_test(keeps_records),          cmocka_unit_test(counts_foreign_programs),
+      cmocka_unit_test(counts_kernels),         cmocka_unit_test(counts_the_cpu),
+      cmocka_unit_test(counts_in_passes),       cmocka_unit_test(measures_roofs),
+      cmocka_unit_test(compares_runs),          cmocka_unit_test(reads_cut_records),
+      cmocka_unit_test(refuses_broken_records),
   };
   return cmocka_run_group_tests_name("prof command", tests, begin, finish);
 }
