@@ -42,8 +42,7 @@ static const struct argp_option options[] = {
      0},
     {"annotate", ANNOTATE, NULL, 0,
      "Like --code, and also count each instruction that emulated devices execute: lanes, memory sectors, bank "
-     "conflicts, "
-     "divergence, and a model of caches. They then run the workgroups of a launch one after another",
+     "conflicts, divergence, and a model of caches. They then run the workgroups of a launch one after another",
      0},
     {"html", HTML, "FILE", 0,
      "Write the report as a page for a browser: timeline, roofline, kernels, and what --code, --annotate and "
@@ -216,12 +215,13 @@ static int compare(struct ctx *x) {
   return status;
 }
 
-/* The page needs the records: a report does not contain the events. */
-static int write_page(struct ctx *x, const char *folder) {
+/* Prints the report of a folder, and writes its page, which needs the records: a report does not contain the events. */
+static int print_and_write(struct ctx *x, const char *folder) {
   struct prof_session s;
   int err = prof_session_read(&s, folder);
   json_t *report = err ? NULL : prof_report(&s);
-  int status = report ? prof_html_save(x->self, x->html, &s, report) : fail_work(x->self, "%s", db_error());
+  int status = report ? print_report(x, report) : fail_work(x->self, "%s", db_error());
+  if (!status) status = prof_html_save(x->self, x->html, &s, report);
   json_decref(report);
   prof_session_free(&s);
   return status;
@@ -229,7 +229,7 @@ static int write_page(struct ctx *x, const char *folder) {
 
 static int print_again(struct ctx *x) {
   if (x->nwords != 2) return fail_usage(x->self, "report needs a folder or a report");
-  if (x->html) return write_page(x, x->words[1]);
+  if (x->html) return print_and_write(x, x->words[1]);
   json_t *report = prof_report_load(x->words[1]);
   int status = report ? print_report(x, report) : fail_work(x->self, "%s", db_error());
   json_decref(report);
@@ -277,7 +277,7 @@ const struct command prof_command = {
              "limit), copies, what host threads did (schedule, compile, submit, wait) and memory over time. run "
              "profiles one kernel that doorbell run launches 20 times (--repeat N: N times). diff compares two runs "
              "kernel by kernel and marks what changed beyond noise; A and B are folders of --out or JSON reports. "
-             "report prints such a folder again, or writes it as a page."
+             "report prints such a folder again; with --html it also writes the page."
              "\v"
              "The roofline needs the machine's roofs, which doorbell bench --peaks measures once. GFLOP/s and GB/s are "
              "known for kernels of tensor programs. Occupancy is what registers, local memory and workgroup size "

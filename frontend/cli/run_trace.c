@@ -98,7 +98,7 @@ int run_trace_record(const struct command *self, const db_thread_trace *t, db_de
   if (!err)
     hcq_record_line(
         "lines", dev,
-        json_pack("{s:s, s:s, s:[s, s, s], s:o}", "name", kernel, "source",
+        json_pack("{s:o, s:s, s:[s, s, s], s:o}", "name", json_text(kernel), "source",
                   "Thread trace of the last launch: the waves of one SIMD of each shader engine. Stalls are "
                   "sums of clocks, latencies are means.",
                   "columns", "executed", "stall", "latency", "rows", rows_json(&c, lines)));

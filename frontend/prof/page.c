@@ -88,22 +88,28 @@ static json_t *machines_json(const struct prof_session *s) {
 
 /* ---- code ---- */
 
+/* Finds or adds the entry of a kernel. */
+static json_t *code_entry(json_t *list, json_t *by_key, const char *arch, const char *name) {
+  json_t *key = json_pack("s++", arch, "\n", name);
+  json_t *entry = json_object_get(by_key, json_string_value(key));
+  if (!entry) {
+    entry = json_pack("{s:s, s:s}", "arch", arch, "name", name);
+    json_object_set(by_key, json_string_value(key), entry);
+    json_array_append_new(list, entry);
+  }
+  json_decref(key);
+  return entry;
+}
+
 /* Joins the lines about one kernel: texts of how it was compiled, and counts beside its instructions. */
 static json_t *code_json(const struct prof_session *s) {
   size_t i;
   json_t *line, *list = json_array(), *by_key = json_object();
   json_array_foreach(s->code, i, line) {
-    char key[512];
     const char *arch = json_string_value(json_object_get(line, "arch"));
     const char *name = json_string_value(json_object_get(line, "name"));
     if (!name) continue;
-    snprintf(key, sizeof key, "%s\n%s", arch, name);
-    json_t *entry = json_object_get(by_key, key);
-    if (!entry) {
-      entry = json_pack("{s:s, s:s}", "arch", arch, "name", name);
-      json_object_set(by_key, key, entry);
-      json_array_append_new(list, entry);
-    }
+    json_t *entry = code_entry(list, by_key, arch, name);
     bool counted = json_object_get(line, "rows") != NULL;
     json_object_set(entry, counted ? "lines" : "texts", counted ? line : json_object_get(line, "texts"));
   }

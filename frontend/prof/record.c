@@ -110,10 +110,8 @@ static json_int_t name_number(struct prof_session *s, const char *name) {
   const json_t *known = json_object_get(s->numbers, name);
   if (known) return json_integer_value(known);
   json_int_t next = (json_int_t)json_array_size(s->names);
-  json_t *entry = json_text(name);
-  /* json_text replaces bytes that are not UTF-8: the name's key is the text that the page shows. */
-  if (json_object_set_new(s->numbers, json_string_value(entry), json_integer(next))) return -1;
-  return json_array_append_new(s->names, entry) ? -1 : next;
+  if (json_object_set_new_nocheck(s->numbers, name, json_integer(next))) return -1;
+  return json_array_append_new(s->names, json_text(name)) ? -1 : next;
 }
 
 static struct prof_track *find_track(const struct reader *r, enum prof_track_kind kind, const char *device,

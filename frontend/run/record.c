@@ -10,8 +10,19 @@ static void set_text(json_t *o, const char *name, const char *text) {
   if (text) json_object_set_new(o, name, json_text(text));
 }
 
+/* Whether a kernel has no texts in the record yet. Kernels of one name have one entry in the page. */
+static bool is_first(const db_device *dev, const struct kernel *k) {
+  static json_t *recorded; /* kernels, by ISA and name; guarded by rt.lock */
+  char key[128];
+  if (!recorded) recorded = json_object();
+  snprintf(key, sizeof key, "%s %s", db_device_arch(dev), k->name);
+  if (json_object_get(recorded, key)) return false;
+  json_object_set_new(recorded, key, json_true());
+  return true;
+}
+
 void record_kernel(const struct env *env, const db_device *dev, const struct kernel *k) {
-  if (!env->code || k->from_memory) return;
+  if (!env->code || !is_first(dev, k)) return;
   json_t *texts = json_object();
   set_text(texts, "shape", k->shape);
   set_text(texts, "axes", k->axes);
@@ -91,9 +102,8 @@ static void record_instructions(db_device *dev, const struct emu_kernel_stats *k
   snprintf(source, sizeof source,
            "Counts of the emulator. Exact: executions; active lanes, sectors of %d bytes and LDS cycles per execution; "
            "the percentage of the sectors' bytes that lanes access, above 100 if they share bytes; cycles that bank "
-           "conflicts add, in sum; the percentage "
-           "of branches that diverge. L1 and L2, percentages of lines found there, and wait, cycles until a load has "
-           "its data, are of a %s.",
+           "conflicts add, in sum; the percentage of branches that diverge. L1 and L2, percentages of lines found "
+           "there, and wait, cycles until a load has its data, are of a %s.",
            SECTOR, *assumptions ? assumptions : "model");
   json_t *rows = json_array();
   for (size_t i = 0; i < n; i++) json_array_append_new(rows, site_json(&sites[i], k->pgm));

@@ -99,11 +99,17 @@ void hcq_record_closing(db_device *dev) {
   if (atomic_load(&hcq_recorded) && hcq_record_hooks.closing) hcq_record_hooks.closing(dev);
 }
 
-/* Gives the complete file its name. */
-__attribute__((destructor)) static void finish(void) {
+/* Devices that are open when the process ends. */
+static void record_open_devices(void) {
+  if (!hcq_record_hooks.closing) return;
   pthread_mutex_lock(&hcq_registry.lock);
   for (db_device *dev = hcq_registry.devices; dev; dev = dev->next) hcq_record_closing(dev);
   pthread_mutex_unlock(&hcq_registry.lock);
+}
+
+/* Gives the complete file its name. */
+__attribute__((destructor)) static void finish(void) {
+  record_open_devices();
   pthread_mutex_lock(&record.lock);
   if (record.file) {
     size_t n = strlen(record.path) - strlen(".part");

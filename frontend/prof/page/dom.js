@@ -65,7 +65,8 @@ const COLORS = 12;
 const IDLE = 12;
 const MATCH = 13;
 const DIMMED = 14;
-const WORKS = { schedule: 10, compile: 1, submit: 9, wait: IDLE, copy: 5, exchange: 11 };
+const WORKS = { schedule: 10, compile: 1, submit: 9, wait: IDLE, copy: 5, write: 4, read: 6,
+  exchange: 11 };
 const colorNumbers = new Map(Object.entries(WORKS));
 
 // Gives names colors in their order, so the first ones differ from each other.

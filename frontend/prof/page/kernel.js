@@ -246,8 +246,9 @@ class KernelPanel {
       el('div', { class: 'panel-head' },
         el('h2', {}, el('span', { class: 'swatch', style: { background: colorOf(kernel.name) } }), kernel.name),
         el('span', { class: 'muted' }, kernel.device),
-        el('button', { onclick: () => this.listeners.onTimeline(kernel) }, 'Show in timeline'),
-        el('button', { onclick: () => this.node.parentElement.classList.toggle('wide-panel') }, 'Wider')),
+        el('span', { class: 'buttons' },
+          el('button', { onclick: () => this.listeners.onTimeline(kernel) }, 'Timeline'),
+          el('button', { onclick: () => this.node.parentElement.classList.toggle('wide-panel') }, 'Wider'))),
       choice(KERNEL_TABS, this.tab, choose),
       el('div', { class: 'panel-body', role: 'tabpanel' }, this.content()));
   }

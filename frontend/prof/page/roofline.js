@@ -21,7 +21,7 @@ function logScale(values, from, to) {
   return scale;
 }
 
-// Flat roofs, in GFLOP/s, highest first; roofs that are closer than a line of text have one label.
+// Flat roofs, in GFLOP/s, highest first.
 function flatRoofs(peaks) {
   return peaks.rates.map((rate) => ({ name: rate.name, y: rate.flops / 1e9 })).sort((a, b) => b.y - a.y);
 }
@@ -58,16 +58,18 @@ function roofLines(peaks, sx, sy) {
   const highest = flats.length ? flats[0].y : sy.high;
   const steepest = Math.max(...lines.map((line) => line.gb), 0);
   const parts = [];
-  for (const { name, gb } of lines) {
+  lines.forEach(({ name, gb }, i) => {
     const from = Math.max(sx.low, sy.low / gb);
     const to = Math.min(sx.high, highest / gb);
-    if (from >= to) continue;
+    if (from >= to) return;
     parts.push(svg('line', { x1: sx(from), y1: sy(from * gb), x2: sx(to), y2: sy(to * gb), class: 'roof' }));
     const angle = (Math.atan2(sy(to * gb) - sy(from * gb), sx(to) - sx(from)) * 180) / Math.PI;
-    parts.push(svg('text', { class: 'roof-name', transform: `translate(${sx(from) + 12} ${sy(from * gb) - 14}) ` +
-      `rotate(${angle})` }, `${name}: ${digits(gb)} GB/s`));
-  }
-  let above = -Infinity;
+    // The first name is above its line, the last one below, so they do not meet.
+    const [x, y] = i ? [sx(from) + 26, sy(from * gb) + 4] : [sx(from) + 12, sy(from * gb) - 14];
+    parts.push(svg('text', { class: 'roof-name', transform: `translate(${x} ${y}) rotate(${angle})` },
+      `${name}: ${digits(gb)} GB/s`));
+  });
+  let above = -Infinity; // where the last name is; names of near roofs move down
   for (const { name, y } of flats) {
     const from = steepest ? Math.max(sx.low, y / steepest) : sx.low;
     parts.push(svg('line', { x1: sx(from), x2: sx(sx.high), y1: sy(y), y2: sy(y), class: 'roof' }));
