@@ -25,6 +25,7 @@ struct render {
   LLVMContextRef c;
   LLVMBuilderRef b, entry;              /* entry: builder for declarations of registers */
   LLVMValueRef fn, *value;              /* by node id */
+  bool *whole;                          /* by node id: an f32 value is used in another way than as f16 */
   LLVMValueRef arg[MAX_PARAMS], map[2]; /* map: address of a tensor's map */
   LLVMBasicBlockRef guards[64];
   struct loop loops[64];
@@ -406,14 +407,31 @@ static LLVMValueRef build_compare(struct render *r, const struct uop *u) {
   return LLVMBuildICmp(r->b, u->op == OP_CMPLT ? less : u->op == OP_CMPEQ ? LLVMIntEQ : LLVMIntNE, a, b, "");
 }
 
-/* ex2.approx.f32, lane by lane */
-static LLVMValueRef exp2_nvidia(struct render *r, LLVMValueRef x) {
-  LLVMTypeRef t = LLVMTypeOf(x);
-  if (LLVMGetTypeKind(t) != LLVMVectorTypeKind) return intrinsic(r, "llvm.nvvm.ex2.approx.f", NULL, 0, &x, 1);
+/* Finds the f32 values that are used in another way than converted to f16. */
+static void find_whole(struct render *r) {
+  for (size_t i = r->k->nlinear; i-- > 0;) {
+    const struct uop *u = r->k->linear[i];
+    bool as_f16 = u->op == OP_CAST && u->dtype == DT_F16;
+    bool passes = u->op == OP_WHERE || u->op == OP_GEP || u->op == OP_VECTORIZE;
+    for (unsigned s = 0; s < u->nsrc; s++)
+      if (!as_f16 && (!passes || r->whole[u->id])) r->whole[u->src[s]->id] = true;
+  }
+}
+
+/* 2^x by an instruction for f32, lane by lane. f16 rounds results that are subnormal in f32 to 0, so the instruction
+ * need not support them. */
+static LLVMValueRef build_exp2(struct render *r, const struct uop *u, LLVMValueRef x) {
+  LLVMTypeRef t = LLVMTypeOf(x), f32 = scalar_type(r, DT_F32);
+  bool flushes = r->gpu && u->dtype == DT_F32 && !r->whole[u->id];
+  const char *name = r->nvidia ? (flushes ? "llvm.nvvm.ex2.approx.ftz.f" : "llvm.nvvm.ex2.approx.f")
+                     : flushes ? "llvm.amdgcn.exp2"
+                               : NULL;
+  if (!name) return intrinsic(r, "llvm.exp2", &t, 1, &x, 1);
+  if (LLVMGetTypeKind(t) != LLVMVectorTypeKind) return intrinsic(r, name, &f32, !r->nvidia, &x, 1);
   LLVMValueRef v = LLVMGetPoison(t);
   for (unsigned i = 0; i < LLVMGetVectorSize(t); i++) {
     LLVMValueRef lane = LLVMConstInt(i32(r), i, 0), e = LLVMBuildExtractElement(r->b, x, lane, "");
-    v = LLVMBuildInsertElement(r->b, v, intrinsic(r, "llvm.nvvm.ex2.approx.f", NULL, 0, &e, 1), lane, "");
+    v = LLVMBuildInsertElement(r->b, v, intrinsic(r, name, &f32, !r->nvidia, &e, 1), lane, "");
   }
   return v;
 }
@@ -475,7 +493,7 @@ static LLVMValueRef build_alu_value(struct render *r, const struct uop *u) {
   case OP_CMPNE: return build_compare(r, u);
   case OP_NEG: return f ? LLVMBuildFNeg(b, x[0], "") : LLVMBuildNeg(b, x[0], "");
   case OP_SQRT: return intrinsic(r, "llvm.sqrt", &t, 1, x, 1);
-  case OP_EXP2: return r->nvidia ? exp2_nvidia(r, x[0]) : intrinsic(r, "llvm.exp2", &t, 1, x, 1);
+  case OP_EXP2: return build_exp2(r, u, x[0]);
   case OP_LOG2: return intrinsic(r, "llvm.log2", &t, 1, x, 1);
   case OP_TRUNC: return f ? intrinsic(r, "llvm.trunc", &t, 1, x, 1) : x[0];
   case OP_ADD: return f ? LLVMBuildFAdd(b, x[0], x[1], "") : LLVMBuildAdd(b, x[0], x[1], "");
@@ -991,7 +1009,13 @@ bool render_llvm(struct codegen *k, module_ref m) {
                      .gpu = k->target->kind != TARGET_HOST,
                      .nvidia = k->target->kind == TARGET_NVPTX};
   r.value = calloc(graph_node_count(k->g), sizeof(LLVMValueRef));
-  if (!r.value) return codegen_fail(k, "out of memory");
+  r.whole = calloc(graph_node_count(k->g), sizeof *r.whole);
+  if (!r.value || !r.whole) {
+    free(r.value);
+    free(r.whole);
+    return codegen_fail(k, "out of memory");
+  }
+  find_whole(&r);
   r.b = LLVMCreateBuilderInContext(r.c), r.entry = LLVMCreateBuilderInContext(r.c);
   r.invariant = LLVMGetMDKindIDInContext(r.c, "invariant.load", 14);
   declare_function(&r);
@@ -1005,5 +1029,6 @@ bool render_llvm(struct codegen *k, module_ref m) {
   LLVMDisposeBuilder(r.b);
   LLVMDisposeBuilder(r.entry);
   free(r.value);
+  free(r.whole);
   return !r.failed;
 }

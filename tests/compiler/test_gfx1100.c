@@ -112,6 +112,18 @@ static void primes_are_padded(void **state) {
   assert_true((uint64_t)k->block[0] * (k->grid[0] - 1) * 4 < 1009);
 }
 
+/* Powers of which only f16 is used need no instructions for subnormal results in f32. */
+static void powers_in_f16_are_one_instruction(void **state) {
+  struct uop *i = range(256, 0, AXIS_LOOP), *x = load(at(param(2, DT_F32, 256), i));
+  struct uop *power = uop_unary(G, OP_EXP2, x), *zero = uop_const_int(G, DT_F32, 0);
+  struct uop *kept = uop_where(G, uop_binary(G, OP_CMPLT, x, uop_const_int(G, DT_F32, 3)), power, zero);
+  struct uop *half = store(at(param(0, DT_F16, 256), i), uop_cast(G, kept, DT_F16));
+  struct uop *both[2] = {half, store(at(param(1, DT_F32, 256), i), power)};
+  struct uop *all = uop_new(G, OP_SINK, DT_VOID, 1, (union uop_arg){0}, 0, both, 2);
+  assert_int_equal(count(must_compile(tuned, "gfx1100", sink1(half))->disassembly, "0x1f800000"), 0); /* 2^-64 */
+  assert_true(count(must_compile(tuned, "gfx1100", all)->disassembly, "0x1f800000") > 0);
+}
+
 static void launch_fits_three_dimensions(void **state) {
   const struct kernel *k = case_kernel(plain, "five axes");
   uint64_t items = 1;
@@ -219,6 +231,7 @@ int main(void) {
       cmocka_unit_test(long_sums_are_shared_by_a_group),
       cmocka_unit_test(nothing_spills),
       cmocka_unit_test(primes_are_padded),
+      cmocka_unit_test(powers_in_f16_are_one_instruction),
       cmocka_unit_test(launch_fits_three_dimensions),
       cmocka_unit_test(grids_follow_variables),
       cmocka_unit_test(every_operation_in_every_type),
