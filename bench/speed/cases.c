@@ -77,6 +77,7 @@ static const struct row {
     {ON_EMULATOR, DB_F32, "matmul", "gemv 1024x1024", {1, 1, 1024, 1024, 0, 0}},
     {ON_EMULATOR, DB_F16, "conv", "batch 1 64x56x56 to 64 3x3 s1", {1, 64, 56, 64, 3, 1}},
     {ON_EMULATOR, DB_F16, "attention", "2x256x64", {2, 256, 64, 0}},
+    {ON_EMULATOR, DB_F16, "attention", "12x1024x64", {12, 1024, 64, 0}},
     {ON_EMULATOR, DB_F32, "softmax", "512x1024", {512, 1024}},
     {ON_EMULATOR, DB_F32, "layer_norm", "512x1024", {512, 1024}},
     {ON_EMULATOR, DB_F32, "batch_norm", "16x32x32x32", {16, 32, 32, 32}},
