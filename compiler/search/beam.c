@@ -15,8 +15,10 @@
 
 enum { VERSION = 1 }; /* version of the set of proposals, part of the key */
 enum { ROUNDS = 24, PATIENCE = 2, MAX_THREADS = 64, FEW_NODES = 4000, MAX_LISTS = 8 };
-static const double WORTH = 0.99;  /* a round makes progress if its best time is below this factor of the best so far */
-static const double HOPELESS = 32; /* proposals are dropped above this multiple of a round's best score */
+static const double WORTH = 0.99; /* a round makes progress if its best time is below this factor of the best so far */
+/* Proposals are dropped above this multiple of a round's best score. The time of a plan above this multiple of the
+ * score of the optimizer's plan is not measured, but assumed to be proportional to the score. */
+static const double HOPELESS = 32;
 
 /* The amounts that each step is tried with, terminated by 0. UNROLL, UPCAST and SERIAL are also tried with the whole of
  * a short axis. PAD is only tried before another step. */
@@ -33,8 +35,7 @@ struct entry {
   double seconds, score;
   uint64_t code; /* hash of its lowered code */
   uint8_t origin;
-  bool expanded;
-  bool hopeless; /* its time is not measured, but assumed to be proportional to its score */
+  bool expanded, hopeless;
 };
 /* A plan that may be proposed, with its score. */
 struct proposal {
@@ -410,7 +411,7 @@ static bool enter(struct beam *b, const struct proposal *p) {
   if (!plan) return false;
   b->entries[b->n] =
       (struct entry){.plan = plan, .seconds = INFINITY, .score = p->score, .code = p->code, .origin = p->origin};
-  b->entries[b->n].hopeless = p->score > b->search.hopeless * b->entries[0].score;
+  b->entries[b->n].hopeless = p->score > HOPELESS * b->entries[0].score;
   b->n++;
   return true;
 }
@@ -638,7 +639,6 @@ struct beam *beam_new(const struct compiler_options *o, const struct target *t, 
   b->search = *search;
   if (!b->search.width) b->search.width = 1;
   if (!b->search.rounds) b->search.rounds = ROUNDS;
-  if (!b->search.hopeless) b->search.hopeless = (unsigned)HOPELESS;
   if (!b->search.proposals) b->search.proposals = 8 * (b->search.width + 1);
   b->target = t;
   b->nworkers = search->threads ? search->threads : processors();

@@ -14,9 +14,7 @@ struct beam_options {
   unsigned proposals; /* maximum number of plans per round; 0: 8 for each plan that it varies, plus 8 */
   unsigned rounds;    /* maximum number of rounds; 0: 24 */
   unsigned threads;   /* compiling threads; 0: one for each processor */
-  unsigned
-      hopeless;     /* plans whose estimated cost is this multiple of that of the optimizer's are not measured; 0: 32 */
-  const char *plan; /* best plan of an earlier search, or NULL; tried in the first round if it fits */
+  const char *plan;   /* best plan of an earlier search, or NULL; tried in the first round if it fits */
 };
 
 struct beam;
@@ -32,9 +30,9 @@ const char *beam_shape(const struct beam *b); /* the kernel's name before optimi
 
 /* Returns the number of plans in the next round, and the plans in *plans, valid until the next round. 0 ends the
  * search. Each plan is possible, and its code differs from that of all plans proposed before. The first plan of the
- * first round is the optimizer's. Hopeless plans are not returned, but the search varies them too. *again is set in the
- * last round: it repeats the optimizer's plan, as the first one, and the fastest plans, which should be measured with
- * more care. */
+ * first round is the optimizer's. Plans that are estimated to be much slower than this one are not returned, but the
+ * search varies them too. *again is set in the last round: it repeats the optimizer's plan, as the first one, and the
+ * fastest plans, which should be measured with more care. */
 unsigned beam_round(struct beam *b, const char *const **plans, bool *again);
 /* Compiles the plans of the round in parallel threads. Returns a kernel per plan, NULL for a plan that does not
  * compile; valid until beam_free. Returns NULL if memory runs out. */

@@ -131,8 +131,6 @@ static int run_rounds(struct search *s) {
   return 0;
 }
 
-enum { HOPELESS_EMULATED = 8 }; /* an emulated launch of a slow plan takes seconds or minutes */
-
 /* A kernel that cannot be searched keeps the optimizer's plan. */
 static int search(const struct env *env, const struct schedule *schedule, size_t at, struct beam_record record,
                   const char *begin_with) {
@@ -154,7 +152,6 @@ static int search(const struct env *env, const struct schedule *schedule, size_t
     fprintf(stderr, "doorbell: a kernel is not searched: %s\n", db_error());
     return 0;
   }
-  if (beam_measure_is_model(s.m)) options.hopeless = HOPELESS_EMULATED;
   s.b = beam_new(&o, slot_target(item->device), item->ast, &options, err, sizeof err);
   if (s.b) {
     snprintf(s.record.shape, sizeof s.record.shape, "%s", beam_shape(s.b));

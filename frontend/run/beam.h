@@ -23,9 +23,9 @@ struct beam_measure *beam_measure_new(const struct schedule_item *item);
 void beam_measure_free(struct beam_measure *m);
 /* Whether its times are model time, not measured time. */
 bool beam_measure_is_model(const struct beam_measure *m);
-/* Stores the time of a launch in seconds: the best of several launches, or INFINITY for a kernel that the device does
- * not load or that is much slower than best. best is in seconds, INFINITY if unknown. Returns 0, or a negative errno
- * after db_fail. */
+/* Stores the time of a launch in seconds: the best of several launches, or one estimate for a kernel that is much
+ * slower than best, or INFINITY for a kernel that the device does not load. best is in seconds, INFINITY if unknown.
+ * Returns 0, or a negative errno after db_fail. */
 int beam_measure(struct beam_measure *m, const struct kernel *k, double best, double *seconds);
 /* Runs k on freshly filled memory. The first call stores the results. Later calls compare with them and return -EPROTO
  * after db_fail if they differ by more than another order of additions explains. A kernel that the device does not load

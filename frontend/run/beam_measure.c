@@ -14,9 +14,13 @@
 
 /* A kernel is launched until its times add up to LONG_MS or its best time exceeds DEAD_HEAT times the best of all
  * kernels, but more than FEW and at most MANY times. If a launch takes more than SLOW times the best, the kernel is not
- * launched again. */
-enum { FEW = 3, MANY = 30, LONG_MS = 20 };
-static const double SLOW = 2, DEAD_HEAT = 1.1;
+ * launched again.
+ *
+ * On an emulated device slow kernels take minutes. Growing parts of the grid are launched first, the first with SAMPLE
+ * workgroups and each with SAMPLE_GROWS times as many as the one before. If their times suggest more than SAMPLE_SLOW
+ * times the best, that is the result. */
+enum { FEW = 3, MANY = 30, LONG_MS = 20, SAMPLE = 256, SAMPLE_GROWS = 8 };
+static const double SLOW = 2, DEAD_HEAT = 1.1, SAMPLE_SLOW = 8;
 
 struct memory {
   db_buffer *buffer;
@@ -148,34 +152,45 @@ bool beam_measure_is_model(const struct beam_measure *m) { return m->model; }
 
 /* ---- running ---- */
 
-static int launch(struct beam_measure *m, const struct kernel *k, db_program *program) {
+/* The arguments of a launch. */
+struct call {
+  const struct kernel *k;
+  db_program *program;
   struct db_arg args[MAX_KERNEL_ARGS];
-  int64_t vars[MAX_KERNEL_ARGS] = {0};
   uint32_t grid[3];
+};
+
+static bool make_call(struct beam_measure *m, const struct kernel *k, struct call *c) {
+  int64_t vars[MAX_KERNEL_ARGS] = {0};
+  *c = (struct call){.k = k, .program = slot_load(m->slot, k)};
+  for (unsigned i = 0; i < k->nparams; i++) {
+    c->args[i].buffer = i < m->nmemories ? m->memory[i].buffer : NULL;
+    for (unsigned v = 0; i >= m->nmemories && v < m->nvars; v++)
+      if (!strcmp(m->var[v], k->params[i].name)) c->args[i].bits = (uint64_t)(vars[i - m->nmemories] = m->value[v]);
+  }
+  kernel_grid(k, vars, c->grid);
+  return c->program != NULL;
+}
+
+static int launch(struct beam_measure *m, const struct call *c) {
   db_queue *q = slot_queue(m->slot, DB_QUEUE_COMPUTE);
   if (!q) return -ENOMEM;
-  for (unsigned i = 0; i < k->nparams; i++) {
-    args[i] = (struct db_arg){.buffer = i < m->nmemories ? m->memory[i].buffer : NULL};
-    for (unsigned v = 0; i >= m->nmemories && v < m->nvars; v++)
-      if (!strcmp(m->var[v], k->params[i].name)) args[i].bits = (uint64_t)(vars[i - m->nmemories] = m->value[v]);
-  }
-  kernel_grid(k, vars, grid);
   int err = db_queue_memory_barrier(q);
   if (!err) err = db_queue_timestamp(q, m->begin);
-  if (!err) err = db_queue_exec(q, program, args, k->nparams, grid, k->block);
+  if (!err) err = db_queue_exec(q, c->program, c->args, c->k->nparams, c->grid, c->k->block);
   if (!err) err = db_queue_timestamp(q, m->end);
   int submitted = db_queue_submit(q, slot_submitted(m->slot));
   if (!err) err = submitted;
   return err ? err : db_wait(db_queue_timeline(q), *slot_submitted(m->slot), db_device_timeout(slot_device(m->slot)));
 }
 
-static int time_model(struct beam_measure *m, const struct kernel *k, db_program *program, double *seconds) {
+static int model_launch(struct beam_measure *m, const struct call *c, double *seconds) {
   struct emu_stats before, after;
   db_device *dev = slot_device(m->slot);
   struct os *os = db_device_os(dev);
   emu_detail(os, true);
   emu_stats(os, db_device_index(dev), &before);
-  int err = launch(m, k, program);
+  int err = launch(m, c);
   emu_stats(os, db_device_index(dev), &after);
   emu_detail(os, false);
   *seconds = (double)(after.detail.model_ps - before.detail.model_ps) * 1e-12;
@@ -183,28 +198,59 @@ static int time_model(struct beam_measure *m, const struct kernel *k, db_program
   return db_fail(-ENOTSUP, "not supported: BEAM on %s, for which emu/exec/cost.def has no model", db_device_name(dev));
 }
 
-static int time_launch(struct beam_measure *m, const struct kernel *k, db_program *program, double *seconds) {
+static double workgroups(const struct call *c) { return (double)c->grid[0] * c->grid[1] * c->grid[2]; }
+
+/* Reduces the grid to at most n workgroups, at least one. */
+static void shrink_grid(struct call *c, double n) {
+  for (unsigned d = 0; d < 3; d++) {
+    double most = n < 1 ? 1 : n;
+    if (c->grid[d] > most) c->grid[d] = (uint32_t)most;
+    n /= c->grid[d];
+  }
+}
+
+static int time_model(struct beam_measure *m, const struct call *c, double best, double *seconds) {
+  double all = workgroups(c), last = 0, last_n = 0;
+  int err = 0;
+  for (double n = SAMPLE; !isinf(best) && n * 4 <= all && !err; n *= SAMPLE_GROWS) {
+    struct call part = *c;
+    shrink_grid(&part, n);
+    double now = 0, now_n = workgroups(&part);
+    err = model_launch(m, &part, &now);
+    *seconds = now + (now - last) * (all - now_n) / (now_n - last_n);
+    if (last_n > 0 && !err && *seconds > SAMPLE_SLOW * best) return 0;
+    last = now, last_n = now_n;
+  }
+  return err ? err : model_launch(m, c, seconds);
+}
+
+static int time_launch(struct beam_measure *m, const struct call *c, double *seconds) {
   uint64_t begin, end;
-  int err = launch(m, k, program);
+  int err = launch(m, c);
   db_signal_interval(m->begin, m->end, &begin, &end);
   *seconds = err ? INFINITY : end > begin ? (double)(end - begin) * 1e-9 : 1e-9;
   return err;
 }
 
-int beam_measure(struct beam_measure *m, const struct kernel *k, double best, double *seconds) {
-  db_program *program = slot_load(m->slot, k);
-  *seconds = INFINITY;
-  if (!program) return 0; /* for example, it needs more memory than the device has: the plan cannot be used */
-  double sum = 0, once = INFINITY;
-  int err = m->model ? time_model(m, k, program, seconds) : time_launch(m, k, program, &once);
-  for (unsigned n = 0; !m->model && !err && n < MANY && !(once > SLOW * best);
-       n++) { /* the first launch was a warm-up */
-    err = time_launch(m, k, program, &once);
+static int time_launches(struct beam_measure *m, const struct call *c, double best, double *seconds) {
+  double sum = 0, once;
+  int err = time_launch(m, c, &once); /* a warm-up */
+  *seconds = once > SLOW * best ? once : INFINITY;
+  for (unsigned n = 0; !err && n < MANY && !(once > SLOW * best); n++) {
+    err = time_launch(m, c, &once);
     sum += once;
     if (once < *seconds) *seconds = once;
     if (n >= FEW && (sum > LONG_MS * 1e-3 || *seconds > DEAD_HEAT * best)) break;
   }
-  db_program_release(program);
+  return err;
+}
+
+int beam_measure(struct beam_measure *m, const struct kernel *k, double best, double *seconds) {
+  struct call c;
+  *seconds = INFINITY;
+  if (!make_call(m, k, &c)) return 0; /* for example, it needs more memory than the device has */
+  int err = (m->model ? time_model : time_launches)(m, &c, best, seconds);
+  db_program_release(c.program);
   return err;
 }
 
@@ -252,10 +298,10 @@ static int compare_results(const struct memory *x, const uint8_t *got, const cha
 }
 
 int beam_compare(struct beam_measure *m, const struct kernel *k) {
-  db_program *program = slot_load(m->slot, k);
-  if (!program) return 0;
+  struct call c;
+  if (!make_call(m, k, &c)) return 0;
   int err = fill_all(m);
-  if (!err) err = launch(m, k, program);
+  if (!err) err = launch(m, &c);
   for (unsigned i = 0; i < m->nmemories && !err; i++) {
     struct memory *x = &m->memory[i];
     if (!x->output || !x->buffer) continue;
@@ -269,6 +315,6 @@ int beam_compare(struct beam_measure *m, const struct kernel *k) {
       free(got);
   }
   m->compares = true;
-  db_program_release(program);
+  db_program_release(c.program);
   return err;
 }
