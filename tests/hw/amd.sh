@@ -78,6 +78,10 @@ here=$(counted "$dev")
 emulated=$(counted EMU+AMD:gfx1100)
 echo "$here"
 [ -n "$here" ] && [ "$here" = "$emulated" ] || { echo "the emulated gfx1100 counts $emulated"; exit 1; }
+step "roofs" 120 "$build/doorbell" bench --peaks --dev "$dev"
+# shellcheck disable=SC2086
+step "profile of a kernel" 120 "$build/doorbell" prof --counters metrics run "$saxpy" --dev "$dev" $trace_args
+step "profile of programs" 300 "$build/doorbell" prof -- "$build/doorbell" bench --dev "$dev"
 step "launches and replays" 300 "$build/bench/launch" "$dev"
 for t in tensor cases kernels; do
   step "suite $t" 300 env TEST_DEV="$dev" "$build/tests/frontend/test_$t"

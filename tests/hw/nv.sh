@@ -46,6 +46,8 @@ if [ -n "$record" ]; then
   grep -E '^[^ ]+ [^ ]+ [^ ]+ [0-9a-f]{16}$' "$log/out" >"$record/nv.golden"
 fi
 step "benchmark" 300 "$build/doorbell" bench --dev "$dev"
+step "roofs" 120 "$build/doorbell" bench --peaks --dev "$dev"
+step "profile of programs" 300 "$build/doorbell" prof -- "$build/doorbell" bench --dev "$dev"
 step "launches and replays" 300 "$build/bench/launch" "$dev"
 for t in tensor cases kernels; do
   step "suite $t" 300 env TEST_DEV="$dev" "$build/tests/frontend/test_$t"
