@@ -146,16 +146,15 @@ static int print_report(const struct ctx *x, const json_t *report) {
   return EXIT_DONE;
 }
 
-/* Runs the program once per pass. Returns the first exit status that is not 0. */
+/* Runs the program once per pass, until it fails. Returns its last exit status; *read: whether its records could be
+ * read, as prof_session_read returns it. */
 static int run_passes(struct ctx *x, char **command, struct prof_session *s, int *read) {
-  int status = run_program(x->self, command, prepare, x);
-  *read = prof_session_read(s, x->folder);
-  while (!status && !*read && ++x->pass < s->passes && x->pass < PROF_PASSES) {
-    prof_session_free(s);
-    status = run_program(x->self, command, prepare, x);
+  for (x->pass = 0;; x->pass++) {
+    int status = run_program(x->self, command, prepare, x);
     *read = prof_session_read(s, x->folder);
+    if (status || *read || x->pass + 1 >= s->passes || x->pass + 1 == PROF_PASSES) return status;
+    prof_session_free(s);
   }
-  return status;
 }
 
 static int profile(struct ctx *x, char **command) {

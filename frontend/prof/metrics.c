@@ -26,7 +26,9 @@ struct parser {
 static void skip_spaces(struct parser *p) { p->at += strspn(p->at, " "); }
 static bool take(struct parser *p, char c) {
   skip_spaces(p);
-  return *p->at == c && p->at++;
+  if (*p->at != c) return false;
+  p->at++;
+  return true;
 }
 
 static double sum(struct parser *p);

@@ -388,24 +388,22 @@ static int read_record(struct prof_session *s, const char *path) {
   return err;
 }
 
-/* Reads what the emulator counted in a process: a JSON object per GPU. */
+/* Reads what the emulator counted in a process: a JSON object per GPU, each on a line. */
 static int read_emulated(struct prof_session *s, const char *path) {
   json_error_t error;
   FILE *f = fopen(path, "re");
+  char *line = NULL;
+  size_t capacity = 0;
+  ssize_t n;
+  int err = 0;
   if (!f) return db_fail(-errno, "%s: %s", path, strerror(errno));
-  for (int c; (c = fgetc(f)) != EOF;) {
-    ungetc(c, f);
-    json_t *o = c == '{' ? json_loadf(f, JSON_DISABLE_EOF_CHECK, &error) : NULL;
-    if (o)
-      json_array_append_new(s->emulated, o);
-    else if (c == '\n')
-      fgetc(f);
-    else
-      break;
+  while (!err && (n = getline(&line, &capacity, f)) > 0) {
+    json_t *o = json_loadb(line, (size_t)n, 0, &error);
+    if (json_array_append_new(s->emulated, o)) err = db_fail(-EINVAL, "%s: not a record of the emulator", path);
   }
-  bool whole = feof(f);
   fclose(f);
-  return whole ? 0 : db_fail(-EINVAL, "%s: not a record of the emulator", path);
+  free(line);
+  return err;
 }
 
 /* ---- a folder ---- */

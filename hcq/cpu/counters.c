@@ -21,14 +21,13 @@ enum { WORKGROUPS = 0 /* the first event */ };
 #define PERF_TYPE_OWN UINT32_MAX
 static const struct event {
   const char *name;
-  uint32_t type;
   uint64_t config;
-  const char *processor;
+  const char *processor, *unit, *description;
+  uint32_t type;
   bool kernel;
-  const char *unit, *description;
 } events[] = {
 #define EVENT(name, type, config, processor, kernel, unit, description)                                                \
-  {#name, PERF_TYPE_##type, config, processor, kernel, unit, description},
+  {#name, config, processor, unit, description, PERF_TYPE_##type, kernel},
 #include "events.def"
 };
 enum { EVENTS = sizeof events / sizeof *events };
