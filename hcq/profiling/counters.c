@@ -112,7 +112,8 @@ static int choose(db_device *dev, const struct hcq_counter *list, unsigned nlist
     if (!names[i]) return db_null("name");
     for (unsigned k = 0; k < nlist && !chosen[i]; k++)
       if (!strcmp(list[k].info.name, names[i])) chosen[i] = &list[k];
-    if (!chosen[i] && dev->ops->counter_missing) return dev->ops->counter_missing(dev, names[i]);
+    int err = !chosen[i] && dev->ops->counter_missing ? dev->ops->counter_missing(dev, names[i]) : 0;
+    if (err) return err;
     if (!chosen[i]) return db_fail(-ENOENT, "%s: the device has no counter %s", dev->name, names[i]);
     for (unsigned k = 0; k < i; k++)
       if (chosen[k] == chosen[i]) return db_fail(-EINVAL, "%s: counter %s is listed twice", dev->name, names[i]);

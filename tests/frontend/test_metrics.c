@@ -72,7 +72,7 @@ static const char *const known[] = {
 #undef E
 #define EVENT(name, type, config, processor, kernel, unit, description) #name,
 #include "../../hcq/cpu/events.def"
-#define X(name, exact, unit, description) "SM_" #name,
+#define X(name, exact, unit, description) ("SM_" #name),
     NV_COUNTERS(X)
 #undef X
 };
