@@ -34,12 +34,22 @@ static unsigned most_in_bank(const uint32_t at[LANES], uint32_t lanes, unsigned 
   return most;
 }
 
+/* Returns the cycles of 32 lanes whose words are a constant number of words apart, or 0 for other accesses. */
+static unsigned cycles_of_stride(const uint32_t at[LANES], uint32_t lanes, unsigned words) {
+  uint32_t stride = (at[1] >> 2) - (at[0] >> 2), differs = 0;
+  if (words != 1 || lanes != UINT32_MAX || !stride || stride > UINT16_MAX) return 0;
+  for (unsigned l = 0; l < LANES; l++) differs |= (at[l] >> 2) ^ ((at[0] >> 2) + l * stride);
+  unsigned cycles = stride & -stride;
+  return differs ? 0 : cycles < BANKS ? cycles : BANKS;
+}
+
 void emu_banks_access(struct emu_detail *d, const uint32_t at[32], uint32_t lanes, unsigned bytes) {
   unsigned words = (bytes + 3) / 4, at_once = words == 1 ? 32 : words == 2 ? 16 : 8;
   d->lds_passes += lanes ? words : 0;
   for (unsigned first = 0; first < LANES; first += at_once) {
     uint32_t active = lanes & UINT32_MAX >> (LANES - at_once) << first;
-    unsigned cycles = is_narrow(at, active, (int32_t)words) ? 1 : most_in_bank(at, active, words);
+    unsigned cycles = is_narrow(at, active, (int32_t)words) ? 1 : cycles_of_stride(at, active, words);
+    if (!cycles) cycles = most_in_bank(at, active, words);
     d->lds_conflicts += cycles - 1;
     d->lds_cycles += active ? cycles : 0;
   }

@@ -44,32 +44,62 @@ static uint8_t sectors_of(uint64_t first, uint64_t end, uint64_t line) {
   return (uint8_t)((2u << high) - (1u << low));
 }
 
-void emu_lines_access(struct emu_lines *l, struct emu_detail *d, const uint64_t *at, uint32_t lanes, unsigned bytes,
-                      bool loads, bool stores) {
-  if (!bytes) return;
-  uint64_t seen[2 * LANES];
-  uint8_t sectors[2 * LANES]; /* of each line that was seen: a bit for each */
-  unsigned n = 0, i = 0;
+/* The distinct lines of one access. */
+struct touched {
+  uint64_t line[2 * LANES];
+  uint8_t sectors[2 * LANES]; /* of each line: a bit for each */
+  unsigned n;
+};
+
+static void find_lines(struct touched *t, const uint64_t *at, uint32_t lanes, unsigned bytes) {
+  unsigned i = 0;
   for (uint32_t m = lanes; m; m &= m - 1) {
     uint64_t first = at[__builtin_ctz(m)], end = first + bytes - 1;
     for (uint64_t line = first / EMU_LINE; line <= end / EMU_LINE; line++) {
       uint8_t touched = sectors_of(first, end, line);
-      if (i >= n || seen[i] != line)
-        for (i = 0; i < n && seen[i] != line;) i++;
+      if (i >= t->n || t->line[i] != line)
+        for (i = 0; i < t->n && t->line[i] != line;) i++;
       if (i == 2 * LANES) continue;
-      sectors[i] = (uint8_t)((i < n ? sectors[i] : 0) | touched);
-      if (i < n) continue;
-      seen[n++] = line;
-      uint64_t key = 1 + line / PAGE_LINES * 2;
-      uint32_t bit = UINT32_C(1) << line % PAGE_LINES;
-      if (l && loads) mark_lines(l, key, bit);
-      if (l && stores) mark_lines(l, key + 1, bit);
+      t->sectors[i] = (uint8_t)((i < t->n ? t->sectors[i] : 0) | touched);
+      if (i == t->n) t->line[t->n++] = line;
     }
   }
+}
+
+/* Most accesses are dense: each lane's bytes follow those of the lane before. Written for vectorization. */
+static bool is_dense(const uint64_t *at, uint32_t lanes, unsigned bytes) {
+  uint64_t differs = 0;
+  if (lanes != UINT32_MAX) return false;
+  for (unsigned l = 0; l < LANES; l++) differs |= at[l] ^ (at[0] + (uint64_t)l * bytes);
+  return !differs;
+}
+
+static void find_dense(struct touched *t, uint64_t first, unsigned bytes) {
+  uint64_t end = first + (uint64_t)LANES * bytes - 1;
+  for (uint64_t line = first / EMU_LINE; line <= end / EMU_LINE && t->n < 2 * LANES; line++, t->n++)
+    t->line[t->n] = line, t->sectors[t->n] = sectors_of(first, end, line);
+}
+
+void emu_lines_access(struct emu_lines *l, struct emu_detail *d, const uint64_t *at, uint32_t lanes, unsigned bytes,
+                      bool loads, bool stores) {
+  struct touched t;
+  if (!bytes) return;
+  t.n = 0;
+  if (is_dense(at, lanes, bytes))
+    find_dense(&t, at[0], bytes);
+  else
+    find_lines(&t, at, lanes, bytes);
+  for (unsigned i = 0; l && i < t.n; i++) {
+    uint64_t key = 1 + t.line[i] / PAGE_LINES * 2;
+    uint32_t bit = UINT32_C(1) << t.line[i] % PAGE_LINES;
+    if (loads) mark_lines(l, key, bit);
+    if (stores) mark_lines(l, key + 1, bit);
+  }
   if (!d) return;
-  if (l && l->caches) emu_caches_access(l->caches, d, seen, n, loads, stores);
-  d->lines += n;
-  for (i = 0; i < n; i++) d->sectors += (unsigned)__builtin_popcount(sectors[i]);
+  if (l && l->caches) emu_caches_access(l->caches, d, t.line, t.n, loads, stores);
+  d->lines += t.n;
+  static const uint8_t sectors_in[16] = {0, 1, 1, 2, 1, 2, 2, 3, 1, 2, 2, 3, 2, 3, 3, 4};
+  for (unsigned i = 0; i < t.n; i++) d->sectors += sectors_in[t.sectors[i] % 16];
 }
 
 void emu_lines_add(struct emu_lines *to, const struct emu_lines *from) {

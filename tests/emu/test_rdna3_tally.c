@@ -44,7 +44,7 @@ static void run_counted(struct bench *b, const char *text, bool runs) {
   w->s[4] = DATA_VA, w->s[5] = 0;
   w->s[8] = DATA_VA, w->s[9] = 0, w->s[10] = 64, w->s[11] = 0x31014000;
   w->s[RDNA3_EXEC] = ~0u, w->s[RDNA3_EXEC + 1] = w->wave64 ? ~0u : 0;
-  w->exec = w->exec_before = 0, w->executed = 0, w->counts_runs = runs;
+  w->exec = w->exec_before = 0, w->active = 0, w->executed = 0, w->counts_runs = runs;
   b->t->stats.counting = SHADER_CLASSES_LDS;
   memset(&b->d, 0, sizeof b->d);
   b->t->stats.detail = &b->d;

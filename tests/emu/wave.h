@@ -79,6 +79,7 @@ static inline enum rdna3_state wave_run(struct wave *t, uint64_t offset) {
   if (u) rdna3_resume(w, u, 1 << 20);
   rdna3_fp_set(w->fp_control);
   while (u) u = u->fn(w, u);
+  if (w->counts_runs) rdna3_count_kept(w);
   rdna3_fp_set(fp);
   code_cache_leave(t->code);
   return w->state;

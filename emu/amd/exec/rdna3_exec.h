@@ -56,6 +56,10 @@ const struct rdna3_uop *rdna3_fault(struct rdna3_wave *w, const struct rdna3_uop
 
 /* Counts the classes of the run that ends before `after`, for waves whose counts_runs is set. */
 void rdna3_count_classes(struct rdna3_wave *w, const struct rdna3_inst *after);
+/* Counts the run that ends with a branch; its classes count when another run takes its place in w->runs, or when
+ * rdna3_count_kept is called, which must be before the code can change. */
+void rdna3_count_run(struct rdna3_wave *w, const struct rdna3_inst *last);
+void rdna3_count_kept(struct rdna3_wave *w);
 /* Counts the straight-line run that ends before instruction `after` (one past the last executed instruction). */
 static inline void rdna3_count(struct rdna3_wave *w, const struct rdna3_inst *after) {
   int64_t n = after - w->run->inst;

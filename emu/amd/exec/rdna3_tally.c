@@ -68,6 +68,11 @@ static const uint32_t *operand_row(const struct rdna3_wave *w, const struct rdna
   return NULL;
 }
 
+/* Most accesses are by all lanes or none; popcount is a call. */
+static inline uint64_t lanes_in(uint32_t mask) {
+  return mask == UINT32_MAX ? 32 : mask ? (uint64_t)__builtin_popcount(mask) : 0;
+}
+
 static void count_bytes(struct emu_detail *d, const struct row *r, enum emu_space space, uint64_t bytes) {
   if (r->flags & F_LOADS) d->loaded[space] += bytes;
   if (r->flags & F_STORES) d->stored[space] += bytes;
@@ -87,7 +92,7 @@ static void count_lds(struct rdna3_wave *w, const struct rdna3_inst *in, const s
         offset = addresses == 1 ? (uint32_t)in->offset : (a ? (uint32_t)in->offset1 : (uint32_t)in->offset0) * unit;
     for (uint32_t l = 0; l < 32; l++) at[l] = row[l] + offset;
     emu_banks_access(d, at, mask, r->bytes);
-    count_bytes(d, r, EMU_LDS_SPACE, (uint64_t)__builtin_popcount(mask) * r->bytes);
+    count_bytes(d, r, EMU_LDS_SPACE, lanes_in(mask) * r->bytes);
   }
 }
 
@@ -114,28 +119,35 @@ static bool has_base(const struct rdna3_inst *in) {
   return false;
 }
 
-/* In a flat access each lane's address selects the memory. */
+/* In a flat access each lane's address selects the memory. Counts the lanes that access LDS or scratch, and returns the
+ * others. */
+static uint32_t count_apertures(struct rdna3_wave *w, const struct row *r, const uint64_t to[32], uint32_t mask) {
+  struct emu_detail *d = w->stats->detail;
+  uint32_t at[32] = {0}, shared = 0, scratch = 0;
+  for (uint32_t m = mask; m; m &= m - 1) {
+    unsigned l = (unsigned)__builtin_ctz(m);
+    uint32_t high = (uint32_t)(to[l] >> 32);
+    at[l] = (uint32_t)to[l];
+    if (high == RDNA3_SHARED_HI) shared |= 1u << l;
+    if (high == RDNA3_PRIVATE_HI) scratch |= 1u << l;
+  }
+  count_bytes(d, r, EMU_LDS_SPACE, lanes_in(shared) * r->bytes);
+  count_bytes(d, r, EMU_SCRATCH_SPACE, lanes_in(scratch) * r->bytes);
+  if (shared) emu_banks_access(d, at, shared, r->bytes);
+  return mask & ~shared & ~scratch;
+}
+
 static void count_flat(struct rdna3_wave *w, const struct rdna3_inst *in, const struct row *r, unsigned half,
                        uint32_t mask) {
-  struct emu_detail *d = w->stats->detail;
   const uint32_t *low = operand_row(w, in, half, RDNA3_FIELD_addr);
-  uint32_t at[32] = {0}, shared = 0, scratch = 0;
   uint64_t to[32], base = scalar_base(w, in);
-  bool flat = in->format == RDNA3_FLAT, narrow = has_base(in);
-  for (uint32_t m = mask; low && m; m &= m - 1) {
-    unsigned l = (unsigned)__builtin_ctz(m);
-    uint64_t va = to[l] = (low[l] | (narrow ? 0 : (uint64_t)low[l + RDNA3_LANES] << 32)) + base;
-    uint32_t high = (uint32_t)(va >> 32);
-    at[l] = (uint32_t)va;
-    if (flat && high == RDNA3_SHARED_HI) shared |= 1u << l;
-    if (flat && high == RDNA3_PRIVATE_HI) scratch |= 1u << l;
-  }
-  uint32_t global = mask & ~shared & ~scratch;
-  count_bytes(d, r, EMU_LDS_SPACE, (uint64_t)__builtin_popcount(shared) * r->bytes);
-  count_bytes(d, r, EMU_SCRATCH_SPACE, (uint64_t)__builtin_popcount(scratch) * r->bytes);
-  count_bytes(d, r, EMU_GLOBAL_SPACE, (uint64_t)__builtin_popcount(global) * r->bytes);
-  if (shared) emu_banks_access(d, at, shared, r->bytes);
-  if (low) count_lines(w, r, to, global);
+  bool narrow = has_base(in);
+  /* For inactive lanes, too, so the loops are vectorized. */
+  for (unsigned l = 0; low && narrow && l < 32; l++) to[l] = low[l] + base;
+  for (unsigned l = 0; low && !narrow && l < 32; l++) to[l] = (low[l] | (uint64_t)low[l + RDNA3_LANES] << 32) + base;
+  if (low && in->format == RDNA3_FLAT) mask = count_apertures(w, r, to, mask);
+  count_bytes(w->stats->detail, r, EMU_GLOBAL_SPACE, lanes_in(mask) * r->bytes);
+  if (low) count_lines(w, r, to, mask);
 }
 
 /* Lanes that are out of bounds transfer nothing. */
@@ -149,9 +161,9 @@ static void count_buffer(struct rdna3_wave *w, const struct rdna3_inst *in, cons
   w->v = w->file + half * RDNA3_ROWS * RDNA3_LANES, w->lanes = &mask, w->half = half;
   uint32_t inside = mem_buffer_addresses(w, &u, r->bytes, addr, &outside);
   w->v = v, w->lanes = lanes, w->half = was;
-  count_bytes(w->stats->detail, r, EMU_GLOBAL_SPACE, (uint64_t)__builtin_popcount(inside) * r->bytes);
+  count_bytes(w->stats->detail, r, EMU_GLOBAL_SPACE, lanes_in(inside) * r->bytes);
   count_lines(w, r, addr, inside);
-  if (r->flags & F_INTO_LDS) w->stats->detail->stored[EMU_LDS_SPACE] += (uint64_t)__builtin_popcount(mask) * 4;
+  if (r->flags & F_INTO_LDS) w->stats->detail->stored[EMU_LDS_SPACE] += lanes_in(mask) * 4;
 }
 
 static void count_memory(struct rdna3_wave *w, const struct rdna3_inst *in, const struct row *r, uint64_t exec) {
@@ -171,8 +183,7 @@ static void count_memory(struct rdna3_wave *w, const struct rdna3_inst *in, cons
     case RDNA3_GLOBAL: count_flat(w, in, r, half, mask); break;
     case RDNA3_MUBUF: count_buffer(w, in, r, half, mask); break;
     default:
-      count_bytes(d, r, in->format == RDNA3_SCRATCH ? EMU_SCRATCH_SPACE : EMU_GLOBAL_SPACE,
-                  (uint64_t)__builtin_popcount(mask) * r->bytes);
+      count_bytes(d, r, in->format == RDNA3_SCRATCH ? EMU_SCRATCH_SPACE : EMU_GLOBAL_SPACE, lanes_in(mask) * r->bytes);
     }
   }
 }
@@ -215,14 +226,35 @@ int rdna3_tally_runs(struct rdna3_trace *t) {
   return 0;
 }
 
+/* Adds the classes of the instructions from first to last, as often as they were executed. */
+static void add_run(struct rdna3_wave *w, const struct rdna3_inst *first, const struct rdna3_inst *last,
+                    uint64_t times) {
+  uint64_t *executed = w->stats->detail->executed;
+  for (unsigned i = 0; i < EMU_CLASS_COUNT; i++)
+    executed[i] += (uint64_t)(last->before->executed[i] - first->before->executed[i]) * times;
+  if (last->op) executed[rows[last->op - rdna3_ops].class] += times;
+}
+
+/* Runs that branches end repeat, so their number is kept here until another run takes the place. */
+void rdna3_count_run(struct rdna3_wave *w, const struct rdna3_inst *last) {
+  const struct rdna3_inst *first = w->run->inst;
+  struct rdna3_run *r = &w->runs[last->pc / 4 % RDNA3_RUNS];
+  if (r->first != first || r->last != last) {
+    if (r->times) add_run(w, r->first, r->last, r->times);
+    *r = (struct rdna3_run){first, last, 0};
+  }
+  r->times++;
+}
+
+void rdna3_count_kept(struct rdna3_wave *w) {
+  for (unsigned i = 0; i < RDNA3_RUNS; i++)
+    if (w->runs[i].times) add_run(w, w->runs[i].first, w->runs[i].last, w->runs[i].times);
+  memset(w->runs, 0, sizeof w->runs);
+}
+
 /* Reads after[-1], not *after: after a fault at the end of a trace, `after` is beyond the trace's array. */
 void rdna3_count_classes(struct rdna3_wave *w, const struct rdna3_inst *after) {
-  const struct rdna3_inst *first = w->run->inst, *last = after - 1;
-  uint64_t *executed = w->stats->detail->executed;
-  if (after == first) return;
-  for (unsigned i = 0; i < EMU_CLASS_COUNT; i++)
-    executed[i] += (uint64_t)(last->before->executed[i] - first->before->executed[i]);
-  if (last->op) executed[rows[last->op - rdna3_ops].class]++;
+  if (after != w->run->inst) add_run(w, w->run->inst, after - 1, 1);
 }
 
 /* ---- micro-operations ---- */
@@ -241,7 +273,10 @@ static void count_instruction(struct rdna3_wave *w, const struct rdna3_inst *in)
   struct emu_detail *d = w->stats->detail;
   const struct row *r = &rows[in->op - rdna3_ops];
   uint64_t exec = active_lanes(w);
-  if (exec != w->exec) w->exec_before = w->exec, w->exec = exec;
+  if (exec != w->exec) {
+    w->exec_before = w->exec, w->exec = exec;
+    w->active = (unsigned)__builtin_popcountll(exec);
+  }
   d->executed[r->class]++;
   if (r->class == EMU_MATRIX_CLASS) d->matrix_blocks += in->op->operand[1].type == RDNA3_TYPE_wmma_ab_iu4 ? 2 : 4;
   d->approximate += r->approximate || (in->opy && rows[in->opy - rdna3_ops].approximate);
@@ -251,8 +286,8 @@ static void count_instruction(struct rdna3_wave *w, const struct rdna3_inst *in)
   }
   if (r->class >= EMU_VALU_CLASS) {
     d->vector++;
-    d->lanes += (unsigned)__builtin_popcountll(exec);
-    d->partial += exec != (w->wave64 ? ~0ull : UINT32_MAX);
+    d->lanes += w->active;
+    d->partial += w->active != (w->wave64 ? 64 : 32);
   }
   if (r->bytes) count_memory(w, in, r, exec);
 }

@@ -72,7 +72,7 @@ void rdna3_init(void) {
 /* ---- branches and faults ---- */
 
 const struct rdna3_uop *rdna3_jump_slow(struct rdna3_wave *w, const struct rdna3_uop *u, const struct rdna3_uop *to) {
-  if (w->counts_runs) rdna3_count_classes(w, u->inst + 1);
+  if (w->counts_runs) rdna3_count_run(w, u->inst);
   w->run = to;
   if (w->counts_runs && w->budget > -RDNA3_COUNTING) return to;
   w->next = to, w->state = RDNA3_YIELDED;

@@ -22,6 +22,7 @@ enum {
   RDNA3_SINK = 128, /* receives scalar writes to null */
   RDNA3_SGPRS = 256,
   RDNA3_RECENT = 8,
+  RDNA3_RUNS = 8,
 };
 enum rdna3_state { RDNA3_RUNNING, RDNA3_BARRIER, RDNA3_ENDED, RDNA3_FAULTED, RDNA3_YIELDED };
 
@@ -30,6 +31,12 @@ enum rdna3_state { RDNA3_RUNNING, RDNA3_BARRIER, RDNA3_ENDED, RDNA3_FAULTED, RDN
 struct rdna3_uop;
 struct rdna3_wave;
 typedef const struct rdna3_uop *rdna3_exec_fn(struct rdna3_wave *w, const struct rdna3_uop *u);
+
+/* A straight-line run of instructions. */
+struct rdna3_run {
+  const struct rdna3_inst *first, *last;
+  uint64_t times; /* that it was executed and has not been counted */
+};
 
 struct rdna3_wave {
   /* Registers of half 0 (or of wave32) start at file, those of half 1 at file + RDNA3_ROWS * RDNA3_LANES. While a
@@ -56,11 +63,12 @@ struct rdna3_wave {
   struct vm_range load, store, scalar, scratch; /* most recent translations, for vm_translate */
   struct vm_range recent[RDNA3_RECENT];         /* other recent translations */
   unsigned recent_next;
-  uint8_t *lds;             /* of the workgroup */
-  uint32_t lds_size;        /* bytes allocated to the workgroup, at most 64 KiB */
-  uint64_t scratch_base;    /* GPU address of this wave's slot; 0 if the dispatch has no scratch */
-  uint32_t scratch_size;    /* bytes of the slot */
-  uint32_t group[3], index; /* workgroup id; wave number in the workgroup */
+  uint8_t *lds;                      /* of the workgroup */
+  uint32_t lds_size;                 /* bytes allocated to the workgroup, at most 64 KiB */
+  uint64_t scratch_base;             /* GPU address of this wave's slot; 0 if the dispatch has no scratch */
+  uint32_t scratch_size;             /* bytes of the slot */
+  struct rdna3_run runs[RDNA3_RUNS]; /* if counts_runs is set */
+  uint32_t group[3], index;          /* workgroup id; wave number in the workgroup */
   const struct shader_dispatch *dispatch;
   struct shader_core *core;
   struct code_cache *code;
@@ -68,6 +76,7 @@ struct rdna3_wave {
   struct shader_stats *stats;     /* memory operations add to bytes_loaded and bytes_stored */
   struct fault *fault;
   uint64_t exec, exec_before; /* if stats->detail is set: EXEC, and EXEC before its last change or branch */
+  unsigned active;            /* number of lanes in exec */
 };
 
 /* Apertures of flat addresses: their high 32 bits (KFD's defaults for SH_MEM_BASES). */

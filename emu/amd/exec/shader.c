@@ -99,7 +99,8 @@ static void launch(struct shader_core *core, struct code_cache *code, const stru
   w->dispatch = d, w->core = core, w->code = code, w->jumps = &core->jumps, w->stats = stats, w->fault = fault;
   w->counts_runs =
       stats->detail && stats->counting != SHADER_EVERYTHING && !(stats->trace && stats->trace->instructions);
-  w->exec = w->exec_before = 0;
+  w->exec = w->exec_before = 0, w->active = 0;
+  if (w->counts_runs) memset(w->runs, 0, sizeof w->runs);
   launch_scalars(w, d, waves);
   launch_lanes(w, d, threads);
 }
@@ -180,6 +181,8 @@ int shader_run_workgroup(struct shader_core *core, struct code_cache *code, cons
   int waves = launch_all(core, code, d, group, scratch_slot, stats, fault);
   if (waves < 0) return waves;
   int r = run_waves(core, (uint32_t)waves, d->stop);
+  for (int i = 0; i < waves; i++)
+    if (core->wave[i].counts_runs) rdna3_count_kept(&core->wave[i]);
   code_cache_leave(code);
   rdna3_fp_set(core->host_fp);
   for (int i = 0; i < waves; i++) {
@@ -223,6 +226,7 @@ static void step(struct rdna3_wave *w) {
   rdna3_resume(w, u, 0);
   do u = u->fn(w, u);
   while (u && u->inst == inst);
+  if (w->counts_runs) rdna3_count_kept(w);
   if (!u) return;
   rdna3_count(w, u->inst);
   w->run = w->next = u;
