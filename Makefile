@@ -114,8 +114,8 @@ $(B)/obj/%.o: %.c $(B)/flags
 	$(call say,CC,$<)
 	@mkdir -p $(@D)
 	$(Q)$(CC) $(ALL_CFLAGS) $(EXTRA_CFLAGS) -MMD -MP -c $< -o $@
-# ThreadSanitizer leaves *.simd.c out: they touch a wave's own registers and the guest's memory, and EMU_STRICT finds the
-# races there.
+# ThreadSanitizer leaves *.simd.c out: they touch a wave's own registers and the guest's memory, and EMU_STRICT finds
+# the races there.
 define SIMD_RULE
 $(B)/obj/%.$(1).o: %.simd.c $(B)/flags
 	$$(call say,CC,$$< ($(1)))

@@ -2,6 +2,7 @@
 #define _GNU_SOURCE /* asprintf */
 #include "internal.h"
 #include "plan/internal.h"
+#include "../graph/rewrite_log.h"
 #include "ptxas.h"
 #include <inttypes.h>
 #include <llvm-c/Core.h>
@@ -65,6 +66,7 @@ static void entry_free(struct entry *e) {
   free((void *)e->kernel.graph_text);
   free((void *)e->kernel.linear_text);
   free((void *)e->kernel.disassembly);
+  free((void *)e->kernel.rewrites);
   free((void *)e->kernel.axes);
   free((void *)e->kernel.plan);
   free((void *)e->kernel.plan_refused);
@@ -380,7 +382,11 @@ static bool compile(struct compiler *c, struct codegen *k, struct entry *e, cons
   const struct compiler_options *o = &c->options;
   uint64_t start = now_ns();
   if (o->debug >= 5) out->graph_text = graph_text(k->ast);
-  if (!lower_with_fewer_steps(o, k, out, plan)) return false;
+  struct rewrite_log log = {0};
+  if (o->rewrites) rewrite_log_begin(&log, &k->stage);
+  bool lowered = lower_with_fewer_steps(o, k, out, plan);
+  out->rewrites = rewrite_log_end(&log);
+  if (!lowered) return false;
   if (!verify_linear(k)) return false;
   out->lower_ns = now_ns() - start;
   memcpy(out->name, k->name, sizeof out->name);

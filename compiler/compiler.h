@@ -16,6 +16,7 @@ struct compiler_options {
   bool noopt;            /* NOOPT=1: no optimization steps, one work-item per output element */
   bool spec;             /* SPEC=1: verify the graph between stages */
   int debug;             /* >= 4 stores C text in the kernel, >= 5 the graph, >= 6 linear UOps, >= 7 disassembly */
+  bool rewrites;         /* stores the rewrites of each kernel */
   bool lower_only;       /* stop before LLVM: kernels have no image; for measuring the stages before LLVM */
   const char *plan;      /* plans given by hand, one per line (compiler/plan/plan.h). "NAME = plan" and "NUMBER = plan"
                           * apply to the kernel of that shape or number, any other line to every kernel that it fits.
@@ -50,9 +51,10 @@ struct kernel {
   uint64_t bytes; /* bytes of global memory touched, each counted once: a lower bound of the traffic */
   const char *c_text, *graph_text, *linear_text, *disassembly; /* NULL unless options.debug asks for it; disassembly
                                                                 * for NVIDIA is PTX */
-  uint64_t lower_ns, assemble_ns;                              /* compile time here; assemble_ns is 0 if a cache had
-                                                                * the image */
-  bool from_memory, from_disk;                                 /* which cache had the kernel */
+  const char *rewrites;           /* text; NULL unless options.rewrites asks for it; graph/rewrite_log.h describes it */
+  uint64_t lower_ns, assemble_ns; /* compile time here; assemble_ns is 0 if a cache had
+                                   * the image */
+  bool from_memory, from_disk;    /* which cache had the kernel */
   bool fewer_steps; /* some optimization steps were left out because they exceed the machine's resources */
 };
 

@@ -29,10 +29,20 @@ struct rewriter {
 
 static atomic_int stats_level;
 static atomic_bool checked;
+static atomic_int watchers; /* number of threads that watch */
+static _Thread_local struct {
+  graph_watch_fn *watch;
+  void *ctx;
+} watching;
 static _Atomic(const struct ruleset *) counted[64];
 
 void graph_match_stats(int level) { atomic_store(&stats_level, level); }
 void graph_check_rewrites(bool on) { atomic_store(&checked, on); }
+
+void graph_watch_rewrites(graph_watch_fn *watch, void *ctx) {
+  atomic_fetch_add(&watchers, (watch != NULL) - (watching.watch != NULL));
+  watching.watch = watch, watching.ctx = ctx;
+}
 
 static uint64_t now_ns(void) {
   struct timespec t;
@@ -68,10 +78,16 @@ static struct uop *apply_first_rule(const struct ruleset *s, struct graph *g, vo
   return NULL;
 }
 
+static bool is_watched(void) { return atomic_load_explicit(&watchers, memory_order_relaxed) && watching.watch; }
+
 struct uop *ruleset_apply(const struct ruleset *s, struct graph *g, void *ctx, struct uop *root) {
   int level = atomic_load_explicit(&stats_level, memory_order_relaxed);
   const struct rule *rule;
-  return level ? apply_first_rule(s, g, ctx, root, level, &rule) : s->apply(g, ctx, root);
+  bool watched = is_watched();
+  if (!level && !watched) return s->apply(g, ctx, root);
+  struct uop *v = apply_first_rule(s, g, ctx, root, level, &rule);
+  if (watched && v && v != root) watching.watch(watching.ctx, s, rule, root, v);
+  return v;
 }
 
 void graph_match_stats_print(FILE *f) {
@@ -150,15 +166,16 @@ static void check_rewrite(struct graph *g, const struct ruleset *s, const struct
 
 static struct uop *apply_rules(struct rewriter *r, struct uop *u) {
   int level = atomic_load_explicit(&stats_level, memory_order_relaxed);
-  bool check = atomic_load_explicit(&checked, memory_order_relaxed);
+  bool check = atomic_load_explicit(&checked, memory_order_relaxed), watched = is_watched();
   for (const struct ruleset *const *s = r->sets; *s; s++) {
     const struct rule *rule = NULL;
-    struct uop *v =
-        level || check ? apply_first_rule(*s, r->graph, r->ctx, u, level, &rule) : (*s)->apply(r->graph, r->ctx, u);
+    struct uop *v = level || check || watched ? apply_first_rule(*s, r->graph, r->ctx, u, level, &rule)
+                                              : (*s)->apply(r->graph, r->ctx, u);
     if (!v || v == u) continue;
     if (v->lanes != u->lanes || v->shape != u->shape) v = match_lanes_and_shape(r, u, v);
     if (!v || v == u) continue;
     if (check) check_rewrite(r->graph, *s, rule, u, v);
+    if (watched) watching.watch(watching.ctx, *s, rule, u, v);
     return v;
   }
   return NULL;

@@ -60,6 +60,12 @@ void graph_match_stats_print(FILE *f);
  * rule. Applies to the whole process. */
 void graph_check_rewrites(bool on);
 
+/* Called for each rewrite: the rule and both sides. */
+typedef void graph_watch_fn(void *ctx, const struct ruleset *s, const struct rule *rule, const struct uop *before,
+                            const struct uop *after);
+/* Watches the rewrites of the calling thread until it calls this with NULL. */
+void graph_watch_rewrites(graph_watch_fn *watch, void *ctx);
+
 extern const struct ruleset rules_fold, rules_algebra, rules_symbolic, rules_devectorize, rules_movement,
     rules_gradient;
 extern const struct ruleset *const rules_simplify[]; /* fold, algebra and symbolic, as graph_rewrite takes them */

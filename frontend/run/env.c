@@ -69,9 +69,18 @@ int env_get(const struct env **out) {
     if (err) return err;
     /* Set by Open MPI's mpirun, by launchers that use PMIx, and by those of MPICH and Slurm. */
     bool launched = getenv("OMPI_COMM_WORLD_SIZE") || getenv("PMIX_RANK") || getenv("PMI_RANK");
-    env = (struct env){value[DEBUG], value[NOOPT], value[SPEC],         value[CACHE],
-                       value[JIT],   launched,     hcq_profile_files(), hcq_profile_env()->record && value[PROF_CODE],
-                       plan,         value[BEAM]};
+    bool recorded = hcq_profile_env()->record != NULL;
+    env = (struct env){.debug = value[DEBUG],
+                       .noopt = value[NOOPT],
+                       .spec = value[SPEC],
+                       .cache = value[CACHE],
+                       .jit = value[JIT],
+                       .launched = launched,
+                       .profile = hcq_profile_files(),
+                       .code = recorded && (value[PROF_CODE] || value[VIZ]),
+                       .rewrites = recorded && value[VIZ],
+                       .plan = plan,
+                       .beam = value[BEAM]};
     graph_check_rewrites(value[SPEC] > 1);
     graph_match_stats(value[TRACK_MATCH_STATS]);
     if (value[TRACK_MATCH_STATS]) atexit(print_match_stats);

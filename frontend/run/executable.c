@@ -330,7 +330,9 @@ static int build_executable(struct making *m) {
     err = db_fail(-ENOMEM, "realize: out of memory");
     goto out;
   }
+  record_schedule_begin(m->env);
   err = graph_schedule_on(slot_machine, roots, b->nroots, &next, &m->sched, text, sizeof text);
+  record_schedule_end(m->env);
   if (!err)
     err = plan_memory(&m->sched, &(struct plan_options){.alignment = TEMPORARY_ALIGNMENT}, &m->plan, text, sizeof text);
   if (err) {
@@ -348,7 +350,7 @@ static int build_executable(struct making *m) {
   m->e->nkey = b->nkey;
   m->e->hash = b->hash;
   if (!(err = make_outputs(m)) && !(err = make_commands(m))) err = make_barriers(m);
-  if (!err) record_schedule(m->env, &m->sched, m->e);
+  if (!err) record_schedule(m->env, &m->sched, m->e, roots, b->nroots);
 out:
   free(roots);
   graph_free(g);

@@ -2,6 +2,7 @@
  * each instruction. */
 #include "record.h"
 #include "../../emu/emu.h"
+#include "../../graph/rewrite_log.h"
 #include "../../hcq/backend.h"
 #include "../../hcq/json.h"
 #include <stdlib.h>
@@ -28,12 +29,28 @@ void record_kernel(const struct env *env, const db_device *dev, const struct ker
   set_text(texts, "axes", k->axes);
   set_text(texts, "plan", k->plan ? k->plan : "");
   set_text(texts, "graph", k->graph_text);
+  set_text(texts, "linear", k->linear_text);
+  set_text(texts, "rewrites", k->rewrites);
   set_text(texts, "c", k->c_text);
   set_text(texts, "assembly", k->disassembly);
   hcq_record_line("code", dev, json_pack("{s:o, s:o}", "name", json_text(k->name), "texts", texts));
 }
 
 /* ---- schedules ---- */
+
+static struct rewrite_log rewrites; /* of the schedule in progress; guarded by rt.lock */
+static char *rewrites_text;
+
+void record_schedule_begin(const struct env *env) {
+  static const char *const stage = "schedule";
+  if (env->rewrites) rewrite_log_begin(&rewrites, &stage);
+}
+
+void record_schedule_end(const struct env *env) {
+  if (!env->rewrites) return;
+  free(rewrites_text);
+  rewrites_text = rewrite_log_end(&rewrites);
+}
 
 /* The buffers of a schedule have numbers from 0, by the ids of the graph. */
 static json_t *buffer_texts(const struct schedule *s, const struct executable *e) {
@@ -63,11 +80,27 @@ static json_t *item_json(const struct schedule_item *item, const struct exec_com
                    why);
 }
 
-void record_schedule(const struct env *env, const struct schedule *s, const struct executable *e) {
+static json_t *graph_text(struct uop *const *roots, unsigned n) {
+  char *text = NULL;
+  size_t size;
+  FILE *f = open_memstream(&text, &size);
+  if (!f) return NULL;
+  uop_print(f, roots, n);
+  fclose(f);
+  json_t *json = json_text(text);
+  free(text);
+  return json;
+}
+
+void record_schedule(const struct env *env, const struct schedule *s, const struct executable *e,
+                     struct uop *const *roots, unsigned n) {
   if (!env->code) return;
   json_t *items = json_array();
   for (size_t i = 0; i < s->nitems; i++) json_array_append_new(items, item_json(&s->items[i], &e->commands[i]));
-  hcq_record_line("schedule", NULL, json_pack("{s:o, s:o}", "buffers", buffer_texts(s, e), "items", items));
+  json_t *line = json_pack("{s:o, s:o}", "buffers", buffer_texts(s, e), "items", items);
+  if (env->rewrites) json_object_set_new(line, "graph", graph_text(roots, n));
+  set_text(line, "rewrites", rewrites_text);
+  hcq_record_line("schedule", NULL, line);
 }
 
 /* ---- instructions of emulated devices ---- */

@@ -5,8 +5,12 @@
 #include "../../graph/schedule/schedule.h"
 #include "../../hcq/profile.h"
 
-/* Both do nothing unless PROF_CODE asks for them. */
+/* These functions do nothing unless PROF_CODE or VIZ asks for them. Called with rt.lock held. */
 void record_kernel(const struct env *env, const db_device *dev, const struct kernel *k);
-/* s: the schedule of which e was made. */
-void record_schedule(const struct env *env, const struct schedule *s, const struct executable *e);
+/* Around scheduling, to record its rewrites. */
+void record_schedule_begin(const struct env *env);
+void record_schedule_end(const struct env *env);
+/* s: the schedule of the roots, of which e was made. */
+void record_schedule(const struct env *env, const struct schedule *s, const struct executable *e,
+                     struct uop *const *roots, unsigned n);
 #endif

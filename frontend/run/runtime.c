@@ -126,6 +126,7 @@ int runtime_init(void) {
   struct compiler_options o = {.noopt = env->noopt,
                                .spec = env->spec,
                                .debug = env->code ? ALL_TEXTS : env->debug,
+                               .rewrites = env->rewrites,
                                .plan = env->plan,
                                .cache_dir = env->cache ? cache_directory(cache_dir, sizeof cache_dir) : NULL,
                                .ptxas = ptxas};

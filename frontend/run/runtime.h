@@ -21,6 +21,7 @@ struct env {
   bool launched;    /* started as one of several processes */
   bool profile;     /* write a trace or a record */
   bool code;        /* the record has how kernels are compiled */
+  bool rewrites;    /* and each rewrite */
   const char *plan; /* plans given by hand, or NULL */
   int beam;         /* width of the search; 0: no search, but known plans are used; -1: neither */
 };

@@ -200,6 +200,19 @@ static void contains_how_kernels_are_compiled(void **state) {
   json_decref(data);
 }
 
+static void contains_rewrites(void **state) {
+  EXPECT(0, "version; VIZ=1 " DOORBELL " prof --html viz.html -- " DOORBELL " bench --case softmax --dev CPU");
+  read_page("viz.html");
+  json_t *data = read_data();
+  assert_int_equal(strncmp(text_at(data, "code.0.texts.rewrites"), "lower\tcompiler/rules/decompose.rules:", 35), 0);
+  const char *rewrites = text_at(data, "schedules.0.rewrites");
+  assert_int_equal(strncmp(rewrites, "schedule\tgraph/rules/", 21), 0);
+  assert_non_null(strstr(rewrites, " => "));
+  assert_non_null(strstr(text_at(data, "code.0.texts.linear"), "STORE"));
+  assert_non_null(strstr(text_at(data, "schedules.0.graph"), "REDUCE"));
+  json_decref(data);
+}
+
 /* Each wave ends once. */
 static void counts_instructions_of_emulated_devices(void **state) {
   EXPECT(0, "prof --annotate --html annotated.html -- " DOORBELL " bench --case softmax --dev " EMULATED);
@@ -258,6 +271,7 @@ int main(void) {
       cmocka_unit_test(has_no_text_of_the_record_as_markup),
       cmocka_unit_test(shows_a_program),
       cmocka_unit_test(contains_how_kernels_are_compiled),
+      cmocka_unit_test(contains_rewrites),
       cmocka_unit_test(counts_instructions_of_emulated_devices),
       cmocka_unit_test(contains_counts_of_thread_traces),
       cmocka_unit_test(names_what_fails),

@@ -1,5 +1,6 @@
 /* The rewriting engine with hand-made rule sets, and the rule generator: the errors that it reports, with their
  * positions, and a file with every feature of the notation, compiled and run. */
+#include "graph/rewrite_log.h"
 #include "graph/rules.h"
 #include "tensor.h"
 #include "tests/sanitizers.h"
@@ -151,6 +152,25 @@ static void test_checked_rewrites(void **state) {
   assert_non_null(graph_error(g));
   assert_non_null(strstr(graph_error(g), "bad.rules:8 (SIN x) => (CAST:i32 x)"));
   assert_non_null(strstr(graph_error(g), "of type f32 becomes"));
+  forget();
+}
+
+/* The log has the rewrites of the thread that asked for it, while it asks. */
+static void test_rewrite_log(void **state) {
+  static const char *const stage = "here";
+  struct rewrite_log log;
+  start();
+  struct uop *x = buffer(DT_I32, 4), *zero = uop_const_int(g, DT_I32, 0);
+  struct uop *sum = uop_binary(g, OP_ADD, uop_binary(g, OP_MUL, x, uop_const_int(g, DT_I32, 1)), zero);
+  rewrite_log_begin(&log, &stage);
+  assert_ptr_equal(graph_rewrite(g, sum, rules_simplify, NULL), x);
+  char *text = rewrite_log_end(&log);
+  assert_non_null(strstr(text, "here\tgraph/rules/algebra.rules:"));
+  assert_non_null(strstr(text, "(MUL:int x #1) => x\t(b1*1)\tb1\n"));
+  assert_non_null(strstr(text, "(ADD:int x #0) => x\t(b1+0)\tb1\n"));
+  free(text);
+  graph_rewrite(g, sum, rules_simplify, NULL);
+  assert_null(rewrite_log_end(&(struct rewrite_log){0}));
   forget();
 }
 
@@ -363,6 +383,7 @@ int main(void) {
       cmocka_unit_test(test_memory),
       cmocka_unit_test(test_stats),
       cmocka_unit_test(test_checked_rewrites),
+      cmocka_unit_test(test_rewrite_log),
       cmocka_unit_test(test_lanes),
       cmocka_unit_test(test_generator_errors),
       cmocka_unit_test(test_generator_features),

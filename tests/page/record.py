@@ -41,6 +41,8 @@ def training_lines(steps):
 def code_lines():
     texts = {"shape": "r_512_768", "axes": "loop a:512, reduce b:768", "plan": "upcast a:4; group b:32",
              "graph": "0 CONST index 512\n1 RANGE index a", "c": "void k(float *restrict a) {\n  a[0] = 1;\n}",
+             "linear": "0 RANGE",
+             "rewrites": "plan\tgraph/rules/fold.rules:7\t(ADD x 0) => x\ta + 0\ta\n12\n",
              "assembly": "  0: s_load_b64 s[0:1], s[4:5], 0x0\n  8: s_endpgm"}
     yield {"type": "code", "device": 0, "name": KERNELS[0][0], "texts": texts}
     yield {"type": "lines", "device": 0, "name": KERNELS[0][0], "source": "Thread trace of the last launch.",
@@ -86,7 +88,7 @@ def make_page(doorbell, folder, steps=60, peaks=True):
         with open(os.path.join(cache, "peaks.json"), "w") as f:
             json.dump({"version": 1, "devices": devices}, f)
     page = os.path.join(folder, "page.html")
-    subprocess.run([doorbell, "prof", "--html", page, "report", records], check=True,
+    subprocess.run([doorbell, "prof", "--html", page, "report", records], check=True, stdout=subprocess.DEVNULL,
                    env={**os.environ, "XDG_CACHE_HOME": os.path.join(folder, "cache")})
     return page
 

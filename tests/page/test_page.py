@@ -173,6 +173,8 @@ def shows_code(b):
     b.press(".panel [data-key=plan]")
     assert b.run("[...document.querySelectorAll('.steps li')].map((li) => li.textContent)") == \
         ["upcast a:4", "group b:32"]
+    b.press(".panel [data-key=rewrites]")
+    assert "(ADD x 0) => x" in text_of(b, ".rewrite") and "12 more" in text_of(b, ".panel-body")
     b.press(".panel [data-key=graph]")
     assert "b2 f32[4] is written because the caller asks for it" in text_of(b, ".panel-body")
     b.press(".graph .other")
@@ -235,7 +237,7 @@ def shows_hostile_names_as_text(b):
     assert record.EVIL in names(b)
     for kernel in range(b.run("page.model.kernels.length")):
         b.run(f"location.hash = 'kernel/{kernel}'")
-        for tab in ("summary", "occupancy", "graph", "plan", "c", "code"):
+        for tab in ("summary", "occupancy", "graph", "plan", "rewrites", "c", "code"):
             b.run(f"document.querySelector('.panel [data-key={tab}]').click()")
     b.frame()
     assert record.EVIL in text_of(b, "#command")

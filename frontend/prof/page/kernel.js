@@ -165,7 +165,41 @@ function graphTab(model, kernel, onOpen) {
       `${Math.min(places.length, 4)} are drawn.`) : null,
     places.slice(0, 4).map(([schedule, i]) => scheduleEntry(model, schedule, i, onOpen)),
     texts.graph ? [el('h3', {}, 'Expression'), el('pre', {}, texts.graph)] : null,
+    folded('Linear code', texts.linear),
+    places.length ? folded('Graph before scheduling', places[0][0].graph) : null,
   ];
+}
+
+// A long text, which is made when a person opens it.
+function folded(title, text) {
+  if (!text) return null;
+  const show = (e) => e.target.childElementCount === 1 && e.target.append(el('pre', {}, text));
+  return el('details', { ontoggle: show }, el('summary', {}, title));
+}
+
+/* ---- rewrites ---- */
+
+// graph/rewrite_log.h describes the text.
+function rewriteRows(text) {
+  const rows = text.split('\n').filter(Boolean).map((line) => line.split('\t'));
+  const left = rows.length && rows[rows.length - 1].length === 1 ? Number(rows.pop()[0]) : 0;
+  const row = ([stage, place, rule, before, after], i) => [
+    i && rows[i - 1][0] === stage ? null : el('h3', {}, stage),
+    el('div', { class: 'rewrite' }, el('code', { class: 'muted' }, place), el('code', {}, rule),
+      el('pre', {}, before, el('span', { class: 'muted' }, '\n→ '), after)),
+  ];
+  return [rows.map(row), left ? el('p', { class: 'note' }, `${left.toLocaleString('en-US')} more were not recorded.`)
+    : null];
+}
+
+// The rewrites of the kernel, then those of the schedule in which it is first.
+function rewriteTab(model, kernel) {
+  const own = kernel.code && kernel.code.texts && kernel.code.texts.rewrites;
+  const schedule = model.schedules.find(({ items }) =>
+    items.some((item) => item.name === kernel.name && item.device === kernel.device));
+  const texts = [own, schedule && schedule.rewrites].filter((text) => text !== undefined && text !== null);
+  if (!texts.length) return missing('Not in the record: `VIZ=1 doorbell prof` records rewrites of tensor programs.');
+  return texts.map(rewriteRows);
 }
 
 /* ---- code ---- */
@@ -220,7 +254,7 @@ function instructionTab(kernel) {
 /* ---- the panel ---- */
 
 const KERNEL_TABS = [['summary', 'Summary'], ['occupancy', 'Occupancy'], ['graph', 'Graph'], ['plan', 'Plan'],
-  ['c', 'C'], ['code', 'Instructions']];
+  ['rewrites', 'Rewrites'], ['c', 'C'], ['code', 'Instructions']];
 
 class KernelPanel {
   constructor(model, node, listeners) {
@@ -260,6 +294,7 @@ class KernelPanel {
       occupancy: () => occupancyCalculator(kernel),
       graph: () => graphTab(model, kernel, this.listeners.onOpen),
       plan: () => planTab(kernel),
+      rewrites: () => rewriteTab(model, kernel),
       c: () => sourceTab(kernel),
       code: () => instructionTab(kernel),
     };
