@@ -115,7 +115,7 @@ static bool can_keep(const struct codegen *p, const struct uop *local) {
     at = order[i]->src[1], mine = mask[at->id];
     for (unsigned a = 0; a < p->naxes; a++) {
       const struct axis *x = &p->axes[a];
-      if (!(mine >> a & 1)) continue;
+      if (!(mine >> a & 1) || x->size == 1) continue;
       ok = ok && (x->kind == AXIS_UPCAST || x->kind == AXIS_LOCAL || x->kind == AXIS_GLOBAL) && !x->padded;
       if (x->vector) vectors |= UINT64_C(1) << a;
     }

@@ -16,6 +16,7 @@ enum {
   COPY_BYTES = 128,     /* along the sum: what 8 lanes write at once, so rows do not conflict in banks */
   MOST_REGISTERS = 200, /* maximum for sums and operands of a lane */
   LOAD_CYCLES = 4,
+  PHASE_TILE = 128,  /* maximum rows and columns of a wave in a phase */
   PHASE_COPIES = 2,  /* phases whose copies share the memory that is left */
   COPY_PADDING = 16, /* bytes between rows of a copy */
   /* for instructions that read workgroup memory: */
@@ -213,7 +214,7 @@ static bool choose_phase(struct choice *c) {
     double cost = x->cycles, rounds = 1, load = 0;
     for (unsigned i = 0; i < 2; i++) {
       double blocks = ceil((double)axis[i]->size / (double)(size[i] * by[i]));
-      for (tiles[i] = 1; 2 * tiles[i] <= WAVE_TILE / size[i] && tiles[i] < blocks;) tiles[i] *= 2;
+      for (tiles[i] = 1; 2 * tiles[i] <= PHASE_TILE / size[i] && tiles[i] < blocks;) tiles[i] *= 2;
       registers *= tiles[i], cost *= (double)tiles[i], rounds *= ceil(blocks / (double)tiles[i]);
       load += load_cost(c, &c->side[i], i, tiles[i]);
     }

@@ -1,6 +1,8 @@
 /* Attention: its values and gradients at sizes where it is computed in phases, the number of its kernels and its
  * memory, and errors. Small sizes are tested in tests/data/cases. */
 #include "support.h"
+#include "emu/emu.h"
+#include "hcq/backend.h"
 
 /* A query with the first n of the cached keys: one schedule serves every n. */
 static void growing_keys(void **state) {
@@ -88,6 +90,14 @@ static void compare_row(const struct one_kernel *c, int64_t head, int64_t query,
   free(p);
 }
 
+/* Counts the matrix instructions of an emulated device from now on, or returns their number so far. */
+static uint64_t matrix_instructions(db_device *dev, bool begin) {
+  struct emu_stats s;
+  if (begin) assert_int_equal(emu_detail(db_device_os(dev), true), 0);
+  assert_int_equal(emu_stats(db_device_os(dev), db_device_index(dev), &s), 0);
+  return s.detail.executed[EMU_MATRIX_CLASS];
+}
+
 static void check_one_kernel(const struct one_kernel *c, const char *device) {
   int64_t n[4] = {c->heads * c->queries * c->width, c->heads * c->keys * c->width, c->heads * c->keys * c->columns,
                   c->heads * c->queries * c->columns};
@@ -107,6 +117,8 @@ static void check_one_kernel(const struct one_kernel *c, const char *device) {
                                          : NULL;
     assert_int_equal(db_realize(q, k, v), 0);
     if (mask) assert_int_equal(db_realize(mask), 0);
+    bool emulated = !strncmp(device, "EMU", 3);
+    uint64_t multiplied = emulated ? matrix_instructions(dev, true) : 0;
     unsigned before = kernels_so_far(dev);
     if (c->spelled) {
       db_tensor *scores = db_mul(db_matmul(q, db_transpose(k, 1, 2)), 1 / sqrt((double)c->width));
@@ -118,6 +130,8 @@ static void check_one_kernel(const struct one_kernel *c, const char *device) {
       fail_msg("%s, %ld x %ld x %ld: %u kernels", device, (long)c->queries, (long)c->keys, (long)c->width,
                kernels_so_far(dev) - before);
     must_read(db_cast(out, DB_F32), x[3], (size_t)n[3] * sizeof *x[3]);
+    if (emulated && (matrix_instructions(dev, false) > multiplied) != (c->t != DB_F32))
+      fail_msg("%s, %ld x %ld x %ld: matrix instructions", device, (long)c->queries, (long)c->keys, (long)c->width);
     db_close(dev);
   }
   for (int64_t head = 0; head < c->heads; head++)
@@ -146,7 +160,7 @@ static void is_one_kernel_on_gpus(void **state) {
       {1, 130, 200, 17, 33, 1, DB_BF16, CAUSAL, false},   {1, 128, 255, 16, 80, 1, DB_BF16, NO_MASK, false},
       {1, 91, 131, 17, 19, 1, DB_F32, NO_MASK, true},     {1, 93, 257, 12, 20, 1, DB_F32, BOOLS, false},
       {1, 403, 307, 12, 33, 1, DB_F32, ADDED, false},     {1, 128, 128, 16, 16, 1e4, DB_F32, CAUSAL, false},
-      {1, 500, 300, 160, 160, 1, DB_F16, NO_MASK, false},
+      {1, 500, 300, 160, 160, 1, DB_F16, NO_MASK, false}, {1, 640, 640, 200, 200, 1, DB_F16, NO_MASK, false},
   };
   for (unsigned i = 0; i < sizeof cases / sizeof *cases; i++) {
     check_one_kernel(&cases[i], EMULATED);
