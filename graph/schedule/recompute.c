@@ -21,10 +21,14 @@ static struct version *version_at(struct scheduler *s, struct uop *buffer) {
   return v == NO_UNIT ? NULL : &s->version[v];
 }
 
-/* Whether the contents remain until the end of the schedule. */
+/* Whether the contents remain until the end of the schedule: they are not overwritten, and the memory is not exchanged
+ * with that of an assigned buffer. */
 static bool remains(struct scheduler *s, struct uop *buffer) {
   const struct version *v = version_at(s, buffer);
-  return v && v->next_writer == NO_UNIT;
+  if (!v || v->next_writer != NO_UNIT) return false;
+  for (unsigned i = 0; i < v->nreaders; i++)
+    if (s->unit[v->reader[i]].swaps) return false;
+  return true;
 }
 
 static struct uop *load_of(struct scheduler *s, struct uop *index) {

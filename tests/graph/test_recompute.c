@@ -44,9 +44,29 @@ static void readers_compute_cheap_values(void **state) {
   machine_of = NULL;
 }
 
+/* The memory of a value that is assigned, and first written to a temporary because the kernel reads other elements of
+ * the assigned memory, is exchanged with that memory. Nothing else may read it later. */
+static void exchanged_memory_is_not_read(void **state) {
+  struct uop *to = TENSOR(ROWS, COLUMNS), *x = TENSOR(ROWS, COLUMNS), *value = add(flip(to, 3), x), *f = value;
+  for (int i = 0; i < 7; i++) f = uop_unary(g, OP_SQRT, add(f, num(9)));
+  struct uop *now = assign(to, to, value), *first = mul(f, largest(now)), *again = mul(f, largest(first));
+  struct uop *roots[] = {now, first, again}, *exchanged = NULL;
+  struct schedule s;
+  char err[500];
+  check_roots(roots, 3);
+  if (graph_schedule_on(fast_machine, roots, 3, &next_buffer, &s, err, sizeof err)) fail_msg("%s", err);
+  for (size_t i = 0; i < s.nitems; i++) {
+    for (unsigned k = 0; k < s.items[i].nbufs; k++) assert_ptr_not_equal(s.items[i].bufs[k], exchanged);
+    if (s.items[i].swaps) exchanged = s.items[i].bufs[1];
+  }
+  assert_non_null(exchanged);
+  schedule_free(&s);
+}
+
 int main(void) {
   const struct CMUnitTest tests[] = {
       cmocka_unit_test_setup_teardown(readers_compute_cheap_values, setup, teardown),
+      cmocka_unit_test_setup_teardown(exchanged_memory_is_not_read, setup, teardown),
   };
   return cmocka_run_group_tests_name("graph/recompute", tests, NULL, NULL);
 }
