@@ -65,7 +65,6 @@ class Timeline {
     this.to = model.end;
     this.scroll = 0;
     this.selected = null; // { lane, index }
-    this.frames = 0;
     this.frameTime = 0; // of the last frame, in milliseconds
     this.readColors();
     this.listen();
@@ -155,7 +154,6 @@ class Timeline {
     for (const row of this.rows) this.drawRow(row);
     context.restore();
     this.drawDragged();
-    this.frames++;
     this.frameTime = performance.now() - begin;
   }
 
