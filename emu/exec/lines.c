@@ -54,13 +54,15 @@ struct touched {
 static void find_lines(struct touched *t, const uint64_t *at, uint32_t lanes, unsigned bytes) {
   unsigned i = 0;
   for (uint32_t m = lanes; m; m &= m - 1) {
-    uint64_t first = at[__builtin_ctz(m)], end = first + bytes - 1;
-    for (uint64_t line = first / EMU_LINE; line <= end / EMU_LINE; line++) {
-      uint8_t touched = sectors_of(first, end, line);
-      if (i >= t->n || t->line[i] != line)
-        for (i = 0; i < t->n && t->line[i] != line;) i++;
+    uint64_t first = at[__builtin_ctz(m)], end = first + bytes - 1, line = first / EMU_LINE;
+    if (i < t->n && t->line[i] == line && end / EMU_LINE == line) {
+      t->sectors[i] |= (uint8_t)((2u << end % EMU_LINE / EMU_SECTOR) - (1u << first % EMU_LINE / EMU_SECTOR));
+      continue;
+    }
+    for (; line <= end / EMU_LINE; line++) {
+      for (i = 0; i < t->n && t->line[i] != line;) i++;
       if (i == 2 * LANES) continue;
-      t->sectors[i] = (uint8_t)((i < t->n ? t->sectors[i] : 0) | touched);
+      t->sectors[i] = (uint8_t)((i < t->n ? t->sectors[i] : 0) | sectors_of(first, end, line));
       if (i == t->n) t->line[t->n++] = line;
     }
   }

@@ -20,6 +20,11 @@ struct emu_lines { /* zero-initialized */
   struct emu_page *last;
   struct emu_caches *caches; /* a model that counts in the detail of each access, or NULL */
 };
+/* Most accesses are by all lanes or none; without the host's instruction for it, popcount is a call. */
+static inline uint64_t emu_lanes_in(uint32_t mask) {
+  return mask == UINT32_MAX ? 32 : mask ? (uint64_t)__builtin_popcount(mask) : 0;
+}
+
 /* Counts one access of `bytes` bytes per lane at the lanes' addresses: adds the numbers of distinct lines and sectors
  * to d, and the lines to l. Either may be NULL. */
 void emu_lines_access(struct emu_lines *l, struct emu_detail *d, const uint64_t *at, uint32_t lanes, unsigned bytes,

@@ -68,11 +68,6 @@ static const uint32_t *operand_row(const struct rdna3_wave *w, const struct rdna
   return NULL;
 }
 
-/* Most accesses are by all lanes or none; popcount is a call. */
-static inline uint64_t lanes_in(uint32_t mask) {
-  return mask == UINT32_MAX ? 32 : mask ? (uint64_t)__builtin_popcount(mask) : 0;
-}
-
 static void count_bytes(struct emu_detail *d, const struct row *r, enum emu_space space, uint64_t bytes) {
   if (r->flags & F_LOADS) d->loaded[space] += bytes;
   if (r->flags & F_STORES) d->stored[space] += bytes;
@@ -92,7 +87,7 @@ static void count_lds(struct rdna3_wave *w, const struct rdna3_inst *in, const s
         offset = addresses == 1 ? (uint32_t)in->offset : (a ? (uint32_t)in->offset1 : (uint32_t)in->offset0) * unit;
     for (uint32_t l = 0; l < 32; l++) at[l] = row[l] + offset;
     emu_banks_access(d, at, mask, r->bytes);
-    count_bytes(d, r, EMU_LDS_SPACE, lanes_in(mask) * r->bytes);
+    count_bytes(d, r, EMU_LDS_SPACE, emu_lanes_in(mask) * r->bytes);
   }
 }
 
@@ -131,8 +126,8 @@ static uint32_t count_apertures(struct rdna3_wave *w, const struct row *r, const
     if (high == RDNA3_SHARED_HI) shared |= 1u << l;
     if (high == RDNA3_PRIVATE_HI) scratch |= 1u << l;
   }
-  count_bytes(d, r, EMU_LDS_SPACE, lanes_in(shared) * r->bytes);
-  count_bytes(d, r, EMU_SCRATCH_SPACE, lanes_in(scratch) * r->bytes);
+  count_bytes(d, r, EMU_LDS_SPACE, emu_lanes_in(shared) * r->bytes);
+  count_bytes(d, r, EMU_SCRATCH_SPACE, emu_lanes_in(scratch) * r->bytes);
   if (shared) emu_banks_access(d, at, shared, r->bytes);
   return mask & ~shared & ~scratch;
 }
@@ -146,7 +141,7 @@ static void count_flat(struct rdna3_wave *w, const struct rdna3_inst *in, const 
   for (unsigned l = 0; low && narrow && l < 32; l++) to[l] = low[l] + base;
   for (unsigned l = 0; low && !narrow && l < 32; l++) to[l] = (low[l] | (uint64_t)low[l + RDNA3_LANES] << 32) + base;
   if (low && in->format == RDNA3_FLAT) mask = count_apertures(w, r, to, mask);
-  count_bytes(w->stats->detail, r, EMU_GLOBAL_SPACE, lanes_in(mask) * r->bytes);
+  count_bytes(w->stats->detail, r, EMU_GLOBAL_SPACE, emu_lanes_in(mask) * r->bytes);
   if (low) count_lines(w, r, to, mask);
 }
 
@@ -161,9 +156,9 @@ static void count_buffer(struct rdna3_wave *w, const struct rdna3_inst *in, cons
   w->v = w->file + half * RDNA3_ROWS * RDNA3_LANES, w->lanes = &mask, w->half = half;
   uint32_t inside = mem_buffer_addresses(w, &u, r->bytes, addr, &outside);
   w->v = v, w->lanes = lanes, w->half = was;
-  count_bytes(w->stats->detail, r, EMU_GLOBAL_SPACE, lanes_in(inside) * r->bytes);
+  count_bytes(w->stats->detail, r, EMU_GLOBAL_SPACE, emu_lanes_in(inside) * r->bytes);
   count_lines(w, r, addr, inside);
-  if (r->flags & F_INTO_LDS) w->stats->detail->stored[EMU_LDS_SPACE] += lanes_in(mask) * 4;
+  if (r->flags & F_INTO_LDS) w->stats->detail->stored[EMU_LDS_SPACE] += emu_lanes_in(mask) * 4;
 }
 
 static void count_memory(struct rdna3_wave *w, const struct rdna3_inst *in, const struct row *r, uint64_t exec) {
@@ -183,7 +178,8 @@ static void count_memory(struct rdna3_wave *w, const struct rdna3_inst *in, cons
     case RDNA3_GLOBAL: count_flat(w, in, r, half, mask); break;
     case RDNA3_MUBUF: count_buffer(w, in, r, half, mask); break;
     default:
-      count_bytes(d, r, in->format == RDNA3_SCRATCH ? EMU_SCRATCH_SPACE : EMU_GLOBAL_SPACE, lanes_in(mask) * r->bytes);
+      count_bytes(d, r, in->format == RDNA3_SCRATCH ? EMU_SCRATCH_SPACE : EMU_GLOBAL_SPACE,
+                  emu_lanes_in(mask) * r->bytes);
     }
   }
 }

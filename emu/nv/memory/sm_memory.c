@@ -35,6 +35,21 @@ uint64_t mem_address(const struct sm_warp *w, const struct sm_uop *u, enum mem_s
   }
 }
 
+/* Written for vectorization: counting needs all addresses of an access. */
+void mem_addresses(const struct sm_warp *w, const struct sm_uop *u, enum mem_space space, uint64_t to[SM_LANES]) {
+  const uint32_t *restrict lo = sm_row(w, u, 0), *restrict hi = lo + SM_LANES, *ur = sm_row(w, u, 2);
+  unsigned form = u->flag & 0xff;
+  if (space == MEM_SHARED || space == MEM_LOCAL) {
+    uint32_t base = ur[0] + (uint32_t)u->imm;
+    for (unsigned l = 0; l < SM_LANES; l++) to[l] = (lo[l] << form) + base;
+    return;
+  }
+  bool wide = form == MEM_R64 || form == MEM_R64_UR64, uniform = form == MEM_R64_UR64 || form == MEM_R32_UR64;
+  uint64_t base = u->imm + (uniform ? ur[0] | (uint64_t)ur[SM_LANES] << 32 : 0);
+  for (unsigned l = 0; !wide && l < SM_LANES; l++) to[l] = lo[l] + base;
+  for (unsigned l = 0; wide && l < SM_LANES; l++) to[l] = (lo[l] | (uint64_t)hi[l] << 32) + base;
+}
+
 static const char *access_verb(unsigned access) {
   return access == VM_READ ? "reads" : access == VM_WRITE ? "writes" : "reads and writes";
 }

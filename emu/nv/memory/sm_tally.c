@@ -67,32 +67,40 @@ static unsigned access_bytes(const struct sm_uop *u) {
   }
 }
 
+static void count_bytes(struct emu_detail *d, const struct row *r, enum emu_space space, uint64_t bytes) {
+  if (r->flags & LOADS) d->loaded[space] += bytes;
+  if (r->flags & STORES) d->stored[space] += bytes;
+}
+
+/* Moves the lanes whose generic addresses are in the windows to shared and to local memory out of *global. */
+static void split_generic(const struct sm_grid *g, uint64_t to[SM_LANES], uint32_t *global, uint32_t *shared,
+                          uint32_t *local) {
+  for (uint32_t m = *global; m; m &= m - 1) {
+    unsigned l = (unsigned)__builtin_ctz(m);
+    if (to[l] - g->shared_window < sm_window_size(g))
+      to[l] -= g->shared_window, *shared |= 1u << l;
+    else if (to[l] - g->local_window < SM_LOCAL_WINDOW)
+      *local |= 1u << l;
+  }
+  *global &= ~*shared & ~*local;
+}
+
 static void count_memory(struct sm_warp *w, const struct sm_uop *u, const struct row *r, uint32_t lanes) {
   struct emu_detail *d = w->stats->detail;
-  const struct sm_grid *g = w->grid;
-  uint32_t at[SM_LANES] = {0}, shared = 0, global = 0;
+  uint32_t shared = r->space == MEM_SHARED ? lanes : 0, local = r->space == MEM_LOCAL ? lanes : 0;
+  uint32_t at[SM_LANES], global = lanes & ~shared & ~local;
   uint64_t to[SM_LANES];
   unsigned bytes = access_bytes(u);
-  for (uint32_t m = lanes; m; m &= m - 1) {
-    unsigned l = (unsigned)__builtin_ctz(m);
-    enum emu_space space = r->space == MEM_SHARED  ? EMU_LDS_SPACE
-                           : r->space == MEM_LOCAL ? EMU_SCRATCH_SPACE
-                                                   : EMU_GLOBAL_SPACE;
-    if (r->space == MEM_SHARED || r->space == MEM_GENERIC) {
-      uint64_t va = mem_address(w, u, r->space, l);
-      if (r->space == MEM_GENERIC && va - g->shared_window < sm_window_size(g))
-        va -= g->shared_window, space = EMU_LDS_SPACE;
-      else if (r->space == MEM_GENERIC && va - g->local_window < SM_LOCAL_WINDOW)
-        space = EMU_SCRATCH_SPACE;
-      at[l] = (uint32_t)va;
-      if (space == EMU_LDS_SPACE) shared |= 1u << l;
-    }
-    if (space == EMU_GLOBAL_SPACE) to[l] = mem_address(w, u, r->space, l), global |= 1u << l;
-    if (r->flags & LOADS) d->loaded[space] += bytes;
-    if (r->flags & STORES) d->stored[space] += bytes;
-    if (u->inst->id == SASS_LDGSTS) d->stored[EMU_LDS_SPACE] += bytes;
+  mem_addresses(w, u, r->space, to);
+  if (r->space == MEM_GENERIC) split_generic(w->grid, to, &global, &shared, &local);
+  count_bytes(d, r, EMU_LDS_SPACE, emu_lanes_in(shared) * bytes);
+  count_bytes(d, r, EMU_SCRATCH_SPACE, emu_lanes_in(local) * bytes);
+  count_bytes(d, r, EMU_GLOBAL_SPACE, emu_lanes_in(global) * bytes);
+  if (u->inst->id == SASS_LDGSTS) d->stored[EMU_LDS_SPACE] += emu_lanes_in(lanes) * bytes;
+  if (shared) {
+    for (unsigned l = 0; l < SM_LANES; l++) at[l] = (uint32_t)to[l];
+    emu_banks_access(d, at, shared, bytes);
   }
-  if (shared) emu_banks_access(d, at, shared, bytes);
   if (global) emu_lines_access(w->stats->lines, d, to, global, bytes, r->flags & LOADS, r->flags & STORES);
 }
 
@@ -127,7 +135,7 @@ static void count_instruction(struct sm_warp *w, const struct sm_uop *u) {
   }
   if (class >= EMU_VALU_CLASS) {
     d->vector++;
-    d->lanes += (unsigned)__builtin_popcount(lanes);
+    d->lanes += emu_lanes_in(lanes);
     d->partial += lanes != ~0u;
   }
   if (r->flags && op->inst == in && lanes) count_memory(w, op, r, lanes);
