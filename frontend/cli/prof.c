@@ -38,7 +38,8 @@ static const struct argp_option options[] = {
      0},
     {"code", CODE, NULL, 0,
      "Record how the kernels of tensor programs are compiled: the schedule, and each kernel's expression, plan, C "
-     "rendering and instructions. Compiling then takes longer. VIZ=1 also records each rewrite",
+     "rendering and instructions; of kernels of run the instructions. Compiling then takes longer. VIZ=1 also records "
+     "each rewrite",
      0},
     {"annotate", ANNOTATE, NULL, 0,
      "Like --code, and also count each instruction that emulated devices execute: lanes, memory sectors, bank "

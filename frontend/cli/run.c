@@ -447,6 +447,7 @@ static int execute(struct job *j) {
   status = check_arguments(j);
   if (!status) status = prepare(j);
   if (!status) status = prepare_profiling(j);
+  if (!status) run_code_record(j->dev, db_program_name(j->program), j->image, j->size);
   if (!status) status = launch_all(j);
   if (!status) status = read_results(j);
   if (!status) status = run_counters_read(j->self, j->counters);

@@ -15,6 +15,10 @@ int run_trace_save(const struct command *self, const db_thread_trace *t, const c
 int run_trace_record(const struct command *self, const db_thread_trace *t, db_device *dev, const char *kernel,
                      const void *code, size_t size);
 
+/* ---- run_code.c ---- */
+/* If `doorbell prof --code` records this process, records the instructions of an AMD or NVIDIA kernel. */
+void run_code_record(db_device *dev, const char *kernel, const void *image, size_t size);
+
 /* ---- run_counters.c: --counters ---- */
 struct run_counters;
 /* Prints what the device can count. Returns the exit status. */

@@ -225,6 +225,32 @@ static void counts_instructions_of_emulated_devices(void **state) {
   json_decref(data);
 }
 
+/* Without counts, the record has the code of kernels that doorbell run loads. */
+static void contains_code_of_files(void **state) {
+  static const struct {
+    const char *file, *dev, *first, *last;
+  } cases[] = {{KERNELS_DIR "/bench/kernels/saxpy.gfx1100.co", EMULATED, "s_load", "s_endpgm"},
+               {DATA_DIR "/../../bench/kernels/saxpy.sm_90.cubin", "EMU+NV:sm_90", "LDC", "EXIT"}};
+  for (unsigned i = 0; i < 2; i++) {
+    EXPECT(0,
+           "prof --code --html file.html run %s --grid 4 --block 256 --arg f32[1024]=ones --arg f32[1024]=iota "
+           "--arg f32:2 --arg u32:1024 --dev %s",
+           cases[i].file, cases[i].dev);
+    read_page("file.html");
+    json_t *data = read_data();
+    bool first = false, last = false;
+    size_t k;
+    json_t *row;
+    json_array_foreach(at(data, "code.0.lines.rows"), k, row) {
+      const char *text = json_string_value(json_array_get(row, 1));
+      first |= !strncmp(text, cases[i].first, strlen(cases[i].first));
+      last |= strstr(text, cases[i].last) != NULL;
+    }
+    assert_true(first && last);
+    json_decref(data);
+  }
+}
+
 static void contains_counts_of_thread_traces(void **state) {
   EXPECT(0, "prof --html traced.html run " KERNELS_DIR "/bench/kernels/saxpy.gfx1100.co --grid 96 --block 256 --arg "
             "f32[24576]=ones --arg f32[24576]=iota --arg f32:2 --arg u32:24576 --thread-trace t --dev " EMULATED);
@@ -273,6 +299,7 @@ int main(void) {
       cmocka_unit_test(contains_how_kernels_are_compiled),
       cmocka_unit_test(contains_rewrites),
       cmocka_unit_test(counts_instructions_of_emulated_devices),
+      cmocka_unit_test(contains_code_of_files),
       cmocka_unit_test(contains_counts_of_thread_traces),
       cmocka_unit_test(names_what_fails),
       cmocka_unit_test(works_in_a_browser),

@@ -82,7 +82,7 @@ function summary(model, kernel) {
 
 /* ---- graph ---- */
 
-const NEEDS_CODE = 'Not in the record: `doorbell prof --code` records how tensor programs are compiled.';
+const NEEDS_CODE = 'Not in the record: `doorbell prof --code` records how kernels are compiled.';
 
 // The kernels of a schedule that write what item i reads, and that read what it writes.
 function neighborsOf(schedule, i) {
@@ -244,9 +244,10 @@ function countedLines(lines) {
 
 function instructionTab(kernel) {
   const { lines, texts } = kernel.code || {};
-  if (lines && lines.rows.length) return countedLines(lines);
+  if (lines && lines.columns.length) return countedLines(lines);
   const counts = missing('No counts beside the instructions. `doorbell prof --annotate` records them on emulated ' +
     'devices, `doorbell prof run FILE --thread-trace PREFIX ...` on AMD GPUs.');
+  if (lines) return [counts, countedLines(lines)];
   if (texts && texts.assembly) return [counts, el('pre', {}, texts.assembly)];
   return [missing(NEEDS_CODE), counts];
 }

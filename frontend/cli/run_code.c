@@ -1,0 +1,67 @@
+/* doorbell prof --code run: the instructions of a kernel in the record. */
+#include "disasm.h"
+#include "run.h"
+#include "../prof/code.h"
+#include "../../emu/nv/isa/sass.h"
+#include "../../hcq/elf/elf.h"
+#include "../../hcq/profile.h"
+#include <stdlib.h>
+#include <string.h>
+
+enum { TEXT = 2048 };
+
+/* The instructions of a code object from its entry on, or NULL if it cannot be disassembled. */
+static json_t *amd_rows(const char *arch, const char *kernel, const void *image, size_t size) {
+  static const struct {
+    const char *arch;
+    enum sqtt_layout layout;
+  } layouts[] = {{"gfx11", SQTT_GFX11}, {"gfx12", SQTT_GFX12}, {"gfx9", SQTT_CDNA}};
+  unsigned i = 0;
+  while (i < 3 && strncmp(arch, layouts[i].arch, strlen(layouts[i].arch)) != 0) i++;
+  if (i == 3) return NULL;
+  struct prof_code c;
+  json_t *rows = prof_code_elf(&c, image, size, kernel, layouts[i].layout) ? NULL : json_array();
+  for (uint32_t at = c.code.entry / 4; rows && at < c.code.size / 4; at++) {
+    if (!c.text[at] || !strncmp(c.text[at], "s_code_end", 10)) continue;
+    json_array_append_new(rows, json_pack("[I, o]", (json_int_t)(c.address + at * 4), json_text(c.text[at])));
+  }
+  prof_code_free(&c);
+  return rows;
+}
+
+/* The instructions of section .text.KERNEL of a cubin, or NULL. */
+static json_t *nvidia_rows(const char *arch, const char *kernel, const void *image, size_t size) {
+  static const char text_of[] = ".text.";
+  struct elf e;
+  json_t *rows = NULL;
+  unsigned sm = disasm_nv_arch(arch);
+  if (!sm || elf_open(&e, image, size)) return NULL;
+  for (unsigned i = 1; i < e.nsections && !rows; i++) {
+    const char *name = elf_section_name(&e, i);
+    const Elf64_Shdr *s = &e.sections[i];
+    if (strncmp(name, text_of, strlen(text_of)) || strcmp(name + strlen(text_of), kernel)) continue;
+    if (s->sh_type != SHT_PROGBITS || s->sh_offset > size || s->sh_size > size - s->sh_offset) continue;
+    rows = json_array();
+    for (uint64_t at = 0; at + SASS_BYTES <= s->sh_size; at += SASS_BYTES) {
+      char text[TEXT];
+      uint64_t word[2];
+      struct sass_inst in;
+      memcpy(word, e.data + s->sh_offset + at, sizeof word);
+      sass_decode(word, at, sm / 10 * 16 + sm % 10, &in);
+      sass_print(&in, text, sizeof text);
+      json_array_append_new(rows, json_pack("[I, o]", (json_int_t)at, json_text(text)));
+    }
+  }
+  elf_close(&e);
+  return rows;
+}
+
+void run_code_record(db_device *dev, const char *kernel, const void *image, size_t size) {
+  const char *level = getenv("PROF_CODE"), *arch = db_device_arch(dev);
+  if (!level || !atoi(level) || !atomic_load(&hcq_recorded)) return;
+  json_t *rows = (is_cubin(image, size) ? nvidia_rows : amd_rows)(arch, kernel, image, size);
+  if (!rows) return;
+  hcq_record_line("lines", dev,
+                  json_pack("{s:o, s:s, s:[], s:o}", "name", json_text(kernel), "source", "The code as it was loaded.",
+                            "columns", "rows", rows));
+}
