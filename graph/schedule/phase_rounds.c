@@ -201,13 +201,26 @@ static bool split_factors(const struct rounds *o, unsigned i, struct uop *v, str
   }
 }
 
+/* Whether an index of the unit is loaded from memory. */
+static bool gathers(const struct unit *u) {
+  for (unsigned j = 0; j < u->nloads; j++) {
+    size_t n;
+    struct uop *index = u->load[j]->src[0], **order = uop_toposort(&index, 1, &n);
+    bool found = !order;
+    for (size_t k = 0; k < n && !found; k++) found = order[k]->op == OP_LOAD;
+    free(order);
+    if (found) return true;
+  }
+  return false;
+}
+
 /* Finds what member i computes in a round. Returns false if that is not possible. */
 static bool find_part(struct rounds *o, unsigned i) {
   const struct unit *u = unit_of(o, i);
   struct round_part *x = &o->part[i];
   bool recomputed = o->p->role[o->k->member[i].unit] == ROLE_RECOMPUTED;
   *x = (struct round_part){.kind = recomputed ? ROUND_WIDE : ROUND_SUM};
-  if (u->serial || !find_column(o, i)) return false;
+  if (u->serial || gathers(u) || !find_column(o, i)) return false;
   if (recomputed) return split_factors(o, i, u->store[0].value, &x->scaled);
   if (u->nreduces != 1 || u->reduce[0]->nsrc != 2 || u->reduce[0]->src[1] != x->column) return false;
   x->reduce = u->reduce[0];
@@ -225,7 +238,8 @@ static bool find_part(struct rounds *o, unsigned i) {
   return true;
 }
 
-/* Finds a wide member whose values, before they are narrowed, are those that sum i adds up. */
+/* Finds a wide member whose values, before they are narrowed, are those that sum i adds up. The sum then adds the
+ * narrowed values, like the products that it divides. */
 static unsigned find_summed(const struct rounds *o, unsigned i) {
   struct graph *g = o->p->s->graph;
   const struct unit *u = unit_of(o, i);
@@ -238,7 +252,8 @@ static unsigned find_summed(const struct rounds *o, unsigned i) {
       for (unsigned x = 0; x < to->nranges; x++)
         if (o->k->member[i].row[r] != NO_ROW && o->k->member[i].row[r] == o->k->member[w].row[x])
           phase_rename_range(&same, u->range[r], to->range[x]);
-    while (value->op == OP_CAST) value = value->src[0];
+    while (value->op == OP_CAST && dtype_is_float(value->dtype) && dtype_is_float(value->src[0]->dtype))
+      value = value->src[0];
     if (uop_substitute(g, o->part[i].scaled.value, same.from, same.to, same.n) == value) return w;
   }
   return MOST_MEMBERS;
@@ -500,7 +515,8 @@ static void make_phase(struct round_maker *r, unsigned i, struct unit *out, stru
     struct uop *value = narrow_value(x->scaled.value);
     r->local[i] = new_local(r, value->dtype, m->k->block * m->k->member[i].stride, 0);
     value = value_at(r, i, value, &at);
-    if (at.valid && !phases_contracts(u)) value = uop_where(g, at.valid, value, schedule_zero(g, value->dtype));
+    if (at.valid && value->op != OP_REDUCE) /* a sum of products is 0 where nothing is loaded */
+      value = uop_where(g, at.valid, value, schedule_zero(g, value->dtype));
     add_passed(out, passed, part, row_index(r, r->local[i], m->k->member[i].stride, at.in_round), value);
     return;
   }
