@@ -116,6 +116,13 @@ def searches(b):
     b.key("Enter")
     assert b.run("page.timeline.selected.lane.begin[page.timeline.selected.index]") >= first
     assert b.run("page.table.body.rows.length") == 2
+    for forward in ("true", "false"):  # every match once, also those that begin together on both devices
+        assert b.run(f"""(() => {{ const seen = new Set(), t = page.timeline;
+          for (let i = 0; i < 480; i++) {{
+            t.nextMatch({forward});
+            seen.add(t.lanes.indexOf(t.selected.lane) + ' ' + t.selected.index);
+          }}
+          return seen.size; }})()""") == 480
     b.key("Escape")
     assert text_of(b, "#matches") == "" and b.run("page.table.body.rows.length") == 10
 

@@ -393,7 +393,7 @@ class Timeline {
 
   /* ---- search ---- */
 
-  // Marks events whose name has the text, or those of one kernel. Returns their number, or -1 if nothing is searched.
+  // Marks the events whose names isMatch accepts. Returns their number, or -1 if isMatch is null, which ends a search.
   search(isMatch) {
     const wanted = isMatch && Uint8Array.from(this.model.names, (name) => (isMatch(name) ? 1 : 0));
     this.searched = Boolean(isMatch);
@@ -402,25 +402,27 @@ class Timeline {
     return isMatch ? n : -1;
   }
 
-  // Selects the match nearest in time after (or before) the selected event, and wraps around at the end.
+  // Selects the match after (or before) the selected event, and wraps around at the end. Matches are ordered by begin;
+  // those that begin together by lane.
   nextMatch(forward) {
     if (!this.searched) return;
     const start = forward ? -Infinity : Infinity;
-    const from = this.selected ? this.selected.lane.begin[this.selected.index] : start;
-    const found = this.nearestMatch(from, forward) || this.nearestMatch(start, forward);
+    const { lane, index } = this.selected || {};
+    const found = (lane && this.nearestMatch(lane.begin[index], this.lanes.indexOf(lane), forward)) ||
+      this.nearestMatch(start, 0, forward);
     if (found) this.reveal(found);
   }
 
-  nearestMatch(t, forward) {
+  nearestMatch(t, from, forward) {
     let best = null;
-    for (const lane of this.lanes) {
-      const index = forward ? lane.matchAfter(t) : lane.matchBefore(t);
-      if (index < 0) continue;
+    this.lanes.forEach((lane, i) => {
+      const index = forward ? lane.matchAfter(i > from ? t - 0.5 : t) : lane.matchBefore(i < from ? t + 0.5 : t);
+      if (index < 0) return;
       const begin = lane.begin[index];
-      if (!best || (forward ? begin < best.lane.begin[best.index] : begin > best.lane.begin[best.index])) {
+      if (!best || (forward ? begin < best.lane.begin[best.index] : begin >= best.lane.begin[best.index])) {
         best = { lane, index };
       }
-    }
+    });
     return best;
   }
 

@@ -70,7 +70,7 @@ class Lane {
     return this.matches[i + 1] > this.matches[i];
   }
 
-  // The next match that begins after t, or the last one that begins before; -1 if there is none.
+  // The next match that begins after t, or the last one that begins before; -1 if there is none. Begins are integers.
   matchAfter(t) {
     const seen = this.matches[firstAbove(this.begin, this.count, t)];
     return seen === this.matches[this.count] ? -1 : firstAbove(this.matches, this.count + 1, seen) - 1;
