@@ -1,7 +1,7 @@
 /* The os table of an emulated machine: descriptors, and the dispatch of each call to its vendor. */
 #define _GNU_SOURCE
 #include "machine.h"
-#include "exec/caches.h"
+#include "cache_model.h"
 #include "own_fd.h"
 #include "race.h"
 #include "watch.h"

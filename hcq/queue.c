@@ -491,8 +491,7 @@ int db_queue_counters_end(db_queue *q) {
   return err ? err : end_command(q, hcq_counters_end(q));
 }
 
-int hcq_queue_check_end(db_queue *q) {
-  if (!q->counting && !q->tracing) return 0;
+int hcq_queue_has_no_end(db_queue *q) {
   return fail_sticky(
       q, db_fail(-EINVAL, "%s: the queue still %s first", q->dev->name,
                  q->counting ? "counts; record the end of counting" : "traces; record the end of the trace"));

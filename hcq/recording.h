@@ -96,8 +96,11 @@ struct db_recording {
 static inline uint64_t hcq_launch_id(const db_queue *q) { return q->batch << 24 | (q->nkernels & 0xffffff); }
 /* Keeps object alive until the current recording has finished executing. */
 int hcq_queue_hold(db_queue *q, struct hcq_object *object);
-/* Fails if the recording counts (profiling/counters.c) and its end was not recorded. */
-int hcq_queue_check_end(db_queue *q);
+__attribute__((cold)) int hcq_queue_has_no_end(db_queue *q);
+/* Fails if the recording counts (profiling/counters.c) or traces, and the end of that was not recorded. */
+static inline int hcq_queue_check_end(db_queue *q) {
+  return __builtin_expect(q->counting || q->tracing, 0) ? hcq_queue_has_no_end(q) : 0;
+}
 /* Empties the recorder without submitting. */
 void hcq_queue_reset(db_queue *q);
 db_queue *hcq_queue_new(db_device *dev, enum db_queue_kind kind, unsigned index, bool internal);

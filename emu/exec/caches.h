@@ -11,16 +11,8 @@
 #include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
+#include "../cache_model.h"
 #include "../detail.h"
-
-/* The parameters of a machine: sizes, and cycles until a load has its data. caches.c names the sources. */
-struct emu_cache_model {
-  const char *arch;
-  uint32_t l1_kib, l1_ways, l2_kib, l2_ways;
-  uint32_t l1_cycles, l2_cycles, memory_cycles;
-};
-/* Returns NULL for an unknown machine. */
-const struct emu_cache_model *emu_cache_model(const char *arch);
 
 struct emu_caches {
   const struct emu_cache_model *model;

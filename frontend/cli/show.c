@@ -1,7 +1,7 @@
 /* doorbell show: prints the contents of a file of tensors, of a captured program, of kernels or of a thread trace. */
 #include "show.h"
 #include "../../hcq/amd/code_object.h"
-#include "../../hcq/nv/cubin.h"
+#include "../../hcq/nv/cubin/cubin.h"
 #include "../jit/file.h"
 #include <inttypes.h>
 #include <stdlib.h>

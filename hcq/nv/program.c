@@ -1,6 +1,6 @@
 /* Loads programs of NVIDIA GPUs. */
 #include "program.h"
-#include "cubin.h"
+#include "cubin/cubin.h"
 #include <errno.h>
 #include <stdio.h>
 #include <stdlib.h>

@@ -12,7 +12,7 @@
 #include <cmocka.h>
 #include "emu/nv/exec/sm.h"
 #include "hcq/hcq.h"
-#include "hcq/nv/cubin.h"
+#include "hcq/nv/cubin/cubin.h"
 #include "hcq/nv/launch.h"
 
 #define SM_SHARED_WINDOW   0x729400000000ull

@@ -1,6 +1,6 @@
 /* Reads arbitrary bytes as a cubin: no crash, no access outside of buffers, bounded memory. */
 #include <stdlib.h>
-#include "hcq/nv/cubin.h"
+#include "hcq/nv/cubin/cubin.h"
 
 enum { LARGEST = 1 << 22 };
 

@@ -8,7 +8,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include "hcq/nv/cubin.h"
+#include "hcq/nv/cubin/cubin.h"
 
 const char *db_error(void);
 

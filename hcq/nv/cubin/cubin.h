@@ -4,8 +4,8 @@
  * The bytes are untrusted: every offset and count is checked before use. Functions fail with db_fail. */
 #ifndef DOORBELL_HCQ_NV_CUBIN_H
 #define DOORBELL_HCQ_NV_CUBIN_H
-#include "../elf/elf.h"
-#include "tensor_map.h"
+#include "../../elf/elf.h"
+#include "../tensor_map.h"
 
 struct cubin_param {
   uint32_t offset, size; /* bytes in the parameter area */

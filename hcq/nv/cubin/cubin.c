@@ -1,6 +1,6 @@
 /* Reads cubins: kernels and their attributes. cubin_image.c handles the image. */
 #include "cubin.h"
-#include "../error.h"
+#include "../../error.h"
 #include "cubin_image.h"
 #include <errno.h>
 #include <stdio.h>

@@ -3,7 +3,7 @@
  * Relocation types are named R_CUDA_<kind>_<first bit>. Instructions are 16 bytes. Source: output of ptxas and nvlink,
  * as readelf and nvdisasm print it. */
 #include "cubin_image.h"
-#include "../error.h"
+#include "../../error.h"
 #include <errno.h>
 #include <stdlib.h>
 #include <string.h>
