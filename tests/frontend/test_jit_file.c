@@ -437,7 +437,7 @@ static const struct lie lies[] = {
 
 #define PARTS "[{\"device\":0,\"size\":3},{\"device\":1,\"size\":4}]"
 static const struct lie lies_of_groups[] = {
-    {"\"axis\":0", "\"axis\":2", "inputs[0]: axis is neither null nor less than 2"},
+    {"\"axis\":0", "\"axis\":2", "inputs[0]: axis is neither null nor a number less than 2"},
     {"\"axis\":0", "\"oxis\":0", "inputs[0]: axis is neither"},
     {"\"size\":3", "\"size\":4", "inputs[0]: its parts have 8 elements along axis 0, which has 7"},
     {"\"size\":3", "\"size\":-3", "inputs[0]: size is not a number"},
