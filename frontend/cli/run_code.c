@@ -23,7 +23,7 @@ static json_t *amd_rows(const char *arch, const char *kernel, const void *image,
   json_t *rows = prof_code_elf(&c, image, size, kernel, layouts[i].layout) ? NULL : json_array();
   for (uint32_t at = c.code.entry / 4; rows && at < c.code.size / 4; at++) {
     if (!c.text[at] || !strncmp(c.text[at], "s_code_end", 10)) continue;
-    json_array_append_new(rows, json_pack("[I, o]", (json_int_t)(c.address + at * 4), json_text(c.text[at])));
+    json_array_append_new(rows, json_pack("[I, o]", (json_int_t)c.address + (json_int_t)at * 4, json_text(c.text[at])));
   }
   prof_code_free(&c);
   return rows;

@@ -79,7 +79,7 @@ static json_t *rows_json(const struct prof_code *c, const struct prof_line *line
     const struct prof_line *l = &lines[i];
     if (!c->text[i]) continue;
     double duration = l->timed ? (double)l->duration / (double)l->timed : NAN;
-    json_array_append_new(rows, json_pack("[I, o, o, o, o]", (json_int_t)(c->address + i * 4),
+    json_array_append_new(rows, json_pack("[I, o, o, o, o]", (json_int_t)c->address + (json_int_t)i * 4,
                                           c->code.at[i].silent ? json_null() : json_integer((json_int_t)l->count),
                                           c->code.at[i].silent ? json_null() : json_integer((json_int_t)l->stall),
                                           json_finite(duration), json_text(c->text[i])));
