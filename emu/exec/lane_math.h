@@ -132,8 +132,8 @@ static inline f32 round_to_half(f32 x) {
   u32 v = as_u32(x), sign = v & 0x80000000u, a = v & 0x7fffffff, exponent = a & 0x7f800000;
   f32 grid = as_f32(sign | ((exponent < 113u << 23 ? 113u << 23 : exponent) + (13u << 23)));
   f32 one = as_f32(sign | 0x3f800000u),
-      up = one + as_f32(sign | 0x33c00000u);                               /* 1 and three quarters of its last bit */
-  f32 beyond = as_f32(sign | (up == one ? 0x477fe000u : 0x7f800000u));     /* the largest half, or infinity */
+      up = one + as_f32(sign | 0x33c00000u);                             /* 1 and three quarters of its last bit */
+  f32 beyond = as_f32(sign | (up == one ? 0x477fe000u : 0x7f800000u));   /* the largest half, or infinity */
   f32 rounded = as_f32((as_u32((x + grid) - grid) & 0x7fffffff) | sign); /* a zero has the sign of x */
   return a >= 0x7f800000u ? x : a >= 0x47800000u ? beyond : rounded;
 }

@@ -416,7 +416,7 @@ static void eight_bit_floats(void **state) {
       db_tensor *many = db_full(1.5, DB_F8E5M2, dev, 300);
       assert_int_equal(db_dtype_of(db_sum(many)), DB_F8E5M2);
       assert_float_equal(must_item(db_sum(many)), 448, 0); /* 450, summed in f32 and rounded once */
-      for (int64_t n = 1; n < 40; n += 2) { /* padding does not change a maximum */
+      for (int64_t n = 1; n < 40; n += 2) {                /* padding does not change a maximum */
         uint8_t bytes[4 * 40];
         memset(bytes, 0xfe, sizeof bytes); /* -448 */
         db_tensor *lowest = db_max(db_from(bytes, DB_F8E4M3, dev, 4, n), 1);
