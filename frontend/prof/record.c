@@ -358,28 +358,37 @@ static int read_line(struct reader *r, const char *line, size_t n) {
   return err;
 }
 
-/* Ignores a last line without an end, which a process that was killed leaves. */
-static int read_record(struct prof_session *s, const char *path) {
-  struct reader r = {.s = s, .path = path, .process = -1};
+/* Calls read for each line of a file, with its end. Returns the first error. */
+static int read_lines_of(const char *path, int (*read)(void *ctx, const char *line, size_t n), void *ctx) {
   FILE *f = fopen(path, "re");
   char *line = NULL;
   size_t capacity = 0;
   ssize_t n;
   int err = 0;
   if (!f) return db_fail(-errno, "%s: %s", path, strerror(errno));
-  while (!err && (n = getline(&line, &capacity, f)) > 0) {
-    r.line++;
-    if (line[n - 1] == '\n') err = read_line(&r, line, (size_t)n);
-  }
+  while (!err && (n = getline(&line, &capacity, f)) > 0) err = read(ctx, line, (size_t)n);
   if (!err && ferror(f)) err = db_fail(-EIO, "%s: cannot be read", path);
+  fclose(f);
+  free(line);
+  return err;
+}
+
+/* Ignores a last line without an end, which a process that was killed leaves. */
+static int read_complete_line(void *ctx, const char *line, size_t n) {
+  struct reader *r = ctx;
+  r->line++;
+  return line[n - 1] == '\n' ? read_line(r, line, n) : 0;
+}
+
+static int read_record(struct prof_session *s, const char *path) {
+  struct reader r = {.s = s, .path = path, .process = -1};
+  int err = read_lines_of(path, read_complete_line, &r);
   if (!err && r.process >= 0 && !process_of(&r)->complete) {
     char note[96];
     snprintf(note, sizeof note, "process %lld was killed: the end of its record is missing",
              (long long)process_of(&r)->pid);
     add_note(s, note);
   }
-  fclose(f);
-  free(line);
   free(r.kernel);
   free(r.flops);
   free(r.bytes);
@@ -388,22 +397,20 @@ static int read_record(struct prof_session *s, const char *path) {
   return err;
 }
 
+struct emulated_reader {
+  struct prof_session *s;
+  const char *path;
+};
+static int read_emulated_line(void *ctx, const char *line, size_t n) {
+  const struct emulated_reader *r = ctx;
+  json_error_t error;
+  json_t *o = json_loadb(line, n, 0, &error);
+  return json_array_append_new(r->s->emulated, o) ? db_fail(-EINVAL, "%s: not a record of the emulator", r->path) : 0;
+}
+
 /* Reads what the emulator counted in a process: a JSON object per GPU, each on a line. */
 static int read_emulated(struct prof_session *s, const char *path) {
-  json_error_t error;
-  FILE *f = fopen(path, "re");
-  char *line = NULL;
-  size_t capacity = 0;
-  ssize_t n;
-  int err = 0;
-  if (!f) return db_fail(-errno, "%s: %s", path, strerror(errno));
-  while (!err && (n = getline(&line, &capacity, f)) > 0) {
-    json_t *o = json_loadb(line, (size_t)n, 0, &error);
-    if (json_array_append_new(s->emulated, o)) err = db_fail(-EINVAL, "%s: not a record of the emulator", path);
-  }
-  fclose(f);
-  free(line);
-  return err;
+  return read_lines_of(path, read_emulated_line, &(struct emulated_reader){s, path});
 }
 
 /* ---- a folder ---- */

@@ -43,6 +43,16 @@ static json_t *json_out(void) {
   return json;
 }
 
+/* Writes a file in the suite's folder. */
+static void write_text(const char *name, const char *contents) {
+  char path[96];
+  snprintf(path, sizeof path, "%s/%s", dir, name);
+  FILE *f = fopen(path, "w");
+  assert_non_null(f);
+  fputs(contents, f);
+  fclose(f);
+}
+
 /* Setup and teardown of a suite: the folder, in which the cache is, too. */
 static int begin(void **state) {
   char cache[64];

@@ -422,29 +422,20 @@ static void runs_ptx(void **state) {
   assert_contains(out, "line 5");
 }
 
-static void write_source(const char *name, const char *text) {
-  char path[256];
-  snprintf(path, sizeof path, "%s/%s", dir, name);
-  FILE *f = fopen(path, "w");
-  assert_non_null(f);
-  fputs(text, f);
-  fclose(f);
-}
-
 /* Source files, compiled with the installed compilers. */
 static void runs_source(void **state) {
   static const char args[] = "--grid 2 --block 32 --arg i32[64]=zeros";
-  write_source(
+  write_text(
       "ids.cl",
       "__kernel void ids(__global int *out) { out[get_global_id(0)] = get_global_id(0) + get_local_size(0); }\n");
   EXPECT(0, "run ids.cl %s" GPU, args);
   assert_contains(out, "i32[64] = 32 33 34 35");
-  write_source("ids.ll", "target triple = \"amdgcn-amd-amdhsa\"\n"
-                         "declare i32 @llvm.amdgcn.workitem.id.x()\n"
-                         "define amdgpu_kernel void @ids(ptr addrspace(1) %out) {\n"
-                         "  %i = call i32 @llvm.amdgcn.workitem.id.x()\n"
-                         "  %at = getelementptr i32, ptr addrspace(1) %out, i32 %i\n"
-                         "  store i32 %i, ptr addrspace(1) %at\n  ret void\n}\n");
+  write_text("ids.ll", "target triple = \"amdgcn-amd-amdhsa\"\n"
+                       "declare i32 @llvm.amdgcn.workitem.id.x()\n"
+                       "define amdgpu_kernel void @ids(ptr addrspace(1) %out) {\n"
+                       "  %i = call i32 @llvm.amdgcn.workitem.id.x()\n"
+                       "  %at = getelementptr i32, ptr addrspace(1) %out, i32 %i\n"
+                       "  store i32 %i, ptr addrspace(1) %at\n  ret void\n}\n");
   EXPECT(0, "run ids.ll %s" GPU, args);
   assert_contains(out, "i32[64] = 0 1 2 3");
   /* It assembles the assembly that clang prints for a kernel. */
@@ -456,7 +447,7 @@ static void runs_source(void **state) {
   assert_int_equal(system(command), 0);
   EXPECT(0, "run ids.s %s" GPU, args);
   assert_contains(out, "i32[64] = 32 33 34 35");
-  write_source("wrong.cl", "__kernel void k(__global int *out) { *out = nothing; }\n");
+  write_text("wrong.cl", "__kernel void k(__global int *out) { *out = nothing; }\n");
   EXPECT(1, "run wrong.cl %s" GPU, args);
   assert_contains(out, "wrong.cl:1:");
   assert_contains(out, "'nothing'");
@@ -467,8 +458,8 @@ static void runs_source(void **state) {
            args);
   assert_int_equal(system(command), 0);
   if (!system("command -v nvcc >/dev/null || test -x /usr/local/cuda/bin/nvcc")) {
-    write_source("ids.cu",
-                 "__global__ void ids(int *out) { out[blockIdx.x * blockDim.x + threadIdx.x] = threadIdx.x; }\n");
+    write_text("ids.cu",
+               "__global__ void ids(int *out) { out[blockIdx.x * blockDim.x + threadIdx.x] = threadIdx.x; }\n");
     EXPECT(0, "run ids.cu %s --dev EMU+NV:sm_90", args);
     assert_contains(out, "i32[64] = 0 1 2 3");
   }
@@ -476,21 +467,21 @@ static void runs_source(void **state) {
 
 /* Dynamic local memory, whose size is in neither a code object nor a cubin, and accesses outside of it. */
 static void runs_with_dynamic_local_memory(void **state) {
-  write_source("turned.ll", "target triple = \"amdgcn-amd-amdhsa\"\n"
-                            "@s = external addrspace(3) global [0 x i32], align 16\n"
-                            "declare i32 @llvm.amdgcn.workitem.id.x()\n"
-                            "declare void @llvm.amdgcn.s.barrier()\n"
-                            "define amdgpu_kernel void @turned(ptr addrspace(1) %out) {\n"
-                            "  %i = call i32 @llvm.amdgcn.workitem.id.x()\n"
-                            "  %to = getelementptr [0 x i32], ptr addrspace(3) @s, i32 0, i32 %i\n"
-                            "  %x = mul i32 %i, 3\n"
-                            "  store i32 %x, ptr addrspace(3) %to\n"
-                            "  call void @llvm.amdgcn.s.barrier()\n"
-                            "  %other = xor i32 %i, 63\n"
-                            "  %from = getelementptr [0 x i32], ptr addrspace(3) @s, i32 0, i32 %other\n"
-                            "  %y = load i32, ptr addrspace(3) %from\n"
-                            "  %at = getelementptr i32, ptr addrspace(1) %out, i32 %i\n"
-                            "  store i32 %y, ptr addrspace(1) %at\n  ret void\n}\n");
+  write_text("turned.ll", "target triple = \"amdgcn-amd-amdhsa\"\n"
+                          "@s = external addrspace(3) global [0 x i32], align 16\n"
+                          "declare i32 @llvm.amdgcn.workitem.id.x()\n"
+                          "declare void @llvm.amdgcn.s.barrier()\n"
+                          "define amdgpu_kernel void @turned(ptr addrspace(1) %out) {\n"
+                          "  %i = call i32 @llvm.amdgcn.workitem.id.x()\n"
+                          "  %to = getelementptr [0 x i32], ptr addrspace(3) @s, i32 0, i32 %i\n"
+                          "  %x = mul i32 %i, 3\n"
+                          "  store i32 %x, ptr addrspace(3) %to\n"
+                          "  call void @llvm.amdgcn.s.barrier()\n"
+                          "  %other = xor i32 %i, 63\n"
+                          "  %from = getelementptr [0 x i32], ptr addrspace(3) @s, i32 0, i32 %other\n"
+                          "  %y = load i32, ptr addrspace(3) %from\n"
+                          "  %at = getelementptr i32, ptr addrspace(1) %out, i32 %i\n"
+                          "  store i32 %y, ptr addrspace(1) %at\n  ret void\n}\n");
   static const char *const cases[] = {"turned.ll" GPU, DATA_DIR "/nv/dynamic.cubin"};
   static const char *const beyond[] = {"LDS access out of range", "at 0x400 of shared memory, which has 1024 bytes"};
   for (unsigned i = 0; i < 2; i++) {
@@ -507,14 +498,14 @@ static void runs_with_dynamic_local_memory(void **state) {
 
 /* A second launch on the same buffers takes another path, so that the two passes cannot be compared. */
 static void refuses_counts_of_different_work(void **state) {
-  write_source("grows.ll", "target triple = \"amdgcn-amd-amdhsa\"\n"
-                           "define amdgpu_kernel void @grows(ptr addrspace(1) %p) {\n"
-                           "  %v = load volatile i32, ptr addrspace(1) %p\n"
-                           "  store volatile i32 1, ptr addrspace(1) %p\n"
-                           "  %once = icmp eq i32 %v, 0\n  br i1 %once, label %done, label %more\n"
-                           "more:\n  %w = mul i32 %v, 77\n  store volatile i32 %w, ptr addrspace(1) %p\n"
-                           "  br label %done\n"
-                           "done:\n  ret void\n}\n");
+  write_text("grows.ll", "target triple = \"amdgcn-amd-amdhsa\"\n"
+                         "define amdgpu_kernel void @grows(ptr addrspace(1) %p) {\n"
+                         "  %v = load volatile i32, ptr addrspace(1) %p\n"
+                         "  store volatile i32 1, ptr addrspace(1) %p\n"
+                         "  %once = icmp eq i32 %v, 0\n  br i1 %once, label %done, label %more\n"
+                         "more:\n  %w = mul i32 %v, 77\n  store volatile i32 %w, ptr addrspace(1) %p\n"
+                         "  br label %done\n"
+                         "done:\n  ret void\n}\n");
   for (unsigned json = 0; json < 2; json++) {
     EXPECT(1,
            "run grows.ll --grid 1 --block 32 --arg i32[1]=zeros" GPU "%s --counters SQ_INSTS_VALU,SQ_WAVES_32,"
@@ -534,9 +525,9 @@ static void names_services_that_are_missing(void **state) {
   "  %q = getelementptr i8, ptr addrspace(4) %i, i64 " offset "\n"                                                     \
   "  %v = load i64, ptr addrspace(4) %q\n"                                                                             \
   "  store i64 %v, ptr addrspace(1) %p\n  ret void\n}\n"
-  write_source("services.ll", "target triple = \"amdgcn-amd-amdhsa\"\n"
-                              "declare ptr addrspace(4) @llvm.amdgcn.implicitarg.ptr()\n" USES("hostcall", "80")
-                                  USES("multigrid", "88") USES("heap", "96"));
+  write_text("services.ll", "target triple = \"amdgcn-amd-amdhsa\"\n"
+                            "declare ptr addrspace(4) @llvm.amdgcn.implicitarg.ptr()\n" USES("hostcall", "80")
+                                USES("multigrid", "88") USES("heap", "96"));
 #undef USES
   static const char *const cases[][2] = {
       {"hostcall", "it needs calls to the host"}, {"multigrid", "a cooperative launch"}, {"heap", "it needs a heap"}};
@@ -547,7 +538,7 @@ static void names_services_that_are_missing(void **state) {
   }
   /* Without optimization compilers declare all services for every kernel. */
   char command[512];
-  write_source("plain.cl", "__kernel void plain(__global int *out) { *out = 7; }\n");
+  write_text("plain.cl", "__kernel void plain(__global int *out) { *out = 7; }\n");
   snprintf(command, sizeof command,
            "cd %s && clang-19 -x cl -cl-std=CL2.0 --target=amdgcn-amd-amdhsa -mcpu=gfx1100 -nogpulib -O0 plain.cl "
            "-o plain.co",

@@ -28,15 +28,6 @@ static json_t *entry(const json_t *report, const char *list, const char *field, 
   return NULL;
 }
 
-static void write_text(const char *name, const char *contents) {
-  char path[96];
-  snprintf(path, sizeof path, "%s/%s", dir, name);
-  FILE *f = fopen(path, "w");
-  assert_non_null(f);
-  fputs(contents, f);
-  fclose(f);
-}
-
 /* ---- programs ---- */
 
 static void check_times(const json_t *o) {

@@ -8,15 +8,6 @@
 
 static char *page; /* the file's text */
 
-static void write_text(const char *name, const char *contents) {
-  char path[96];
-  snprintf(path, sizeof path, "%s/%s", dir, name);
-  FILE *f = fopen(path, "w");
-  assert_non_null(f);
-  fputs(contents, f);
-  fclose(f);
-}
-
 static void read_page(const char *name) {
   char path[96];
   size_t n = 0;
