@@ -65,8 +65,12 @@ static error_t parse(int key, char *value, struct argp_state *state) {
   case ANNOTATE: x->annotate = true; return 0;
   case HTML: x->html = value; return 0;
   case OUT: x->out = value; return 0;
-  case JSON: x->format = AS_JSON; return 0;
-  case CSV: x->format = AS_CSV; return 0;
+  case JSON:
+  case CSV:
+    if (x->format != AS_TEXT && x->format != (key == JSON ? AS_JSON : AS_CSV))
+      argp_error(state, "--json and --csv exclude each other");
+    x->format = key == JSON ? AS_JSON : AS_CSV;
+    return 0;
   case ARGP_KEY_ARGS: /* consumes the remaining arguments */
     x->words = state->argv + state->next;
     x->nwords = state->argc - state->next;

@@ -383,12 +383,13 @@ static int read_complete_line(void *ctx, const char *line, size_t n) {
 static int read_record(struct prof_session *s, const char *path) {
   struct reader r = {.s = s, .path = path, .process = -1};
   int err = read_lines_of(path, read_complete_line, &r);
-  if (!err && r.process >= 0 && !process_of(&r)->complete) {
-    char note[96];
+  char note[512];
+  if (r.process < 0)
+    snprintf(note, sizeof note, "%s: the record has no complete line", path);
+  else
     snprintf(note, sizeof note, "process %lld was killed: the end of its record is missing",
              (long long)process_of(&r)->pid);
-    add_note(s, note);
-  }
+  if (!err && (r.process < 0 || !process_of(&r)->complete)) add_note(s, note);
   free(r.kernel);
   free(r.flops);
   free(r.bytes);

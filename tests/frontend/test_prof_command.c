@@ -282,6 +282,11 @@ static void reads_cut_records(void **state) {
   assert_float_equal(number(entry(report, "kernels", "name", "k"), "total_ns"), 30, 0);
   assert_contains(json_string_value(json_array_get(json_object_get(report, "notes"), 0)), "process 7 was killed");
   json_decref(report);
+  EXPECT(0, "version; mkdir -p empty");
+  write_text("empty/8.prof.part", "{\"type\":\"proc");
+  EXPECT(0, "prof report empty");
+  assert_contains(out, "note: empty/8.prof.part: the record has no complete line");
+  REFUSES("--json and --csv exclude each other", "prof --json --csv report cut");
 }
 
 static void refuses_broken_records(void **state) {
