@@ -111,7 +111,10 @@ bool kernel_plan(struct codegen *k, const char *text) {
   for (unsigned i = 0; i < n; i++) {
     struct codegen *p = kernel_section(k, i);
     if (!p) return false;
-    if (i && text && *text++ != '|') return codegen_fail(k, "the plan has %u of %u sections", i, n);
+    if (i && text) {
+      if (*text != '|') return codegen_fail(k, "the plan has %u of %u sections", i, n);
+      text++;
+    }
     if (!plan_section(p, &text)) {
       k->stage = p->stage;
       return false;
