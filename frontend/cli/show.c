@@ -84,7 +84,7 @@ static int npz_tensors(const char *path, json_t *list, char *why, size_t cap) {
   return 0;
 }
 
-static void print_tensors(const json_t *list) {
+void show_print_tensors(const json_t *list) {
   size_t i;
   json_t *t, *d;
   json_int_t bytes = 0;
@@ -196,11 +196,11 @@ static int show_tensors(const struct command *self, const struct show_options *x
   int err = npy   ? npy_tensors(m, list, why, sizeof why)
             : zip ? npz_tensors(x->file, list, why, sizeof why)
                   : safetensors_tensors(m, list, why, sizeof why);
-  if (!err) return print_list(x, list, print_tensors);
+  if (!err) return print_list(x, list, show_print_tensors);
   json_decref(list);
   if (!npy && !zip && !ends_in(x->file, ".safetensors"))
     return fail_work(self,
-                     "%s: not a file of tensors (.safetensors, .npy, .npz), a captured program (.dbj), a "
+                     "%s: not a file of tensors (.safetensors, .npy, .npz, .gguf), a captured program (.dbj), a "
                      "thread trace (.sqtt), a code object or a cubin",
                      x->file);
   /* The message for a .npz names the file already. */
@@ -236,7 +236,9 @@ static int show_main(const struct command *self, int argc, char **argv) {
     unmap_file(&m);
     return fail_usage(self, "--code, --kernel, --waves, --instructions and --packets need a thread trace (.sqtt)");
   }
+  bool gguf = m.size >= 4 && !memcmp(m.bytes, "GGUF", 4);
   int status = (elf                       ? show_kernels
+                : gguf                    ? show_gguf
                 : ends_in(x.file, ".dbj") ? show_program
                 : trace                   ? show_trace
                                           : show_tensors)(self, &x, &m);
@@ -251,7 +253,8 @@ const struct command show_command = {
              .parser = parse,
              .args_doc = "FILE",
              .doc =
-                 "Prints the tensors of a .safetensors, .npy or .npz file with type, shape and bytes. For a captured "
+                 "Prints the tensors of a .safetensors, .npy, .npz or .gguf file with type, shape and bytes, and the "
+                 "metadata of a .gguf file. For a captured "
                  "program (.dbj) it prints the same as doorbell jit. For a code object or a cubin it prints the "
                  "kernels with the number of arguments, registers, and bytes of local (shared) and private memory. "
                  "For a thread trace of an AMD GPU (.sqtt, the bytes of one shader engine) it prints the waves with "
