@@ -49,6 +49,16 @@ static unsigned phased(struct uop *const *roots, unsigned n) {
   return found;
 }
 
+/* Checks that one kernel of phases without temporaries computes the root. Returns it; the caller frees the schedule. */
+static const struct uop *only_kernel_of(struct uop *root, struct schedule *s) {
+  char err[500];
+  assert_int_equal(check(root), 1);
+  assert_int_equal(graph_schedule_on(machine_of, &root, 1, &next_buffer, s, err, sizeof err), 0);
+  assert_int_equal(s->ntemporaries, 0);
+  assert_true(uop_is_phased(s->items[0].ast));
+  return s->items[0].ast;
+}
+
 /* Values passed on by rows never exist as a whole: one kernel, and no temporary. */
 static void test_phases(void **state) {
   static const struct {
@@ -61,13 +71,8 @@ static void test_phases(void **state) {
     machine_of = cases[i].places > 1 ? little_scratch : NULL;
     struct uop *q = TENSOR(rows, width), *k = TENSOR(keys, width), *v = TENSOR(keys, 17);
     struct uop *root = attention(q, k, v, cases[i].causal);
-    assert_int_equal(check(root), 1);
     struct schedule s;
-    char err[500];
-    assert_int_equal(graph_schedule_on(machine_of, &root, 1, &next_buffer, &s, err, sizeof err), 0);
-    assert_int_equal(s.ntemporaries, 0);
-    const struct uop *ast = s.items[0].ast, *last = ast->src[ast->nsrc - 1];
-    assert_true(uop_is_phased(ast));
+    const struct uop *ast = only_kernel_of(root, &s), *last = ast->src[ast->nsrc - 1];
     assert_int_equal(last->op == OP_RANGE ? last->src[0]->arg.i : 1, cases[i].places);
     schedule_free(&s);
   }
@@ -127,13 +132,9 @@ static void test_rounds(void **state) {
     int64_t rows = cases[i].rows, keys = cases[i].keys, width = cases[i].width;
     struct uop *q = TENSOR(rows, width), *k = TENSOR(keys, width), *v = TENSOR(keys, cases[i].columns);
     struct uop *root = matmul3(probabilities(q, k, cases[i].causal), v, TENSOR(rows, cases[i].columns));
-    assert_int_equal(check(root), 1);
     struct schedule s;
-    char err[500];
-    assert_int_equal(graph_schedule_on(machine_of, &root, 1, &next_buffer, &s, err, sizeof err), 0);
-    assert_int_equal(s.ntemporaries, 0);
-    const struct uop *ast = s.items[0].ast, *last = ast->src[ast->nsrc - 1];
-    assert_true(uop_is_phased(ast) && last->op == OP_RANGE && last->aux == AXIS_ORDERED);
+    const struct uop *ast = only_kernel_of(root, &s), *last = ast->src[ast->nsrc - 1];
+    assert_true(last->op == OP_RANGE && last->aux == AXIS_ORDERED);
     assert_int_equal(uop_max(last->src[0]), cases[i].rounds);
     schedule_free(&s);
   }

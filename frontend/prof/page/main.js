@@ -17,22 +17,21 @@ function stored(value) {
   }
 }
 
-function setTheme(theme, changed) {
-  if (theme) document.documentElement.dataset.theme = theme;
-  else delete document.documentElement.dataset.theme;
-  byId('theme').textContent = THEMES.find(([key]) => key === theme)[1];
-  changed();
-}
-
 function startTheme(changed) {
+  const dark = matchMedia('(prefers-color-scheme: dark)');
   let at = Math.max(0, THEMES.findIndex(([key]) => key === stored()));
+  const show = () => {
+    document.documentElement.dataset.theme = THEMES[at][0] || (dark.matches ? 'dark' : 'light');
+    byId('theme').textContent = THEMES[at][1];
+    changed();
+  };
   byId('theme').addEventListener('click', () => {
     at = (at + 1) % THEMES.length;
     stored(THEMES[at][0]);
-    setTheme(THEMES[at][0], changed);
+    show();
   });
-  matchMedia('(prefers-color-scheme: dark)').addEventListener('change', changed);
-  setTheme(THEMES[at][0], changed);
+  dark.addEventListener('change', show);
+  show();
 }
 
 /* ---- the timeline's view ---- */
