@@ -102,8 +102,9 @@ test-long: deps
 
 # The page of `doorbell prof --html` in a browser, also as part of frontend/test_prof_page where there is one.
 PICTURES ?=
+BROWSERS := chromium-headless-shell chromium chromium-browser google-chrome
 test-page: deps
-	@.ci/deps.sh $(if $(shell command -v chromium chromium-headless-shell),,chromium) python3
+	@.ci/deps.sh $(if $(shell for c in $(BROWSERS); do command -v $$c; done),,chromium) python3
 	$(Q)$(MAKE) --no-print-directory $(jobs) $(B)/doorbell
 	@python3 tests/page/test_page.py $(B)/doorbell $(PICTURES)
 

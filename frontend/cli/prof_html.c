@@ -88,7 +88,7 @@ int prof_html_save(const struct command *self, const char *path, const struct pr
   int err = replace_begin(&r, path);
   if (err) return fail_work(self, "--html %s: %s", path, strerror(-err));
   bool made = write_page(r.file, s, report);
-  err = replace_end(&r, made);
+  err = replace_end(&r, made && !ferror(r.file));
   if (!made) return fail_work(self, "--html %s: out of memory", path);
   return err ? fail_work(self, "--html %s: %s", path, strerror(-err)) : EXIT_DONE;
 }

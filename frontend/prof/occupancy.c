@@ -72,7 +72,6 @@ bool prof_occupancy(const char *arch, const struct prof_kernel *k, struct prof_o
   uint32_t least = UINT32_MAX;
   for (unsigned i = 0; i < sizeof limits / sizeof *limits; i++)
     if (limits[i].workgroups < least) least = limits[i].workgroups, out->limit = limits[i].what;
-  if (least * waves > capacity) least = capacity / waves;
   out->share = (double)(least * waves) / (double)capacity;
   return least > 0;
 }

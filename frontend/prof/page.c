@@ -10,7 +10,7 @@ enum { DIGITS = 9 };
 
 static void write_json(FILE *f, const char *name, const json_t *v) {
   fprintf(f, ",\"%s\":", name);
-  json_dumpf(v, f, JSON_COMPACT | JSON_ENCODE_ANY | JSON_REAL_PRECISION(DIGITS));
+  if (json_dumpf(v, f, JSON_COMPACT | JSON_ENCODE_ANY | JSON_REAL_PRECISION(DIGITS))) fputs("null", f);
 }
 
 /* ---- tracks ---- */

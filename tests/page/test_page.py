@@ -288,6 +288,20 @@ def says_what_is_missing(b, doorbell, folder):
         assert "doorbell prof --code" in b.run("document.querySelector('.panel-body').textContent")
 
 
+def shows_no_kernels(b, doorbell, folder):
+    """A program that only copies."""
+    page = record.make_page(doorbell, os.path.join(folder, "copies"), peaks=False)
+
+    def strip(data):
+        data["code"], data["schedules"], data["report"]["kernels"] = [], [], []
+        data["tracks"] = [track for track in data["tracks"] if track["kind"] != "kernels"]
+    b.open(record.replace_data(page, strip, os.path.join(folder, "copies.html")))
+    assert "No kernels ran." in text_of(b, "#overview")
+    for key in "234":
+        b.key(key)
+    assert "No kernels ran." in text_of(b, "#kernels")
+
+
 def stays_smooth(b, page, folder):
     """A million events: a frame takes less than a thirtieth of a second at any zoom level."""
     big = record.replace_data(page, record.add_million, os.path.join(folder, "million.html"))
@@ -344,6 +358,7 @@ def main():
             print(f"    {os.path.getsize(page)} bytes, opened in {b.open(page):.2f} s")
             failed = sum(attempt(test.__name__, test, b) for test in TESTS)
             failed += attempt("says_what_is_missing", says_what_is_missing, b, doorbell, folder)
+            failed += attempt("shows_no_kernels", shows_no_kernels, b, doorbell, folder)
             failed += attempt("stays_smooth", stays_smooth, b, page, folder)
             if len(sys.argv) > 2:
                 take_pictures(b, page, sys.argv[2])

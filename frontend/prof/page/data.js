@@ -11,12 +11,14 @@ async function inflate(text) {
 
 const keyOf = (...parts) => JSON.stringify(parts);
 
-// A kernel of the report with all that the record has about it: `code`, the `machine`, and its `index` in the list.
+// A kernel of the report with all that the record has about it: the `texts` and `lines` of its code, the `machine`, and
+// its `index` in the list.
 function joinKernels(data) {
   const code = new Map(data.code.map((entry) => [keyOf(entry.arch, entry.name), entry]));
   return data.report.kernels.map((kernel, index) => {
     const machine = data.machines[kernel.device] || null;
-    return { ...kernel, index, machine, code: (machine && code.get(keyOf(machine.arch, kernel.name))) || null };
+    const { texts = {}, lines = null } = (machine && code.get(keyOf(machine.arch, kernel.name))) || {};
+    return { ...kernel, index, machine, texts, lines };
   });
 }
 

@@ -74,7 +74,7 @@ function assignColors(names) {
   for (const name of names) if (!colorNumbers.has(name)) colorNumbers.set(name, colorNumbers.size % COLORS);
 }
 
-// A name has the same color in all views. Of host work only the part before ':' counts.
+// A name has the same color in all views. For host work, the part before ':' decides the color.
 const colorIndex = (name) => colorNumbers.get(name) ?? colorNumbers.get(name.split(':')[0]) ?? 0;
 const colorOf = (name) => `var(--c${colorIndex(name)})`;
 

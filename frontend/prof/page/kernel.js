@@ -94,11 +94,14 @@ function neighborsOf(schedule, i) {
   };
   const before = item.reads.map((buffer) => ({ buffer, item: writer(buffer) }));
   const after = [];
-  for (let k = i + 1; k < items.length; k++) {
-    for (const buffer of item.writes) if (items[k].reads.includes(buffer)) after.push({ buffer, item: k });
+  for (const buffer of item.writes) {
+    const found = after.length;
+    for (let k = i + 1; k < items.length; k++) {
+      if (items[k].reads.includes(buffer)) after.push({ buffer, item: k });
+      if (items[k].writes.includes(buffer)) break; // later items read the new contents
+    }
+    if (after.length === found) after.push({ buffer, item: -1 });
   }
-  const isRead = (buffer) => after.some((edge) => edge.buffer === buffer);
-  for (const buffer of item.writes) if (!isRead(buffer)) after.push({ buffer, item: -1 });
   return { before, after };
 }
 
@@ -158,7 +161,7 @@ function graphTab(model, kernel, onOpen) {
       if (item.name === kernel.name && item.device === kernel.device) places.push([schedule, i]);
     });
   }
-  const texts = (kernel.code && kernel.code.texts) || {};
+  const { texts } = kernel;
   if (!places.length && !texts.graph) return missing(NEEDS_CODE);
   return [
     places.length > 1 ? el('p', {}, `Occurs at ${plural(places.length, 'place')} of the recorded schedules; the first `,
@@ -194,7 +197,7 @@ function rewriteRows(text) {
 
 // The rewrites of the kernel, then those of the schedule in which it is first.
 function rewriteTab(model, kernel) {
-  const own = kernel.code && kernel.code.texts && kernel.code.texts.rewrites;
+  const own = kernel.texts.rewrites;
   const schedule = model.schedules.find(({ items }) =>
     items.some((item) => item.name === kernel.name && item.device === kernel.device));
   const texts = [own, schedule && schedule.rewrites].filter((text) => text !== undefined && text !== null);
@@ -205,7 +208,7 @@ function rewriteTab(model, kernel) {
 /* ---- code ---- */
 
 function planTab(kernel) {
-  const texts = (kernel.code && kernel.code.texts) || {};
+  const { texts } = kernel;
   if (texts.plan === undefined) return missing(NEEDS_CODE);
   const steps = texts.plan.split(/\s*;\s*/).filter(Boolean);
   return [
@@ -218,7 +221,7 @@ function planTab(kernel) {
 }
 
 function sourceTab(kernel) {
-  const texts = (kernel.code && kernel.code.texts) || {};
+  const { texts } = kernel;
   return texts.c ? el('pre', {}, texts.c) : missing(NEEDS_CODE);
 }
 
@@ -243,12 +246,12 @@ function countedLines(lines) {
 }
 
 function instructionTab(kernel) {
-  const { lines, texts } = kernel.code || {};
+  const { lines, texts } = kernel;
   if (lines && lines.columns.length) return countedLines(lines);
   const counts = missing('No counts beside the instructions. `doorbell prof --annotate` records them on emulated ' +
     'devices, `doorbell prof run FILE --thread-trace PREFIX ...` on AMD GPUs.');
   if (lines) return [counts, countedLines(lines)];
-  if (texts && texts.assembly) return [counts, el('pre', {}, texts.assembly)];
+  if (texts.assembly) return [counts, el('pre', {}, texts.assembly)];
   return [missing(NEEDS_CODE), counts];
 }
 

@@ -174,7 +174,10 @@ class Page {
       1: () => { location.hash = 'overview'; },
       2: () => { location.hash = 'timeline'; },
       3: () => { location.hash = 'kernels'; },
-      '/': () => this.search.select(),
+      '/': () => {
+        this.search.focus();
+        this.search.select();
+      },
       '?': () => byId('keys').showModal(),
       n: () => this.timeline.nextMatch(true),
       N: () => this.timeline.nextMatch(false),

@@ -23,8 +23,7 @@ function occupancy(unit, use) {
     { what: 'workgroups', workgroups: waves === 1 && !nvidia ? capacity : unit.workgroups },
   ];
   const least = Math.min(...limits.map((limit) => limit.workgroups));
-  const held = Math.min(least * waves, capacity);
-  return { waves: held, capacity, share: held / capacity, workgroups: least, limits,
+  return { waves: least * waves, capacity, share: (least * waves) / capacity, workgroups: least, limits,
     limit: limits.find((limit) => limit.workgroups === least).what };
 }
 

@@ -6,11 +6,10 @@ function card(title, value, note) {
     note ? el('p', { class: 'note' }, note) : null);
 }
 
-// The share of the session in which each device ran kernels: the longest of its queues.
+// The share of the session in which a device's busiest queue ran kernels.
 function busyShare(model, device) {
   const queues = model.tracks.filter((track) => track.kind === 'kernels' && track.device === device);
-  const sums = queues.map((track) => track.lanes[0] ? track.lanes[0].busy[track.lanes[0].count] : 0);
-  return Math.max(0, ...sums) / model.end;
+  return Math.max(0, ...queues.map((track) => track.busy)) / model.end;
 }
 
 function cards(model) {

@@ -7,7 +7,7 @@ const ROOF = { width: 720, height: 400, left: 64, right: 120, top: 16, bottom: 4
 // A kernel's place in the plot, or null if its operations or bytes are unknown.
 function roofPoint(kernel) {
   if (!isKnown(kernel.flops) || !(kernel.flops > 0) || !(kernel.bytes > 0) || !(kernel.total_ns > 0)) return null;
-  return { kernel, x: kernel.flops / kernel.bytes, y: kernel.flops / kernel.total_ns };
+  return { kernel, x: kernel.flops / kernel.bytes, y: kernel.gflops };
 }
 
 // Maps [least, most] to pixels, logarithmically, with whole powers of ten at both ends.

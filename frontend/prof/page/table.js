@@ -2,8 +2,8 @@
 // The table of kernels, with sort and filter.
 
 const NUMBER_OF = (name) => (kernel) => kernel[name];
-// { title, value, text, bar, name, note }: `text` makes a text of a number; without it the value is a text. `note` says
-// how to record the values of a column that no kernel has.
+// { title, value, text, bar, name, note, hint }: `text` makes a text of a number; without it the value is a text. `note`
+// says how to record the values of a column that no kernel has. `hint` is the tooltip of the column's head.
 const KERNEL_COLUMNS = [
   { title: 'kernel', value: (kernel) => kernel.name, name: true },
   { title: 'device', value: (kernel) => kernel.device },
@@ -41,7 +41,7 @@ class KernelTable {
     const has = (column) => model.kernels.some((kernel) => column.value(kernel) !== null);
     this.columns = [...KERNEL_COLUMNS, ...metricColumns(model.kernels)].filter(has);
     this.lacking = KERNEL_COLUMNS.filter((column) => column.note && !has(column));
-    this.sorted = this.columns.find((column) => column.title === 'total');
+    this.sorted = KERNEL_COLUMNS.find((column) => column.title === 'total');
     this.descending = true;
     this.filter = '';
     this.selected = -1;
@@ -58,10 +58,14 @@ class KernelTable {
     this.count = el('span', { class: 'muted', 'aria-live': 'polite' });
     this.head = el('tr', {});
     this.body = el('tbody', { onkeydown: (e) => this.key(e) });
+    if (!this.model.kernels.length) {
+      replace(this.node, missing('No kernels ran.'));
+      return;
+    }
     replace(this.node, el('div', { class: 'table-tools' }, this.input, this.count),
       el('div', { class: 'scroll' }, el('table', { class: 'kernels' }, el('thead', {}, this.head), this.body)),
       this.lacking.map((column) => missing(column.note)),
-      Object.keys(this.model.kernels[0] ? this.model.kernels[0].counters : {}).length ? null
+      this.model.kernels.some((kernel) => Object.keys(kernel.counters).length) ? null
         : missing('Counters and metrics: `doorbell prof --counters metrics` counts them.'));
   }
 

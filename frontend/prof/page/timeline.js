@@ -1,7 +1,7 @@
 'use strict';
 // The timeline: rows of lanes and of memory curves on a canvas. A frame costs a few binary searches per pixel and lane,
-// whatever the number of events: where several events share pixels, a column shows the share of its time in which
-// events ran.
+// whatever the number of events, and a step for each memory sample. Where several events share pixels, a column shows
+// the share of its time in which events ran.
 
 const GUTTER = 172; // width of the titles
 const RULER = 24;
@@ -318,7 +318,7 @@ class Timeline {
     context.fillText(`peak ${formatBytes(peak)}`, GUTTER + 4, y + 8);
   }
 
-  // The largest number of allocated bytes in each pixel. [ns since the process began, bytes] are the samples.
+  // Returns the largest number of allocated bytes in each pixel. Each sample is [ns since the process began, bytes].
   levels(samples, start) {
     const out = new Float64Array(Math.ceil(this.width));
     const step = this.span / this.width;
@@ -434,6 +434,10 @@ class Timeline {
     canvas.addEventListener('pointerdown', (e) => this.press(e));
     canvas.addEventListener('pointermove', (e) => this.move(e));
     canvas.addEventListener('pointerup', (e) => this.release(e));
+    canvas.addEventListener('pointercancel', () => {
+      this.drag = null;
+      this.invalidate();
+    });
     canvas.addEventListener('pointerleave', () => this.listeners.onHover(null));
     canvas.addEventListener('dblclick', () => this.selected && this.listeners.onOpen(this.selected));
     new ResizeObserver(() => this.scrollTo(this.scroll)).observe(canvas);

@@ -120,7 +120,7 @@ function makeTrack(data) {
   const order = orderOf(begins);
   const { lanes, counts } = assignLanes(begins, ns, order);
   const track = { kind: data.kind, device: data.device, process: data.process, number: data.number,
-    title: titleOf(data), count: begins.length, end: 0 };
+    title: titleOf(data), count: begins.length, end: 0, busy: 0 };
   track.lanes = counts.map((count) => new Lane(track, count));
   for (let k = 0; k < begins.length; k++) {
     const i = order ? order[k] : k;
@@ -129,6 +129,7 @@ function makeTrack(data) {
     const before = lane.count ? lane.end[lane.count - 1] : -Infinity;
     const begin = Math.max(begins[i], before);
     lane.add(begin, Math.max(0, begins[i] + ns[i] - begin), data.name[i], data.bytes ? data.bytes[i] : 0);
+    track.busy += Math.max(0, begins[i] + ns[i] - Math.max(begins[i], track.end)); // overlaps count once
     track.end = Math.max(track.end, begins[i] + ns[i]);
   }
   return track;
