@@ -10,13 +10,12 @@ static int cache_init(struct emu_cache *c, uint32_t kib, uint32_t ways) {
   return c->line ? 0 : -ENOMEM;
 }
 
-/* Returns whether the line is there; with fill, it is there afterwards. */
-static bool cache_access(struct emu_cache *c, uint64_t number, bool fill) {
+/* Returns whether the line is there; afterwards it is. */
+static bool cache_access(struct emu_cache *c, uint64_t number) {
   uint64_t *set = &c->line[number % c->sets * c->ways], key = number + 1;
   uint32_t i = 0;
   while (i < c->ways - 1 && set[i] != key) i++;
   bool hit = set[i] == key;
-  if (!hit && !fill) return false;
   memmove(set + 1, set, i * sizeof *set);
   set[0] = key;
   return hit;
@@ -44,9 +43,9 @@ void emu_caches_access(struct emu_caches *c, struct emu_detail *d, const uint64_
   uint32_t slowest = 0;
   for (unsigned i = 0; i < n; i++) {
     uint32_t cycles;
-    if (!stores && cache_access(&c->l1, lines[i], true))
+    if (!stores && cache_access(&c->l1, lines[i]))
       d->l1_hits++, cycles = m->l1_cycles;
-    else if (cache_access(&c->l2, lines[i], true))
+    else if (cache_access(&c->l2, lines[i]))
       d->l2_hits++, cycles = m->l2_cycles;
     else
       d->memory_lines++, cycles = m->memory_cycles;

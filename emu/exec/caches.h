@@ -1,11 +1,11 @@
 /* A model of caches, for counts per instruction (sites.h). It answers where a global access finds its data, not when
  * units are busy.
  *
- * Assumptions: workgroups run one after another. Each begins with an empty L1, which holds lines of 128 bytes that were
- * loaded; stores and atomics go to L2 and leave L1 as it is. All workgroups share an L2, which is empty when the
- * dispatch begins and also holds lines that were stored. Both replace the line of a set that was not used for the
- * longest time. An access takes as long as its slowest line. Further levels, shared parts of L1 and requests in flight
- * are left out. */
+ * Assumptions: workgroups run one after another; the CTAs of a cluster run together and share an L1. Each workgroup or
+ * cluster begins with an empty L1, which holds lines of 128 bytes that were loaded; stores and atomics go to L2 and
+ * leave L1 as it is. All workgroups share an L2, which is empty when the dispatch begins and also holds lines that were
+ * stored. Both replace the line of a set that was not used for the longest time. An access takes as long as its slowest
+ * line. Further levels, shared parts of L1 and requests in flight are left out. */
 #ifndef DOORBELL_EMU_CACHES_H
 #define DOORBELL_EMU_CACHES_H
 #include <stdbool.h>
@@ -24,7 +24,7 @@ struct emu_caches {
 /* Returns 0 or -ENOMEM; emu_caches_free may be called in either case. */
 int emu_caches_init(struct emu_caches *c, const struct emu_cache_model *model);
 void emu_caches_free(struct emu_caches *c);
-/* Empties L1: a workgroup begins, or invalidates it. */
+/* Empties L1: a workgroup or cluster begins, or invalidates it. */
 void emu_caches_begin(struct emu_caches *c);
 /* Counts an access of n distinct lines (address / 128) in d: l1_hits, l2_hits, memory_lines, and wait_cycles if it
  * loads. */

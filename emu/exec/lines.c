@@ -56,7 +56,7 @@ static void find_lines(struct touched *t, const uint64_t *at, uint32_t lanes, un
   for (uint32_t m = lanes; m; m &= m - 1) {
     uint64_t first = at[__builtin_ctz(m)], end = first + bytes - 1, line = first / EMU_LINE;
     if (i < t->n && t->line[i] == line && end / EMU_LINE == line) {
-      t->sectors[i] |= (uint8_t)((2u << end % EMU_LINE / EMU_SECTOR) - (1u << first % EMU_LINE / EMU_SECTOR));
+      t->sectors[i] |= sectors_of(first, end, line);
       continue;
     }
     for (; line <= end / EMU_LINE; line++) {

@@ -4,6 +4,14 @@
 #include <stdlib.h>
 #include <string.h>
 
+int emu_sites_init(struct emu_sites *s, const char *gpu) {
+  const struct emu_cache_model *model = emu_cache_model(gpu);
+  *s = (struct emu_sites){0};
+  int err = model ? emu_caches_init(&s->caches, model) : 0;
+  if (err) emu_caches_free(&s->caches);
+  return err;
+}
+
 static uint32_t *slot_of(const struct emu_sites *s, uint64_t pc) {
   uint32_t at = (uint32_t)(pc * UINT64_C(0x9e3779b97f4a7c15) >> 40) & (s->nslots - 1);
   while (s->slot[at] && s->site[s->slot[at] - 1].pc != pc) at = (at + 1) & (s->nslots - 1);

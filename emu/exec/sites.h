@@ -4,12 +4,14 @@
 #include "caches.h"
 
 /* The instructions that a dispatch executed, and the model of its caches. */
-struct emu_sites { /* zero-initialized, except for caches */
+struct emu_sites { /* emu_sites_init, or zeros */
   struct emu_site *site;
   uint32_t n, cap;
-  uint32_t *slot, nslots; /* a hash table from address to 1 + index */
-  struct emu_caches caches;
+  uint32_t *slot, nslots;   /* a hash table from address to 1 + index */
+  struct emu_caches caches; /* caches.model is NULL if the GPU has no model */
 };
+/* gpu: the name of its architecture, for the model of its caches. Returns 0 or -ENOMEM; *s is valid in either case. */
+int emu_sites_init(struct emu_sites *s, const char *gpu);
 /* Returns the counts of the instruction at pc, or NULL if memory is out. *added: it is new, so its text is missing. */
 struct emu_site *emu_sites_find(struct emu_sites *s, uint64_t pc, bool *added);
 /* Adds an executed instruction: what was counted before and after it. */

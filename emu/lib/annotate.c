@@ -1,10 +1,10 @@
 /* Prints the instructions of each kernel that the GPUs of a process executed, with the counts of each. */
 #include "client.h"
+#include "../exec/lines.h"
 #include <stdio.h>
 #include <stdlib.h>
 #include <unistd.h>
 
-enum { SECTOR = 32 };
 #define N(x) ((unsigned long long)(x))
 
 /* Columns are blank where an instruction has no such count. */
@@ -27,7 +27,7 @@ static void print_site(FILE *f, const struct emu_site *s) {
   fprintf(f, "%12llu", N(s->executed));
   print_ratio(f, 5, 1, s->lanes, s->lanes ? s->executed : 0, 1);
   print_ratio(f, 7, 1, s->sectors, s->sectors ? s->executed : 0, 1);
-  print_ratio(f, 4, 0, s->bytes, s->sectors * SECTOR, 100);
+  print_ratio(f, 4, 0, s->bytes, s->sectors * EMU_SECTOR, 100);
   print_ratio(f, 6, 1, s->lds_cycles, s->lds_cycles ? s->executed : 0, 1);
   print_count(f, 9, s->lds_conflicts);
   print_ratio(f, 7, 0, s->divergent, s->branches, 100);
@@ -60,7 +60,7 @@ static void print_gpu(FILE *f, struct os *machine, unsigned gpu) {
             "them is used in percent; LDS cycles. In sum: cycles that bank conflicts add. In percent: branches that\n"
             "diverge; lines found in L1 and in L2. wait: cycles until a load has its data.\n",
             (int)getpid(), gpu);
-    if (*assumptions) fprintf(f, "%s\n", assumptions);
+    fprintf(f, "%s\n", *assumptions ? assumptions : "no model of caches for this GPU: L1, L2 and wait stay empty");
   }
   for (size_t i = 0; i < n; i++) print_kernel(f, machine, gpu, &k[i]);
   free(k);

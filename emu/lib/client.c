@@ -46,14 +46,19 @@ static bool nvidia(void) {
 
 static void print_line(void *ctx, const char *line) { dprintf(STDERR_FILENO, "doorbell emu: %s\n", line); }
 
+/* Returns the folder for the counts of `doorbell prof`, or NULL. */
+static const char *record_folder(void) {
+  const char *folder = getenv(CLIENT_RECORD);
+  return folder && *folder ? folder : NULL;
+}
+
 __attribute__((destructor)) static void at_end(void) {
   if (!machine || owner != getpid()) return;
   emu_stop(machine);
   const char *stats = getenv(CLIENT_STATS);
   if (stats) client_print_stats(machine, !strcmp(stats, "json"));
   if (getenv(CLIENT_ANNOTATE)) client_annotate(machine);
-  const char *record = getenv(CLIENT_RECORD);
-  if (record && *record) client_save_stats(machine, record);
+  if (record_folder()) client_save_stats(machine, record_folder());
 }
 
 static void before_fork(void) { pthread_mutex_lock(&lock); }
@@ -84,7 +89,7 @@ static void make_machine(void) {
   emu_log(os, print_line, NULL);
   if (getenv(CLIENT_ANNOTATE))
     emu_annotate(os, true);
-  else if (getenv(CLIENT_STATS) || getenv(CLIENT_RECORD))
+  else if (getenv(CLIENT_STATS) || record_folder())
     emu_detail(os, true);
   if (!hooked) hooked = !pthread_atfork(before_fork, after_fork, in_child);
   owner = getpid();

@@ -33,9 +33,9 @@ dev_t client_device(const char *path);
 
 /* stats.c: what the machine executed, to standard error or to a file in a folder */
 void client_print_stats(struct os *machine, bool json);
+void client_save_stats(struct os *machine, const char *folder);
 /* annotate.c: the instructions of each kernel with their counts, to standard error */
 void client_annotate(struct os *machine);
-void client_save_stats(struct os *machine, const char *folder);
 
 /* ---- nodes.c: files by absolute emulated path ---- */
 

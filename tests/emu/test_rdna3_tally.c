@@ -227,7 +227,6 @@ static void counts_divergence(void **state) {
   assert_int_equal(d->lanes, 32 + 8 + 24 + (32 + 3 + 2 + 1) + (3 + 2 + 1 + 0));
 }
 
-/* Code built with counting is not run when counting is off, and vice versa. */
 /* The report of an access outside LDS leaves the counts as they are. */
 static void counts_outside_lds_once(void **state) {
   struct bench *b = *state;
@@ -238,6 +237,7 @@ static void counts_outside_lds_once(void **state) {
   assert_int_equal(d->executed[EMU_LDS_CLASS], 1);
 }
 
+/* Code built with counting is not run when counting is off, and vice versa. */
 static void counts_nothing_when_off(void **state) {
   struct bench *b = *state;
   tally(b, "v_mov_b32 v1, v0");

@@ -6,7 +6,8 @@
 #include <string.h>
 #include "gpu.h"
 
-enum { KERNELS_MAX = 4096 }; /* clients may generate any number of programs; the last entry collects the rest */
+/* Clients may generate any number of programs; the last entry collects the rest, without counts of each instruction. */
+enum { KERNELS_MAX = 4096 };
 
 void amd_counters_add(struct amd_gpu *g, uint64_t pgm, const struct shader_stats *stats) {
   struct amd_counters *c = &g->counters;
@@ -31,7 +32,7 @@ void amd_counters_add(struct amd_gpu *g, uint64_t pgm, const struct shader_stats
   struct emu_kernel_stats *to = &c->kernel[i];
   to->dispatches++, to->waves += stats->waves, to->instructions += stats->instructions;
   emu_detail_add(&to->detail, stats->detail);
-  if (stats->sites) emu_notes_add(&c->notes, pgm, k.name, stats->sites);
+  if (stats->sites && to->pgm) emu_notes_add(&c->notes, pgm, k.name, stats->sites);
   pthread_mutex_unlock(&c->lock);
 }
 

@@ -85,7 +85,7 @@ static bool run_groups(void *ctx, unsigned worker, unsigned seat, uint64_t begin
   struct shader_trace recorder;
   if (detailed || counts) stats.detail = memset(&detail, 0, sizeof detail);
   if (detailed) stats.lines = &lines;
-  if (r->counted.sites) stats.sites = &r->sites, lines.caches = &r->sites.caches;
+  if (r->counted.sites) stats.sites = &r->sites, lines.caches = r->sites.caches.model ? &r->sites.caches : NULL;
   stats.counting = r->counting;
   race_task = r->task;
   bool go_on = true, has_partial = r->partial[0] || r->partial[1] || r->partial[2];
@@ -301,17 +301,14 @@ static void add_detail(struct run *r, uint64_t resident) {
   emu_sites_free(&r->sites);
 }
 
-/* Counts per instruction, and each instruction if that is wanted; if memory for it is out, it is left out. */
+/* Enables the counts that emu_detail or emu_annotate asked for. Without memory for the counts of each instruction, only
+ * the kernel's totals are counted. */
 static void begin_detail(struct run *r) {
   struct amd_gpu *gpu = r->q->gpu;
-  const struct emu_cache_model *model = emu_cache_model(gpu->model->name);
   if (!atomic_load_explicit(&gpu->shared->detail, memory_order_relaxed)) return;
   r->counted.detail = &r->detail;
-  if (!atomic_load_explicit(&gpu->shared->annotate, memory_order_relaxed) || !model) return;
-  if (emu_caches_init(&r->sites.caches, model))
-    emu_caches_free(&r->sites.caches);
-  else
-    r->counted.sites = &r->sites;
+  if (!atomic_load_explicit(&gpu->shared->annotate, memory_order_relaxed)) return;
+  if (!emu_sites_init(&r->sites, gpu->model->name)) r->counted.sites = &r->sites;
 }
 
 enum cp_status amd_dispatch(struct amd_queue *q, const uint32_t dims[3], uint32_t initiator) {
@@ -346,7 +343,7 @@ enum cp_status amd_dispatch(struct amd_queue *q, const uint32_t dims[3], uint32_
     r.counts = true;
     if (!r.counted.detail) r.counting = amd_perf_counts_lds(q) ? SHADER_CLASSES_LDS : SHADER_CLASSES;
   }
-  r.trace = amd_sqtt_dispatch(q, &r.d, total, r.waves_per_group, resident);
+  r.trace = amd_sqtt_dispatch(q, &r.d, r.unit, r.nunits, total, r.waves_per_group, resident);
   q->launched += total;
   pool_run(q->gpu->shared->pool, total, chunk, r.counted.sites ? 1 : seats, run_groups, &r);
   pthread_mutex_destroy(&r.lock);

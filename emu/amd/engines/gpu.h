@@ -177,7 +177,8 @@ struct amd_shared {
   struct shader_core **cores; /* one per worker of the pool; the worker creates it at its first use */
   /* wake_futex is incremented, and sleepers are woken, when an event occurs that a queue may wait for. */
   atomic_uint wake_futex, sleepers;
-  /* In dispatches that begin while they are set: count per instruction; also count each instruction. */
+  /* They apply to dispatches that begin while they are set. detail: add to struct emu_detail; annotate: also to the
+   * struct emu_site of each instruction. */
   atomic_bool detail, annotate;
   /* Callbacks of the machine's kernel. An interrupt has a context id of valid_bits bits. A fault stops the GPU's
    * queues; only the first fault counts. */
@@ -273,9 +274,11 @@ enum cp_status amd_sqtt_event(struct amd_queue *q, unsigned type);
 /* ---- sqtt_dispatch.c: packets of a dispatch ---- */
 
 struct sqtt_dispatch;
-/* Returns NULL if the queue is not traced. waves: per workgroup; resident: waves that a compute unit can hold. */
-struct sqtt_dispatch *amd_sqtt_dispatch(struct amd_queue *q, const struct shader_dispatch *d, uint64_t groups,
-                                        unsigned waves, uint64_t resident);
+/* Returns NULL if the queue is not traced. unit: where its workgroups run, in turns; it must outlive the result. waves:
+ * per workgroup; resident: waves that a compute unit can hold. */
+struct sqtt_dispatch *amd_sqtt_dispatch(struct amd_queue *q, const struct shader_dispatch *d,
+                                        const struct amd_unit *unit, unsigned units, uint64_t groups, unsigned waves,
+                                        uint64_t resident);
 /* Begins and ends workgroup number `index` of the dispatch, on any thread. Begin returns the recorder for
  * shader_stats.trace; it is the caller's *recorder. Both are no-ops if d is NULL. */
 struct shader_trace *amd_sqtt_group_begin(const struct sqtt_dispatch *d, uint64_t index, struct shader_trace *recorder);

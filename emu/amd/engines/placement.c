@@ -19,8 +19,8 @@ static uint32_t enabled_units(const struct amd_queue *q, unsigned engine) {
 }
 
 unsigned amd_list_units(const struct amd_queue *q, uint32_t rsrc1, struct amd_unit *out) {
-  unsigned engines = q->gpu->model->shader_engines, first = (unsigned)((FIRST_ENGINE + q->launched) % engines);
   const struct amd_model *m = q->gpu->model;
+  unsigned engines = m->shader_engines, first = (unsigned)((FIRST_ENGINE + q->launched) % engines);
   bool both = rsrc1 >> WGP_MODE & 1;
   unsigned n = 0;
   for (unsigned cu = 0; cu < (both ? 1 : 2); cu++)

@@ -16,7 +16,7 @@ struct wave {
 };
 
 struct sqtt_dispatch {
-  struct amd_unit unit[AMD_UNITS_MAX];
+  const struct amd_unit *unit;
   unsigned units, waves, slots; /* waves: per workgroup; slots: waves that a SIMD may hold */
   bool wave32;
   double clocks_per_inst;
@@ -47,17 +47,18 @@ static bool is_detailed(const struct sqtt_dispatch *d, const struct amd_unit *u,
          simd == GET(MASK, SIMD_SEL, mask);
 }
 
-struct sqtt_dispatch *amd_sqtt_dispatch(struct amd_queue *q, const struct shader_dispatch *sd, uint64_t groups,
-                                        unsigned waves, uint64_t resident) {
+struct sqtt_dispatch *amd_sqtt_dispatch(struct amd_queue *q, const struct shader_dispatch *sd,
+                                        const struct amd_unit *unit, unsigned units, uint64_t groups, unsigned waves,
+                                        uint64_t resident) {
   struct amd_sqtt *s = &q->gpu->sqtt;
   unsigned active = atomic_load(&s->active);
   if (!active || !q->sh[GFX11_COMPUTE_THREAD_TRACE_ENABLE - PM4_SH_BASE]) return NULL;
   struct sqtt_dispatch *d = calloc(1, sizeof *d);
   if (!d) return NULL;
-  d->units = amd_list_units(q, sd->rsrc1, d->unit);
+  d->unit = unit, d->units = units;
   d->waves = waves, d->groups = groups, d->wave32 = sd->wave32;
   d->slots = (unsigned)(resident + 1) / 2 < SLOTS ? (unsigned)(resident + 1) / 2 : SLOTS;
-  if (groups < SIZE_MAX / sizeof *d->wave / waves && d->units) d->wave = calloc(groups * waves, sizeof *d->wave);
+  if (groups < SIZE_MAX / sizeof *d->wave / waves) d->wave = calloc(groups * waves, sizeof *d->wave);
   pthread_mutex_lock(&s->lock);
   for (unsigned i = 0; i < SQTT_ENGINES; i++) {
     const struct sqtt_engine *e = &s->engine[i];

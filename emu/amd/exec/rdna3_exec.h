@@ -56,8 +56,8 @@ const struct rdna3_uop *rdna3_fault(struct rdna3_wave *w, const struct rdna3_uop
 
 /* Counts the classes of the run that ends before `after`, for waves whose counts_runs is set. */
 void rdna3_count_classes(struct rdna3_wave *w, const struct rdna3_inst *after);
-/* Counts the run that ends with a branch; its classes count when another run takes its place in w->runs, or when
- * rdna3_count_kept is called, which must be before the code can change. */
+/* Counts the run that ends with a branch. Its classes are added when another run takes its place in w->runs, or by
+ * rdna3_count_kept. Call that before code_cache_leave, which may free the traces that w->runs points into. */
 void rdna3_count_run(struct rdna3_wave *w, const struct rdna3_inst *last);
 void rdna3_count_kept(struct rdna3_wave *w);
 /* Counts the straight-line run that ends before instruction `after` (one past the last executed instruction). */
@@ -81,7 +81,8 @@ static inline void rdna3_resume(struct rdna3_wave *w, const struct rdna3_uop *u,
 /* What rdna3_jump does when the budget is used up: at the end of a time slice, or for waves whose counts_runs is set.
  */
 const struct rdna3_uop *rdna3_jump_slow(struct rdna3_wave *w, const struct rdna3_uop *u, const struct rdna3_uop *to);
-/* Loops do this once per iteration, so it does not ask whether the wave counts: then the budget is negative. */
+/* Loops run this once per iteration, so it does not test counts_runs: waves whose counts_runs is set have a negative
+ * budget and take the slow path. */
 static inline const struct rdna3_uop *rdna3_jump(struct rdna3_wave *w, const struct rdna3_uop *u,
                                                  const struct rdna3_uop *to) {
   int64_t n = u->inst + 1 - w->run->inst;

@@ -288,12 +288,13 @@ static void count_instruction(struct rdna3_wave *w, const struct rdna3_inst *in)
   if (r->bytes) count_memory(w, in, r, exec);
 }
 
-/* Counts an instruction for all and for itself. In the model of caches, buffer_gl0_inv empties L1. */
+/* Adds an instruction to the kernel's counts and to its own. In the model of caches, buffer_gl0_inv empties L1. */
 static void annotate(struct rdna3_wave *w, const struct rdna3_inst *in) {
   struct emu_detail before = *w->stats->detail;
   bool added;
   count_instruction(w, in);
-  if (in->op == &rdna3_ops[RDNA3_MUBUF_buffer_gl0_inv]) emu_caches_begin(&w->stats->sites->caches);
+  struct emu_caches *caches = &w->stats->sites->caches;
+  if (caches->model && in->op == &rdna3_ops[RDNA3_MUBUF_buffer_gl0_inv]) emu_caches_begin(caches);
   struct emu_site *site = emu_sites_find(w->stats->sites, in->pc, &added);
   if (!site) return;
   if (added) rdna3_print(in, site->text, sizeof site->text);

@@ -42,7 +42,8 @@ struct nv_engines_config {
   _Atomic uint32_t
       *usermode;      /* the usermode register page, 64 KiB: the doorbell is at byte 0x90, the timer at 0x80 and 0x84 */
   const bool *strict; /* strict mode, race.h */
-  /* In grids that begin while they are set: count per instruction; also count each instruction. */
+  /* They apply to grids that begin while they are set. detail: add to struct emu_detail; annotate: also to the struct
+   * emu_site of each instruction. */
   const atomic_bool *detail, *annotate;
   /* Prints one line to the log: a complete error message, before the process can learn of the error; an abandoned grid;
    * a doorbell that matches no channel. */

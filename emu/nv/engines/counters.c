@@ -5,7 +5,8 @@
 #include <stdlib.h>
 #include <string.h>
 
-enum { KERNELS_MAX = 4096 }; /* clients may generate any number of programs; the last entry collects the rest */
+/* Clients may generate any number of programs; the last entry collects the rest, without counts of each instruction. */
+enum { KERNELS_MAX = 4096 };
 
 void nv_counters_add(struct nv_engines *e, uint64_t pgm, const struct sm_stats *stats) {
   struct emu_kernel_stats k = {.pgm = pgm};
@@ -28,7 +29,7 @@ void nv_counters_add(struct nv_engines *e, uint64_t pgm, const struct sm_stats *
   struct emu_kernel_stats *to = &e->kernel[i];
   to->dispatches++, to->waves += stats->warps, to->instructions += stats->instructions;
   emu_detail_add(&to->detail, stats->detail);
-  if (stats->sites) emu_notes_add(&e->notes, pgm, k.name, stats->sites);
+  if (stats->sites && to->pgm) emu_notes_add(&e->notes, pgm, k.name, stats->sites);
   pthread_mutex_unlock(&e->counters_lock);
 }
 

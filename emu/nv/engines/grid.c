@@ -45,7 +45,7 @@ static void record_fault(struct run *r, const struct fault *fault, uint64_t clus
     r->error.fault = *fault;
     r->error.xid = fault->kind == FAULT_PAGE ? NV_XID_MMU_FAULT : NV_XID_GR_EXCEPTION;
     r->error.esr = fault->kind == FAULT_PAGE ? 0 : sm_fault_esr(fault);
-    r->error.sm = sm_place(r->g, cluster, 0);
+    r->error.sm = sm_place(r->g, cluster, 0); /* of the cluster's first CTA, as for counters */
   }
   pthread_mutex_unlock(&r->lock);
   atomic_store(&r->failed, true);
@@ -75,7 +75,7 @@ static bool run_clusters(void *ctx, unsigned worker, unsigned seat, uint64_t beg
   bool go_on = true;
   if (r->counted.detail || r->counts) stats.detail = memset(&detail, 0, sizeof detail);
   if (r->counted.detail) stats.lines = &lines;
-  if (r->counted.sites) stats.sites = &r->sites, lines.caches = &r->sites.caches;
+  if (r->counted.sites) stats.sites = &r->sites, lines.caches = r->sites.caches.model ? &r->sites.caches : NULL;
   race_task = r->task;
   for (uint64_t i = begin; i < end && go_on; i++) {
     struct fault fault = {.kind = FAULT_NONE, .lane = -1};
@@ -170,18 +170,15 @@ static uint64_t resident_warps(const struct nv_model *m, const struct sm_grid *g
   return (ctas ? ctas : 1) * each;
 }
 
-/* Counts per instruction, and each instruction if that is wanted; if memory for it is out, it is left out. */
+/* Enables the counts that emu_detail or emu_annotate asked for. Without memory for the counts of each instruction, only
+ * the kernel's totals are counted. */
 static void begin_detail(struct run *r) {
   const struct nv_engines_config *c = &r->ch->e->config;
-  const struct emu_cache_model *model = emu_cache_model(c->model->name);
   r->counts = nv_perf_counts(r->ch->e);
   if (!atomic_load_explicit(c->detail, memory_order_relaxed)) return;
   r->counted.detail = &r->detail;
-  if (!c->annotate || !atomic_load_explicit(c->annotate, memory_order_relaxed) || !model) return;
-  if (emu_caches_init(&r->sites.caches, model))
-    emu_caches_free(&r->sites.caches);
-  else
-    r->counted.sites = &r->sites;
+  if (!c->annotate || !atomic_load_explicit(c->annotate, memory_order_relaxed)) return;
+  if (!emu_sites_init(&r->sites, c->model->name)) r->counted.sites = &r->sites;
 }
 
 /* Adds the grid's counts per instruction to those of the GPU. */

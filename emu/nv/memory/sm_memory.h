@@ -73,7 +73,7 @@ MEM_INLINE void mem_take(enum mem_kind k, const uint32_t *s, unsigned i, uint8_t
 
 /* Returns the lane's address in the instruction's address space. */
 uint64_t mem_address(const struct sm_warp *w, const struct sm_uop *u, enum mem_space space, unsigned lane);
-/* Returns those of all lanes, active or not. */
+/* Stores the addresses of all lanes, active or not, in to. */
 void mem_addresses(const struct sm_warp *w, const struct sm_uop *u, enum mem_space space, uint64_t to[SM_LANES]);
 /* Fills cache with the mapping of va, from the core's other ranges or the page table. */
 bool mem_refill(struct sm_warp *w, struct vm_range *cache, uint64_t va);

@@ -141,7 +141,7 @@ static void count_instruction(struct sm_warp *w, const struct sm_uop *u) {
   if (r->flags && op->inst == in && lanes) count_memory(w, op, r, lanes);
 }
 
-/* Counts an instruction for all and for itself. */
+/* Adds an instruction to the kernel's counts and to its own. */
 static void annotate(struct sm_warp *w, const struct sm_uop *u) {
   struct emu_detail before = *w->stats->detail;
   bool added;
