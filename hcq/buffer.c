@@ -235,7 +235,7 @@ static int buffer_transfer(db_buffer *buf, size_t offset, const void *from, void
   if (hcq_host_begin() && (err = db_device_synchronize(dev, dev->timeout_ns))) return err;
   uint64_t recorded = hcq_host_begin();
   err = transfer(buf, offset, from, to, n);
-  hcq_host_copy_end(dev, from != NULL, n, recorded);
+  if (!err) hcq_host_copy_end(dev, from != NULL, n, recorded);
   return err;
 }
 

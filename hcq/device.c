@@ -361,7 +361,7 @@ void db_device_counters(const db_device *dev, struct db_device_counters *out) {
 unsigned db_device_queues(const db_device *dev, enum db_queue_kind kind) {
   if (!dev || (kind != DB_QUEUE_COMPUTE && kind != DB_QUEUE_COPY)) return 0;
   /* Counters are of the whole device, so kernels that are counted must not overlap. */
-  return kind == DB_QUEUE_COMPUTE && hcq_profile_env()->counters ? 1 : dev->nqueues[kind];
+  return kind == DB_QUEUE_COMPUTE && hcq_profile_counted() ? 1 : dev->nqueues[kind];
 }
 struct os *db_device_os(db_device *dev) { return dev->os; }
 unsigned db_device_index(const db_device *dev) { return dev->index; }

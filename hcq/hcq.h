@@ -24,8 +24,8 @@
  *
  * Environment: db_open reads DEV. With PROFILE or DEBUG=2 (doorbell(1)) recorders timestamp each kernel and copy, and a
  * recording waits for its last run before it runs again. Times are reported after a submission is known to have
- * finished; the lines of DEBUG=2 and errors of the PROFILE file go to standard error. If the file cannot be opened, the
- * first db_queue_new fails. PROF writes the same times for `doorbell prof`; PROF_COUNTERS counts around each kernel,
+ * finished; the lines of DEBUG=2 and errors of the PROFILE file go to standard error. If a file cannot be opened,
+ * db_queue_new fails. PROF writes the same times for `doorbell prof`; PROF_COUNTERS counts around each kernel,
  * and then kernels do not overlap.
  *
  * Processes: a child of fork inherits no devices. In the child, every call on a device of the parent, or on an object

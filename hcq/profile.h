@@ -19,6 +19,8 @@ struct hcq_profile_env {
 const struct hcq_profile_env *hcq_profile_env(void);
 /* Whether commands must be timed for the trace file or the record. */
 static inline bool hcq_profile_files(void) { return hcq_profile_env()->path || hcq_profile_env()->record; }
+/* Whether counters count each kernel. */
+static inline bool hcq_profile_counted(void) { return hcq_profile_files() && hcq_profile_env()->counters; }
 
 /* A command that has finished. */
 struct hcq_event {

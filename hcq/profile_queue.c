@@ -221,7 +221,7 @@ static db_queue *profiled_queue(db_device *dev, enum db_queue_kind kind, unsigne
   return q;
 }
 
-static uint8_t counted(void) { return hcq_profile_files() && hcq_profile_env()->counters ? HCQ_PROFILED_COUNTERS : 0; }
+static uint8_t counted(void) { return hcq_profile_counted() ? HCQ_PROFILED_COUNTERS : 0; }
 
 db_queue *hcq_queue_unprofiled(db_device *dev, enum db_queue_kind kind, unsigned index) {
   return profiled_queue(dev, kind, index, kind == DB_QUEUE_COMPUTE ? counted() : 0);

@@ -105,7 +105,8 @@ static const struct amd_perf_block gfx9_perf_blocks[AMD_PERF_BLOCKS] = {
 #undef SPI_ROW
 #undef TA_ROW
 
-/* The stages of gfx9 that count, and all VMIDs; all SIMDs, clients and banks of an event. */
+/* SQ_CONTROL enables the waves of all stages and VMIDs. SQ_SELECT makes an event count on all SIMDs, clients and
+ * banks. */
 #define GFX9_PERF_SQ_CONTROL 0xffff0055
 #define GFX9_PERF_SQ_SELECT  0x0f0ff000
 enum { GFX9_SQ_PERFCOUNTER_MASK = 0xd9e1, GFX9_RLC_PERFMON_CLK_CNTL = 0xdcbf };
@@ -120,8 +121,8 @@ static inline uint32_t amd_perf_instances(const struct amd_perf_block *b, const 
   return places[b->scope] * b->units * s->xccs;
 }
 
-/* The value of GRBM_GFX_INDEX that selects instance i of a block within an XCC. Instances are numbered by XCC, then
- * shader engine, then array, then WGP, then unit. */
+/* The value of GRBM_GFX_INDEX that selects instance i of a block of one XCC. They are numbered by shader engine, then
+ * array, then WGP, then unit. In memory, the values of XCC 0 come first. */
 static inline uint32_t amd_perf_index(const struct amd_perf_block *b, const struct amd_perf_shape *s, uint32_t i) {
   uint32_t unit = i % b->units, place = i / b->units;
   uint32_t wgps = b->scope == AMD_PERF_WGP ? s->wgps : 1, arrays = b->scope >= AMD_PERF_SA ? s->arrays : 1;

@@ -170,12 +170,15 @@ int cpu_counters_end(db_queue *q, const struct hcq_counter_pick *picks, unsigned
  * The queue's thread counts from the begin to the end of counting, so the calls that start and stop its events are not
  * in the time of the kernels. A helper counts around its share of each kernel. */
 
-/* Descriptors of this thread's events, by number, plus 1; 0: not open. */
-static _Thread_local int opened[EVENTS];
+/* This thread's events, by number. */
+static _Thread_local struct opened {
+  int fd;                    /* the descriptor plus 1; 0: not open */
+  uint64_t enabled, running; /* total times when it last stopped: PERF_EVENT_IOC_RESET clears only the count */
+} opened[EVENTS];
 
 static void start_event(struct cpu_device *dev, unsigned number) {
   const struct event *e = &events[number];
-  int *fd = &opened[number];
+  int *fd = &opened[number].fd;
   if (e->type == PERF_TYPE_OWN) return;
   if (!*fd) *fd = open_event(e) + 1;
   if (*fd <= 0) {
@@ -193,12 +196,18 @@ static void stop_event(struct cpu_device *dev, unsigned number, uint64_t *value)
   struct {
     uint64_t value, enabled, running;
   } r;
-  int fd = opened[number] - 1;
-  if (fd < 0) return;
-  if (ioctl(fd, PERF_EVENT_IOC_DISABLE, 0) || read(fd, &r, sizeof r) != sizeof r || (r.enabled && !r.running))
+  struct opened *o = &opened[number];
+  if (!o->fd) return;
+  if (ioctl(o->fd - 1, PERF_EVENT_IOC_DISABLE, 0) || read(o->fd - 1, &r, sizeof r) != sizeof r) {
+    atomic_store(&dev->counting.failed, true);
+    return;
+  }
+  uint64_t enabled = r.enabled - o->enabled, running = r.running - o->running;
+  o->enabled = r.enabled, o->running = r.running;
+  if (enabled && !running)
     atomic_store(&dev->counting.failed, true);
   else
-    *value += r.running < r.enabled ? (uint64_t)((double)r.value * (double)r.enabled / (double)r.running) : r.value;
+    *value += running < enabled ? (uint64_t)((double)r.value * (double)enabled / (double)running) : r.value;
 }
 
 void cpu_count(struct cpu_device *dev, unsigned event, uint64_t *values) {
@@ -232,6 +241,6 @@ void cpu_worker_end(struct cpu_device *dev, unsigned worker, uint64_t workgroups
 
 void cpu_worker_close(void) {
   for (unsigned i = 0; i < EVENTS; i++)
-    if (opened[i]) close(opened[i] - 1);
+    if (opened[i].fd) close(opened[i].fd - 1);
   memset(opened, 0, sizeof opened);
 }

@@ -27,7 +27,7 @@ enum cpu_op {
   CPU_OP_COPY,
   CPU_OP_CALL,
   CPU_OP_COUNT,  /* count an event from now on */
-  CPU_OP_COUNTED /* count no more */
+  CPU_OP_COUNTED /* stop counting all events */
 };
 enum { CPU_COMMAND_MAX = 8 };
 #define CPU_HEADER(op, ndw) ((uint32_t)(op) | (uint32_t)(ndw) << 8)
@@ -105,8 +105,8 @@ unsigned cpu_counter_slots(db_device *dev, const struct hcq_counter *c);
 int cpu_counter_missing(db_device *dev, const char *name);
 int cpu_counters_begin(db_queue *q, const struct hcq_counter_pick *picks, unsigned n);
 int cpu_counters_end(db_queue *q, const struct hcq_counter_pick *picks, unsigned n, uint64_t done_address);
-/* Called by the queue's thread between kernels: starts to count an event, or stops to count. done becomes 1 if all
- * workers could count. */
+/* Called by the queue's thread between kernels: start counting an event, and stop counting all events. *done becomes 1
+ * if all workers could count, otherwise 0. */
 void cpu_count(struct cpu_device *dev, unsigned event, uint64_t *values);
 void cpu_counted(struct cpu_device *dev, uint64_t *done);
 /* Called by a helper before its share of a counted kernel, by each worker after its share, and by each worker before

@@ -85,10 +85,9 @@ static int make_list(struct nv_device *dev) {
 
 int nv_counters(db_device *base, const struct hcq_counter **list, unsigned *n, const struct hcq_counter **check) {
   struct nv_device *dev = nv_device(base);
-  int err = check_permission(dev);
-  if (err) return err;
   unsigned paused = hcq_device_pause(base);
-  err = attach(dev);
+  int err = dev->counters ? 0 : check_permission(dev);
+  if (!err) err = attach(dev);
   if (!err) err = make_list(dev);
   hcq_device_resume(base, paused);
   if (err) return err;

@@ -156,7 +156,7 @@ unsigned db_counter_set_passes(const db_counter_set *s) { return s ? s->passes :
 
 /* ---- recording ---- */
 
-/* Records the begin or the end of a pass. */
+/* Records the beginning or the end of a pass. */
 static int record(db_queue *q, const db_counter_set *s, unsigned pass, bool begins) {
   struct hcq_counter_pick *picks = malloc(s->npicks * sizeof *picks);
   if (!picks) return db_fail(-ENOMEM, "%s: out of host memory for a recording", q->dev->name);
@@ -206,7 +206,8 @@ static int check_passes(const db_counter_set *s) {
   const struct pick *first = NULL;
   for (unsigned pass = 0, i = 0; pass < s->passes; pass++) {
     if (!has_run(s, pass))
-      return db_fail(-ENODATA, "%s: pass %u of %u of a set of counters has not run", s->dev->name, pass, s->passes);
+      return db_fail(-ENODATA, "%s: pass %u of %u of a set of counters has not run, or its events could not be counted",
+                     s->dev->name, pass, s->passes);
     while (s->picks[i].pass != pass) i++;
     if (!first) first = &s->picks[i];
     uint64_t a = sum_of(first), b = sum_of(&s->picks[i]);

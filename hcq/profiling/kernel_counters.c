@@ -3,19 +3,23 @@
 #include "../backend.h"
 #include "../profile.h"
 #include <errno.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
 enum { MOST = 64 };
 
-/* Splits names at commas, in place, and keeps those that the device has. Returns their number. */
+/* Splits names at commas, in place, and keeps those that the device has. Returns their number, or MOST + 1 if there are
+ * more than MOST. */
 static unsigned choose(char *names, const struct db_counter *all, int nall, const char **chosen) {
   unsigned n = 0;
   for (char *name; (name = strsep(&names, ","));) {
     bool known = false, repeated = false;
     for (int i = 0; i < nall && !known; i++) known = !strcmp(all[i].name, name);
     for (unsigned i = 0; i < n && !repeated; i++) repeated = !strcmp(chosen[i], name);
-    if (known && !repeated && n < MOST) chosen[n++] = name;
+    if (!known || repeated) continue;
+    if (n == MOST) return MOST + 1;
+    chosen[n++] = name;
   }
   return n;
 }
@@ -30,14 +34,21 @@ static db_counter_set *make_set(db_device *dev, const char *asked) {
   if (names && all) {
     n = db_counters(dev, all, (unsigned)n);
     unsigned k = choose(names, all, n, chosen);
-    s = db_counter_set_new(dev, k ? chosen : (const char *[]){names}, k ? k : 1); /* or says why it lacks the first */
+    if (k > MOST)
+      db_fail(-E2BIG, "%s: PROF_COUNTERS names more than %d counters of the device", dev->name, MOST);
+    else /* without a known name, the error says why the device lacks the first */
+      s = db_counter_set_new(dev, k ? chosen : (const char *[]){names}, k ? k : 1);
+  } else {
+    db_fail(-ENOMEM, "%s: out of host memory for counters", dev->name);
   }
   free(all);
   free(names);
   return s;
 }
 
+/* The record has the reason; without a record it goes to standard error. */
 static void report_missing(db_device *dev) {
+  if (!hcq_profile_env()->record) fprintf(stderr, "%s\n", db_error());
   hcq_profile_counts(&(struct hcq_counts){.device = dev, .kernel = "", .why = db_error()});
 }
 
@@ -80,5 +91,6 @@ int hcq_counters_report(const db_counter_set *s, struct hcq_counts *c) {
       counts[c->n].instances = info->instances;
       counts[c->n++].source = info->source;
     }
-  return c->n ? hcq_profile_counts(c) : 0;
+  if (!c->n) c->why = "the events could not be counted";
+  return hcq_profile_counts(c);
 }

@@ -2,7 +2,8 @@
  *
  * PROF names a folder. Each process writes a file of its own there, one JSON object per line (frontend/prof/README.md
  * describes them). While the process runs the file is PID.prof.part. When the process ends, the file gets its name,
- * PID.prof, so a file of that name is complete. After a crash the .part file has all complete lines so far. */
+ * PID.prof, so a file of that name is complete. After a crash the .part file has the lines up to the last
+ * report of commands; its last line may be cut. */
 #define _GNU_SOURCE
 #include "../device.h"
 #include "../json.h"

@@ -118,7 +118,7 @@ struct sqtt_wave {
   bool traced;                 /* it ran on the SIMD whose instructions the trace contains */
   uint32_t code;               /* index of its code, SQTT_NONE if there is none */
   uint32_t pc;                 /* offset of the instruction after the last one; SQTT_NONE if it is not known */
-  uint32_t jump;               /* a jump to an address in a register whose target is not known, or SQTT_NONE */
+  uint32_t jump;               /* a jump to an address in a register whose NEW_PC has not come, or SQTT_NONE */
 };
 
 struct sqtt_trace {

@@ -221,13 +221,14 @@ static void new_pc(struct decoder *d, const struct sqtt_packet *p) {
   unsigned at = place(t->traced.sa, t->traced.wgp, t->traced.simd, GET(p->bits, NEW_PC, wave));
   uint32_t index = d->wave[at] == SQTT_NONE ? d->ended[at] : d->wave[at];
   struct sqtt_wave *w = index == SQTT_NONE ? NULL : &t->waves[index];
-  if (!w || w->jump == SQTT_NONE || !w->program || GET(p->bits, NEW_PC, err)) return;
+  if (!w || w->jump == SQTT_NONE || !w->program) return;
   const struct position dword = AT(GFX11, NEW_PC, dword);
   uint64_t target = (p->bits >> dword.shift & ((1ull << dword.width) - 1)) * 4;
   uint64_t pc = target - w->program + d->codes[w->code].entry;
-  w->pc = pc < d->codes[w->code].size ? (uint32_t)pc : SQTT_NONE;
+  w->pc = !GET(p->bits, NEW_PC, err) && pc < d->codes[w->code].size ? (uint32_t)pc : SQTT_NONE;
   uint32_t i = t->insts[w->jump].next;
-  if (w->pc != SQTT_NONE) w->jump = SQTT_NONE, t->not_followed--;
+  w->jump = SQTT_NONE;
+  if (w->pc != SQTT_NONE) t->not_followed--;
   for (; i != SQTT_NONE && w->pc != SQTT_NONE; i = t->insts[i].next) find_pc(d, w, i, p->offset);
 }
 

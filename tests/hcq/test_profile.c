@@ -428,6 +428,23 @@ static void trace_of_counters(void **state) {
   }
 }
 
+/* Runs kernels with PROF_COUNTERS = names and without a record. Standard error must say why nothing is counted. */
+static void expect_uncounted(const struct machine *m, const char *names, const char *why) {
+  char text[4096];
+  setenv("PROF_COUNTERS", names, 1);
+  in_child(replays, m, "PROFILE", trace);
+  unsetenv("PROF_COUNTERS");
+  FILE *f = fopen(lines, "r");
+  assert_non_null(f);
+  text[fread(text, 1, sizeof text - 1, f)] = 0;
+  fclose(f);
+  if (!strstr(text, why)) fail_msg("%s: no \"%s\" in \"%s\"", m->name, why, text);
+}
+
+static void names_counters_that_do_not_count(void **state) {
+  for (int i = 0; i < MACHINES; i++) expect_uncounted(&machines[i], "NO_SUCH_COUNTER", "no counter NO_SUCH_COUNTER");
+}
+
 static int missing_folder(const struct machine *m) {
   db_device *dev = db_open(m->name);
   if (!dev || db_queue_new(dev, DB_QUEUE_COMPUTE)) return 1;
@@ -464,6 +481,7 @@ int main(void) {
       cmocka_unit_test(records_of_processes),
       cmocka_unit_test(counts_of_kernels),
       cmocka_unit_test(trace_of_counters),
+      cmocka_unit_test(names_counters_that_do_not_count),
       cmocka_unit_test(record_in_a_missing_folder),
   };
   return cmocka_run_group_tests_name("profile", tests, make_folder, remove_folder);

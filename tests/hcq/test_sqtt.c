@@ -275,6 +275,30 @@ static void jumps_to_registers(void **state) {
   }
 }
 
+/* Calls a function outside the code, which jumps to another one there: the addresses of neither are reported. */
+static void jumps_out_of_the_code(void **state) {
+  static const struct sqtt_code_inst insts[] = {
+      {4, SQTT_CLASS_BRANCH, .indirect = true}, {4, SQTT_CLASS_VALU}, {4, SQTT_CLASS_END}};
+  static const struct sqtt_code code = {.size = 12, .at = insts};
+  enum { PROGRAM = 0x123400 };
+  struct sqtt_writer w;
+  struct sqtt_trace t;
+  sqtt_put_header(&w, SQTT_LAYOUT_GFX11);
+  P11(&w, REG, 0, F11(REG, is_sh, 1) | F11(REG, address, SQTT_REG_PGM_LO) | F11(REG, value, PROGRAM >> 8));
+  P11(&w, WAVESTART, 0, START11(0, 0, 0, 3, 32));
+  P11(&w, INST, 1, OP11(3, CALL));
+  P11(&w, NEW_PC, 1, F11(NEW_PC, wave, 3) | F11(NEW_PC, dword, (PROGRAM + 0x1000) / 4));
+  P11(&w, INST, 1, OP11(3, CALL));
+  P11(&w, NEW_PC, 1, F11(NEW_PC, wave, 3) | F11(NEW_PC, dword, (PROGRAM + 4) / 4));
+  P11(&w, VALUINST, 1, F11(VALUINST, wave, 3));
+  P11(&w, WAVEEND, 1, END11(0, 0, 0, 3));
+  OK(sqtt_decode(&t, w.bytes, sqtt_put_end(&w), &code, 1));
+  assert_int_equal(t.ninsts, 4);
+  for (unsigned i = 0; i < 4; i++) assert_int_equal(t.insts[i].pc, i ? SQTT_NONE : 0);
+  assert_int_equal(t.not_followed, 1);
+  sqtt_free(&t);
+}
+
 /* A trace may contain the waves and not their instructions. */
 static void instructions_excluded(void **state) {
   struct sqtt_writer w;
@@ -511,6 +535,7 @@ int main(void) {
       cmocka_unit_test(one_wave),
       cmocka_unit_test(addresses),
       cmocka_unit_test(jumps_to_registers),
+      cmocka_unit_test(jumps_out_of_the_code),
       cmocka_unit_test(instructions_excluded),
       cmocka_unit_test(addresses_after_a_loss),
       cmocka_unit_test(wave_that_ran_before),
