@@ -18,9 +18,10 @@ int run_program(const struct command *self, char **argv, bool (*prepare)(const v
   if (child < 0) return fail_work(self, "cannot start a process: %s", strerror(errno));
   /* Ctrl-C is for the child, which may handle it; this process waits for the child's exit status. */
   int status = 0;
-  signal(SIGINT, SIG_IGN);
-  signal(SIGQUIT, SIG_IGN);
+  void (*interrupt)(int) = signal(SIGINT, SIG_IGN), (*quit)(int) = signal(SIGQUIT, SIG_IGN);
   while (waitpid(child, &status, 0) < 0 && errno == EINTR) {}
+  signal(SIGINT, interrupt);
+  signal(SIGQUIT, quit);
   if (!WIFSIGNALED(status)) return WEXITSTATUS(status);
   fail_work(self, "%s was ended by signal %d (%s)", argv[0], WTERMSIG(status), strsignal(WTERMSIG(status)));
   return 128 + WTERMSIG(status);

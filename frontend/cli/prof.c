@@ -141,13 +141,18 @@ static int save_report(const struct ctx *x, const json_t *report) {
   return fail_work(x->self, "%s: cannot be written", path);
 }
 
+static void print_json(const json_t *o) {
+  json_dumpf(o, stdout, JSON_INDENT(1));
+  fputc('\n', stdout);
+}
+
 static int print_report(const struct ctx *x, const json_t *report) {
   if (x->format == AS_CSV)
     prof_print_csv(stdout, report);
   else if (x->format == AS_TEXT)
     prof_print(stdout, report);
   else
-    json_dumpf(report, stdout, JSON_INDENT(1)), fputc('\n', stdout);
+    print_json(report);
   return EXIT_DONE;
 }
 
@@ -203,14 +208,23 @@ static int profile_kernel(struct ctx *x) {
   return status;
 }
 
+/* diff and report run no program. */
+static int refuse_recording(const struct ctx *x) {
+  if (!x->out && !x->counters && !x->trace && !x->code && !x->annotate) return 0;
+  return fail_usage(x->self, "%s runs no program: of the options it takes --json, --csv and --html", x->words[0]);
+}
+
 static int compare(struct ctx *x) {
+  int refused = refuse_recording(x);
+  if (refused) return refused;
   if (x->nwords != 3) return fail_usage(x->self, "diff needs two folders or reports");
   if (x->format == AS_CSV) return fail_usage(x->self, "not supported: --csv of a comparison");
+  if (x->html) return fail_usage(x->self, "not supported: --html of a comparison");
   json_t *a = prof_report_load(x->words[1]), *b = a ? prof_report_load(x->words[2]) : NULL;
   int status = b ? EXIT_DONE : fail_work(x->self, "%s", db_error());
   json_t *diff = b ? prof_diff(a, b) : NULL;
   if (diff && x->format == AS_JSON)
-    json_dumpf(diff, stdout, JSON_INDENT(1)), fputc('\n', stdout);
+    print_json(diff);
   else if (diff)
     prof_diff_print(stdout, diff);
   json_decref(diff);
@@ -232,6 +246,8 @@ static int print_and_write(struct ctx *x, const char *folder) {
 }
 
 static int print_again(struct ctx *x) {
+  int refused = refuse_recording(x);
+  if (refused) return refused;
   if (x->nwords != 2) return fail_usage(x->self, "report needs a folder or a report");
   if (x->html) return print_and_write(x, x->words[1]);
   json_t *report = prof_report_load(x->words[1]);

@@ -2,6 +2,7 @@
 #include "disasm.h"
 #include "run.h"
 #include "../prof/code.h"
+#include "../run/runtime.h"
 #include "../../emu/nv/isa/sass.h"
 #include "../../hcq/elf/elf.h"
 #include "../../hcq/profile.h"
@@ -12,16 +13,13 @@ enum { TEXT = 2048 };
 
 /* The instructions of a code object from its entry on, or NULL if it cannot be disassembled. */
 static json_t *amd_rows(const char *arch, const char *kernel, const void *image, size_t size) {
-  static const struct {
-    const char *arch;
-    enum sqtt_layout layout;
-  } layouts[] = {{"gfx11", SQTT_GFX11}, {"gfx12", SQTT_GFX12}, {"gfx9", SQTT_CDNA}};
-  unsigned i = 0;
-  while (i < 3 && strncmp(arch, layouts[i].arch, strlen(layouts[i].arch)) != 0) i++;
-  if (i == 3) return NULL;
+  enum sqtt_layout layout = 0;
+  while (layout < SQTT_LAYOUTS && strncmp(arch, sqtt_layout_name(layout), strlen(sqtt_layout_name(layout))) != 0)
+    layout++;
+  if (layout == SQTT_LAYOUTS) return NULL;
   struct prof_code c;
-  json_t *rows = prof_code_elf(&c, image, size, kernel, layouts[i].layout) ? NULL : json_array();
-  for (uint32_t at = c.code.entry / 4; rows && at < c.code.size / 4; at++) {
+  json_t *rows = prof_code_elf(&c, image, size, kernel, layout) ? NULL : json_array();
+  for (uint32_t at = c.code.entry / 4; rows && at < c.end / 4; at++) {
     if (!c.text[at] || !strncmp(c.text[at], "s_code_end", 10)) continue;
     json_array_append_new(rows, json_pack("[I, o]", (json_int_t)c.address + (json_int_t)at * 4, json_text(c.text[at])));
   }
@@ -40,7 +38,7 @@ static json_t *nvidia_rows(const char *arch, const char *kernel, const void *ima
     const char *name = elf_section_name(&e, i);
     const Elf64_Shdr *s = &e.sections[i];
     if (strncmp(name, text_of, strlen(text_of)) || strcmp(name + strlen(text_of), kernel)) continue;
-    if (s->sh_type != SHT_PROGBITS || s->sh_offset > size || s->sh_size > size - s->sh_offset) continue;
+    if (s->sh_type != SHT_PROGBITS) continue;
     rows = json_array();
     for (uint64_t at = 0; at + SASS_BYTES <= s->sh_size; at += SASS_BYTES) {
       char text[TEXT];
@@ -57,8 +55,9 @@ static json_t *nvidia_rows(const char *arch, const char *kernel, const void *ima
 }
 
 void run_code_record(db_device *dev, const char *kernel, const void *image, size_t size) {
-  const char *level = getenv("PROF_CODE"), *arch = db_device_arch(dev);
-  if (!level || !atoi(level) || !atomic_load(&hcq_recorded)) return;
+  const char *arch = db_device_arch(dev);
+  const struct env *env;
+  if (env_get(&env) || !env->code || !atomic_load(&hcq_recorded)) return;
   json_t *rows = (is_cubin(image, size) ? nvidia_rows : amd_rows)(arch, kernel, image, size);
   if (!rows) return;
   hcq_record_line("lines", dev,

@@ -119,7 +119,7 @@ int prof_code_raw(struct prof_code *c, const void *code, size_t size, uint64_t a
   if (size > UINT32_MAX / 2) return db_fail(-ENOTSUP, "not supported: a program of %zu bytes", size);
   struct sqtt_code_inst *at = calloc(size / 4 + 1, sizeof *at);
   c->code.at = at;
-  c->code.size = (uint32_t)(size & ~(size_t)3);
+  c->code.size = c->end = (uint32_t)(size & ~(size_t)3);
   c->text = calloc(size / 4 + 1, sizeof *c->text);
   LLVMDisasmContextRef llvm = disassembler(layout);
   int err = 0;
@@ -135,7 +135,7 @@ int prof_code_raw(struct prof_code *c, const void *code, size_t size, uint64_t a
 
 /* Finds the section and the offset of a function. kernel NULL: the only function with a kernel descriptor, or the
  * beginning of the first section of code if no function has one. */
-static int find_entry(const struct elf *e, const char *kernel, unsigned *section, uint64_t *offset) {
+static int find_entry(const struct elf *e, const char *kernel, unsigned *section, uint64_t *offset, uint64_t *bytes) {
   int symbol = -ENOENT;
   char descriptor[512];
   for (unsigned i = 0; i < e->symbols.count; i++) {
@@ -149,6 +149,7 @@ static int find_entry(const struct elf *e, const char *kernel, unsigned *section
     symbol = (int)i;
     *section = s.st_shndx;
     *offset = s.st_value - e->sections[s.st_shndx].sh_addr;
+    *bytes = s.st_size;
   }
   if (symbol >= 0) return 0;
   if (kernel) return db_fail(-ENOENT, "the code has no kernel '%s'", kernel);
@@ -160,14 +161,14 @@ static int find_entry(const struct elf *e, const char *kernel, unsigned *section
 int prof_code_elf(struct prof_code *c, const void *elf, size_t size, const char *kernel, enum sqtt_layout layout) {
   struct elf e;
   unsigned section = 0;
-  uint64_t offset = 0;
+  uint64_t offset = 0, bytes = 0;
   *c = (struct prof_code){0};
   int err = elf_open(&e, elf, size);
   if (err) return err;
   if (e.header.e_machine != EM_AMDGPU)
     err = db_fail(-ENOTSUP, "the code is for %s, not for an AMD GPU", elf_machine_name(e.header.e_machine));
   else
-    err = find_entry(&e, kernel, &section, &offset);
+    err = find_entry(&e, kernel, &section, &offset, &bytes);
   if (!err) {
     const Elf64_Shdr *s = &e.sections[section];
     if (s->sh_type != SHT_PROGBITS || offset >= s->sh_size)
@@ -175,6 +176,7 @@ int prof_code_elf(struct prof_code *c, const void *elf, size_t size, const char 
     else
       err = prof_code_raw(c, e.data + s->sh_offset, s->sh_size, s->sh_addr, layout);
     c->code.entry = (uint32_t)offset;
+    if (bytes && bytes < c->end - offset) c->end = (uint32_t)(offset + bytes);
   }
   elf_close(&e);
   return err;

@@ -6,6 +6,7 @@
 struct prof_code {
   struct sqtt_code code; /* of a section; offsets are from its first byte */
   uint64_t address;      /* of that byte in the file */
+  uint32_t end;          /* where the kernel ends: offset from the first byte; the section's size if it is unknown */
   char **text;           /* by dword, as LLVM prints it; NULL where no instruction starts */
 };
 

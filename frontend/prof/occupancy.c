@@ -8,12 +8,12 @@
  * NVIDIA's CUDA C++ Programming Guide. */
 static const struct unit {
   const char *arch;
-  uint32_t waves;            /* that a unit holds */
-  uint32_t units;            /* that share the local memory and the limit of workgroups */
+  uint32_t waves;            /* maximum number of waves in a unit */
+  uint32_t units;            /* number of units that share the local memory and the limit of workgroups */
   uint32_t registers;        /* vector registers of all lanes of a wave of 32 (AMD), of the whole SM (NVIDIA) */
   uint32_t register_granule; /* registers per work-item are allocated in this many */
   uint32_t local_bytes, local_granule, local_reserved; /* reserved: in addition, for each workgroup */
-  uint32_t workgroups; /* AMD: that have barriers, which those of one wave do not need */
+  uint32_t workgroups; /* maximum number. AMD: workgroups of one wave need no barrier and do not count */
 } units[] = {
     {"gfx1100", 16, 2, 1536, 24, 65536, 512, 0, 16},    {"gfx120", 16, 2, 1536, 24, 65536, 512, 0, 16},
     {"gfx942", 8, 4, 512, 8, 65536, 512, 0, 16},        {"sm_80", 64, 1, 65536, 8, 167936, 128, 1024, 32},

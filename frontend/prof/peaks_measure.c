@@ -7,6 +7,7 @@
 #include "../../hcq/profile.h"
 #include "peaks.h"
 #include "peaks_code.h"
+#include <ctype.h>
 #include <errno.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -130,13 +131,25 @@ static uint64_t cache_bytes(int level, uint64_t usual) {
   return usual;
 }
 
+/* The number of caches of level 3: hosts with several dies or sockets have more than one. */
+static uint64_t count_l3(void) {
+  char text[4096];
+  long cores = sysconf(_SC_NPROCESSORS_ONLN), sharing = 0;
+  for (unsigned i = 0; read_cache(i, "level", text, sizeof text); i++) {
+    if (atoi(text) != 3 || !read_cache(i, "shared_cpu_map", text, sizeof text)) continue;
+    for (const char *c = text; *c; c++) /* hexadecimal words, separated by commas */
+      if (isxdigit(*c)) sharing += __builtin_popcount((unsigned)strtoul((char[]){*c, 0}, NULL, 16));
+  }
+  return sharing > 0 && cores > sharing ? (uint64_t)((cores + sharing - 1) / sharing) : 1;
+}
+
 /* Fills levels with half of each cache, and with memory. Returns their number. */
 static unsigned host_levels(struct level *levels) {
   uint64_t l1 = cache_bytes(1, 32 << 10), l2 = cache_bytes(2, 1 << 20), l3 = cache_bytes(3, 16 << 20);
   levels[0] = (struct level){"L1", l1 / 2, true, false};
   levels[1] = (struct level){"L2", l2 / 2, true, false};
   levels[2] = (struct level){"L3", l3 / 2, false, false};
-  levels[3] = (struct level){"memory", l3 < 64 << 20 ? 4 * l3 : 256 << 20, false, false};
+  levels[3] = (struct level){"memory", 4 * l3 * count_l3(), false, false};
   return 4;
 }
 
@@ -234,7 +247,8 @@ static int prepare(struct bench *b) {
     return db_fail(-ENOTSUP, "%s: not supported: micro-kernels for %s", db_device_name(b->dev), db_device_arch(b->dev));
   bool host = b->target->kind == TARGET_HOST;
   b->units = host ? (uint32_t)(cores > 0 ? cores : 1) : b->target->workgroups;
-  b->groups = host ? 8 * b->units : b->units; /* a core that other programs use then takes fewer */
+  /* 8 workgroups per core: a core that also runs other programs then executes fewer of them. */
+  b->groups = host ? 8 * b->units : b->units;
   b->ptxas = ptxas_find(getenv("PTXAS"), getenv("PATH"));
   size_t results = (size_t)b->groups * (host ? 1 : PEAK_ITEMS) * PEAK_SLOT;
   b->in = db_alloc(b->dev, (size_t)PEAK_OPERANDS * PEAK_SLOT * PEAK_ITEMS, 0);

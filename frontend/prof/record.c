@@ -243,7 +243,8 @@ static int keep_line(struct reader *r, json_t *list, json_t *o) {
 }
 static int read_code(struct reader *r, json_t *o) { return keep_line(r, r->s->code, o); }
 
-/* An emulator knows the address of a kernel, and not its name. */
+/* An emulator reports a kernel's address without its name. The name is that of the last kernel which the record has at
+ * this address. */
 static int read_lines(struct reader *r, json_t *o) {
   const struct prof_device *d = device_of(r, o);
   uint64_t address = integer(o, "address");
@@ -437,8 +438,16 @@ static int read_file(struct prof_session *s, const char *folder, const char *nam
 /* A program that runs once per pass must do the same work each time. */
 static void check_passes(struct prof_session *s) {
   char note[256];
+  unsigned ran = 0;
+  for (unsigned i = 0; i < s->nprocesses; i++)
+    if (s->processes[i].pass >= ran) ran = s->processes[i].pass + 1;
+  if (ran && ran < s->passes) {
+    snprintf(note, sizeof note, "the counters need %u passes, of which %u ran: the rest is not counted", s->passes,
+             ran);
+    add_note(s, note);
+  }
   for (unsigned i = 0; i < s->nkernels; i++)
-    for (unsigned pass = 1; pass < s->passes && pass < PROF_PASSES; pass++) {
+    for (unsigned pass = 1; pass < ran && pass < PROF_PASSES; pass++) {
       const struct prof_kernel *k = &s->kernels[i];
       if (!(fabs(k->check[0] - k->check[pass]) > 0)) continue;
       snprintf(note, sizeof note, "%s on %s: pass %u did other work than pass 0: the counters do not belong together",

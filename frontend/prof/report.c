@@ -108,15 +108,17 @@ static int by_total(const void *a, const void *b) {
 
 static json_t *kernels_json(const struct prof_session *s) {
   json_t *list = json_array();
+  const struct prof_device *loaded = NULL; /* whose roofs p has, if they were measured */
+  struct peaks p;
+  bool measured = false;
   double total = 0;
   if (s->nkernels) qsort(s->kernels, s->nkernels, sizeof *s->kernels, by_total);
   for (unsigned i = 0; i < s->nkernels; i++) total += times_of(&s->kernels[i])->total;
   for (unsigned i = 0; i < s->nkernels; i++) {
     const struct prof_kernel *k = &s->kernels[i];
     const struct prof_device *d = find_device(s, k->device);
-    struct peaks p;
-    bool measured = d && peaks_load(&p, d->name, d->arch, d->description);
-    json_array_append_new(list, kernel_json(k, d, measured ? &p : NULL, total));
+    if (d && d != loaded) measured = peaks_load(&p, d->name, d->arch, d->description), loaded = d;
+    json_array_append_new(list, kernel_json(k, d, d && measured ? &p : NULL, total));
   }
   return list;
 }

@@ -412,6 +412,9 @@ int storage_write(struct storage *dst, const void *src, size_t bytes) {
     if (!err) s->read[s->stage.half][slot] = r.copied[slot];
   }
   r.awaits[slot] = UINT64_C(1) << slot;
-  hcq_host_copy_end(slot_device(slot), true, bytes, recorded);
-  return close_all(&r, err);
+  err = close_all(&r, err);
+  if (recorded && !err) /* a record has the time of the copy */
+    err = db_wait(db_queue_timeline(q), r.copied[slot], db_device_timeout(slot_device(slot)));
+  if (!err) hcq_host_copy_end(slot_device(slot), true, bytes, recorded);
+  return err;
 }

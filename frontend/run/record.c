@@ -66,6 +66,20 @@ static json_t *buffer_texts(const struct schedule *s, const struct executable *e
   return list;
 }
 
+/* Appends the outputs of a kernel that it also reads: those it updates in place. */
+static void append_updated(json_t *reads, const struct schedule_item *item) {
+  size_t n;
+  struct uop **order = uop_toposort(&item->ast, 1, &n);
+  for (unsigned k = 0; order && k < item->noutputs; k++)
+    for (size_t i = 0; i < n; i++) {
+      const struct uop *p = order[i]->op == OP_LOAD ? order[i]->src[0]->src[0] : NULL;
+      if (!p || p->op != OP_PARAM || p->arg.i != (int64_t)k) continue;
+      json_array_append_new(reads, json_integer(item->bufs[k]->arg.i));
+      break;
+    }
+  free(order);
+}
+
 static json_t *item_json(const struct schedule_item *item, const struct exec_command *c) {
   static const char *const kinds[] = {"kernel", "copy", "send", "receive"};
   json_t *writes = json_array(), *reads = json_array(), *why = json_array();
@@ -73,6 +87,7 @@ static json_t *item_json(const struct schedule_item *item, const struct exec_com
   unsigned noutputs = item->kind == SCHEDULE_SEND ? 0 : item->noutputs;
   for (unsigned i = 0; i < item->nbufs; i++)
     json_array_append_new(i < noutputs ? writes : reads, json_integer(item->bufs[i]->arg.i));
+  if (item->kind == SCHEDULE_KERNEL) append_updated(reads, item);
   for (unsigned i = 0; item->kind == SCHEDULE_KERNEL && i < noutputs; i++)
     json_array_append_new(why, json_text(schedule_reason_text(item->why[i])));
   return json_pack("{s:o, s:o, s:o, s:o, s:o}", "device", json_text(db_device_name(slot_device(item->device))), "name",
@@ -157,6 +172,7 @@ static void record_device(db_device *dev) {
   free(kernels);
 }
 
+/* A constructor, because the queue layer may open a device before any function of this layer runs. */
 __attribute__((constructor)) static void set_hooks(void) {
   const char *level = getenv("PROF_CODE");
   if (level && atoi(level) >= ANNOTATED)

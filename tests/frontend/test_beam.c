@@ -25,8 +25,8 @@ static void put_contents(const char *text) {
 }
 
 /* Computes x @ y + 1 of rows x K and K x N in a new runtime and compares with plain sums. Returns the number of kernels
- * that the device ran. said: gets the text written to stderr; may be NULL. Of MANY rows, kernels of slow plans have so
- * many workgroups that an emulated device runs a part of them first. */
+ * that the device ran. said: gets the text written to stderr; may be NULL. With MANY rows, the kernels of slow plans
+ * have so many workgroups that an emulated device first runs only some of them. */
 enum { FEW = 12, MANY = 920, K = 16, N = 9 };
 static unsigned compute_rows(int rows, const char *device, char *said, size_t cap) {
   static float x[MANY * K], y[K * N], out[MANY * N];

@@ -106,6 +106,8 @@ static void keeps_records(void **state) {
   assert_float_equal(number(entry(report, "kernels", "name", "r_2"), "calls"), calls, 0);
   json_decref(report);
   REFUSES("the folder has records of an earlier run", "prof --out kept -- true");
+  REFUSES("report runs no program", "prof --counters metrics report kept");
+  REFUSES("not supported: --html of a comparison", "prof --html x.html diff kept kept");
   EXPECT(0, "version; cat kept/trace.*.json");
   assert_contains(out, "\"ph\":\"C\",\"name\":\"CPU memory\"");
 }
@@ -184,6 +186,15 @@ static void counts_in_passes(void **state) {
   json_decref(report);
 }
 
+/* A program that fails in its first pass does not run again. */
+static void counts_until_the_program_fails(void **state) {
+  EXPECT(3, "prof --json --counters " NINE_EVENTS " -- sh -c '" BENCH "softmax --dev " EMULATED " >&2; exit 3'" QUIET);
+  json_t *report = json_out(), *notes = json_object_get(report, "notes");
+  assert_int_equal(json_array_size(notes), 1);
+  assert_contains(json_string_value(json_array_get(notes, 0)), "need 2 passes, of which 1 ran");
+  json_decref(report);
+}
+
 /* ---- roofs ---- */
 
 static double rate_of(const json_t *peaks, const char *name) {
@@ -214,6 +225,10 @@ static void measures_roofs(void **state) {
   assert_true(number(k, "roofline") > 0);
   assert_non_null(json_string_value(json_object_get(k, "limit")));
   json_decref(report);
+  EXPECT(1, "bench --peaks --json --dev EMU+AMD:gfx0 --dev CPU" QUIET); /* still an array of the others */
+  all = json_out();
+  assert_int_equal(json_array_size(json_object_get(all, "peaks")), 1);
+  json_decref(all);
   REFUSES("--peaks does not run cases", "bench --peaks --case dot");
   setenv("XDG_CACHE_HOME", before, 1);
   free(before);
@@ -314,13 +329,13 @@ static void refuses_broken_records(void **state) {
 
 int main(void) {
   const struct CMUnitTest tests[] = {
-      cmocka_unit_test(reports_a_program),      cmocka_unit_test(adds_up_processes),
-      cmocka_unit_test(prints_text_and_csv),    cmocka_unit_test(exits_like_the_program),
-      cmocka_unit_test(keeps_records),          cmocka_unit_test(counts_foreign_programs),
-      cmocka_unit_test(counts_kernels),         cmocka_unit_test(counts_the_cpu),
-      cmocka_unit_test(counts_in_passes),       cmocka_unit_test(measures_roofs),
-      cmocka_unit_test(compares_runs),          cmocka_unit_test(reads_cut_records),
-      cmocka_unit_test(refuses_broken_records),
+      cmocka_unit_test(reports_a_program),   cmocka_unit_test(adds_up_processes),
+      cmocka_unit_test(prints_text_and_csv), cmocka_unit_test(exits_like_the_program),
+      cmocka_unit_test(keeps_records),       cmocka_unit_test(counts_foreign_programs),
+      cmocka_unit_test(counts_kernels),      cmocka_unit_test(counts_the_cpu),
+      cmocka_unit_test(counts_in_passes),    cmocka_unit_test(counts_until_the_program_fails),
+      cmocka_unit_test(measures_roofs),      cmocka_unit_test(compares_runs),
+      cmocka_unit_test(reads_cut_records),   cmocka_unit_test(refuses_broken_records),
   };
   return cmocka_run_group_tests_name("prof command", tests, begin, finish);
 }

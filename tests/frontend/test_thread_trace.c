@@ -174,9 +174,10 @@ static unsigned next_engine(void) {
   return (unsigned)((1 + s.workgroups) % ENGINES);
 }
 
-/* Whether a wave is on the traced SIMD, the first of its unit; earlier: number of workgroups of the dispatch that went
- * to the unit before. In compute-unit mode, workgroups of an odd number of waves start with the other SIMD after each
- * second one, those of an even number after each. */
+/* Returns whether a wave is on the traced SIMD, the first of its unit. earlier: the number of the dispatch's workgroups
+ * that went to the same unit before. In compute-unit mode the SIMD of a workgroup's first wave changes with every
+ * workgroup if a workgroup has an even number of waves; if it has an odd number, it changes with every second one: 0,
+ * 1, 1, 0. */
 static bool on_first_simd(bool both, unsigned earlier, unsigned waves, unsigned wave) {
   return both ? wave % 4 == 0 : ((waves % 2 ? (earlier + 1) / 2 : earlier) + wave) % 2 == 0;
 }
@@ -284,7 +285,7 @@ static void compare_places(const char *what, const struct sqtt_trace *real, cons
   }
 }
 
-/* gpu: one that has run nothing. */
+/* gpu: an emulated device that has run nothing, so the first workgroup goes to engine 1. */
 static void compare_recording(const char *capture, const char *gpu, const struct launch *l, uint32_t rows) {
   char name[100];
   size_t size;

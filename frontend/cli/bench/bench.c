@@ -103,11 +103,12 @@ static const struct argp_option options[] = {
      0},
     {"peaks", PEAKS, NULL, 0,
      "Measure the roofs of the devices by micro-kernels instead, and keep them for doorbell prof: operations per "
-     "second "
-     "by type and matrix instruction, bandwidth by level of memory, latency of launches and copies",
+     "second by type and matrix instruction, bandwidth by level of memory, latency of launches and copies",
      0},
     {"json", JSON, NULL, 0,
-     "Print JSON: {\"results\": [...], \"ran\", \"failed\", \"skipped\"}, a field for each column", 0},
+     "Print JSON: {\"results\": [...], \"ran\", \"failed\", \"skipped\"}, a field for each column; with --peaks "
+     "{\"peaks\": [{\"device\", \"description\", ...}]}",
+     0},
     {0}};
 
 static void add_case(struct argp_state *state, struct ctx *x, const char *name) {
@@ -293,15 +294,18 @@ static void print_peaks_json(const db_device *dev, const struct peaks *p, bool f
 
 static int measure_peaks(const struct command *self, const struct ctx *x) {
   int status = EXIT_DONE;
+  bool first = true;
   if (x->json) fputs("{\"peaks\": [", stdout);
   for (unsigned i = 0; i < x->ndevices; i++) {
     struct peaks p;
     db_device *dev = db_open(x->device[i]);
     int err = dev ? peaks_measure(dev, &p) : -ENODEV;
-    if (!err && x->json)
-      print_peaks_json(dev, &p, !i);
-    else if (!err)
+    if (!err && x->json) {
+      print_peaks_json(dev, &p, first);
+      first = false;
+    } else if (!err) {
       print_peaks(dev, &p);
+    }
     if (!err) err = peaks_store(&p, dev);
     if (err) status = fail_work(self, "--peaks: %s: %s", x->device[i], db_error());
     db_close(dev);
