@@ -34,7 +34,15 @@ static struct uop *evaluate(struct scheduler *s, struct node *n, const struct us
     unsigned inner = 0;
     if (u->aux == OP_ADD && (both = schedule_merged_sum(s, u, w, &inner, all + 1))) all[0] = both;
     memcpy(all + 1 + inner, w->range, w->nranges * sizeof *all);
-    return uop_new(g, OP_REDUCE, u->dtype, 1, (union uop_arg){0}, u->aux, all, inner + w->nranges + 1);
+    unsigned nsrc = 1;
+    for (unsigned i = 1; i < inner + w->nranges + 1; i++) {
+      struct uop *selected = schedule_selected(s, (enum op)u->aux, all[0], all[i]);
+      if (selected)
+        all[0] = selected;
+      else
+        all[nsrc++] = all[i];
+    }
+    return nsrc > 1 ? uop_new(g, OP_REDUCE, u->dtype, 1, (union uop_arg){0}, u->aux, all, nsrc) : all[0];
   }
   return schedule_masked(s, x, w->padded); /* movement and CONTIGUOUS */
 }

@@ -4,9 +4,10 @@
  * schedule.c calls the others. place.c gives each device its own constants, join.c finds tensors that are concatenated,
  * and split.c splits large reductions. use.c decides what is realized, and index.c computes the location of an element
  * in memory. kernel.c builds the value of every use and makes units, sum.c merges a sum over movement of another sum
- * with that sum, phases.c turns units that pass on rows into phases of one unit (with phase_*.c), and
- * fuse.c joins units. recompute.c drops stores of values that are cheap to compute again. order.c orders units so that
- * memory is read before it is overwritten, and makes the items of the schedule. */
+ * with that sum, select.c drops reductions of values that are not 0 at one position, phases.c turns units that pass on
+ * rows into phases of one unit (with phase_*.c), and fuse.c joins units. recompute.c drops stores of values that are
+ * cheap to compute again. order.c orders units so that memory is read before it is overwritten, and makes the items of
+ * the schedule. */
 #ifndef DOORBELL_GRAPH_SCHEDULER_H
 #define DOORBELL_GRAPH_SCHEDULER_H
 #include "../index.h"
@@ -265,6 +266,9 @@ struct uop *schedule_merged_sum(struct scheduler *s, const struct uop *sum, cons
                                 struct uop **range);
 /* x if condition p holds (NULL: always), otherwise 0. */
 struct uop *schedule_masked(struct scheduler *s, struct uop *x, struct uop *p);
+
+/* select.c: the reduction of x over a range, if x is op's identity element at all positions but one; otherwise NULL */
+struct uop *schedule_selected(struct scheduler *s, enum op op, struct uop *x, const struct uop *range);
 
 /* order.c */
 uint32_t schedule_version(struct scheduler *s, struct uop *buffer); /* its number; NO_UNIT: out of memory */

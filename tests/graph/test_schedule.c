@@ -632,6 +632,9 @@ static void test_scatters(void **state) {
   /* counts, whether there is any, the maximum index per position, products */
   assert_int_equal(check(scattered(OP_ADD, ids, NULL, none, 1, 2, 7)), 2);
   assert_int_equal(check(scattered(OP_MAX, ids, NULL, NULL, 1, 2, 7)), 2);
+  struct uop *wide = EXPAND(RESHAPE(ids, 3, 1, 40), 3, 7, 40),
+             *hit = uop_binary(g, OP_CMPEQ, wide, EXPAND(RESHAPE(iota(DT_I32, 7), 1, 7, 1), 3, 7, 40));
+  assert_int_equal(check(reduce(OP_MAX, uop_where(g, hit, hit, uop_const_int(g, DT_BOOL, 0)), 4)), 2);
   struct uop *order = add(EXPAND(RESHAPE(iota(DT_I32, 40), 1, 40), 3, 40), uop_const_int(g, DT_I32, 1));
   assert_int_equal(check(scattered(OP_MAX, ids, order, uop_const_int(g, DT_I32, 0), 1, 2, 7)), 2);
   assert_int_equal(check(scattered(OP_MAX, ids, rows, num(-INFINITY), 1, 2, 7)), 2);
@@ -655,6 +658,40 @@ static void test_scatters(void **state) {
     check(scattered(OP_ADD, at, value, num(0), along, walked + (walked >= along), n));
   }
   machine_of = NULL;
+}
+
+/* The number of REDUCEs in the kernels of a schedule. */
+static unsigned reductions(struct uop *root) {
+  struct schedule s;
+  char err[500];
+  unsigned found = 0;
+  assert_int_equal(graph_schedule_on(machine_of, &root, 1, &next_buffer, &s, err, sizeof err), 0);
+  for (size_t i = 0; i < s.nitems; i++) {
+    size_t n;
+    struct uop **order = uop_toposort(&s.items[i].ast, 1, &n);
+    for (size_t k = 0; k < n; k++) found += order[k]->op == OP_REDUCE;
+    free(order);
+  }
+  schedule_free(&s);
+  check(root);
+  return found;
+}
+
+/* A reduction of values that are its identity element at all positions but one is no loop. */
+static void test_selections(void **state) {
+  struct uop *labels = EXPAND(RESHAPE(PLACES(DT_I32, 9, 1, 5), 5, 1), 5, 9),
+             *hit = uop_binary(g, OP_CMPEQ, labels, EXPAND(RESHAPE(iota(DT_I32, 9), 1, 9), 5, 9)),
+             *row = EXPAND(TENSOR(5, 1), 5, 9), *x = uop_where(g, hit, row, num(0));
+  assert_int_equal(reductions(reduce(OP_ADD, x, 2)), 0);
+  assert_int_equal(reductions(reduce(OP_ADD, uop_unary(g, OP_NEG, x), 2)), 0);
+  assert_int_equal(reductions(reduce(OP_ADD, mul(x, num(3)), 2)), 0);
+  assert_int_equal(reductions(reduce(OP_ADD, uop_cast(g, hit, DT_I64), 2)), 0);
+  assert_int_equal(reductions(reduce(OP_MAX, uop_where(g, hit, row, num(-INFINITY)), 2)), 0);
+  assert_int_equal(reductions(reduce(OP_ADD, x, 3)), 1);                     /* over the rows */
+  assert_int_equal(reductions(reduce(OP_ADD, add(x, num(1)), 2)), 1);        /* 1 at the other positions */
+  assert_int_equal(reductions(reduce(OP_ADD, mul(x, num(INFINITY)), 2)), 1); /* NaN at the other positions */
+  assert_int_equal(reductions(reduce(OP_MAX, x, 2)), 1);                     /* 0 is not the identity of max */
+  assert_int_equal(reductions(reduce(OP_ADD, uop_where(g, hit, TENSOR(5, 9), num(0)), 2)), 1);
 }
 
 /* Kernels that only walk along memory become parts of one kernel, for any sizes. */
@@ -1002,6 +1039,7 @@ int main(void) {
       cmocka_unit_test_setup_teardown(test_windows, setup, teardown),
       cmocka_unit_test_setup_teardown(test_joins, setup, teardown),
       cmocka_unit_test_setup_teardown(test_scatters, setup, teardown),
+      cmocka_unit_test_setup_teardown(test_selections, setup, teardown),
       cmocka_unit_test_setup_teardown(test_parts, setup, teardown),
       cmocka_unit_test_setup_teardown(test_symbolic, setup, teardown),
       cmocka_unit_test_setup_teardown(test_empty_and_scalar, setup, teardown),
