@@ -2,7 +2,7 @@
 #define _GNU_SOURCE /* memmem */
 #include "command.h"
 #include "../../frontend/files/files.h"
-#include "../../frontend/llm/gguf.h"
+#include "../../frontend/llm/weights.h"
 
 #define DATA(name) DATA_DIR "/llm/" name
 
@@ -138,6 +138,85 @@ static void names_what_is_wrong(void **state) {
   REFUSES_CHANGED("'f16': the tensor occurs twice", "f32\2", -3, '1', '6');
 }
 
+/* ---- quantized weights: gguf-py computed the values that the file contains ---- */
+
+static const char *const types[] = {"Q8_0", "Q4_0", "Q4_1", "Q5_0", "Q5_1", "Q2_K",
+                                    "Q3_K", "Q4_K", "Q5_K", "Q6_K", "BF16"};
+enum { TYPES = sizeof types / sizeof *types, ROWS = 2, MOST_COLUMNS = 512 };
+
+/* Calls fn for the weight of each type on each device. */
+static void for_each_weight(void (*fn)(const struct weight *w, const char *name, const float *want)) {
+  struct mapping m;
+  struct gguf g;
+  assert_int_equal(map_file(DATA("quantized.gguf"), &m), 0);
+  if (gguf_parse(m.bytes, m.size, &g, why, sizeof why)) fail_msg("%s", why);
+  FOR_DEVICES {
+    db_device *dev = open_device(DEVICE_NAME);
+    for (unsigned i = 0; i < TYPES; i++) {
+      DB_SCOPED;
+      struct weight w;
+      float want[ROWS * MOST_COLUMNS];
+      char name[64];
+      snprintf(name, sizeof name, "%s.values", types[i]);
+      const struct gguf_tensor *values = gguf_tensor(&g, name);
+      memcpy(want, values->data, values->bytes);
+      if (weight_load(&w, gguf_tensor(&g, types[i]), dev)) fail_msg("%s", db_error());
+      assert_int_equal(w.columns, values->dim[1]);
+      snprintf(name, sizeof name, "%s on %s", types[i], DEVICE_NAME);
+      fn(&w, name, want);
+      weight_free(&w);
+    }
+    db_close(dev);
+  }
+  gguf_free(&g);
+  unmap_file(&m);
+}
+
+static void expect_values(const struct weight *w, const char *name, const float *want) {
+  float got[ROWS * MOST_COLUMNS];
+  size_t n = (size_t)(w->rows * w->columns);
+  must_read(weight_values(w), got, n * sizeof *got);
+  for (size_t k = 0; k < n; k++)
+    if (got[k] != want[k]) fail_msg("%s: element %zu is %g, not %g", name, k, (double)got[k], (double)want[k]);
+  int32_t second = 1;
+  must_read(weight_rows(w, db_from(&second, DB_I32, db_device_of(w->data), 1)), got, n / 2 * sizeof *got);
+  assert_memory_equal(got, want + n / 2, n / 2 * sizeof *got);
+}
+static void values_equal_those_of_python(void **state) { for_each_weight(expect_values); }
+
+/* One kernel multiplies the packed bytes: nothing else is written to memory. */
+static void expect_product(const struct weight *w, const char *name, const float *want) {
+  enum { VECTORS = 3 };
+  float x[VECTORS * MOST_COLUMNS], got[VECTORS * ROWS];
+  db_device *dev = db_device_of(w->data);
+  for (int64_t i = 0; i < VECTORS * w->columns; i++) x[i] = sinf((float)i);
+  for (int64_t vectors = 1; vectors <= VECTORS; vectors += VECTORS - 1) {
+    DB_SCOPED;
+    db_tensor *in = db_from(x, DB_F32, dev, vectors, w->columns);
+    assert_int_equal(db_realize(in, w->data), 0);
+    struct db_device_counters c0, c1;
+    db_device_counters(dev, &c0);
+    db_tensor *y = weight_linear(w, in);
+    assert_int_equal(db_realize(y), 0);
+    db_device_counters(dev, &c1);
+    if (c1.kernels - c0.kernels != 1) fail_msg("%s: %d kernels", name, (int)(c1.kernels - c0.kernels));
+    must_read(y, got, (size_t)(vectors * ROWS) * sizeof *got);
+    for (int64_t v = 0; v < vectors; v++)
+      for (int64_t r = 0; r < ROWS; r++) {
+        double sum = 0, magnitude = 0;
+        for (int64_t k = 0; k < w->columns; k++) {
+          double product = (double)x[v * w->columns + k] * (double)want[r * w->columns + k];
+          sum += product, magnitude += fabs(product);
+        }
+        if (!(fabs(got[v * ROWS + r] - sum) <= 1e-6 * magnitude))
+          fail_msg("%s: row %d is %g, not %g", name, (int)r, (double)got[v * ROWS + r], sum);
+      }
+  }
+}
+static void products_are_one_kernel(void **state) { for_each_weight(expect_product); }
+
+/* ---- the command ---- */
+
 static void shows_metadata_and_tensors(void **state) {
   EXPECT(0, "show %s", DATA("values.gguf"));
   assert_contains(out, "u64              a.u64 = \"9223372036854775808\"\n");
@@ -157,10 +236,9 @@ static void shows_metadata_and_tensors(void **state) {
 
 int main(void) {
   const struct CMUnitTest tests[] = {
-      cmocka_unit_test(reads_versions_2_and_3),
-      cmocka_unit_test(refuses_every_shorter_file),
-      cmocka_unit_test(names_what_is_wrong),
-      cmocka_unit_test(shows_metadata_and_tensors),
+      cmocka_unit_test(reads_versions_2_and_3),  cmocka_unit_test(refuses_every_shorter_file),
+      cmocka_unit_test(names_what_is_wrong),     cmocka_unit_test(values_equal_those_of_python),
+      cmocka_unit_test(products_are_one_kernel), cmocka_unit_test(shows_metadata_and_tensors),
   };
   return cmocka_run_group_tests_name("gguf", tests, read_values, forget);
 }

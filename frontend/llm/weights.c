@@ -1,0 +1,191 @@
+/* Unpacks quantized weights by tensor operations. A block of a type has its elements in an order of two or three axes
+ * (`axes` below): element [i, j, k] of a Q4_K block is at i * 64 + j * 32 + k, and the loops of a kernel over these
+ * axes need no division. Source of the layouts: ggml-common.h and gguf-py/gguf/quants.py of ggml. The operations are in
+ * the order of the latter, so that the values are equal. */
+#include "weights.h"
+#include "../../hcq/error.h"
+#include <errno.h>
+#include <string.h>
+
+/* ---- parts of blocks: u8 [..., bytes] ---- */
+
+/* Keeps [begin, end) of the last axis. */
+static db_tensor *part(db_tensor *x, int64_t begin, int64_t end) {
+  return db_index(x, DB_REST, DB_SLICE(begin, end, 1));
+}
+/* Replaces the last axis, of the product of these sizes, by three axes. */
+static db_tensor *split(db_tensor *x, int64_t a, int64_t b, int64_t c) {
+  return db_unflatten(x, (int)db_rank(x) - 1, a, b, c);
+}
+/* Bytes as integers for shifts and masks. */
+static db_tensor *bytes_at(db_tensor *block, int64_t at, int64_t n) { return db_cast(part(block, at, at + n), DB_I32); }
+/* The f16 number at a byte, as f32 [..., 1, 1, 1]. */
+static db_tensor *scale_at(db_tensor *block, int64_t at) {
+  db_tensor *low = db_cast(part(block, at, at + 1), DB_U16), *high = db_cast(part(block, at + 1, at + 2), DB_U16);
+  return split(db_cast(db_bitcast(db_or(low, db_shl(high, 8)), DB_F16), DB_F32), 1, 1, 1);
+}
+static db_tensor *f32(db_tensor *x) { return db_cast(x, DB_F32); }
+
+/* Integers 0, step, 2 step, ... (n of them) along axis `axis` of three. */
+static db_tensor *counts(const db_tensor *like, int64_t n, int64_t step, int axis) {
+  db_tensor *x = db_arange(0, (double)(n * step), (double)step, DB_I32, db_device_of(like));
+  return db_reshape(x, axis == 0 ? n : 1, axis == 1 ? n : 1, axis == 2 ? n : 1);
+}
+/* `bits` bits of x, n times along an axis of three, from bit 0 in steps. */
+static db_tensor *bits_of(db_tensor *x, int64_t n, int64_t step, int axis, int bits) {
+  return db_and(db_shr(x, counts(x, n, step, axis)), (1 << bits) - 1);
+}
+
+/* ---- types. Each returns f32 [..., axes] for u8 [..., bytes] ---- */
+
+static db_tensor *q8_0(db_tensor *b) {
+  return db_mul(scale_at(b, 0), split(f32(db_bitcast(part(b, 2, 34), DB_I8)), 1, 1, 32));
+}
+
+/* The 4 low bits of elements 0 to 15, then the 4 high bits of elements 16 to 31. */
+static db_tensor *nibbles(db_tensor *b, int64_t at) {
+  return bits_of(split(bytes_at(b, at, 16), 1, 1, 16), 2, 4, 1, 4);
+}
+/* Nibbles with a fifth bit, which 32 bits at `at` contain in the order of the elements. */
+static db_tensor *fifths(db_tensor *b, int64_t at) {
+  db_tensor *high = bits_of(split(bytes_at(b, at, 4), 2, 2, 1), 8, 1, 2, 1); /* [2, 2, 8] */
+  high = db_flatten(high, -2, -1);
+  return db_or(nibbles(b, at + 4), db_shl(db_unsqueeze(high, -3), 4));
+}
+static db_tensor *q4_0(db_tensor *b) { return db_mul(scale_at(b, 0), f32(db_sub(nibbles(b, 2), 8))); }
+static db_tensor *q4_1(db_tensor *b) { return db_add(db_mul(scale_at(b, 0), f32(nibbles(b, 4))), scale_at(b, 2)); }
+static db_tensor *q5_0(db_tensor *b) { return db_mul(scale_at(b, 0), f32(db_sub(fifths(b, 2), 16))); }
+static db_tensor *q5_1(db_tensor *b) { return db_add(db_mul(scale_at(b, 0), f32(fifths(b, 4))), scale_at(b, 2)); }
+
+/* 16 groups of 16: [2 * 4, 2, 16]. Byte n * 32 + i has 2 bits for each of the elements n * 128 + j * 32 + i. */
+static db_tensor *pairs_of_bits(db_tensor *b, int64_t at) {
+  db_tensor *q = db_unflatten(split(bytes_at(b, at, 64), 2, 1, 32), -1, 2, 16); /* [2, 1, 2, 16] */
+  q = db_and(db_shr(q, db_reshape(counts(b, 4, 2, 0), 4, 1, 1)), 3);            /* [2, 4, 2, 16] */
+  return db_flatten(q, -4, -3);
+}
+static db_tensor *q2_k(db_tensor *b) {
+  db_tensor *scale = split(bytes_at(b, 0, 16), 8, 2, 1);
+  db_tensor *factor = db_mul(scale_at(b, 80), f32(db_and(scale, 15)));
+  db_tensor *least = db_mul(scale_at(b, 82), f32(db_shr(scale, 4)));
+  return db_sub(db_mul(factor, f32(pairs_of_bits(b, 16))), least);
+}
+/* Scales have 6 bits: 4 in bytes 0 to 7, the low ones first, and 2 in bytes 8 to 11. The mask has a bit for each of 8
+ * groups of 32, which is the inverse of a sign. */
+static db_tensor *q3_k(db_tensor *b) {
+  db_tensor *low = db_flatten(bits_of(split(bytes_at(b, 96, 8), 1, 1, 8), 2, 4, 1, 4), -2, -1);
+  db_tensor *high = db_flatten(bits_of(split(bytes_at(b, 104, 4), 1, 1, 4), 4, 2, 1, 2), -2, -1);
+  db_tensor *scale = db_sub(db_flatten(db_or(low, db_shl(high, 4)), -2, -1), 32); /* [16] */
+  db_tensor *mask = bits_of(split(bytes_at(b, 0, 32), 1, 2, 16), 8, 1, 0, 1);
+  db_tensor *q = db_sub(pairs_of_bits(b, 32), db_shl(db_xor(mask, 1), 2));
+  return db_mul(db_mul(scale_at(b, 108), f32(split(scale, 8, 2, 1))), f32(q));
+}
+
+/* 8 groups of 32: [2, 4, 32]. 12 bytes hold 8 scales and 8 minimums of 6 bits. Those of groups 0 to 3 are the low bits
+ * of bytes 0 to 3 and 4 to 7. Those of groups 4 to 7 have 4 bits in bytes 8 to 11, and 2 bits above those of groups 0
+ * to 3. */
+static void scales_and_minimums(db_tensor *b, db_tensor **factor, db_tensor **least) {
+  db_tensor *scale = split(bytes_at(b, 4, 4), 1, 4, 1), *minimum = split(bytes_at(b, 8, 4), 1, 4, 1);
+  db_tensor *last = split(bytes_at(b, 12, 4), 1, 4, 1), *is_last = db_ne(counts(b, 2, 1, 0), 0);
+  db_tensor *last_scale = db_or(db_and(last, 15), db_shl(db_shr(scale, 6), 4));
+  db_tensor *last_minimum = db_or(db_shr(last, 4), db_shl(db_shr(minimum, 6), 4));
+  *factor = db_mul(scale_at(b, 0), f32(db_where(is_last, last_scale, db_and(scale, 63))));
+  *least = db_mul(scale_at(b, 2), f32(db_where(is_last, last_minimum, db_and(minimum, 63))));
+}
+/* Byte i * 32 + k has element i * 64 + k in its low bits and element i * 64 + 32 + k in the others. */
+static db_tensor *grouped_nibbles(db_tensor *b, int64_t at) {
+  return db_unflatten(db_flatten(bits_of(split(bytes_at(b, at, 128), 4, 1, 32), 2, 4, 1, 4), -3, -2), -2, 2, 4);
+}
+static db_tensor *q4_k(db_tensor *b) {
+  db_tensor *factor, *least;
+  scales_and_minimums(b, &factor, &least);
+  return db_sub(db_mul(factor, f32(grouped_nibbles(b, 16))), least);
+}
+static db_tensor *q5_k(db_tensor *b) {
+  db_tensor *factor, *least, *high = split(bytes_at(b, 16, 32), 1, 1, 32);
+  high = db_and(db_shr(high, db_add(counts(b, 2, 4, 0), counts(b, 4, 1, 1))), 1);
+  scales_and_minimums(b, &factor, &least);
+  return db_sub(db_mul(factor, f32(db_or(grouped_nibbles(b, 48), db_shl(high, 4)))), least);
+}
+/* 16 groups of 16: [2 * 2 * 2, 2, 16]. Element n * 128 + i * 64 + j * 32 + k has nibble i of byte n * 64 + j * 32 + k
+ * and 2 bits of byte 128 + n * 32 + k. */
+static db_tensor *q6_k(db_tensor *b) {
+  db_tensor *low = db_unsqueeze(split(bytes_at(b, 0, 128), 2, 2, 32), -3); /* [2, 1, 2, 32] */
+  low = db_and(db_shr(low, db_reshape(counts(b, 2, 4, 0), 2, 1, 1)), 15);  /* [2, 2, 2, 32] */
+  db_tensor *high = split(bytes_at(b, 128, 64), 2, 1, 32);
+  high = db_unflatten(bits_of(high, 4, 2, 1, 2), -2, 2, 2);
+  db_tensor *q = db_unflatten(db_sub(db_or(low, db_shl(high, 4)), 32), -1, 2, 16); /* [2, 2, 2, 2, 16] */
+  q = db_flatten(q, -5, -3);
+  db_tensor *scale = split(f32(db_bitcast(part(b, 192, 208), DB_I8)), 8, 2, 1);
+  return db_mul(db_mul(scale_at(b, 208), scale), f32(q));
+}
+
+static const struct unpack {
+  db_tensor *(*values)(db_tensor *block);
+  int64_t axes[3];
+} unpacks[] = {
+    [GGML_Q4_0] = {q4_0, {1, 2, 16}}, [GGML_Q4_1] = {q4_1, {1, 2, 16}}, [GGML_Q5_0] = {q5_0, {1, 2, 16}},
+    [GGML_Q5_1] = {q5_1, {1, 2, 16}}, [GGML_Q8_0] = {q8_0, {1, 1, 32}}, [GGML_Q2_K] = {q2_k, {8, 2, 16}},
+    [GGML_Q3_K] = {q3_k, {8, 2, 16}}, [GGML_Q4_K] = {q4_k, {2, 4, 32}}, [GGML_Q5_K] = {q5_k, {2, 4, 32}},
+    [GGML_Q6_K] = {q6_k, {8, 2, 16}},
+};
+static const struct unpack *unpack_of(enum ggml_type type) {
+  return (unsigned)type < sizeof unpacks / sizeof *unpacks && unpacks[type].values ? &unpacks[type] : NULL;
+}
+static db_dtype plain_of(enum ggml_type type) {
+  return type == GGML_F32 ? DB_F32 : type == GGML_F16 ? DB_F16 : type == GGML_BF16 ? DB_BF16 : DB_NONE;
+}
+bool weight_supports(enum ggml_type type) { return unpack_of(type) || plain_of(type) != DB_NONE; }
+
+/* ---- weights ---- */
+
+int weight_load(struct weight *w, const struct gguf_tensor *t, db_device *dev) {
+  const struct ggml_layout *l = ggml_layout(t->type);
+  db_dtype dtype = plain_of(t->type);
+  *w = (struct weight){.type = t->type, .rows = 1, .columns = 1};
+  if (!weight_supports(t->type)) return db_fail(-EINVAL, "%s: not supported: weights of type %s", t->name, l->name);
+  if (t->rank > 3 || !t->bytes) return db_fail(-EINVAL, "%s: not a matrix with elements", t->name);
+  if (t->rank > 0) w->columns = t->dim[t->rank - 1];
+  if (t->rank > 1) w->rows = t->dim[t->rank - 2];
+  if (t->rank > 2) w->experts = t->dim[0];
+  int64_t dim[4];
+  unsigned n = 0;
+  if (w->experts) dim[n++] = w->experts;
+  dim[n++] = w->rows;
+  if (dtype != DB_NONE)
+    dim[n++] = w->columns;
+  else
+    dim[n++] = w->columns / l->elements, dim[n++] = l->bytes;
+  db_scope_begin();
+  w->data = db_retain(db_from_at(DB_HERE, t->data, dtype != DB_NONE ? dtype : DB_U8, dev, (db_list){n, dim}));
+  db_scope_end();
+  const char *why = db_poison(w->data);
+  return why ? db_fail(-EINVAL, "%s: %s", t->name, why) : 0;
+}
+
+void weight_free(struct weight *w) {
+  db_release(w->data);
+  *w = (struct weight){0};
+}
+
+/* The values of data [..., columns] or [..., blocks, bytes], with the shape [..., columns]. */
+static db_tensor *values_of(const struct weight *w, db_tensor *data) {
+  const struct unpack *u = unpack_of(w->type);
+  return u ? db_flatten(u->values(data), -4, -1) : f32(data);
+}
+
+db_tensor *weight_values(const struct weight *w) { return values_of(w, w->data); }
+
+db_tensor *weight_rows(const struct weight *w, db_tensor *index) {
+  return values_of(w, db_index(w->data, DB_BY(index)));
+}
+
+/* A few vectors are multiplied along the axes of a block: the loops of the kernel then follow the bytes in memory. */
+db_tensor *weight_linear(const struct weight *w, db_tensor *x) {
+  const struct unpack *u = unpack_of(w->type);
+  if (!u) return db_matmul(f32(x), db_transpose(f32(w->data), -1, -2));
+  db_tensor *values = u->values(w->data); /* [rows, blocks, axes] */
+  int64_t blocks = db_dim(w->data, -2);
+  int last = (int)db_rank(x) - 1;
+  db_tensor *in = db_unsqueeze(db_unflatten(x, last, blocks, u->axes[0], u->axes[1], u->axes[2]), last);
+  return db_sum(db_mul(values, in), -4, -3, -2, -1);
+}

@@ -1,0 +1,30 @@
+/* Weights of language models. Quantized weights stay in memory as they are in the file. Their values are expressions
+ * over the bytes, which the scheduler computes inside the kernel that uses them. */
+#ifndef DOORBELL_FRONTEND_LLM_WEIGHTS_H
+#define DOORBELL_FRONTEND_LLM_WEIGHTS_H
+#include "../doorbell.h"
+#include "gguf.h"
+
+/* A matrix [rows, columns], or `experts` of them: [experts, rows, columns]. */
+struct weight {
+  enum ggml_type type;
+  db_tensor
+      *data; /* of quantized types u8 [experts,] rows, blocks, bytes of a block; otherwise the values themselves */
+  int64_t experts; /* 0: data has no such axis */
+  int64_t rows, columns;
+};
+
+/* Whether weights can have this type. */
+bool weight_supports(enum ggml_type type);
+/* A weight in the memory of dev, copied from the file. A tensor of one axis has one row. Returns 0, or a negative errno
+ * with a message. weight_free releases it. */
+int weight_load(struct weight *w, const struct gguf_tensor *t, db_device *dev);
+void weight_free(struct weight *w);
+
+/* The values: f32 [experts,] rows, columns. */
+db_tensor *weight_values(const struct weight *w);
+/* x [..., columns] times the transposed matrix: f32 [..., rows]. w has no experts. */
+db_tensor *weight_linear(const struct weight *w, db_tensor *x);
+/* Rows by index: integers [shape...] give f32 [shape..., columns]. */
+db_tensor *weight_rows(const struct weight *w, db_tensor *index);
+#endif
