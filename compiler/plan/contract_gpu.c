@@ -24,13 +24,15 @@ enum {
   GROUP_SUMS = 128,  /* maximum registers for sums in a lane */
   GROUP_BYTES = 256, /* most of the sum in a round: two rows of the copy */
   FEW_COLUMNS = 4,   /* of a window */
-  ONE_ROUND = 4,     /* maximum instructions along the sum if one round covers it */
+  ONE_ROUND = 4,     /* maximum instructions along the sum if one round covers it and operands are computed */
   ADJACENT_ROWS = 8, /* blocks of rows whose workgroups follow each other */
   FEW_BUFFERS = 3,   /* enough to hide the copies' latency */
   MOST_BUFFERS = 4,
   FETCHED = 1,
   COMPUTED = 9,       /* FETCHED, COMPUTED: cost of copying an element, in halves of an instruction */
   CACHE_BYTES = 6154, /* per cycle, for all workgroups together, from an H100's L2 cache */
+  STORED = 8,         /* results that a processor stores per cycle: an instruction accesses eight lines, a line takes a
+                       * cycle */
 };
 
 struct side { /* an operand and its output axis */
@@ -245,7 +247,7 @@ static void choose_rounds(struct choice *c, bool computes) {
   int64_t bytes = (x->m * c->tiles[0] * c->waves[0] + x->n) * x->k * size; /* of one instruction along the sum */
   for (c->depth = (computes ? COPY_BYTES : GROUP_BYTES) / size / x->k; c->depth > 1; c->depth /= 2) {
     bool fits = round_up(sum, x->k * c->depth) * SMALL_PADDING <= sum * (SMALL_PADDING + 1);
-    bool repeats = sum > x->k * c->depth || c->depth <= ONE_ROUND;
+    bool repeats = sum > x->k * c->depth || (computes && c->depth <= ONE_ROUND);
     bool is_short =
         x->k * c->depth * size <= COPY_BYTES || c->k->target->group_bytes / (bytes * c->depth) >= FEW_BUFFERS;
     if (fits && repeats && is_short) break;
@@ -256,23 +258,24 @@ static void choose_rounds(struct choice *c, bool computes) {
 }
 
 /* The same for an instruction that reads workgroup memory. Chooses the largest block of a workgroup whose time is not
- * longer than that of others; the time is that of the instructions or of the copies, whichever is longer. Columns are
- * those of one instruction. */
+ * longer than that of others. The time is that of the instructions or of the copies, whichever is longer, plus that of
+ * the stores of results. Columns are those of one instruction. */
 static bool choose_group(struct choice *c) {
   const struct codegen *k = c->k;
   const struct matrix *x = &matrices[c->row];
   const struct axis *axis[2] = {&k->axes[c->side[0].axis], &k->axes[c->side[1].axis]};
   int64_t size = dtype_info[x->in].size, processors = k->target->workgroups / 2, copy[2];
   for (unsigned i = 0; i < 2; i++) copy[i] = is_fetched(c, &c->side[i]) ? FETCHED : COMPUTED;
-  double best = 0;
+  double best = 0, stores = (double)(x->m * x->n * x->k) / STORED / (double)k->axes[c->sum].size;
   for (int64_t waves = GROUP_WAVES; waves; waves /= 2)
     for (int64_t tiles = GROUP_SUMS / matrix_elements(x, MATRIX_C); tiles; tiles /= 2) {
       int64_t rows = x->m * tiles * waves;
       double groups = (double)c->others * blocks_of(axis[0], rows) * blocks_of(axis[1], x->n);
       double bytes = groups * (double)((rows + x->n) * x->k * size) / CACHE_BYTES;
       double copies = (double)((rows * copy[0] + x->n * copy[1]) * x->k) / 2 / matrix_lanes(x, k->target->wave);
-      double cycles = ceil(groups / (double)processors) * ((double)(tiles * waves * x->cycles) + copies);
-      double time = cycles > bytes ? cycles : bytes;
+      double rounds = ceil(groups / (double)processors);
+      double cycles = rounds * ((double)(tiles * waves * x->cycles) + copies);
+      double time = (cycles > bytes ? cycles : bytes) + rounds * (double)(tiles * waves) * stores;
       if (waves * tiles > 1 && round_up(axis[0]->size, rows) * SMALL_PADDING > axis[0]->size * (SMALL_PADDING + 1))
         continue;
       if (best > 0 && time >= best * (SMALL_PADDING - 1) / SMALL_PADDING) continue;
@@ -325,7 +328,7 @@ static bool apply_rounds(struct choice *c, struct axis_name sum) {
   struct step s = {.kind = STEP_PIPELINE, .amount = c->buffers};
   if (a >= 0) s.axis = k->axes[a].name;
   for (; a >= 0 && s.amount > 1; s.amount--)
-    if (k->axes[a].size >= 2 * s.amount && step_possible(k, s, NULL, 0)) return step_apply(k, s);
+    if (k->axes[a].size >= s.amount && step_possible(k, s, NULL, 0)) return step_apply(k, s);
   return true;
 }
 

@@ -245,6 +245,8 @@ static void nvidia_warp_groups(void **state) {
   uint64_t multiplies = whole.detail.executed[EMU_MATRIX_CLASS],
            more = multiplies - half.detail.executed[EMU_MATRIX_CLASS];
   assert_int_equal(multiplies, 4 * 1024 / 64 * 1024 / 128 * 1024 / 16);
+  assert_int_equal(whole.workgroups,
+                   1024 / 64 * 1024 / 128); /* 64 blocks of 128 rows would leave half of the machine idle */
   assert_int_equal(more, multiplies / 2);
   uint64_t others = whole.instructions - half.instructions - more;
   if (others > 8 * more) fail_msg("%lu others for %lu", (unsigned long)others, (unsigned long)more);
