@@ -224,18 +224,20 @@ static void begin_carried(struct lowerer *L, struct block *in) {
 }
 
 /* The stores of a phase that depend on the range, or those that do not. NULL: there are none. */
-static struct uop *stores_in(struct graph *g, const struct uop *ast, const struct uop *range, bool depend) {
+static struct uop *stores_in(struct lowerer *L, const struct uop *ast, const struct uop *range, bool depend) {
   struct uop *store[2 * MAX_PHASE_MEMORIES];
   unsigned n = 0;
-  for (unsigned i = 0; i < ast->nsrc && n < sizeof store / sizeof *store; i++) {
+  if (ast->nsrc > sizeof store / sizeof *store) lower_fail(L, "a phase has too many stores");
+  for (unsigned i = 0; i < ast->nsrc && !L->b.failed; i++) {
     size_t count;
     struct uop *s = ast->src[i], **order = uop_toposort(&s, 1, &count);
     bool found = false;
+    if (!order) lower_fail(L, "out of memory");
     for (size_t k = 0; order && k < count; k++) found = found || order[k] == range;
     free(order);
     if (found == depend) store[n++] = s;
   }
-  return n ? uop_new(g, OP_SINK, DT_VOID, 1, (union uop_arg){0}, 0, store, n) : NULL;
+  return n ? uop_new(L->g, OP_SINK, DT_VOID, 1, (union uop_arg){0}, 0, store, n) : NULL;
 }
 
 /* ---- phases ----------------------------------------------------------------------------------------------------- */
@@ -264,7 +266,7 @@ static bool lower_phase(struct lowerer *L, struct codegen *k, unsigned i, struct
 static bool lower_each(struct lowerer *L, struct codegen *k, const struct uop *range, bool depend, struct block *in,
                        struct uop *const *value) {
   for (unsigned i = 0; i < k->nparts && !L->b.failed; i++) {
-    struct uop *ast = k->parts[i].ast, *stores = range ? stores_in(L->g, ast, range, depend) : ast;
+    struct uop *ast = k->parts[i].ast, *stores = range ? stores_in(L, ast, range, depend) : ast;
     if (stores && !lower_phase(L, k, i, stores, in, value)) return false;
   }
   L->k = k;
@@ -304,8 +306,6 @@ bool lower_phases(struct lowerer *L) {
     else if (k->axes[a].kind != AXIS_GLOBAL)
       opened[nloops++] = in = lower_loop_open(L, in, a, AXIS_SERIAL);
   memcpy(value, L->axis_value, sizeof value);
-  if (nloops && has_items(L)) end_phase(L, in);
-
   if (!(rounds < 0 ? lower_each(L, k, NULL, true, in, value) : lower_rounds(L, k, (unsigned)rounds, in, value)))
     return false;
   uint64_t bytes = k->local_bytes;

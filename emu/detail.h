@@ -17,6 +17,8 @@ enum emu_class { EMU_CLASSES(X) EMU_CLASS_COUNT };
 enum emu_space { EMU_SPACES(X) EMU_SPACE_COUNT };
 #undef X
 
+enum { EMU_LINE = 128, EMU_SECTOR = 32 }; /* bytes of a line of a cache, and of its parts */
+
 struct emu_detail {
   uint64_t executed[EMU_CLASS_COUNT]; /* wave instructions; flat ones count as GLOBAL, a dual-issue pair counts once */
   uint64_t loaded[EMU_SPACE_COUNT], stored[EMU_SPACE_COUNT]; /* bytes of active lanes; atomics count in both */

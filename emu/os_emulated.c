@@ -253,9 +253,9 @@ int emu_assumptions(struct os *os, unsigned gpu, char *buf, size_t cap) {
   if (c)
     snprintf(
         buf, cap,
-        "model of caches: each workgroup or cluster begins with an empty L1 of %u KiB, %u ways; all share an L2 of %u KiB, %u "
-        "ways, empty at first; stores go to L2; lines of 128 bytes, least recently used ones replaced; a load "
-        "waits %u cycles for L1, %u for L2, %u for memory; workgroups or clusters run one after another",
+        "model of caches: each workgroup or cluster begins with an empty L1 of %u KiB, %u ways; all share an L2 of "
+        "%u KiB, %u ways, empty at first; stores go to L2; lines of 128 bytes, least recently used ones replaced; a "
+        "load waits %u cycles for L1, %u for L2, %u for memory; workgroups or clusters run one after another",
         c->l1_kib, c->l1_ways, c->l2_kib, c->l2_ways, c->l1_cycles, c->l2_cycles, c->memory_cycles);
   return 0;
 }

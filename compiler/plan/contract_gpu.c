@@ -205,7 +205,8 @@ static bool changes_by_round(const struct codegen *k, uint64_t mask) {
   return a >= 0 && (mask >> a & 1);
 }
 
-/* The same in a phase: its waves divide the results of the workgroup. */
+/* Like choose_tiles, for a phase: the waves of the workgroup divide its results. Chooses also how much of the sum is
+ * copied at once, by the memory that passed values leave. */
 static bool choose_phase(struct choice *c) {
   const struct codegen *k = c->k;
   const struct matrix *x = &matrices[c->row];

@@ -9,8 +9,6 @@
 
 struct emu_caches;
 
-enum { EMU_LINE = 128, EMU_SECTOR = 32 };
-
 struct emu_lines { /* zero-initialized */
   struct emu_page {
     uint64_t key;  /* 1 + page number * 2 + written; 0 if free */

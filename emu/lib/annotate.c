@@ -1,6 +1,5 @@
 /* Prints the instructions of each kernel that the GPUs of a process executed, with the counts of each. */
 #include "client.h"
-#include "../exec/lines.h"
 #include <stdio.h>
 #include <stdlib.h>
 #include <unistd.h>

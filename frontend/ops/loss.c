@@ -5,7 +5,6 @@
 #include <math.h>
 #include <string.h>
 
-static struct expr size_of(struct expr x) { return expr_where(less(x, expr_num(x, 0)), math_neg(x), x); }
 static unsigned all_axes(struct expr x) { return (1u << x.rank) - 1; }
 
 /* The sum of all elements of x, as a scalar. */
@@ -25,11 +24,11 @@ static struct expr loss_mse(const struct pair *p) {
   struct expr d = sub(p->x, p->y);
   return mul(d, d);
 }
-static struct expr loss_l1(const struct pair *p) { return size_of(sub(p->x, p->y)); }
+static struct expr loss_l1(const struct pair *p) { return math_abs(sub(p->x, p->y)); }
 /* d^2 / 2 if |d| < delta, otherwise delta * (|d| - delta / 2) */
 static struct expr loss_huber(const struct pair *p) {
   double delta = p->o->delta != 0 ? p->o->delta : 1;
-  struct expr d = sub(p->x, p->y), size = size_of(d);
+  struct expr d = sub(p->x, p->y), size = math_abs(d);
   struct expr far = mul_num(binary_num(OP_SUB, size, delta / 2), delta);
   return expr_where(less(size, expr_num(d, delta)), mul_num(mul(d, d), 0.5), far);
 }

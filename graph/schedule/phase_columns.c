@@ -132,6 +132,8 @@ static bool can_limit(struct phaser *p, struct phased *k) {
       const struct uop *x = u->reduce[j];
       bool limited = false;
       for (unsigned r = 1; r < x->nsrc; r++) limited = limited || phases_is_limited(p, k, m, x->src[r]);
+      if (k->round && p->role[m->unit] == ROLE_RESULT && !limited)
+        return false; /* rounds are left out for all members */
       if (limited && x->aux != OP_ADD && x->aux != OP_MAX) return false;
       if (limited && !is_number_outside(p, k, m, x->src[0], x->aux == OP_ADD ? 0 : -INFINITY)) return false;
     }

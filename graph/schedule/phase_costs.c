@@ -9,7 +9,7 @@ enum {
   MUCH_BYTES = 1 << 30,  /* saving this much is worth any time */
   WORTH = 4,
   ELEMENT_FLOPS = 16, /* recomputing an element from others */
-  TILE_SHARE = 4,     /* fraction of the rate of matrix instructions that rounds of a GPU reach */
+  TILE_SHARE = 4,     /* 1 / the fraction of the rate of matrix instructions that rounds of a GPU reach */
   ROUND_SHARE = 8,    /* the same for other instructions, which load operands more often */
 };
 

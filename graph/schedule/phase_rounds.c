@@ -13,7 +13,7 @@
 enum {
   FEWEST_ROUND_ROWS = 16, /* of a matrix instruction */
   MOST_ITEM_SUMS = 64,    /* sums that each work-item carries */
-  ENOUGH_GROUPS = 4,      /* this fraction of the workgroups that keep the machine busy is enough */
+  ENOUGH_GROUPS = 4,      /* 1 / the fraction of the workgroups that keep the machine busy that is enough */
   PAD_BYTES = 16,         /* between rows of LOCAL memory whose length is a multiple of all banks */
   BANK_BYTES = 128,
 };
@@ -88,6 +88,7 @@ static struct dependence dependence_of(const struct rounds *o, unsigned i, struc
   struct dependence d = {false, false, false};
   size_t n;
   struct uop **order = uop_toposort(&v, 1, &n);
+  if (!order) schedule_no_memory(o->p->s);
   for (size_t k = 0; order && k < n; k++) {
     unsigned w = member_of(o, order[k]), own = order[k]->op == OP_RANGE ? phases_own(unit_of(o, i), order[k]) : 0;
     if (order[k]->op == OP_RANGE) d.wide = d.wide || own == MAX_RANK || o->k->member[i].row[own] == NO_ROW;
@@ -264,7 +265,8 @@ static bool find_parts(struct phaser *p, struct phased *k, struct rounds *o) {
   for (unsigned i = k->n; i-- > 0;)
     if (!find_part(o, i)) return false;
   for (unsigned i = k->n; i-- > 0;) o->part[i].summed = o->part[i].kind == ROUND_SUM ? find_summed(o, i) : MOST_MEMBERS;
-  return o->columns > 0;
+  /* The maximum has two more memories: what is subtracted, and the change. */
+  return o->columns > 0 && k->n + (o->maximum == MOST_MEMBERS ? 0 : 2) <= MOST_MEMBERS;
 }
 
 bool phases_fit_rounds(struct phaser *p, struct phased *k) {
@@ -339,7 +341,6 @@ struct round_maker {
   struct rounds o;
   struct uop *round;               /* the range of the rounds */
   struct uop *begin;               /* the first column of the current round */
-  struct uop *local[MOST_MEMBERS]; /* by member: a wide result's columns of this round; what is carried */
   struct uop *subtracted, *change; /* the maximum, or 0 if that is -infinity; the factor of sums from before */
   unsigned nlocals;
 };
@@ -413,7 +414,7 @@ static struct uop *load_existing(struct round_maker *r, struct position *at, uns
 
 /* What wide member w passes on, at the phase's row and column. */
 static struct uop *wide_value(struct round_maker *r, unsigned w, const struct position *at) {
-  struct uop *index = row_index(r, r->local[w], r->m->k->member[w].stride, at->in_round);
+  struct uop *index = row_index(r, r->m->local[w], r->m->k->member[w].stride, at->in_round);
   return load_from(r->m->g, index, r->o.part[w].scaled.value->dtype);
 }
 
@@ -425,6 +426,7 @@ static struct uop *value_at(struct round_maker *r, unsigned i, struct uop *value
   struct renamed loads = {.n = 0};
   size_t n;
   struct uop **order = uop_toposort(&value, 1, &n);
+  if (!order) schedule_no_memory(r->m->p->s);
   for (size_t k = 0; order && k < n; k++) {
     struct uop *load = order[k], *now;
     unsigned w = member_of(&r->o, load);
@@ -435,8 +437,13 @@ static struct uop *value_at(struct round_maker *r, unsigned i, struct uop *value
       now = uop_cast(g, wide_value(r, w, at), load->dtype);
     else if (r->o.part[w].kind == ROUND_MAXIMUM)
       now = load_from(g, row_index(r, r->subtracted, 1, NULL), load->dtype);
-    else
-      now = uop_cast(g, complete_value(r, w, at), load->dtype);
+    else { /* a statistic: all its ranges number rows (phase_rows.c) */
+      const struct unit *from = unit_of(&r->o, w);
+      struct position there = {.in_round = at->in_round, .valid = at->valid};
+      for (unsigned x = 0; x < from->nranges; x++)
+        phase_rename_range(&there.to, from->range[x], r->m->row[r->m->k->member[w].row[x]]);
+      now = uop_cast(g, complete_value(r, w, &there), load->dtype);
+    }
     phase_rename_range(&loads, load, now);
   }
   free(order);
@@ -455,7 +462,7 @@ static struct uop *carried_index(struct round_maker *r, unsigned i, const struct
     shape.dim[shape.rank++] = u->range[k]->src[0];
   }
   struct uop *element = shape.rank ? index_flatten(r->m->p->s->simplifier, &shape, as) : NULL;
-  return row_index(r, r->local[i], r->m->k->member[i].stride, element);
+  return row_index(r, r->m->local[i], r->m->k->member[i].stride, element);
 }
 
 /* The result of member i after the last round. */
@@ -514,11 +521,11 @@ static void make_phase(struct round_maker *r, unsigned i, struct unit *out, stru
   begin_position(r, i, &at);
   if (x->kind == ROUND_WIDE) {
     struct uop *value = narrow_value(x->scaled.value);
-    r->local[i] = new_local(r, value->dtype, m->k->block * m->k->member[i].stride, 0);
+    r->m->local[i] = new_local(r, value->dtype, m->k->block * m->k->member[i].stride, 0);
     value = value_at(r, i, value, &at);
     if (at.valid && value->op != OP_REDUCE) /* a sum of products is 0 where nothing is loaded */
       value = uop_where(g, at.valid, value, schedule_zero(g, value->dtype));
-    add_passed(out, passed, part, row_index(r, r->local[i], m->k->member[i].stride, at.in_round), value);
+    add_passed(out, passed, part, row_index(r, r->m->local[i], m->k->member[i].stride, at.in_round), value);
     return;
   }
   enum dtype t = x->reduce->dtype;
@@ -566,7 +573,7 @@ void phases_make_rounds(struct maker *m, struct unit *out, struct store *passed)
   make_round(&r);
   for (unsigned i = 0; i < m->k->n; i++) {
     const struct uop *reduce = r.o.part[i].reduce;
-    if (reduce) r.local[i] = new_local(&r, reduce->dtype, m->k->block * m->k->member[i].stride, reduce->aux);
+    if (reduce) m->local[i] = new_local(&r, reduce->dtype, m->k->block * m->k->member[i].stride, reduce->aux);
   }
   for (unsigned i = m->k->n; i-- > 0;) {
     if (r.o.part[i].summed == MOST_MEMBERS) make_phase(&r, i, out, passed);

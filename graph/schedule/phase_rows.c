@@ -313,7 +313,8 @@ static unsigned innermost(struct phaser *p, const struct phased *k) {
 }
 
 bool phases_choose_block(struct phaser *p, struct phased *k) {
-  int64_t row = 0, scratch = schedule_machine_of(p->s, p->s->unit[k->member[0].unit].device)->scratch;
+  const struct schedule_machine *machine = schedule_machine_of(p->s, p->s->unit[k->member[0].unit].device);
+  int64_t row = 0;
   unsigned ranges = k->nrows + 1;
   k->blocked = innermost(p, k);
   if (k->blocked == NO_ROW) return false;
@@ -331,10 +332,11 @@ bool phases_choose_block(struct phaser *p, struct phased *k) {
     if (m->passed) row += m->stride * dtype_info[u->store[0].value->dtype].size;
   }
   if (!row || ranges + k->n > MOST_NUMBERS) return false;
-  if (schedule_machine_of(p->s, p->s->unit[k->member[0].unit].device)->phase_items) return phases_choose_rounds(p, k);
+  if (machine->phase_items) return phases_choose_rounds(p, k);
   int64_t rows = k->size[k->blocked];
-  k->block = scratch / PREFERRED / row;
-  if (k->block < 2 * FEWEST_ROWS) k->block = scratch / row < 2 * FEWEST_ROWS ? scratch / row : 2 * FEWEST_ROWS;
+  k->block = machine->scratch / PREFERRED / row;
+  if (k->block < 2 * FEWEST_ROWS)
+    k->block = machine->scratch / row < 2 * FEWEST_ROWS ? machine->scratch / row : 2 * FEWEST_ROWS;
   if (k->block > MOST_ROWS) k->block = MOST_ROWS;
   if (k->block > 2 * FEWEST_ROWS) k->block -= k->block % (2 * FEWEST_ROWS);
   if (k->block > rows) k->block = rows;

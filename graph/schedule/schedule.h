@@ -10,14 +10,15 @@
  * A LOAD may be part of an index (GATHER). No movement ops remain.
  *
  * A kernel may consist of phases, SINK(SINK(STORE...)..., RANGE...) with aux 1: for each combination of the RANGEs,
- * which are LOOP, the SINKs run one after the other, each over its own additional ranges. Phases pass values on in
- * LOCAL memory, which is private to a work-item here. Iterations of the last RANGE may overlap: an element that is
- * stored twice gets the same value. A condition of a store to LOCAL memory says which elements are needed.
+ * the SINKs run one after the other, each over its own additional ranges. The RANGEs are LOOP; the last one may be
+ * ORDERED. Phases pass values on in LOCAL memory, which is private to a work-item if there are no rounds (below).
+ * Iterations of the last LOOP may overlap: an element that is stored twice gets the same value. A condition of a store
+ * to LOCAL memory says which elements are needed.
  *
  * If the last of these RANGEs is ORDERED, it counts rounds. Stores that depend on it are made in each round, the others
  * after the last one. LOCAL memory whose sources do not include it is carried from round to round; before the first
- * round it contains the identity element of the operation in its aux. Then LOCAL memory may be shared by work-items: a
- * phase begins after all stores of the one before.
+ * round it contains the identity element of the operation in its aux. In a kernel with rounds, work-items may share
+ * LOCAL memory: a phase begins after all stores of the phase before it.
  *
  * Sizes may contain VARs. Memory is allocated for their largest values; values are packed according to their current
  * values. */

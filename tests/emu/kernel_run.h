@@ -1,8 +1,8 @@
 /* Runs kernels of code objects on the shader machine alone, without driver, queue or packets. A suite that sets
  * run_on_device runs them on a device instead. Loads the ELF file's segments into an emulated address space, reads the
  * kernel descriptor (LLVM AMDGPUUsage, "Kernel Descriptor"), builds the kernel arguments with the hidden ones of code
- * object version 5, and runs the workgroups one after the other. Every buffer ends at the end of its last page and has an unmapped page on either side, so that an access past it
- * faults. */
+ * object version 5, and runs the workgroups one after the other. Every buffer ends at the end of its last page and has
+ * an unmapped page on either side, so that an access past it faults. */
 #ifndef DOORBELL_TESTS_KERNEL_RUN_H
 #define DOORBELL_TESTS_KERNEL_RUN_H
 #include <elf.h>

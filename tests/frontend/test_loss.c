@@ -22,6 +22,18 @@ static void narrow_targets(void **state) {
   }
 }
 
+/* The gradient of |x - y| is 0 where they are equal. */
+static void equal_elements(void **state) {
+  {
+    DB_SCOPED;
+    float dx[3];
+    db_tensor *x = db_from(((float[]){1, 2, 3}), DB_F32, NULL, 3), *y = db_from(((float[]){0, 2, 5}), DB_F32, NULL, 3);
+    db_tensor *loss = db_l1_loss(x, y, .reduction = DB_REDUCTION_SUM);
+    must_read(db_grad(loss, x), dx, sizeof dx);
+    assert_true(dx[0] == 1 && dx[1] == 0 && dx[2] == -1);
+  }
+}
+
 static void refused(void **state) {
   {
     DB_SCOPED;
@@ -48,7 +60,7 @@ static int finish(void **state) { return db_shutdown(); }
 
 int main(void) {
   const struct CMUnitTest tests[] = {cmocka_unit_test(no_class), cmocka_unit_test(narrow_targets),
-                                     cmocka_unit_test(refused)};
+                                     cmocka_unit_test(equal_elements), cmocka_unit_test(refused)};
   has_ptxas(); /* sets the cache folder before anything is compiled */
   return cmocka_run_group_tests_name("loss", tests, NULL, finish);
 }

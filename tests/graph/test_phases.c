@@ -151,6 +151,23 @@ static void test_rounds(void **state) {
   machine_of = NULL, tolerance = 0;
 }
 
+/* Heads and rows of the probabilities are exchanged in the result, and their sums contain another value for each. */
+static void test_rounds_of_exchanged_rows(void **state) {
+  enum { HEADS = 16, KEYS = 90, COLUMNS = 17 };
+  machine_of = shared_scratch, tolerance = 1e-6;
+  struct uop *x =
+      RESHAPE(mul(matmul(TENSOR(HEADS * HEADS, 2), permute(TENSOR(KEYS, 2), 0x01)), num(0.25)), HEADS, HEADS, KEYS);
+  struct uop *e = uop_unary(g, OP_EXP2, sub(x, expand_like(reduce(OP_MAX, x, 4), x)));
+  struct uop *sum = add(reduce(OP_ADD, e, 4), TENSOR(HEADS, HEADS, 1));
+  struct uop *p = mul(e, expand_like(uop_unary(g, OP_RECIP, sum), x));
+  p = EXPAND(RESHAPE(permute(p, 0x201), HEADS, HEADS, KEYS, 1), HEADS, HEADS, KEYS, COLUMNS);
+  struct uop *v = EXPAND(RESHAPE(TENSOR(KEYS, COLUMNS), 1, 1, KEYS, COLUMNS), HEADS, HEADS, KEYS, COLUMNS);
+  struct uop *root = reduce(OP_ADD, mul(p, v), 4);
+  assert_int_equal(check(root), 1);
+  assert_int_equal(phased(&root, 1), 1);
+  machine_of = NULL, tolerance = 0;
+}
+
 /* The results of an attention and of its gradient for dy, or for 2 times the result if dy is NULL. */
 static void attention_gradients(struct uop *q, struct uop *k, struct uop *v, struct uop *dy, bool causal,
                                 struct uop **out) {
@@ -235,6 +252,7 @@ int main(void) {
   const struct CMUnitTest tests[] = {
       cmocka_unit_test_setup_teardown(test_phases, setup, teardown),
       cmocka_unit_test_setup_teardown(test_rounds, setup, teardown),
+      cmocka_unit_test_setup_teardown(test_rounds_of_exchanged_rows, setup, teardown),
       cmocka_unit_test_setup_teardown(test_recomputed, setup, teardown),
   };
   return cmocka_run_group_tests(tests, NULL, NULL);

@@ -2,8 +2,8 @@
 // The table of kernels, with sort and filter.
 
 const NUMBER_OF = (name) => (kernel) => kernel[name];
-// { title, value, text, bar, name, note, hint }: `text` makes a text of a number; without it the value is a text. `note`
-// says how to record the values of a column that no kernel has. `hint` is the tooltip of the column's head.
+// { title, value, text, bar, name, note, hint }: `text` makes a text of a number; without it the value is a text.
+// `note` says how to record the values of a column that no kernel has. `hint` is the tooltip of the column's head.
 const KERNEL_COLUMNS = [
   { title: 'kernel', value: (kernel) => kernel.name, name: true },
   { title: 'device', value: (kernel) => kernel.device },
