@@ -874,6 +874,15 @@ static bool contract(struct contraction *c) {
   return make_copies(c, &t) && keep_sums(c, &t) && order_loops(c, &t);
 }
 
+/* Whether each element of the columns is read once, so that a copy does not pay off. Such a sum reads memory in order
+ * instead (optimize.c): rows of a matrix that it adds up, or rows that are its terms. */
+static bool reads_once(const struct contraction *c) {
+  const struct form *f = &c->form;
+  const struct operand *p = &c->x[f->columns];
+  bool in_order = !f->pack_columns || ((p->unit & c->sum) && !is_window(p, c->sum, f->column));
+  return f->row < 0 && in_order && !c->k->is_phase;
+}
+
 bool contract_host(struct codegen *k, bool *done) {
   struct contraction *c = calloc(1, sizeof *c);
   if (!c) return codegen_fail(k, "out of memory");
@@ -881,9 +890,7 @@ bool contract_host(struct codegen *k, bool *done) {
   bool ok = true;
   if (find(c, true)) choose(c);
   if (c->matrix && !c->form.cycles && find(c, false)) choose(c);
-  /* A sum of rows of a matrix reads each element once, so it reads rows in order instead (optimize.c). */
-  bool once = c->form.row < 0 && !c->form.pack_columns && !k->is_phase;
-  *done = c->form.cycles > 0 && c->form.height > 0 && !once;
+  *done = c->form.cycles > 0 && c->form.height > 0 && !reads_once(c);
   if (*done) ok = contract(c);
   free(c);
   return ok;

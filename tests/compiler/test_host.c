@@ -309,6 +309,16 @@ static void a_row_times_a_matrix(void **state) {
   check_plan(product(1, N, Q, false), (int64_t[]){N, Q, Q * N}, 3, 1, (const char *const[]){"order c", NULL});
 }
 
+/* A product of a row and a transposed matrix reads the matrix once, in order, however long the sum is. */
+static void a_row_times_a_transposed_matrix(void **state) {
+  static const int64_t lengths[] = {96, 1000, 2048, 4096, 8209};
+  for (unsigned i = 0; i < sizeof lengths / sizeof *lengths; i++) {
+    enum { N = 64 };
+    int64_t q = lengths[i];
+    check_plan(product(1, N, q, true), (int64_t[]){N, q, q * N}, 3, 1, (const char *const[]){"vector c:", NULL});
+  }
+}
+
 /* A copy that is contiguous along another axis than its argument transposes vectors. */
 static void transposed_columns(void **state) {
   static const int64_t widths[] = {48, 64, 52, 51};
@@ -919,6 +929,7 @@ int main(void) {
       cmocka_unit_test(rounds_need_little_padding),
       cmocka_unit_test(ends_of_sums_are_copied),
       cmocka_unit_test(a_row_times_a_matrix),
+      cmocka_unit_test(a_row_times_a_transposed_matrix),
       cmocka_unit_test(transposed_columns),
       cmocka_unit_test(gradients_of_convolutions),
       cmocka_unit_test(large_sums_have_even_tasks),
