@@ -62,7 +62,7 @@ LIBS_MSGPACK := $(shell for l in msgpack-c msgpackc; do \
 # several.
 MPI_LIBS   := $(shell pkg-config --libs ompi-c 2>/dev/null)
 MPI_LIB     = $(if $(MPI_LIBS),$(B)/libdoorbell-mpi.so)
-LIBS        = $(LIBS_LLVM) -ldrm_amdgpu -ldrm $(or $(LIBS_MSGPACK),-lmsgpackc) -ljansson -lzip -lz -lm -ldl
+LIBS        = $(LIBS_LLVM) -ldrm_amdgpu -ldrm $(or $(LIBS_MSGPACK),-lmsgpackc) -ljansson -lzip -lpcre2-8 -lz -lm -ldl
 
 # ---- sources: one archive per folder; dependencies run one way ----
 FOLDERS := hcq emu graph compiler frontend
@@ -208,7 +208,7 @@ $(EMBEDDED:%=$(B)/obj/gen/%.o): $(B)/obj/gen/%.o: $(B)/gen/%.S $(B)/flags
 
 # ---- dependencies: Debian 12+, Ubuntu 24.04+ ----
 DEPS := llvm-$(LLVM)-dev clang-$(LLVM) lld-$(LLVM) libdrm-dev libcmocka-dev \
-        msgpack libzstd-dev zlib1g-dev libjansson-dev libzip-dev pkg-config
+        msgpack libzstd-dev zlib1g-dev libjansson-dev libzip-dev libpcre2-dev pkg-config
 # NV=1: also NVIDIA's assembler from Debian's non-free section, which compiling for DEV=NV and EMU+NV needs.
 DEPS += $(if $(NV),nvidia-cuda-toolkit)
 # MPI=1: also Open MPI, for programs of several processes.

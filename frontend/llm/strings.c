@@ -1,0 +1,41 @@
+#include "strings.h"
+#include <stdlib.h>
+#include <string.h>
+
+/* FNV-1a. */
+static uint64_t hash(const char *key, size_t length) {
+  uint64_t h = 0xcbf29ce484222325;
+  for (size_t i = 0; i < length; i++) h = (h ^ (uint8_t)key[i]) * 0x100000001b3;
+  return h ^ h >> 29;
+}
+
+bool strings_new(struct strings *s, size_t n) {
+  *s = (struct strings){.size = 16};
+  while (s->size < 2 * n) s->size *= 2;
+  s->entry = calloc(s->size, sizeof *s->entry);
+  return s->entry != NULL;
+}
+void strings_free(struct strings *s) {
+  free(s->entry);
+  *s = (struct strings){0};
+}
+
+/* The key's entry, or the free one for it. */
+static struct strings_entry *entry_of(const struct strings *s, const char *key, size_t length) {
+  size_t i = hash(key, length) & (s->size - 1);
+  for (;; i = (i + 1) & (s->size - 1)) {
+    struct strings_entry *e = &s->entry[i];
+    if (!e->key.text || (e->key.length == length && !memcmp(e->key.text, key, length))) return e;
+  }
+}
+
+void strings_put(struct strings *s, struct gguf_string key, int32_t value) {
+  *entry_of(s, key.text, key.length) = (struct strings_entry){key, value};
+  if (key.length > s->longest) s->longest = key.length;
+}
+
+int32_t strings_find(const struct strings *s, const char *key, size_t length) {
+  if (length > s->longest) return -1;
+  const struct strings_entry *e = entry_of(s, key, length);
+  return e->key.text ? e->value : -1;
+}

@@ -1,0 +1,20 @@
+/* A table from byte strings to numbers. */
+#ifndef DOORBELL_FRONTEND_LLM_STRINGS_H
+#define DOORBELL_FRONTEND_LLM_STRINGS_H
+#include "gguf.h"
+
+struct strings {
+  struct strings_entry {
+    struct gguf_string key; /* borrowed */
+    int32_t value;
+  } *entry; /* a power of two of them; without a key: text is NULL */
+  size_t size, longest;
+};
+/* Makes an empty table for n keys. Returns false if memory runs out. strings_free releases it. */
+bool strings_new(struct strings *s, size_t n);
+void strings_free(struct strings *s);
+/* Stores a key's value, replacing an earlier one. At most n keys may be stored. */
+void strings_put(struct strings *s, struct gguf_string key, int32_t value);
+/* Returns the value, or -1 if there is none. */
+int32_t strings_find(const struct strings *s, const char *key, size_t length);
+#endif
