@@ -554,18 +554,21 @@ static unsigned matrix_operand(struct render *r, const struct matrix *x, const s
   return n;
 }
 
-/* The arguments are the sum and both operands as vectors of bf16; the shorter operand is repeated. */
+/* The arguments are the sum, unless it is added afterwards, and both operands as vectors of 16-bit elements; the
+ * shorter operand is repeated. */
 static LLVMValueRef build_dot(struct render *r, const struct matrix *x, const struct uop *u) {
   LLVMValueRef arg[3] = {value_of(r, u->src[2])};
+  LLVMTypeRef element = x->in == DT_BF16 ? LLVMBFloatTypeInContext(r->c) : scalar_type(r, x->in);
   unsigned lanes = matrix_elements(x, MATRIX_B), words = lanes / 2;
   for (unsigned s = 0; s < 2; s++) {
     unsigned own = u->src[s]->lanes / 2;
     LLVMValueRef v = LLVMBuildBitCast(r->b, value_of(r, u->src[s]), LLVMVectorType(i32(r), own), ""), mask[32];
     for (unsigned i = 0; i < words; i++) mask[i] = LLVMConstInt(i32(r), i % own, 0);
     if (own < words) v = LLVMBuildShuffleVector(r->b, v, v, LLVMConstVector(mask, words), "");
-    arg[1 + s] = LLVMBuildBitCast(r->b, v, LLVMVectorType(LLVMBFloatTypeInContext(r->c), lanes), "");
+    arg[1 + s] = LLVMBuildBitCast(r->b, v, LLVMVectorType(element, lanes), "");
   }
-  return intrinsic(r, x->intrinsic, NULL, 0, arg, 3);
+  if (x->parts == PARTS_SUM_FIRST) return intrinsic(r, x->intrinsic, NULL, 0, arg, 3);
+  return LLVMBuildAdd(r->b, arg[0], intrinsic(r, x->intrinsic, NULL, 0, arg + 1, 2), "");
 }
 
 /* PTX that changes the registers of vector v in place. more, last: further constraints and operands. */
@@ -693,7 +696,7 @@ static LLVMValueRef build_mma_ldmatrix(struct render *r, const struct uop *u) {
 
 static LLVMValueRef build_matrix(struct render *r, const struct uop *u) {
   const struct matrix *x = &matrices[u->arg.i];
-  if (x->parts == PARTS_SUM_FIRST) return build_dot(r, x, u);
+  if (x->parts == PARTS_SUM_FIRST || x->parts == PARTS_PRODUCTS) return build_dot(r, x, u);
   if (x->parts == PARTS_MEMORY) return build_tiles(r, u);
   if (matrix_in_memory(x)) return build_mma_ldmatrix(r, u);
   LLVMValueRef arg[64];

@@ -236,8 +236,8 @@ static bool find(struct contraction *c, bool matrix) {
   struct codegen *k = c->k;
   uint64_t *mask = axis_masks(k, false);
   struct uop *reduce = mask ? largest(k, mask) : NULL, *product = reduce ? summed_product(reduce) : NULL;
-  bool ok = product && dtype_is_float(product->dtype) && dtype_info[product->dtype].size <= ELEMENT &&
-            product->src[0] != product->src[1];
+  bool ok = product && dtype_info[product->dtype].size <= ELEMENT && product->src[0] != product->src[1] &&
+            (dtype_is_float(product->dtype) || product->dtype == DT_I32);
   double depth = 1, outputs = 1;
   c->sum = 0, c->store = k->ast->src[0];
   struct uop *operand[2] = {ok ? product->src[0] : NULL, ok ? product->src[1] : NULL};

@@ -15,6 +15,7 @@
 #define WORDS      PARTS_WORDS
 #define SIGNED     PARTS_SIGNED
 #define SUM_FIRST  PARTS_SUM_FIRST
+#define PRODUCTS   PARTS_PRODUCTS
 #define MEMORY     PARTS_MEMORY
 #define TILE_PAIRS PARTS_TILE_PAIRS
 #define TILE_WORDS PARTS_TILE_WORDS
@@ -39,6 +40,7 @@ const struct matrix matrices[] = {
 #undef WORDS
 #undef SIGNED
 #undef SUM_FIRST
+#undef PRODUCTS
 #undef MEMORY
 #undef TILE_PAIRS
 #undef TILE_WORDS
@@ -126,7 +128,16 @@ static bool has_word(const char *words, const char *word) {
   return false;
 }
 
-bool matrix_on(const struct matrix *x, const struct target *t) { return has_word(t->matrix, x->machine); }
+bool matrix_on(const struct matrix *x, const struct target *t) {
+  return has_word(t->matrix, x->machine) && (t->kind != TARGET_HOST || has_word(target_features(t), x->machine));
+}
+
+/* Whether the instruction's operands can have elements of type t: its own type, or a narrower integer. */
+static bool takes(const struct matrix *x, enum dtype t) {
+  char from = dtype_info[t].cls, to = dtype_info[x->in].cls;
+  bool widens = to == 'i' && (from == 'i' || from == 'u') && dtype_info[t].size < dtype_info[x->in].size;
+  return t == x->in || (widens && x->parts == PARTS_PRODUCTS);
+}
 
 bool matrix_product(const struct codegen *k, const struct matrix *x, struct matrix_product *p, char *why, size_t cap) {
   if (!matrix_on(x, k->target)) return refuse(why, cap, "%s has no %s", k->target->arch, x->name);
@@ -151,7 +162,7 @@ bool matrix_product(const struct codegen *k, const struct matrix *x, struct matr
       if (operand->src[c]->op == OP_CONST) p->factor *= operand->src[c]->arg.f, operand = operand->src[1 - c];
     p->operand[i] = narrowed(operand, x->in);
     enum dtype t = p->operand[i]->dtype;
-    if (t != x->in) return refuse(why, cap, "an operand is %s, not %s", dtype_info[t].name, dtype_info[x->in].name);
+    if (!takes(x, t)) return refuse(why, cap, "an operand is %s, not %s", dtype_info[t].name, dtype_info[x->in].name);
   }
   return true;
 }
@@ -296,7 +307,8 @@ bool matrix_apply(struct codegen *k, const struct step *s) {
   unsigned n = 0;
   for (unsigned o = 0; o < 2; o++) {
     struct uop *from[2] = {old[coordinate_of[o][0]], old[coordinate_of[o][1]]};
-    src[n++] = uop_substitute(g, zero_where_not(g, p.operand[o], p.when), from, at[o], 2);
+    struct uop *operand = uop_cast(g, zero_where_not(g, p.operand[o], p.when), x->in);
+    src[n++] = uop_substitute(g, operand, from, at[o], 2);
   }
   for (unsigned i = 0; i < nelements[MATRIX_C]; i++) src[n++] = element[MATRIX_C][i];
   for (unsigned i = 0; i < LANE_BITS; i++)

@@ -40,9 +40,9 @@
    __VA_ARGS__}
 
 /* A host. features: required processor features beyond its architecture's baseline. vector: bytes of a vector. count:
- * number of vector registers. dots: machine words of its rows in matrix.def. Stages are on a thread's stack; the CPU
- * device gives its threads 16 MiB. stream: about the size of a last-level cache; stores that bypass it pay off on x86,
- * where a fence must follow them. */
+ * number of vector registers. dots: machine words of its rows in matrix.def, each a processor feature. Stages are on a
+ * thread's stack; the CPU device gives its threads 16 MiB. stream: about the size of a last-level cache; stores that
+ * bypass it pay off on x86, where a fence must follow them. */
 #define HOST(name, llvm, features, vector, count, masks, stream, dots)                                                 \
   {                                                                                                                    \
       .arch = name,                                                                                                    \
@@ -97,10 +97,9 @@ static const struct target targets[] = {
     NVIDIA("sm_90", "sm_90", "+ptx78", 264, "mma"),
     NVIDIA("sm_120", "sm_90", "+ptx78", 340, "mma"),
 #if defined(__x86_64__)
-    HOST("x86_64", "x86_64-unknown-linux-gnu", "avx512f avx512bw avx512dq avx512vl avx512bf16", 64, 32, true, 32 << 20,
-         "avx512bf16"),
-    HOST("x86_64", "x86_64-unknown-linux-gnu", "avx512f avx512bw avx512dq avx512vl", 64, 32, true, 32 << 20, NULL),
-    HOST("x86_64", "x86_64-unknown-linux-gnu", "", 32, 16, false, 32 << 20, NULL),
+    HOST("x86_64", "x86_64-unknown-linux-gnu", "avx512f avx512bw avx512dq avx512vl", 64, 32, true, 32 << 20,
+         "avx512bf16 avx512bw avx2"),
+    HOST("x86_64", "x86_64-unknown-linux-gnu", "", 32, 16, false, 32 << 20, "avx2"),
 #elif defined(__aarch64__)
     HOST("aarch64", "aarch64-unknown-linux-gnu", "", 16, 32, false, 0, NULL),
 #endif

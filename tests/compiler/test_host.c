@@ -1,5 +1,6 @@
 /* Kernels on the host: every operation in every type, reductions, tiles, masks and symbolic sizes, optimized and plain,
  * compared with a naive interpreter of the same ast. */
+#include "compiler/plan/matrix.h"
 #include "compiler/target/target.h"
 #include "harness.h"
 
@@ -239,37 +240,51 @@ static struct uop *product(int64_t m, int64_t n, int64_t q, bool transposed) {
   return sink1(store(at(param(0, DT_F32, m * n), add(mul(a, ix(n)), b)), reduce(OP_ADD, mul(x, y), &k, 1)));
 }
 
-/* bf16 is multiplied in pairs along the sum, of any size, if the processor supports it, and otherwise as f32. Long sums
- * of f32 are done in rounds. */
-static void products_of_bf16(void **state) {
-  static const int64_t sizes[][3] = {{40, 64, 64}, {37, 53, 71}, {9, 100, 8200}};
-  struct target without = *target_find(HOST_ARCH);
-  without.matrix = NULL;
-  for (unsigned i = 0; i < 2 * sizeof sizes / sizeof *sizes; i++) {
-    int64_t m = sizes[i / 2][0], n = sizes[i / 2][1], q = sizes[i / 2][2], count[3] = {m * n, m * q, q * n};
-    struct uop *a = range(m, 0, AXIS_LOOP), *b = range(n, 1, AXIS_LOOP), *k = range(q, 2, AXIS_REDUCE);
-    struct uop *x = load(at(param(1, DT_BF16, m * q), add(mul(a, ix(q)), k)));
-    struct uop *y = load(at(param(2, DT_BF16, q * n), i % 2 ? add(mul(b, ix(q)), k) : add(mul(k, ix(n)), b)));
-    struct uop *sum = reduce(OP_ADD, mul(uop_cast(G, x, DT_F32), uop_cast(G, y, DT_F32)), &k, 1);
-    struct uop *ast = sink1(store(at(param(0, DT_F32, m * n), add(mul(a, ix(n)), b)), sum));
-    void *got[3], *want = calloc((size_t)count[0], 4);
-    for (unsigned p = 0; p < 3; p++) {
-      got[p] = calloc((size_t)count[p], p ? 2 : 4);
-      for (int64_t e = 0; p && e < count[p]; e++)
-        write_element(DT_BF16, got[p], e, (union value){.f = (double)((e * 7 + p * 3 + e / 13) % 5 - 2)});
+/* Multiplies x[m, q] and y[q, n], transposed or not, of small numbers, and compares with the interpreter: with
+ * instructions that sum pairs of products, of this host and of one with narrower vectors, and without. */
+static void check_pairs(enum dtype in, enum dtype out, int64_t m, int64_t n, int64_t q, bool transposed) {
+  struct target machine[3] = {*target_find(HOST_ARCH), *target_find(HOST_ARCH), *target_find(HOST_ARCH)};
+  machine[1].vector_bytes = machine[1].load_bytes = 32, machine[1].vectors = 16, machine[1].has_masks = false;
+  machine[1].matrix = "avx2";
+  machine[2].matrix = NULL;
+  int64_t count[3] = {m * n, m * q, q * n};
+  struct uop *a = range(m, 0, AXIS_LOOP), *b = range(n, 1, AXIS_LOOP), *k = range(q, 2, AXIS_REDUCE);
+  struct uop *x = load(at(param(1, in, m * q), add(mul(a, ix(q)), k)));
+  struct uop *y = load(at(param(2, in, q * n), transposed ? add(mul(b, ix(q)), k) : add(mul(k, ix(n)), b)));
+  struct uop *sum = reduce(OP_ADD, mul(uop_cast(G, x, out), uop_cast(G, y, out)), &k, 1);
+  struct uop *ast = sink1(store(at(param(0, out, m * n), add(mul(a, ix(n)), b)), sum));
+  void *got[3], *want = calloc((size_t)count[0], 4);
+  for (unsigned p = 0; p < 3; p++) {
+    got[p] = calloc((size_t)count[p], p ? dtype_info[in].size : 4);
+    for (int64_t e = 0; p && e < count[p]; e++) {
+      int64_t v = (e * 7 + p * 3 + e / 13) % 5 - 2;
+      if (!dtype_is_float(in)) v = e % 4 ? v * 50 : -(INT64_C(1) << (8 * dtype_info[in].size - 1)); /* sums may wrap */
+      write_element(in, got[p], e, dtype_is_float(in) ? (union value){.f = (double)v} : (union value){.i = v});
     }
-    reference(ast, (void *[]){want, got[1], got[2]}, 0);
-    for (unsigned pairs = 0; pairs < 2; pairs++) {
-      const struct target *t = pairs ? target_find(HOST_ARCH) : &without;
-      const struct kernel *kernel = must_compile_for(tuned, t, ast);
-      memset(got[0], 0, (size_t)count[0] * 4);
-      run_host(kernel, got, 0);
-      compare(DT_F32, got[0], want, count[0], 0, kernel->plan);
-      assert_int_equal(strstr(kernel->plan, "matrix dot_f32_bf16") != NULL, t->matrix != NULL);
-    }
-    for (unsigned p = 0; p < 3; p++) free(got[p]);
-    free(want);
   }
+  reference(ast, (void *[]){want, got[1], got[2]}, 0);
+  for (unsigned of = 0; of < 3; of++) {
+    const struct target *t = &machine[of];
+    const struct kernel *kernel = must_compile_for(tuned, t, ast);
+    bool any = false; /* the processor has an instruction for these types */
+    for (unsigned i = 0; i < matrix_count; i++) any = any || (matrix_on(&matrices[i], t) && matrices[i].out == out);
+    memset(got[0], 0, (size_t)count[0] * 4);
+    run_host(kernel, got, 0);
+    compare(out, got[0], want, count[0], 0, kernel->plan);
+    assert_int_equal(strstr(kernel->plan, "matrix dot") != NULL, any);
+  }
+  for (unsigned p = 0; p < 3; p++) free(got[p]);
+  free(want);
+}
+
+/* bf16 and integers of 8 and 16 bits are multiplied in pairs along the sum, of any size, if the processor supports it,
+ * and otherwise as f32 and i32. Long sums are done in rounds. */
+static void products_of_pairs(void **state) {
+  static const enum dtype types[][2] = {{DT_BF16, DT_F32}, {DT_I8, DT_I32}, {DT_U8, DT_I32}, {DT_I16, DT_I32}};
+  static const int64_t sizes[][3] = {{40, 64, 64}, {37, 53, 71}, {9, 100, 8200}};
+  for (unsigned t = 0; t < sizeof types / sizeof *types; t++)
+    for (unsigned i = 0; i < 2 * sizeof sizes / sizeof *sizes; i++)
+      check_pairs(types[t][0], types[t][1], sizes[i / 2][0], sizes[i / 2][1], sizes[i / 2][2], i % 2);
 }
 
 /* The block sums of a long sum are added in memory, whether its length has divisors or not. */
@@ -924,7 +939,7 @@ int main(void) {
       cmocka_unit_test(sine),
       cmocka_unit_test(exponentials_everywhere),
       cmocka_unit_test(matmul),
-      cmocka_unit_test(products_of_bf16),
+      cmocka_unit_test(products_of_pairs),
       cmocka_unit_test(long_sums_have_rounds),
       cmocka_unit_test(rounds_need_little_padding),
       cmocka_unit_test(ends_of_sums_are_copied),
