@@ -21,9 +21,10 @@ extern "C" {
 
 typedef struct db_params db_params;
 typedef struct db_parameter {
-  const char *name;  /* "layer1.0.conv.weight" */
-  db_tensor *tensor; /* owned by the tree */
-  bool trained;      /* false: a statistic, which optimizers do not change */
+  const char *name;        /* "layer1.0.conv.weight" */
+  db_tensor *tensor;       /* owned by the tree */
+  bool trained;            /* false: a statistic, which optimizers do not change */
+  const db_params *params; /* the tree, or NULL */
 } db_parameter;
 
 /* Makes an empty tree for parameters on dev (NULL: the default device). Initial values depend only on the seed and on
@@ -39,6 +40,10 @@ db_params *db_params_at(db_params *p, const char *fmt, ...) __attribute__((forma
 void db_params_train(db_params *p, bool training);
 bool db_params_training(const db_params *p);
 
+/* Sets the type of parameters that layers make from now on: a float type, f32 at first. Running statistics are always
+ * f32. Sums of products accumulate in f32. Returns 0 or a negative errno. */
+int db_params_set_dtype(db_params *p, db_dtype dtype);
+
 size_t db_params_count(const db_params *p);                /* number of parameters, including statistics */
 int64_t db_params_numel(const db_params *p);               /* number of elements of the trained parameters */
 db_parameter *db_params_get(const db_params *p, size_t i); /* in creation order; NULL past the end */
@@ -52,7 +57,7 @@ int db_param_set(db_parameter *param, db_tensor *t);
 /* Makes a custom parameter with the initial value init. Returns NULL and sets db_error() if an argument is NULL or
  * memory runs out; other errors poison the parameter. */
 db_parameter *db_param_new(db_params *p, const char *name, db_tensor *init, bool trained);
-/* Make an f32 parameter whose initial values are uniform between -bound and bound, normal with a standard deviation, or
+/* Make a parameter whose initial values are uniform between -bound and bound, normal with a standard deviation, or
  * constant. */
 db_parameter *db_param_uniform(db_params *p, const char *name, double bound, db_list shape);
 db_parameter *db_param_normal(db_params *p, const char *name, double deviation, db_list shape);
@@ -208,23 +213,35 @@ enum db_optim_kind {
   DB_OPTIM_LAMB,      /* as ADAMW with eps 1e-6; each parameter's step is proportional to its norm (You et al., 2019) */
   DB_OPTIM_LARS,      /* SGD with each parameter's step proportional to its norm, trust 0.001, momentum 0.9 (You et al.,
                          2017) */
-  DB_OPTIM_MUON, /* lr 0.02, momentum 0.95, nesterov. For matrices; of more axes all but the first count as one. Each
-                    step is made orthogonal in 5 iterations (Jordan et al., 2024) and scaled by sqrt(rows / columns) if
-                    there are more rows than columns */
+  DB_OPTIM_MUON,    /* lr 0.02, momentum 0.95, nesterov. For matrices; of more axes all but the first count as one. Each
+                       step is made orthogonal in 5 iterations (Jordan et al., 2024) and scaled by sqrt(rows / columns) if
+                       there are more rows than columns */
+  DB_OPTIM_RMSPROP, /* lr 0.01, beta2 0.99 (PyTorch's alpha), eps 1e-8. centered also subtracts the square of the mean
+                     */
+  DB_OPTIM_LION, /* lr 1e-4, betas 0.9 and 0.99; weight decay as in ADAMW. Steps have the size lr (Chen et al., 2023) */
+  DB_OPTIM_ADAFACTOR, /* lr 0.01, which is relative to the root mean square of a parameter, at least least_scale 0.001;
+                         decay 0.8, clip 1, eps 2^-23; weight decay as in ADAMW. Matrices have a state for each row and
+                         column instead of each element (Shazeer and Stern, 2018) */
 };
 struct db_optim_options {
   double lr, momentum, weight_decay, beta1, beta2, eps, trust;
-  bool nesterov; /* DB_OPTIM_SGD, DB_OPTIM_LARS, DB_OPTIM_MUON */
+  double decay, least_scale, clip; /* DB_OPTIM_ADAFACTOR: the exponent of its decay rate, the least size of a parameter,
+                                      the largest root mean square of an update */
+  bool nesterov;                   /* DB_OPTIM_SGD, DB_OPTIM_LARS, DB_OPTIM_MUON, DB_OPTIM_RMSPROP */
+  bool centered;                   /* DB_OPTIM_RMSPROP */
 };
 /* The default options of a kind, as listed above; the others are 0. */
 struct db_optim_options db_optim_defaults(enum db_optim_kind kind);
 /* Make an optimizer with named options, which replace the defaults. A 0 that is passed means 0. */
-#define db_sgd(params, n, ...)   DB_OPTIM(DB_OPTIM_SGD, params, n, ##__VA_ARGS__)
-#define db_adam(params, n, ...)  DB_OPTIM(DB_OPTIM_ADAM, params, n, ##__VA_ARGS__)
-#define db_adamw(params, n, ...) DB_OPTIM(DB_OPTIM_ADAMW, params, n, ##__VA_ARGS__)
-#define db_lamb(params, n, ...)  DB_OPTIM(DB_OPTIM_LAMB, params, n, ##__VA_ARGS__)
-#define db_lars(params, n, ...)  DB_OPTIM(DB_OPTIM_LARS, params, n, ##__VA_ARGS__)
-#define db_muon(params, n, ...)  DB_OPTIM(DB_OPTIM_MUON, params, n, ##__VA_ARGS__)
+#define db_sgd(params, n, ...)       DB_OPTIM(DB_OPTIM_SGD, params, n, ##__VA_ARGS__)
+#define db_adam(params, n, ...)      DB_OPTIM(DB_OPTIM_ADAM, params, n, ##__VA_ARGS__)
+#define db_adamw(params, n, ...)     DB_OPTIM(DB_OPTIM_ADAMW, params, n, ##__VA_ARGS__)
+#define db_lamb(params, n, ...)      DB_OPTIM(DB_OPTIM_LAMB, params, n, ##__VA_ARGS__)
+#define db_lars(params, n, ...)      DB_OPTIM(DB_OPTIM_LARS, params, n, ##__VA_ARGS__)
+#define db_muon(params, n, ...)      DB_OPTIM(DB_OPTIM_MUON, params, n, ##__VA_ARGS__)
+#define db_rmsprop(params, n, ...)   DB_OPTIM(DB_OPTIM_RMSPROP, params, n, ##__VA_ARGS__)
+#define db_lion(params, n, ...)      DB_OPTIM(DB_OPTIM_LION, params, n, ##__VA_ARGS__)
+#define db_adafactor(params, n, ...) DB_OPTIM(DB_OPTIM_ADAFACTOR, params, n, ##__VA_ARGS__)
 #define DB_OPTIM(kind, params, n, ...)                                                                                 \
   ({                                                                                                                   \
     struct db_optim_options db_options_ = db_optim_defaults(kind);                                                     \
@@ -233,6 +250,16 @@ struct db_optim_options db_optim_defaults(enum db_optim_kind kind);
 /* Marks the parameters as db_requires_grad does, realizes them, and keeps a reference to each. Uses the options as they
  * are, without defaults. Returns NULL and sets db_error() if an argument is bad. */
 db_optim *db_optim_new(enum db_optim_kind kind, db_tensor *const *params, unsigned n, struct db_optim_options options);
+/* Adds a group of parameters with options of its own: named ones replace those of group 0, which db_optim_new made.
+ * Returns the number of the group, or a negative errno. */
+#define db_optim_add_group(o, params, n, ...)                                                                          \
+  ({                                                                                                                   \
+    struct db_optim_options db_options_ = db_optim_options(o, 0);                                                      \
+    DB_ASSIGN_EACH(db_options_, ##__VA_ARGS__) db_optim_add_group_with(o, params, n, db_options_);                     \
+  })
+int db_optim_add_group_with(db_optim *o, db_tensor *const *params, unsigned n, struct db_optim_options options);
+/* The options of a group; an lr of NaN if there is none. */
+struct db_optim_options db_optim_options(const db_optim *o, unsigned group);
 /* Frees the optimizer and drops its references; o may be NULL. */
 void db_optim_free(db_optim *o);
 /* Takes a step and realizes the tensors that follow o together with it. Returns 0, or a negative errno; the parameters
@@ -243,10 +270,40 @@ void db_optim_free(db_optim *o);
 int db_optim_step_with(db_optim *o, db_tensor *const *also, unsigned n);
 /* Drops the gradients collected for the parameters. */
 void db_optim_zero_grad(db_optim *o);
-/* Changes the learning rate from the next step on. Returns 0 or a negative errno. */
+/* Change the learning rate of group 0, or of another group, from the next step on. Return 0 or a negative errno. */
 int db_optim_set_lr(db_optim *o, double lr);
-/* The learning rate of the next step; NaN if o is NULL. */
+int db_optim_set_group_lr(db_optim *o, unsigned group, double lr);
+/* The learning rate of group 0 for the next step; NaN if o is NULL. */
 double db_optim_lr(const db_optim *o);
+
+/* ---- mixed precision ----
+ *
+ *   db_mixed_precision(p, adam, DB_F16);
+ *   ... db_train_step(p, adam, loss);
+ *
+ * Parameters are f32. Linear, convolutional, recurrent and attention layers convert them and their inputs to a half
+ * type, multiply with f32 sums, and return the half type. Norms and losses are computed in f32; normalizations other
+ * than batch normalization also return f32.
+ *
+ * Gradients of f16 underflow below 6e-8. So the loss is multiplied by a factor, and the gradients are divided by it.
+ * The factor doubles after `interval` steps in a row with finite gradients. If a gradient is not finite, the step
+ * changes neither parameters nor state, and the factor is halved. All of this happens on the device, so a captured step
+ * may contain it. bf16 needs no factor. */
+struct db_mixed {
+  int by_name_;
+  double scale;     /* the first factor, for f16; 0 means 65536 */
+  int64_t interval; /* 0 means 2000 */
+};
+/* Makes the layers of p compute in dtype, DB_F16 or DB_BF16, and o scale losses for f16. DB_F32 ends this. o may be
+ * NULL for inference. Parameters must be f32. Returns 0 or a negative errno. */
+#define db_mixed_precision(p, o, dtype, ...)                                                                           \
+  db_mixed_precision_with(p, o, dtype, DB_OPTIONS(struct db_mixed, ##__VA_ARGS__))
+int db_mixed_precision_with(db_params *p, db_optim *o, db_dtype dtype, struct db_mixed options);
+/* As db_backward, with the loss multiplied by the factor of o and the gradients of its parameters divided by it;
+ * db_train_step calls it. Gradients may be clipped or exchanged after it. Returns 0 or a negative errno. */
+int db_optim_backward(db_optim *o, db_tensor *loss);
+/* Reads the factor of the next loss; 1 if losses are not scaled. Returns 0 or a negative errno. */
+int db_optim_loss_scale(const db_optim *o, double *scale);
 
 /* Scales the gradients collected for the tensors by one factor so that their common norm is at most max_norm. Returns
  * the norm before, an f32 tensor. Tensors without a gradient are skipped. */

@@ -953,7 +953,7 @@ db_tensor *db_group_norm_at(DB_AT, db_tensor *x, int64_t groups, db_tensor *weig
 db_tensor *db_batch_norm_at(DB_AT, db_tensor *x, db_tensor *weight, db_tensor *bias, db_tensor *mean, db_tensor *var,
                             double eps);
 
-/* ---- losses ---- */
+/* ---- losses. Those of f16, bf16 and 8-bit floats are computed in f32 and are f32 ---- */
 
 enum db_reduction {
   DB_REDUCTION_MEAN =

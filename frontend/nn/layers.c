@@ -22,7 +22,9 @@ db_linear db_linear_new(db_params *p, const char *name, int64_t in, int64_t out,
                      bias ? db_param_uniform(at, "bias", bound, DB_LIST(out)) : NULL};
 }
 
-static db_tensor *linear(DB_AT, db_tensor *x, db_tensor *weight, db_tensor *bias) {
+static db_tensor *linear(DB_AT, const db_parameter *p, db_tensor *x, db_tensor *weight, db_tensor *bias) {
+  x = param_operand(file, line, p, x), weight = param_operand(file, line, p, weight);
+  bias = param_operand(file, line, p, bias);
   db_tensor *y = db_matmul_at(file, line, x, db_transpose_at(file, line, weight, 0, 1));
   return bias ? db_binary_at(file, line, DB_BINARY_ADD, db_operand_tensor(y), db_operand_tensor(bias)) : y;
 }
@@ -32,7 +34,7 @@ db_tensor *db_linear_apply(DB_AT, const db_linear *l, db_tensor *x) {
   db_tensor *y = NULL;
   {
     DB_SCOPED;
-    y = db_keep(linear(file, line, x, param_tensor(l->weight), param_tensor(l->bias)));
+    y = db_keep(linear(file, line, l->weight, x, param_tensor(l->weight), param_tensor(l->bias)));
   }
   return y;
 }
@@ -68,7 +70,13 @@ db_tensor *db_convolution_apply(DB_AT, const db_convolution *l, db_tensor *x) {
   struct db_conv o = l->options; /* the layer may have been copied: point the lists at this copy */
   o.stride.v = l->numbers[0], o.padding.v = l->numbers[1];
   o.dilation.v = l->numbers[2], o.output_padding.v = l->numbers[3];
-  return db_conv_at(file, line, l->axes, l->transposed, x, param_tensor(l->weight), param_tensor(l->bias), o);
+  db_tensor *y = NULL, *in[] = {x, param_tensor(l->weight), param_tensor(l->bias)};
+  {
+    DB_SCOPED;
+    for (unsigned i = 0; i < 3; i++) in[i] = param_operand(file, line, l->weight, in[i]);
+    y = db_keep(db_conv_at(file, line, l->axes, l->transposed, in[0], in[1], in[2], o));
+  }
+  return y;
 }
 
 /* ---- normalizations ---- */
@@ -126,13 +134,19 @@ static db_tensor *batch_norm(DB_AT, const db_norm *l, db_tensor *x) {
 
 db_tensor *db_norm_apply(DB_AT, const db_norm *l, db_tensor *x) {
   if (!l) return no_layer(file, line, "norm");
-  db_tensor *w = param_tensor(l->weight), *b = param_tensor(l->bias);
-  switch (l->kind) {
-  case DB_NORM_BATCH: return batch_norm(file, line, l, x);
-  case DB_NORM_LAYER: return db_layer_norm_at(file, line, x, 1, w, b, l->eps);
-  case DB_NORM_RMS: return db_rms_norm_at(file, line, x, 1, w, l->eps);
-  default: return db_group_norm_at(file, line, x, l->groups, w, b, l->eps);
+  if (l->kind == DB_NORM_BATCH) return batch_norm(file, line, l, x);
+  db_tensor *w = param_tensor(l->weight), *b = param_tensor(l->bias), *y = NULL;
+  {
+    DB_SCOPED;
+    if (param_is_mixed(l->weight) && !db_poison(x)) x = db_cast_at(file, line, x, DB_F32);
+    switch (l->kind) {
+    case DB_NORM_LAYER: y = db_layer_norm_at(file, line, x, 1, w, b, l->eps); break;
+    case DB_NORM_RMS: y = db_rms_norm_at(file, line, x, 1, w, l->eps); break;
+    default: y = db_group_norm_at(file, line, x, l->groups, w, b, l->eps);
+    }
+    db_keep(y);
   }
+  return y;
 }
 
 /* ---- embedding ---- */
@@ -187,7 +201,7 @@ static db_tensor *project_part(DB_AT, const db_multihead *m, db_tensor *x, int64
   int64_t width = db_dim(weight, 1);
   weight = db_shrink_at(file, line, weight, DB_LIST(part * width, (part + 1) * width, 0, width));
   bias = db_shrink_at(file, line, bias, DB_LIST(part * width, (part + 1) * width));
-  db_tensor *y = linear(file, line, x, weight, bias);
+  db_tensor *y = linear(file, line, m->weight, x, weight, bias);
   y = db_reshape_at(file, line, y, DB_LIST(db_dim(x, 0), db_dim(x, 1), m->heads, width / m->heads));
   return db_permute_at(file, line, y, DB_LIST(0, 2, 1, 3));
 }

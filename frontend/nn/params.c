@@ -20,6 +20,8 @@ struct tree {
   db_device *dev;
   uint64_t seed;
   bool training;
+  db_dtype dtype;   /* of new parameters */
+  db_dtype compute; /* the type in which layers multiply; DB_NONE: that of their arguments */
   db_parameter **params;
   db_tensor **trained;
   struct db_params **views;
@@ -46,6 +48,7 @@ db_params *db_params_new(db_device *dev, uint64_t seed) {
   t->dev = db_device_retain(dev);
   t->seed = seed;
   t->training = true;
+  t->dtype = DB_F32;
   return &t->root;
 }
 
@@ -93,6 +96,35 @@ void db_params_train(db_params *p, bool training) {
   if (p) p->tree->training = training;
 }
 bool db_params_training(const db_params *p) { return p && p->tree->training; }
+
+/* ---- types ---- */
+
+int db_params_set_dtype(db_params *p, db_dtype dtype) {
+  if (!p) return db_fail_argument("params_set_dtype", "tree");
+  if (dtype <= DB_NONE || dtype > DB_F8E5M2 || !dtype_is_float((enum dtype)dtype))
+    return db_fail(-EINVAL, "params_set_dtype: the type is %s; parameters are floats", db_dtype_name(dtype));
+  p->tree->dtype = dtype;
+  return 0;
+}
+
+int params_set_compute(db_params *p, db_dtype dtype) {
+  struct tree *t = p->tree;
+  for (size_t i = 0; i < t->nparams && dtype != DB_NONE; i++)
+    if (db_dtype_of(t->params[i]->tensor) != DB_F32)
+      return db_fail(-EINVAL, "mixed_precision: the parameter %s is %s; it must be f32", t->params[i]->name,
+                     db_dtype_name(db_dtype_of(t->params[i]->tensor)));
+  t->compute = dtype;
+  return 0;
+}
+
+static db_dtype compute_type(const db_parameter *p) { return p && p->params ? p->params->tree->compute : DB_NONE; }
+
+bool param_is_mixed(const db_parameter *p) { return compute_type(p) != DB_NONE; }
+
+db_tensor *param_operand(DB_AT, const db_parameter *p, db_tensor *x) {
+  db_dtype t = compute_type(p);
+  return t == DB_NONE || !x || !dtype_is_float((enum dtype)db_dtype_of(x)) ? x : db_cast_at(file, line, x, t);
+}
 
 /* ---- queries ---- */
 
@@ -162,7 +194,7 @@ db_parameter *db_param_new(db_params *p, const char *name, db_tensor *init, bool
   db_tensor *own = init && !db_poison(init) ? db_detach(init)
                    : init                   ? init
                                             : poisoned_parameter("", path, "the initial value is NULL");
-  *param = (db_parameter){path, db_retain(own), trained};
+  *param = (db_parameter){path, db_retain(own), trained, &t->root};
   db_scope_end();
   t->params[t->nparams++] = param;
   if (trained) t->trained[t->ntrained++] = param->tensor;
@@ -181,13 +213,15 @@ static double random_fraction(uint64_t key, uint64_t i) { /* greater than 0, les
 
 enum init { UNIFORM, NORMAL, CONSTANT };
 
-static void fill_random(float *to, int64_t n, enum init init, double v, uint64_t key) {
+static void fill_random(void *to, enum dtype t, int64_t n, enum init init, double v, uint64_t key) {
+  size_t size = dtype_info[t].size;
   for (int64_t i = 0; i < n; i++) {
     double a = init == CONSTANT ? 0 : random_fraction(key, 2 * (uint64_t)i), r = 1;
     if (init == UNIFORM) r = 2 * a - 1;
     if (init == NORMAL)
       r = sqrt(-2 * log(a)) * cos(2 * M_PI * random_fraction(key, 2 * (uint64_t)i + 1)); /* Box-Muller */
-    to[i] = (float)(r * v);
+    uint64_t bits = float_to_bits(t, t == DT_F64 ? r * v : (float)(r * v));
+    memcpy((char *)to + (size_t)i * size, &bits, size);
   }
 }
 
@@ -218,11 +252,12 @@ static db_parameter *make_parameter(db_params *p, const char *name, enum init in
                   dims_possible(shape.n, shape.v);
   bool good = possible && isfinite(v);
   int64_t n = good ? dims_numel(shape.n, shape.v) : 0;
+  db_dtype type = trained ? t->dtype : DB_F32;
   uint64_t key = t->seed;
   for (const char *s = p->prefix; *s; s++) key = mix_bits(key ^ (uint8_t)*s);
   for (const char *s = name; *s; s++) key = mix_bits(key ^ (uint8_t)*s);
   db_parameter *param = NULL;
-  float *data = good ? malloc((size_t)n * sizeof *data + 1) : NULL;
+  void *data = good ? malloc((size_t)n * db_dtype_size(type) + 1) : NULL;
   db_scope_begin();
   db_tensor *value;
   char why[400];
@@ -231,7 +266,7 @@ static db_parameter *make_parameter(db_params *p, const char *name, enum init in
   else if (!good)
     value = poisoned_parameter(p->prefix, name, "its initial values are not finite");
   else if (data)
-    fill_random(data, n, init, v, key), value = db_from_at(NULL, 0, data, DB_F32, t->dev, shape);
+    fill_random(data, (enum dtype)type, n, init, v, key), value = db_from_at(NULL, 0, data, type, t->dev, shape);
   else
     value = poisoned_parameter(p->prefix, name, "out of memory");
   if (data && db_poison(value)) value = poisoned_parameter(p->prefix, name, db_poison(value));
@@ -268,7 +303,7 @@ int db_train_step(db_params *p, db_optim *o, db_tensor *loss) {
   also[n++] = loss;
   for (size_t i = 0; i < t->nparams; i++)
     if (!t->params[i]->trained) also[n++] = t->params[i]->tensor;
-  int err = db_backward(loss);
+  int err = db_optim_backward(o, loss);
   if (!err) err = db_optim_step_with(o, also, n);
   db_optim_zero_grad(o);
   free(also);

@@ -11,6 +11,12 @@ static inline int64_t size_times(int64_t a, int64_t b) {
   int64_t r;
   return __builtin_mul_overflow(a, b, &r) ? INT64_MAX : r;
 }
+/* Makes layers multiply in this type (DB_NONE: that of their arguments). Returns 0 or a negative errno. */
+int params_set_compute(db_params *p, db_dtype dtype);
+/* Whether the tree of p computes in mixed precision; false if p is NULL. */
+bool param_is_mixed(const db_parameter *p);
+/* x in the type in which the tree of p multiplies. x may be NULL. */
+db_tensor *param_operand(DB_AT, const db_parameter *p, db_tensor *x);
 /* The tensor of p, or NULL if p is NULL. */
 static inline db_tensor *param_tensor(const db_parameter *p) { return p ? p->tensor : NULL; }
 #endif

@@ -33,8 +33,10 @@ db_recurrent db_gru_new(db_params *p, const char *name, int64_t in, int64_t hidd
 
 /* x weight^T + bias */
 static db_tensor *affine_product(DB_AT, db_tensor *x, const db_parameter *weight, const db_parameter *bias) {
-  db_tensor *y = db_matmul_at(file, line, x, db_transpose_at(file, line, param_tensor(weight), 0, 1));
-  return db_binary_at(file, line, DB_BINARY_ADD, db_operand_tensor(y), db_operand_tensor(param_tensor(bias)));
+  db_tensor *w = param_operand(file, line, weight, param_tensor(weight));
+  db_tensor *b = param_operand(file, line, weight, param_tensor(bias));
+  db_tensor *y = db_matmul_at(file, line, param_operand(file, line, weight, x), db_transpose_at(file, line, w, 0, 1));
+  return db_binary_at(file, line, DB_BINARY_ADD, db_operand_tensor(y), db_operand_tensor(b));
 }
 static db_tensor *gate(db_tensor *x, int64_t hidden, int64_t i) {
   return db_shrink(x, 0, db_dim(x, 0), i * hidden, (i + 1) * hidden);
@@ -95,7 +97,9 @@ static db_tensor *run_layers(DB_AT, const db_recurrent *r, db_tensor *x, db_tens
   db_tensor *y = x, *last_h[DB_RECURRENT_LAYERS], *last_c[DB_RECURRENT_LAYERS];
   db_tensor *bad = check_arguments(file, line, r, x, h ? *h : NULL, c ? *c : NULL, steps != NULL);
   if (bad || !steps) return db_keep(bad);
-  db_tensor *zero = db_zeros(DB_F32, db_device_of(x), db_dim(x, 1), r->hidden);
+  /* the state has the type of the input, and is f32 in mixed precision */
+  bool narrow = dtype_is_narrow_float(x->dtype) && !param_is_mixed(r->layer[0].weight_in);
+  db_tensor *zero = db_zeros(narrow ? db_dtype_of(x) : DB_F32, db_device_of(x), db_dim(x, 1), r->hidden);
   for (unsigned i = 0; i < r->layers; i++) {
     last_h[i] = h && *h ? step_of(*h, i) : zero, last_c[i] = c && *c ? step_of(*c, i) : zero;
     y = run_layer(file, line, r, i, y, &last_h[i], &last_c[i], steps);

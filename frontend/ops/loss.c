@@ -1,5 +1,5 @@
 /* Losses: the distance of a tensor from its target, by element or by class, then summed or averaged. Narrow floats are
- * computed in f32. */
+ * computed in f32, which is also the type of their losses. */
 #include "functions.h"
 #include "ops.h"
 #include <math.h>
@@ -106,7 +106,7 @@ db_tensor *db_loss_at(DB_AT, enum db_loss_kind kind, db_tensor *x, db_tensor *ta
   if (o.positive) p.positive = expr_broadcast(expr_cast(expr_of(o.positive), t), x->rank, x->dim);
   struct expr loss = rows[kind].build(&p);
   if (o.weight) loss = mul(loss, expr_broadcast(expr_cast(expr_of(o.weight), t), x->rank, x->dim));
-  return call_end(&c, expr_cast(reduce_loss(loss, o.reduction), x->dtype));
+  return call_end(&c, reduce_loss(loss, o.reduction));
 }
 
 /* ---- losses by class ---- */
@@ -205,5 +205,5 @@ db_tensor *db_cross_entropy_at(DB_AT, bool logits, db_tensor *x, db_tensor *targ
   }
   struct expr r = index ? by_index(&k, expr_of(target), o.reduction)
                         : by_probability(&k, expr_cast(expr_of(target), t), o.reduction);
-  return call_end(&c, expr_cast(r, x->dtype));
+  return call_end(&c, r);
 }

@@ -55,8 +55,9 @@ static double number(const struct line *l, const char *name, double otherwise) {
 static const struct {
   const char *name;
   enum db_optim_kind kind;
-} kinds[] = {{"sgd", DB_OPTIM_SGD},   {"adam", DB_OPTIM_ADAM}, {"adamw", DB_OPTIM_ADAMW},
-             {"lamb", DB_OPTIM_LAMB}, {"lars", DB_OPTIM_LARS}, {"muon", DB_OPTIM_MUON}};
+} kinds[] = {{"sgd", DB_OPTIM_SGD},         {"adam", DB_OPTIM_ADAM}, {"adamw", DB_OPTIM_ADAMW},
+             {"lamb", DB_OPTIM_LAMB},       {"lars", DB_OPTIM_LARS}, {"muon", DB_OPTIM_MUON},
+             {"rmsprop", DB_OPTIM_RMSPROP}, {"lion", DB_OPTIM_LION}, {"adafactor", DB_OPTIM_ADAFACTOR}};
 
 struct problem { /* minimize the sum of k * (p - t)^2 */
   db_tensor *p[3], *t[3], *k[3];
@@ -92,11 +93,14 @@ static void check_steps(const struct line *l, db_dtype type, double tolerance, d
     DB_SCOPED;
     struct problem m;
     struct db_optim_options options = db_optim_defaults(kinds[kind].kind);
-    double *const numbers[] = {&options.lr,    &options.momentum, &options.weight_decay, &options.beta1,
-                               &options.beta2, &options.eps,      &options.trust};
-    static const char *const names[] = {"lr", "momentum", "weight_decay", "beta1", "beta2", "eps", "trust"};
-    for (unsigned i = 0; i < 7; i++) *numbers[i] = number(l, names[i], *numbers[i]);
+    double *const numbers[] = {&options.lr,          &options.momentum, &options.weight_decay, &options.beta1,
+                               &options.beta2,       &options.eps,      &options.trust,        &options.decay,
+                               &options.least_scale, &options.clip};
+    static const char *const names[] = {"lr",  "momentum", "weight_decay", "beta1",       "beta2",
+                                        "eps", "trust",    "decay",        "least_scale", "clip"};
+    for (unsigned i = 0; i < 10; i++) *numbers[i] = number(l, names[i], *numbers[i]);
     options.nesterov = number(l, "nesterov", options.nesterov) != 0;
+    options.centered = number(l, "centered", 0) != 0;
     start(&m, kinds[kind].kind == DB_OPTIM_MUON ? 2 : 3, type, dev);
     db_optim *o = db_optim_new(kinds[kind].kind, m.p, m.n, options);
     if (!o) fail_msg("%s", db_error());
@@ -154,7 +158,7 @@ static void test_values(void **state) {
     if (strcmp(l.kind, "lr") != 0) {
       check_steps(&l, DB_F32, 1e-5, cpu);
       check_steps(&l, DB_F64, 1e-7, cpu);
-      if (steps++ == 8) FOR_EMULATED_GPU { /* Adam with all options */
+      if (steps++ == 8 || !strcmp(l.kind, "adafactor")) FOR_EMULATED_GPU { /* Adam with all options */
           db_device *gpu = open_device(DEVICE_NAME);
           check_steps(&l, DB_F32, 1e-5, gpu);
           db_close(gpu);
@@ -170,7 +174,7 @@ static void test_values(void **state) {
     rates++;
   }
   fclose(f);
-  assert_int_equal(steps, 18);
+  assert_int_equal(steps, 25);
   assert_int_equal(rates, 9);
 }
 
@@ -191,6 +195,33 @@ static void rates_of_zero(void **state) {
     assert_float_equal(db_lr_one_cycle(2, 0, 4, step), expected, 1e-12);
   }
   assert_float_equal(db_lr_one_cycle(2, 0.25, 4, 0), 2, 0); /* the first step has the maximum */
+}
+
+/* Groups have options and learning rates of their own. */
+static void test_groups(void **state) {
+  DB_SCOPED;
+  db_tensor *w[3];
+  for (int i = 0; i < 3; i++) w[i] = db_from(((float[]){2, 4}), DB_F32, cpu, 2);
+  db_optim *o = db_sgd(&w[0], 1, .lr = 0.5);
+  assert_int_equal(db_optim_add_group(o, &w[1], 1, .weight_decay = 0.5), 1);
+  assert_int_equal(db_optim_add_group(o, &w[2], 1, .lr = 0.25, .momentum = 0.5), 2);
+  for (int i = 0; i < 2; i++) {
+    DB_SCOPED;
+    assert_int_equal(db_backward(db_add(db_sum(w[0]), db_add(db_sum(w[1]), db_sum(w[2])))), 0);
+    if (db_optim_step(o)) fail_msg("%s", db_error());
+    db_optim_zero_grad(o);
+    if (!i) assert_int_equal(db_optim_set_group_lr(o, 1, 1), 0);
+  }
+  EXPECT_FLOATS(w[0], 1, 3);
+  EXPECT_FLOATS(w[1], 1 - 1.5f, 2.5f - 2.25f); /* lr 0.5, then 1: x - lr (1 + x / 2) */
+  EXPECT_FLOATS(w[2], 2 - 0.25f - 0.375f, 4 - 0.25f - 0.375f);
+  assert_true(db_optim_options(o, 2).lr == 0.25 && db_optim_options(o, 1).weight_decay == 0.5);
+  assert_true(isnan(db_optim_options(o, 3).lr));
+  assert_true(db_optim_add_group(o, &w[1], 1) < 0);
+  assert_contains(db_error(), "sgd: parameter 0 is in another group");
+  assert_int_not_equal(db_optim_set_group_lr(o, 3, 1), 0);
+  assert_contains(db_error(), "there is no group 3; the optimizer has 3");
+  db_optim_free(o);
 }
 
 /* Halves are updated in f32 and rounded once per step. */
@@ -483,9 +514,10 @@ static void test_bad_calls(void **state) {
 
 int main(void) {
   const struct CMUnitTest tests[] = {
-      cmocka_unit_test(test_values),   cmocka_unit_test(rates_of_zero),        cmocka_unit_test(test_narrow),
-      cmocka_unit_test(test_training), cmocka_unit_test(test_many_parameters), cmocka_unit_test(test_kept_values),
-      cmocka_unit_test(test_replayed), cmocka_unit_test(test_zeros),           cmocka_unit_test(test_bad_calls),
+      cmocka_unit_test(test_values),      cmocka_unit_test(rates_of_zero), cmocka_unit_test(test_narrow),
+      cmocka_unit_test(test_groups),      cmocka_unit_test(test_training), cmocka_unit_test(test_many_parameters),
+      cmocka_unit_test(test_kept_values), cmocka_unit_test(test_replayed), cmocka_unit_test(test_zeros),
+      cmocka_unit_test(test_bad_calls),
   };
   return cmocka_run_group_tests(tests, setup, teardown);
 }

@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """Writes optim.txt: parameters after several optimizer steps, and learning rates of schedules.
 
-PyTorch computes the parameters. LAMB, LARS and Muon are computed in NumPy as their papers describe them. The parameters
+PyTorch computes the parameters. LAMB, LARS, Muon and Lion are computed in NumPy as their papers describe them. The parameters
 are w [3, 4], v [4, 2] and, except for Muon, b [5]. The loss is sum(k * (p - t)**2) over all elements. Element i of each
 parameter starts at p = sin(i), with t = cos(2 i) and k = 0.5 + i % 3. A line is
     kind key=value... : the parameters w, v, b after step 1, then after steps 2, 3 and 6
@@ -60,6 +60,11 @@ def adam(ps, o, cls=torch.optim.Adam):
     return cls(ps, lr=o.get("lr", 1e-3), betas=(o.get("beta1", 0.9), o.get("beta2", 0.999)), eps=o.get("eps", 1e-8), weight_decay=o.get("weight_decay", 0))
 def adamw(ps, o): return adam(ps, o, torch.optim.AdamW)
 
+def rmsprop(ps, o):
+    return torch.optim.RMSprop(ps, lr=o.get("lr", 0.01), alpha=o.get("beta2", 0.99), eps=o.get("eps", 1e-8), weight_decay=o.get("weight_decay", 0), momentum=o.get("momentum", 0), centered=bool(o.get("centered", 0)))
+def adafactor(ps, o):
+    return torch.optim.Adafactor(ps, lr=o.get("lr", 0.01), beta2_decay=-o.get("decay", 0.8), eps=(o.get("eps", 2**-23), o.get("least_scale", 0.001)), d=o.get("clip", 1), weight_decay=o.get("weight_decay", 0))
+
 # Algorithm 2 of "Large Batch Optimization for Deep Learning: Training BERT in 76 minutes", phi the identity
 def lamb(p, g, s, t, lr=1e-3, beta1=0.9, beta2=0.999, eps=1e-6, weight_decay=0.0):
     s["m"] = beta1 * s.get("m", 0) + (1 - beta1) * g
@@ -88,6 +93,12 @@ def muon(p, g, s, t, lr=0.02, momentum=0.95, weight_decay=0.0):
     x = x.T if tall else x
     return p * (1 - lr * weight_decay) - lr * max(1, p.shape[0] / p.shape[1]) ** 0.5 * x
 
+# Algorithm 2 of "Symbolic Discovery of Optimization Algorithms"
+def lion(p, g, s, t, lr=1e-4, beta1=0.9, beta2=0.99, weight_decay=0.0):
+    m = s.get("m", 0)
+    s["m"] = beta2 * m + (1 - beta2) * g
+    return p - lr * (np.sign(beta1 * m + (1 - beta1) * g) + weight_decay * p)
+
 by_torch("sgd", sgd, dict(lr=0.1))
 by_torch("sgd", sgd, dict(lr=0.05, momentum=0.9))
 by_torch("sgd", sgd, dict(lr=0.05, momentum=0.8, nesterov=1, weight_decay=0.1))
@@ -106,6 +117,13 @@ by_numpy("lars", lars, dict())
 by_numpy("lars", lars, dict(lr=1, momentum=0.5, weight_decay=0.01, trust=0.02))
 by_numpy("muon", muon, dict(), SHAPES[:2])
 by_numpy("muon", muon, dict(lr=0.1, momentum=0.9, weight_decay=0.05), SHAPES[:2])
+by_torch("rmsprop", rmsprop, dict())
+by_torch("rmsprop", rmsprop, dict(lr=0.05, beta2=0.9, eps=0.001, weight_decay=0.1, momentum=0.5))
+by_torch("rmsprop", rmsprop, dict(lr=0.02, momentum=0.5, centered=1))
+by_numpy("lion", lion, dict())
+by_numpy("lion", lion, dict(lr=0.05, beta1=0.5, beta2=0.8, weight_decay=0.3))
+by_torch("adafactor", adafactor, dict())
+by_torch("adafactor", adafactor, dict(lr=0.5, decay=0.6, eps=0.01, least_scale=0.5, clip=1.1, weight_decay=0.1))
 
 def rates(kind, make, options, n=12, metrics=None):
     o = torch.optim.SGD([torch.zeros(1, requires_grad=True)], lr=options["lr"])
