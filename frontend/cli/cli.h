@@ -15,7 +15,7 @@ struct command {
   int (*main)(const struct command *self, int argc, char **argv); /* argv[0] is "doorbell NAME" */
 };
 extern const struct command devices_command, bench_command, run_command, emu_command, prof_command, disasm_command,
-    jit_command, show_command, cache_command, help_command;
+    jit_command, show_command, llm_command, cache_command, help_command;
 extern const struct command *const commands[]; /* NULL-terminated */
 
 /* A file that the command contains (.ci/embed.sh). A table of them ends with a NULL name. */

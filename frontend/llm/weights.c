@@ -179,13 +179,23 @@ db_tensor *weight_rows(const struct weight *w, db_tensor *index) {
   return values_of(w, db_index(w->data, DB_BY(index)));
 }
 
-/* A few vectors are multiplied along the axes of a block: the loops of the kernel then follow the bytes in memory. */
-db_tensor *weight_linear(const struct weight *w, db_tensor *x) {
+db_tensor *weight_range(const struct weight *w, int64_t begin, int64_t end) {
+  unsigned rank = db_rank(w->data);
+  int64_t pairs[6] = {begin, end, 0, db_dim(w->data, 1), 0, db_dim(w->data, 2)};
+  return values_of(w, db_shrink_at(DB_HERE, w->data, (db_list){2 * rank, pairs}));
+}
+
+/* x [..., columns] times matrices: data [..., rows, columns] or [..., rows, blocks, bytes], where the leading axes
+ * broadcast. The products are summed along the axes of a block: the loops of the kernel then follow the bytes. */
+static db_tensor *products(const struct weight *w, db_tensor *data, db_tensor *x) {
   const struct unpack *u = unpack_of(w->type);
-  if (!u) return db_matmul(f32(x), db_transpose(f32(w->data), -1, -2));
-  db_tensor *values = u->values(w->data); /* [rows, blocks, axes] */
-  int64_t blocks = db_dim(w->data, -2);
   int last = (int)db_rank(x) - 1;
+  if (!u) return db_sum(db_mul(f32(data), db_unsqueeze(f32(x), last)), -1);
+  int64_t blocks = db_dim(data, -2);
   db_tensor *in = db_unsqueeze(db_unflatten(x, last, blocks, u->axes[0], u->axes[1], u->axes[2]), last);
-  return db_sum(db_mul(values, in), -4, -3, -2, -1);
+  return db_sum(db_mul(u->values(data), in), -4, -3, -2, -1);
+}
+db_tensor *weight_linear(const struct weight *w, db_tensor *x) { return products(w, w->data, x); }
+db_tensor *weight_linear_experts(const struct weight *w, db_tensor *experts, db_tensor *x) {
+  return products(w, db_index(w->data, DB_BY(experts)), x);
 }

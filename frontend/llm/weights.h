@@ -25,6 +25,10 @@ void weight_free(struct weight *w);
 db_tensor *weight_values(const struct weight *w);
 /* x [..., columns] times the transposed matrix: f32 [..., rows]. w has no experts. */
 db_tensor *weight_linear(const struct weight *w, db_tensor *x);
+/* x [tokens, 1 or used, columns] times the matrices of experts[tokens, used], integers: f32 [tokens, used, rows]. */
+db_tensor *weight_linear_experts(const struct weight *w, db_tensor *experts, db_tensor *x);
+/* Rows [begin, end), which may be symbolic: f32 [end - begin, columns]. */
+db_tensor *weight_range(const struct weight *w, int64_t begin, int64_t end);
 /* Rows by index: integers [shape...] give f32 [shape..., columns]. */
 db_tensor *weight_rows(const struct weight *w, db_tensor *index);
 #endif

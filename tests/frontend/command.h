@@ -36,7 +36,7 @@ __attribute__((format(printf, 1, 2))) static int doorbell(const char *fmt, ...) 
   } while (0)
 
 /* Parses out, which must be a single JSON value. Free it with json_decref. */
-static json_t *json_out(void) {
+__attribute__((unused)) static json_t *json_out(void) {
   json_error_t error;
   json_t *json = json_loads(out, 0, &error);
   if (!json) fail_msg("no JSON: %d:%d: %s: %s", error.line, error.column, error.text, out);

@@ -1,0 +1,288 @@
+/* doorbell llm: continues a text with a language model, chats with it, or measures it. */
+#include "../../llm/llm.h"
+#include "../cli.h"
+#include "chat.h"
+#include <errno.h>
+#include <math.h>
+#include <signal.h>
+#include <stdlib.h>
+#include <string.h>
+#include <time.h>
+#include <unistd.h>
+
+enum { TEMPERATURE = OPTION_KEYS, TOP_K, TOP_P, SEED, CHAT, BENCH, CONTEXT, DEVICE };
+enum { BENCH_PROMPT = 512, BENCH_TOKENS = 64, MOST_LINE = 1 << 16, INTERRUPTED = 128 + SIGINT };
+static const struct argp_option options[] = {
+    {"prompt", 'p', "TEXT", 0, "The beginning of the text, or the first message of a chat", 0},
+    {"tokens", 'n', "N", 0, "How many tokens to add; otherwise until the model ends the text, or the context is full",
+     0},
+    {"temp", TEMPERATURE, "T", 0, "Temperature; 0, the default, always takes the most likely token", 0},
+    {"top-k", TOP_K, "K", 0, "Choose among the K most likely tokens; 0: all. 40 unless given", 0},
+    {"top-p", TOP_P, "P", 0,
+     "Choose among the most likely tokens that have the probability P together. 0.95 unless given", 0},
+    {"seed", SEED, "S", 0, "Of the random numbers; otherwise the time", 0},
+    {"context", CONTEXT, "N", 0, "How many tokens a text may have; otherwise as in the file, at most 4096", 0},
+    {"chat", CHAT, NULL, 0, "Read messages from standard input and answer them", 0},
+    {"bench", BENCH, NULL, 0, "Print tokens per second of a prompt of 512 tokens and of 64 more (-n)", 0},
+    {"dev", DEVICE, "DEV", 0, "The device; otherwise the environment's DEV, or the CPU", 0},
+    {0}};
+
+struct llm_options {
+  const char *file, *prompt, *device;
+  int64_t tokens, context; /* tokens < 0: not given */
+  struct sampler sampler;
+  bool chat, bench;
+};
+
+static double parse_number(struct argp_state *state, const char *option, const char *text, double most) {
+  char *end;
+  double v = strtod(text, &end);
+  if (end == text || *end || !(v >= 0 && v <= most))
+    argp_error(state, "%s needs a number from 0 to %g, not '%s'", option, most, text);
+  return v;
+}
+static int64_t parse_count(struct argp_state *state, const char *option, const char *text, int64_t least,
+                           int64_t most) {
+  int64_t n = 0;
+  if (!parse_integer(text, least, most, &n))
+    argp_error(state, "%s needs a number from %lld, not '%s'", option, (long long)least, text);
+  return n;
+}
+
+static error_t parse(int key, char *value, struct argp_state *state) {
+  struct llm_options *x = state->input;
+  switch (key) {
+  case 'p': x->prompt = value; return 0;
+  case 'n': x->tokens = parse_count(state, "-n", value, 0, INT32_MAX); return 0;
+  case TEMPERATURE: x->sampler.temperature = parse_number(state, "--temp", value, 1000); return 0;
+  case TOP_K: x->sampler.top_k = (size_t)parse_count(state, "--top-k", value, 0, INT32_MAX); return 0;
+  case TOP_P: x->sampler.top_p = parse_number(state, "--top-p", value, 1); return 0;
+  case SEED: x->sampler.seed = (uint64_t)parse_count(state, "--seed", value, 0, INT64_MAX); return 0;
+  case CONTEXT: x->context = parse_count(state, "--context", value, 1, INT32_MAX); return 0;
+  case CHAT: x->chat = true; return 0;
+  case BENCH: x->bench = true; return 0;
+  case DEVICE: x->device = value; return 0;
+  case ARGP_KEY_ARG: keep_only_file(state, &x->file, value); return 0;
+  case ARGP_KEY_END:
+    if (!x->file) argp_error(state, "no file");
+    if (!x->prompt && !x->chat && !x->bench) argp_error(state, "no text: -p TEXT, --chat or --bench is needed");
+    if (x->bench && (x->chat || x->prompt))
+      argp_error(state, "--bench has its own text, so -p and --chat are not possible");
+    return 0;
+  default: return ARGP_ERR_UNKNOWN;
+  }
+}
+
+static volatile sig_atomic_t interrupted;
+static void interrupt(int number) { interrupted = number; }
+
+static double now(void) {
+  struct timespec t;
+  clock_gettime(CLOCK_MONOTONIC, &t);
+  return (double)t.tv_sec + 1e-9 * (double)t.tv_nsec;
+}
+
+/* ---- progress ---- */
+
+struct progress {
+  bool terminal;
+  int percent;
+};
+static void show_progress(void *ctx, uint64_t done, uint64_t all) {
+  struct progress *p = ctx;
+  int percent = all ? (int)(100.0 * (double)done / (double)all) : 100;
+  if (!p->terminal || percent == p->percent) return;
+  p->percent = percent;
+  fprintf(stderr, "\rloading %d %%", percent);
+}
+static void end_progress(const struct progress *p) {
+  if (p->terminal && p->percent >= 0) fputs("\r\033[K", stderr);
+}
+
+/* ---- texts ---- */
+
+struct session {
+  const struct command *self;
+  struct llm_options x;
+  struct llm *l;
+  const struct tokenizer *t;
+  float *logits;
+  struct counted {
+    size_t tokens;
+    double seconds;
+  } prompt, added; /* the first call of a program compiles it, so it is not in the seconds of added */
+};
+
+/* Appends a text to the model's. */
+static int add_text(struct session *s, const char *text, bool first) {
+  struct tokens all = {0};
+  double start = now();
+  int err = tokenizer_encode(s->t, text, strlen(text), true, &all);
+  const int32_t *id = all.id;
+  /* Only the first text has the tokens that begin a text. */
+  struct tokens bare = {0};
+  if (!err && !first && !(err = tokenizer_encode(s->t, "", 0, true, &bare))) {
+    size_t begins = 0;
+    while (begins < bare.n && begins < all.n && bare.id[begins] == all.id[begins]) begins++;
+    id += begins, all.n -= begins;
+  }
+  if (!err && all.n) err = llm_eval(s->l, id, all.n, s->logits);
+  if (!err && !all.n) err = -ENODATA;
+  s->prompt.tokens += all.n, s->prompt.seconds += now() - start;
+  free(bare.id);
+  free(all.id);
+  return err;
+}
+
+/* Adds tokens and prints them as they come. Returns 0 or a negative errno. */
+static int generate(struct session *s) {
+  char piece[512];
+  int err = 0;
+  int64_t most = s->x.tokens >= 0 ? s->x.tokens : INT64_MAX;
+  for (int64_t n = 0; n < most && !err && !interrupted; n++) {
+    int32_t id = sampler_choose(&s->x.sampler, s->logits, (size_t)llm_vocabulary(s->l));
+    if (id < 0) return -ENOMEM;
+    if (tokenizer_is_end(s->t, id) || llm_length(s->l) == llm_context(s->l)) break;
+    fwrite(piece, 1, tokenizer_piece(s->t, id, false, piece, sizeof piece), stdout);
+    fflush(stdout);
+    double start = now();
+    err = llm_eval(s->l, &id, 1, s->logits);
+    if (n > 1) s->added.tokens++, s->added.seconds += now() - start; /* the first two calls compile and capture */
+  }
+  puts("");
+  fflush(stdout);
+  return err;
+}
+
+static void print_speed(const struct session *s) {
+  fprintf(stderr, "prompt: %zu tokens, %.2f s", s->prompt.tokens, s->prompt.seconds);
+  if (s->added.tokens) fprintf(stderr, "; added: %.2f tokens/s", (double)s->added.tokens / s->added.seconds);
+  fputc('\n', stderr);
+}
+
+static int failed(const struct session *s) { return fail_work(s->self, "%s: %s", s->x.file, db_error()); }
+
+static int continue_text(struct session *s) {
+  if (*s->x.prompt) fputs(s->x.prompt, stdout), fflush(stdout);
+  int err = add_text(s, s->x.prompt, true);
+  if (err == -ENODATA) return fail_work(s->self, "%s: the text has no tokens", s->x.file);
+  if (!err) err = generate(s);
+  if (err) return failed(s);
+  print_speed(s);
+  return interrupted ? INTERRUPTED : EXIT_DONE;
+}
+
+/* ---- chats ---- */
+
+static int answer(struct session *s, const struct chat_format *f, const char *message, bool first) {
+  size_t size = strlen(message) + 256;
+  char *text = malloc(size);
+  if (!text) return -ENOMEM;
+  snprintf(text, size, "%s%s%s%s", first ? "" : f->after, f->before, message, f->between);
+  int err = add_text(s, text, first);
+  free(text);
+  return err ? err : generate(s);
+}
+
+static int chat(struct session *s) {
+  const struct chat_format *f = chat_format_of(s->t);
+  static char line[MOST_LINE];
+  bool terminal = isatty(STDIN_FILENO) && isatty(STDERR_FILENO), first = true;
+  const char *message = s->x.prompt;
+  if (!f) return fail_work(s->self, "%s: not supported: --chat: the vocabulary has no known format", s->x.file);
+  while (!interrupted) {
+    if (!message) {
+      if (terminal) fputs("> ", stderr);
+      if (!fgets(line, sizeof line, stdin)) break;
+      line[strcspn(line, "\n")] = 0;
+      message = line;
+    }
+    if (*message) {
+      if (answer(s, f, message, first)) return failed(s);
+      first = false;
+    }
+    message = NULL;
+  }
+  print_speed(s);
+  return interrupted ? INTERRUPTED : EXIT_DONE;
+}
+
+/* ---- speed ---- */
+
+static int measure(struct session *s) {
+  int64_t words = llm_vocabulary(s->l), prompt = llm_context(s->l) * 3 / 4,
+          n = s->x.tokens >= 0 ? s->x.tokens : BENCH_TOKENS;
+  if (prompt > BENCH_PROMPT) prompt = BENCH_PROMPT;
+  int32_t tokens[BENCH_PROMPT];
+  for (int64_t i = 0; i < prompt; i++) tokens[i] = (int32_t)(i * 7919 % words);
+  double start = 0;
+  for (int round = 0; round < 3; round++) { /* the first two compile and capture */
+    llm_truncate(s->l, 0);
+    start = now();
+    if (llm_eval(s->l, tokens, (size_t)prompt, s->logits)) return failed(s);
+  }
+  double seconds = now() - start;
+  printf("prompt of %lld tokens: %.2f tokens/s\n", (long long)prompt, (double)prompt / seconds);
+  int64_t done = 0, warm = 2, room = llm_context(s->l) - prompt - warm;
+  for (int64_t i = 0; i < (n < room ? n : room) + warm && !interrupted; i++) {
+    if (i == warm) start = now();
+    int32_t id = sampler_choose(&s->x.sampler, s->logits, (size_t)words);
+    if (id < 0 || llm_eval(s->l, &id, 1, s->logits)) return failed(s);
+    done += i >= warm;
+  }
+  if (done) printf("%lld more tokens: %.2f tokens/s\n", (long long)done, (double)done / (now() - start));
+  return interrupted ? INTERRUPTED : EXIT_DONE;
+}
+
+/* ---- the command ---- */
+
+static int run_session(struct session *s) {
+  const char *why;
+  s->logits = malloc((size_t)llm_vocabulary(s->l) * sizeof *s->logits);
+  if (!s->logits) return fail_work(s->self, "%s: out of memory", s->x.file);
+  if (s->x.bench) return measure(s);
+  s->t = llm_tokenizer(s->l, &why);
+  if (!s->t) return fail_work(s->self, "%s: %s", s->x.file, why);
+  return s->x.chat ? chat(s) : continue_text(s);
+}
+
+static int llm_main(const struct command *self, int argc, char **argv) {
+  struct session s = {.self = self, .x = {.tokens = -1, .sampler = {.top_k = 40, .top_p = 0.95}}};
+  struct progress p = {.terminal = isatty(STDERR_FILENO), .percent = -1};
+  s.x.sampler.seed = (uint64_t)time(NULL);
+  command_parse(self, argc, argv, 0, &s.x);
+  db_device *dev = NULL;
+  if (s.x.device && !(dev = db_open(s.x.device))) return fail_work(self, "%s", db_error());
+  sigaction(SIGINT, &(struct sigaction){.sa_handler = interrupt, .sa_flags = (int)SA_RESETHAND}, NULL);
+  int status = EXIT_FAILED;
+  if (llm_open(&s.l, s.x.file, dev, s.x.context, show_progress, &p)) {
+    end_progress(&p);
+    fail_work(self, "%s", db_error());
+  } else {
+    end_progress(&p);
+    status = run_session(&s);
+  }
+  free(s.logits);
+  llm_close(s.l);
+  db_close(dev);
+  return status;
+}
+
+const struct command llm_command = {
+    .name = "llm",
+    .summary = "continue a text with a language model",
+    .argp = {.options = options,
+             .parser = parse,
+             .args_doc = "FILE",
+             .doc = "Loads a language model from a .gguf file, prints a text and continues it. Quantized weights stay "
+                    "quantized in memory. Standard error shows the progress of loading and the speed. Ctrl-C ends the "
+                    "text after the current token; a second one ends the program at once. The architectures are llama "
+                    "(with Mistral and Mixtral), qwen2, qwen3, both with mixtures of experts, gemma, gemma2, gemma3, "
+                    "phi3 and gpt2."
+                    "\v"
+                    "Examples:\n"
+                    "  doorbell llm model.gguf -p 'Once upon a time' -n 100\n"
+                    "  doorbell llm model.gguf --chat --temp 0.7\n"
+                    "  doorbell llm model.gguf --bench"},
+    .main = llm_main,
+};

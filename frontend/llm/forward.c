@@ -1,0 +1,138 @@
+/* The expression of a model's logits: blocks of attention to the keys and values so far, and feed-forward parts. */
+#include "model.h"
+#include <math.h>
+
+/* ---- parts ---- */
+
+static db_tensor *apply(const struct linear *l, db_tensor *x) {
+  db_tensor *y = weight_linear(&l->weight, x);
+  return l->bias ? db_add(y, l->bias) : y;
+}
+static db_tensor *normalized(const struct model *m, const struct norm *n, db_tensor *x) {
+  if (!n->weight) return x;
+  return m->n.arch->layer_norm ? db_layer_norm(x, 1, n->weight, n->bias, m->n.eps)
+                               : db_rms_norm(x, 1, n->weight, m->n.eps);
+}
+static db_tensor *capped(db_tensor *x, double cap) { return cap > 0 ? db_mul(db_tanh(db_div(x, cap)), cap) : x; }
+static db_tensor *activated(const struct model *m, db_tensor *x) {
+  return m->n.arch->gelu ? db_gelu_tanh(x) : db_silu(x);
+}
+
+/* Rotates x [heads, count, width of a head] by the positions from `at`. */
+static db_tensor *rotated(const struct model *m, db_tensor *x, int64_t at, int64_t end, bool local) {
+  int64_t half = m->n.rope.dims / 2, heads = db_dim(x, 0), count = db_dim(x, 1), width = db_dim(x, 2);
+  bool pairs = m->n.arch->rotation == ROTATION_PAIRS, own = local && m->n.arch->local_base > 0;
+  if (m->n.arch->rotation == ROTATION_NONE) return x;
+  db_tensor *turned = db_shrink(x, 0, heads, 0, count, 0, 2 * half), *part[2], *c[2];
+  turned = pairs ? db_unflatten(turned, 2, half, 2) : db_transpose(db_unflatten(turned, 2, 2, half), 2, 3);
+  for (int64_t k = 0; k < 2; k++) {
+    part[k] = db_index(turned, DB_REST, DB_PICK(k));
+    c[k] = db_reshape(db_shrink(m->rope[own][k], at, end, 0, half), 1, count, half);
+  }
+  db_tensor *a = db_sub(db_mul(part[0], c[0]), db_mul(part[1], c[1]));
+  db_tensor *b = db_add(db_mul(part[0], c[1]), db_mul(part[1], c[0]));
+  db_tensor *y = pairs ? db_flatten(db_stack(3, a, b), 2, 3) : db_cat(2, a, b);
+  return 2 * half == width ? y : db_cat(2, y, db_shrink(x, 0, heads, 0, count, 2 * half, width));
+}
+
+/* ---- attention ---- */
+
+/* True where the query at position `at` + i sees key j: [count, keys]; NULL if every query sees all keys. */
+static db_tensor *mask_of(const struct model *m, int64_t layer, int64_t count, int64_t at, int64_t end) {
+  bool window = numbers_has_window(&m->n, layer) && m->n.window < m->room;
+  if (count == 1 && !window) return NULL;
+  db_tensor *key = db_shrink(db_arange(0, (double)m->room, 1, DB_I32, m->dev), 0, end);
+  db_tensor *query = db_add(db_reshape(db_arange(0, (double)count, 1, DB_I32, m->dev), count, 1),
+                            db_cast(db_size_tensor(at, m->dev), DB_I32));
+  db_tensor *seen = db_le(key, query);
+  return window ? db_and(seen, db_lt(db_sub(query, key), m->n.window)) : seen;
+}
+
+/* [heads, count, width]; keys and values [kv_heads, keys, width] */
+static db_tensor *attend(const struct model *m, db_tensor *q, db_tensor *k, db_tensor *v, db_tensor *mask) {
+  double cap = m->n.attention_cap;
+  if (!(cap > 0)) return db_attention(q, k, v, .mask = mask, .scale = m->n.scale);
+  int64_t count = db_dim(q, 1), group = m->n.heads / m->n.kv_heads;
+  q = db_reshape(q, m->n.kv_heads, group, count, m->n.key);
+  db_tensor *s = db_mul(db_matmul(q, db_transpose(db_unsqueeze(k, 1), 2, 3)), m->n.scale);
+  s = capped(s, cap);
+  if (mask) s = db_where(mask, s, -INFINITY);
+  return db_reshape(db_matmul(db_softmax(s, -1), db_unsqueeze(v, 1)), m->n.heads, count, m->n.value);
+}
+
+/* Columns [begin, begin + heads * width) of x [count, columns], as [heads, count, width]. */
+static db_tensor *heads_of(db_tensor *x, int64_t begin, int64_t heads, int64_t width) {
+  int64_t count = db_dim(x, 0);
+  x = db_shrink(x, 0, count, begin, begin + heads * width);
+  return db_permute(db_reshape(x, count, heads, width), 1, 0, 2);
+}
+
+static db_tensor *attention(struct model *m, int64_t i, db_tensor *x, int64_t at, int64_t end, db_tensor **assigned) {
+  struct layer *y = &m->layer[i];
+  const struct numbers *n = &m->n;
+  int64_t count = db_dim(x, 0), q_columns = n->heads * n->key, k_columns = n->kv_heads * n->key;
+  bool fused = y->qkv.weight.data != NULL, local = numbers_has_window(n, i);
+  db_tensor *qkv = fused ? apply(&y->qkv, x) : NULL;
+  db_tensor *q = heads_of(fused ? qkv : apply(&y->q, x), 0, n->heads, n->key);
+  db_tensor *k = heads_of(fused ? qkv : apply(&y->k, x), fused ? q_columns : 0, n->kv_heads, n->key);
+  db_tensor *v = heads_of(fused ? qkv : apply(&y->v, x), fused ? q_columns + k_columns : 0, n->kv_heads, n->value);
+  q = rotated(m, normalized(m, &y->query, q), at, end, local);
+  k = rotated(m, normalized(m, &y->key_norm, k), at, end, local);
+  assigned[0] = db_assign_slice(y->cache[0], k, 0, n->kv_heads, at, end, 0, n->key);
+  assigned[1] = db_assign_slice(y->cache[1], v, 0, n->kv_heads, at, end, 0, n->value);
+  k = db_cast(db_shrink(y->cache[0], 0, n->kv_heads, 0, end, 0, n->key), DB_F32);
+  v = db_cast(db_shrink(y->cache[1], 0, n->kv_heads, 0, end, 0, n->value), DB_F32);
+  db_tensor *out = attend(m, q, k, v, mask_of(m, i, count, at, end));
+  return apply(&y->out, db_reshape(db_permute(out, 1, 0, 2), count, n->heads * n->value));
+}
+
+/* ---- feed-forward ---- */
+
+static db_tensor *feed_forward(const struct model *m, const struct linear *gate, const struct linear *up,
+                               const struct linear *down, db_tensor *x) {
+  db_tensor *y = apply(up, x);
+  int64_t count = db_dim(x, 0), wide = down->weight.columns;
+  if (gate->weight.data)
+    y = db_mul(activated(m, apply(gate, x)), y);
+  else if (db_dim(y, 1) == 2 * wide) /* the gate comes first */
+    y = db_mul(activated(m, db_shrink(y, 0, count, 0, wide)), db_shrink(y, 0, count, wide, 2 * wide));
+  else
+    y = activated(m, y);
+  return apply(down, y);
+}
+
+/* Each token's feed-forward part is the weighted sum of those of a few experts. */
+static db_tensor *mixture(const struct model *m, const struct layer *y, db_tensor *x) {
+  int64_t count = db_dim(x, 0), used = m->n.used_experts;
+  db_tensor *places, *share = db_topk(db_softmax(apply(&y->router, x), -1), used, -1, true, &places);
+  if (m->n.arch->normalized_experts) share = db_div(share, db_sum_keep(share, -1));
+  db_tensor *in = db_unsqueeze(x, 1); /* [count, 1, width] */
+  db_tensor *up = weight_linear_experts(&y->up_experts.weight, places, in);
+  db_tensor *gate = weight_linear_experts(&y->gate_experts.weight, places, in);
+  db_tensor *out = weight_linear_experts(&y->down_experts.weight, places, db_mul(activated(m, gate), up));
+  out = db_sum(db_mul(out, db_reshape(share, count, used, 1)), 1);
+  if (!y->shared_down.weight.data) return out;
+  db_tensor *shared = feed_forward(m, &y->shared_gate, &y->shared_up, &y->shared_down, x);
+  if (y->shared_router.weight.data) shared = db_mul(shared, db_sigmoid(apply(&y->shared_router, x)));
+  return db_add(out, shared);
+}
+
+/* ---- the model ---- */
+
+db_tensor *model_logits(struct model *m, db_tensor *x, int64_t at, int64_t last, db_tensor **assigned) {
+  int64_t end = db_size_add(at, db_dim(x, 0));
+  if (m->n.arch->scaled_embedding) x = db_mul(x, sqrt((double)m->n.width));
+  if (m->positions.data) x = db_add(x, weight_range(&m->positions, at, end));
+  for (int64_t i = 0; i < m->n.layers; i++) {
+    const struct layer *y = &m->layer[i];
+    db_tensor *in = normalized(m, &y->before, x);
+    x = db_add(x, normalized(m, &y->after_attention, attention(m, i, in, at, end, &assigned[2 * i])));
+    in = normalized(m, &y->between, x);
+    in = y->router.weight.data ? mixture(m, y, in) : feed_forward(m, &y->gate, &y->up, &y->down, in);
+    x = db_add(x, normalized(m, &y->after_feed, in));
+  }
+  x = db_shrink(x, last, db_size_add(last, 1), 0, m->n.width);
+  x = normalized(m, &m->norm, x);
+  x = m->out.weight.data ? apply(&m->out, x) : weight_linear(&m->embedding, x);
+  return capped(db_reshape(x, m->n.vocabulary), m->n.logit_cap);
+}

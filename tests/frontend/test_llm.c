@@ -1,0 +1,207 @@
+/* Language models: logits of small random models of every architecture are equal to those of llama.cpp
+ * (tests/data/llm/make_models.py). */
+#include "command.h"
+#include "../../frontend/llm/llm.h"
+
+#define DATA DATA_DIR "/llm/"
+enum { WORDS = 64 };
+
+static json_t *golden;
+
+static int read_golden(void **state) {
+  golden = json_load_file(DATA "logits.json", 0, NULL);
+  return golden ? begin(state) : -1;
+}
+static int forget(void **state) {
+  json_decref(golden);
+  return finish(state) || db_shutdown();
+}
+
+static struct llm *open_model(const char *name, db_device *dev) {
+  char path[512];
+  struct llm *l;
+  snprintf(path, sizeof path, DATA "%s.gguf", name);
+  if (llm_open(&l, path, dev, 0, NULL, NULL)) fail_msg("%s", db_error());
+  assert_int_equal(llm_vocabulary(l), WORDS);
+  return l;
+}
+
+/* Logits are compared with a part of the largest one. Keys and values are f16 here and in llama.cpp, and may be rounded
+ * differently. llama.cpp multiplies quantized weights by inputs that it quantizes to 8 bits. */
+static void expect_logits(const char *name, size_t at, const float *got, const json_t *row) {
+  double most = 0, tolerance = strcmp(name, "types") != 0 ? 2e-3 : 0.05;
+  for (size_t i = 0; i < WORDS; i++) most = fmax(most, fabs(json_number_value(json_array_get(row, i))));
+  for (size_t i = 0; i < WORDS; i++) {
+    double want = json_number_value(json_array_get(row, i));
+    if (!(fabs((double)got[i] - want) <= tolerance * most))
+      fail_msg("%s on %s, row %zu: logit %zu is %g, not %g", name, at ? "decode" : "prompt", at, i, (double)got[i],
+               want);
+  }
+}
+
+static void expect_model(const char *name, const json_t *want, db_device *dev) {
+  struct llm *l = open_model(name, dev);
+  const json_t *tokens = json_object_get(want, "tokens"), *rows = json_object_get(want, "logits");
+  size_t prompt = (size_t)json_integer_value(json_object_get(want, "prompt"));
+  int32_t id[64];
+  float logits[WORDS];
+  for (size_t i = 0; i < json_array_size(tokens); i++) id[i] = (int32_t)json_integer_value(json_array_get(tokens, i));
+  for (size_t i = 0; i < json_array_size(rows); i++) {
+    size_t first = i ? prompt + i - 1 : 0, n = i ? 1 : prompt;
+    if (llm_eval(l, id + first, n, logits)) fail_msg("%s: %s", name, db_error());
+    expect_logits(name, i, logits, json_array_get(rows, i));
+  }
+  assert_int_equal(llm_length(l), json_array_size(tokens));
+  llm_close(l);
+}
+
+static void logits_equal_those_of_llama_cpp(void **state) {
+  const char *name;
+  json_t *want;
+  FOR_DEVICES {
+    db_device *dev = open_device(DEVICE_NAME);
+    json_object_foreach(golden, name, want) expect_model(name, want, dev);
+    db_close(dev);
+  }
+}
+
+/* After the first calls, a longer text compiles nothing and allocates nothing, and a token is one submission. */
+static void tokens_replay_a_program(void **state) {
+  FOR_DEVICES {
+    db_device *dev = open_device(DEVICE_NAME);
+    struct llm *l = open_model("llama", dev);
+    struct db_cache_counters c0, c1;
+    struct db_device_counters d0, d1;
+    float logits[WORDS];
+    int32_t prompt[] = {5, 6, 7, 8, 9, 10, 11, 12, 13, 14}, token = 3;
+    assert_int_equal(llm_eval(l, prompt, 10, logits), 0);
+    for (int i = 0; i < 40; i++) {
+      if (i == 4) db_cache_counters(&c0), db_device_counters(dev, &d0);
+      assert_int_equal(llm_eval(l, &token, 1, logits), 0);
+    }
+    db_cache_counters(&c1);
+    db_device_counters(dev, &d1);
+    assert_int_equal(c1.made, c0.made);
+    assert_int_equal(c1.kernels, c0.kernels);
+    assert_int_equal(d1.bytes_allocated, d0.bytes_allocated);
+    unsigned copies = strcmp(DEVICE_NAME, "CPU") != 0; /* of the logits to the host */
+    assert_int_equal(d1.copies - d0.copies, 36 * copies);
+    assert_int_equal(d1.doorbells - d0.doorbells, 36 * (1 + copies));
+    llm_close(l);
+    db_close(dev);
+  }
+}
+
+static void texts_can_be_shortened_and_end_at_the_context(void **state) {
+  struct llm *l = open_model("qwen3", NULL);
+  float first[WORDS], again[WORDS];
+  int32_t tokens[64], bad = WORDS;
+  for (int32_t i = 0; i < 64; i++) tokens[i] = 3 + i % 50;
+  assert_int_equal(llm_eval(l, tokens, 20, first), 0);
+  assert_int_equal(llm_eval(l, tokens, 30, NULL), 0);
+  llm_truncate(l, 10);
+  assert_int_equal(llm_eval(l, tokens + 10, 10, again), 0);
+  for (int i = 0; i < WORDS; i++) assert_float_equal(first[i], again[i], 1e-4);
+  assert_int_equal(llm_eval(l, &bad, 1, NULL), -EINVAL);
+  assert_int_equal(llm_eval(l, tokens, 0, NULL), -EINVAL);
+  assert_int_equal(llm_context(l), 64);
+  assert_int_equal(llm_eval(l, tokens, 45, NULL), -ENOSPC);
+  assert_contains(db_error(), "the context of 64 tokens is full");
+  assert_int_equal(llm_eval(l, tokens, 44, again), 0); /* the last tokens do not fit a padded program */
+  assert_int_equal(llm_length(l), 64);
+  llm_close(l);
+}
+
+static void samplers(void **state) {
+  float logits[] = {0, 3, NAN, 1, 3, 2};
+  struct sampler greedy = {.temperature = 0}, one = {.temperature = 5, .top_k = 1, .top_p = 1};
+  assert_int_equal(sampler_choose(&greedy, logits, 6), 1);
+  for (int i = 0; i < 20; i++) assert_int_equal(sampler_choose(&one, logits, 6), 1);
+  /* The two greatest have 0.36 each at this temperature, so 0.7 of the probability needs both and no more. */
+  struct sampler nucleus = {.temperature = 1, .top_p = 0.7, .seed = 1};
+  unsigned count[6] = {0};
+  for (int i = 0; i < 1000; i++) count[sampler_choose(&nucleus, logits, 6)]++;
+  assert_int_equal(count[1] + count[4], 1000);
+  assert_true(count[1] > 400 && count[4] > 400);
+  struct sampler x = {.temperature = 1, .top_p = 1, .seed = 9}, y = x;
+  memset(count, 0, sizeof count);
+  for (int i = 0; i < 4000; i++) {
+    int32_t id = sampler_choose(&x, logits, 6);
+    assert_int_equal(id, sampler_choose(&y, logits, 6)); /* depends only on the seed */
+    count[id]++;
+  }
+  double sum = exp(0) + 2 * exp(3) + exp(1) + exp(2);
+  assert_float_equal(count[5] / 4000.0, exp(2) / sum, 0.03);
+  assert_float_equal(count[0] / 4000.0, exp(0) / sum, 0.02);
+  assert_int_equal(count[2], 0);
+}
+
+/* Expects this message for a model in which a text is replaced by one of the same length. */
+static void refuses(const char *message, const char *from, const char *to) {
+  char path[96];
+  FILE *in = fopen(DATA "llama.gguf", "rb"), *f;
+  static char bytes[1 << 18];
+  size_t n = fread(bytes, 1, sizeof bytes, in), at = 0;
+  fclose(in);
+  while (at + strlen(from) < n && memcmp(bytes + at, from, strlen(from)) != 0) at++;
+  assert_true(at + strlen(from) < n);
+  memcpy(bytes + at, to, strlen(from));
+  snprintf(path, sizeof path, "%s/changed.gguf", dir);
+  assert_non_null(f = fopen(path, "wb"));
+  fwrite(bytes, 1, n, f);
+  fclose(f);
+  struct llm *l;
+  assert_int_equal(llm_open(&l, path, NULL, 0, NULL, NULL), -EINVAL);
+  assert_null(l);
+  assert_contains(db_error(), message);
+  assert_contains(db_error(), path);
+}
+static void names_what_is_wrong(void **state) {
+  struct llm *l;
+  refuses("not supported: general.architecture is 'lxama'", "llama", "lxama");
+  refuses("llama.block_count: missing", "block_count", "block_cxunt");
+  refuses("blk.1.attn_output.weight: missing", "blk.1.attn_output", "blk.1.attn_xutput");
+  refuses("token_embd.weight: missing", "token_embd", "token_xmbd");
+  refuses("blk.0.ffn: matrices of different sizes", "blk.0.ffn_up", "blk.0.ffn_xp");
+  assert_int_equal(llm_open(&l, "/nonexistent.gguf", NULL, 0, NULL, NULL), -ENOENT);
+}
+
+/* ---- the command ---- */
+
+static void the_command_continues_texts(void **state) {
+  EXPECT(0, "llm " DATA "llama.gguf -p '!#' -n 10");
+  char *first = strndup(out, strcspn(out, "\n") + 1);
+  assert_true(strlen(first) >= 2 && !strncmp(first, "!#", 2));
+  EXPECT(0, "llm " DATA "llama.gguf -p '!#' -n 10 --temp 1 --top-k 1");
+  assert_true(!strncmp(out, first, strlen(first)));
+  free(first);
+  EXPECT(0, "llm " DATA "llama.gguf -p '!#' -n 10 --temp 2 --top-p 1 --top-k 0 --seed 3");
+  assert_contains(out, "prompt: 4 tokens");
+  EXPECT(0, "llm " DATA "llama.gguf -p x --context 8 --temp 2");
+  EXPECT(0, "llm " DATA "qwen3.gguf --bench -n 4 --dev CPU");
+  assert_contains(out, "prompt of 48 tokens: ");
+  assert_contains(out, "4 more tokens: ");
+  EXPECT(1, "llm " DATA "llama.gguf --chat </dev/null");
+  assert_contains(out, "not supported: --chat");
+  write_text("bad.gguf", "GGUF");
+  EXPECT(1, "llm bad.gguf -p x");
+  assert_contains(out, "bad.gguf: at byte 0: not a GGUF file");
+  EXPECT(1, "llm " DATA "llama.gguf --dev nothing -p x");
+  REFUSES("no file", "llm -p x");
+  REFUSES("no text", "llm x.gguf");
+  REFUSES("--top-p needs a number from 0 to 1, not '2'", "llm x.gguf -p x --top-p 2");
+  REFUSES("-n needs a number from 0, not 'x'", "llm x.gguf -p x -n x");
+  REFUSES("--bench has its own text", "llm x.gguf -p x --bench");
+}
+
+int main(void) {
+  const struct CMUnitTest tests[] = {
+      cmocka_unit_test(logits_equal_those_of_llama_cpp),
+      cmocka_unit_test(tokens_replay_a_program),
+      cmocka_unit_test(texts_can_be_shortened_and_end_at_the_context),
+      cmocka_unit_test(samplers),
+      cmocka_unit_test(names_what_is_wrong),
+      cmocka_unit_test(the_command_continues_texts),
+  };
+  return cmocka_run_group_tests_name("llm", tests, read_golden, forget);
+}
