@@ -214,10 +214,10 @@ enum db_optim_kind {
   DB_OPTIM_LARS,      /* SGD with each parameter's step proportional to its norm, trust 0.001, momentum 0.9 (You et al.,
                          2017) */
   DB_OPTIM_MUON,    /* lr 0.02, momentum 0.95, nesterov. For matrices; of more axes all but the first count as one. Each
-                       step is made orthogonal in 5 iterations (Jordan et al., 2024) and scaled by sqrt(rows / columns) if
-                       there are more rows than columns */
-  DB_OPTIM_RMSPROP, /* lr 0.01, beta2 0.99 (PyTorch's alpha), eps 1e-8. centered also subtracts the square of the mean
-                     */
+                       step is made orthogonal in 5 iterations (Jordan et al., 2024) and scaled by sqrt(rows / columns)
+                       if there are more rows than columns */
+  DB_OPTIM_RMSPROP, /* lr 0.01, beta2 0.99 (PyTorch's alpha), eps 1e-8. centered also subtracts the
+                       square of the mean */
   DB_OPTIM_LION, /* lr 1e-4, betas 0.9 and 0.99; weight decay as in ADAMW. Steps have the size lr (Chen et al., 2023) */
   DB_OPTIM_ADAFACTOR, /* lr 0.01, which is relative to the root mean square of a parameter, at least least_scale 0.001;
                          decay 0.8, clip 1, eps 2^-23; weight decay as in ADAMW. Matrices have a state for each row and
