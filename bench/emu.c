@@ -1,9 +1,10 @@
 /* Measures the wave instructions per second of libdoorbell-emu's run_asm over eight kernels, on one core and on two,
  * and compares with other emulators that export run_asm. Also runs the same kernels for sm_90 on an emulated device,
- * through its driver. Each emulator runs in a separate process, which maps the kernels' memory at the same addresses as
- * this process. Every result is compared with the host's.
+ * through its driver, and measures what counting costs on both GPUs. Each emulator runs in a separate process, which
+ * maps the kernels' memory at the same addresses as this process. Every result is compared with the host's.
  *
  *   emu [KERNELS_DIR]      default: ../kernels, relative to this program's folder
+ *   emu counting           measures only what counting costs
  *   REMU=FILE              also measure this shared library, which exports run_asm as remu does
  *   TINYGRAD=FOLDER        also measure the Python emulator of this tinygrad checkout, with $PYTHON or python3 */
 #define _GNU_SOURCE
@@ -26,7 +27,7 @@
 #include <time.h>
 #include <unistd.h>
 #include "bench/emu/kernels.h"
-#include "bench/emu/sm_90.h"
+#include "bench/emu/driver.h"
 #include "emu/doorbell-emu.h"
 
 enum { PAGE = 4096, WAVE = 32, PEER_REPEAT = 2, ANSWER_SECONDS = 180 };
@@ -305,6 +306,16 @@ static bool two_cores(const cpu_set_t *two, const struct loaded l[KERNELS], cons
   return ok;
 }
 
+/* The first n processors that this process may use. */
+static cpu_set_t first_processors(int n) {
+  cpu_set_t all, some;
+  CPU_ZERO(&some);
+  sched_getaffinity(0, sizeof all, &all);
+  for (int i = 0; i < CPU_SETSIZE; i++)
+    if (CPU_ISSET(i, &all) && CPU_COUNT(&some) < n) CPU_SET(i, &some);
+  return some;
+}
+
 int main(int argc, char **argv) {
   if (argc == 4 && !strcmp(argv[1], "--serve")) return serve(argv[2], atoi(argv[3]));
   char exe[PATH_MAX], here[PATH_MAX], dir[PATH_MAX + 16], library[PATH_MAX + 32];
@@ -316,15 +327,9 @@ int main(int argc, char **argv) {
   snprintf(dir, sizeof dir, "%s/../kernels", here);
   snprintf(library, sizeof library, "%s/../libdoorbell-emu.so", here);
   signal(SIGPIPE, SIG_IGN);
-  cpu_set_t cpus, single, two;
-  CPU_ZERO(&single);
-  CPU_ZERO(&two);
-  sched_getaffinity(0, sizeof cpus, &cpus);
-  for (int i = 0; i < CPU_SETSIZE; i++) {
-    if (CPU_ISSET(i, &cpus) && CPU_COUNT(&single) < 1) CPU_SET(i, &single);
-    if (CPU_ISSET(i, &cpus) && CPU_COUNT(&two) < 2) CPU_SET(i, &two);
-  }
+  cpu_set_t single = first_processors(1), two = first_processors(2);
   sched_setaffinity(0, sizeof single, &single);
+  if (argc == 2 && !strcmp(argv[1], "counting")) return !counting(dir, SM_90_CUBIN);
 
   struct loaded l[KERNELS] = {0};
   uint64_t instructions[KERNELS];
@@ -382,6 +387,7 @@ int main(int argc, char **argv) {
            peers[p].launch > 0 ? peers[p].launch * 1e6 : NAN, peers[p].first > 0 ? peers[p].first * 1e3 : NAN);
   if (CPU_COUNT(&two) == 2) bad |= !two_cores(&two, l, library);
   bad |= !sm_90_rows(SM_90_CUBIN);
+  bad |= !counting(argc > 1 ? argv[1] : dir, SM_90_CUBIN);
   for (int i = 0; i < KERNELS; i++) free(l[i].expect);
   return bad;
 }

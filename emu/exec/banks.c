@@ -1,24 +1,9 @@
-#include <stdbool.h>
 #include "banks.h"
+#include <pthread.h>
+#include "../simd_level.h"
+#include "access.h"
 
 enum { LANES = 32, BANKS = 32 };
-
-/* Returns true if all words that the lanes access are within BANKS words, so that no two of them share a bank. Written
- * for vectorization: most accesses are of this kind. */
-static bool is_narrow(const uint32_t at[LANES], uint32_t lanes, int32_t words) {
-  static const uint32_t bit[LANES] = {
-#define BITS(n) 1u << (n), 2u << (n), 4u << (n), 8u << (n)
-      BITS(0), BITS(4), BITS(8), BITS(12), BITS(16), BITS(20), BITS(24), BITS(28)};
-#undef BITS
-  int32_t least = INT32_MAX, most = 0;
-  for (unsigned l = 0; l < LANES; l++) {
-    int32_t word = (int32_t)(at[l] >> 2), inactive = lanes & bit[l] ? 0 : -1;
-    int32_t low = word | (inactive & INT32_MAX), high = word & ~inactive;
-    least = low < least ? low : least;
-    most = high > most ? high : most;
-  }
-  return !lanes || most - least + words <= BANKS;
-}
 
 /* Returns the largest number of different words that the lanes access in one bank; at least 1. */
 static unsigned most_in_bank(const uint32_t at[LANES], uint32_t lanes, unsigned words) {
@@ -46,11 +31,30 @@ static unsigned cycles_of_stride(const uint32_t at[LANES], uint32_t lanes, unsig
 void emu_banks_access(struct emu_detail *d, const uint32_t at[32], uint32_t lanes, unsigned bytes) {
   unsigned words = (bytes + 3) / 4, at_once = words == 1 ? 32 : words == 2 ? 16 : 8;
   d->lds_passes += lanes ? words : 0;
-  for (unsigned first = 0; first < LANES; first += at_once) {
+  uint32_t narrow = emu_access_level()->narrow(at, lanes, words, at_once);
+  for (unsigned first = 0; first < LANES; first += at_once, narrow >>= 1) {
     uint32_t active = lanes & UINT32_MAX >> (LANES - at_once) << first;
-    unsigned cycles = is_narrow(at, active, (int32_t)words) ? 1 : cycles_of_stride(at, active, words);
+    unsigned cycles = narrow & 1 ? 1 : cycles_of_stride(at, active, words); /* no two words share a bank */
     if (!cycles) cycles = most_in_bank(at, active, words);
     d->lds_conflicts += cycles - 1;
     d->lds_cycles += active ? cycles : 0;
   }
+}
+
+/* ---- functions for this host ---- */
+
+#define LEVEL(l) extern const struct emu_access_level emu_access_##l;
+SIMD_LEVELS(LEVEL)
+#undef LEVEL
+static const struct emu_access_level *chosen;
+static void choose(void) {
+#define LEVEL(l) &emu_access_##l,
+  static const struct emu_access_level *const levels[] = {SIMD_LEVELS(LEVEL)};
+#undef LEVEL
+  chosen = levels[simd_level()];
+}
+const struct emu_access_level *emu_access_level(void) {
+  static pthread_once_t once = PTHREAD_ONCE_INIT;
+  pthread_once(&once, choose);
+  return chosen;
 }

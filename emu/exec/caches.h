@@ -18,6 +18,7 @@ struct emu_caches {
   const struct emu_cache_model *model;
   struct emu_cache {
     uint32_t sets, ways;
+    uint64_t inverse; /* 2^64 / sets */
     uint64_t *line; /* by set and way: 1 + the number of the line; 0: empty. The line that was used last comes first. */
   } l1, l2;
 };
@@ -26,8 +27,8 @@ int emu_caches_init(struct emu_caches *c, const struct emu_cache_model *model);
 void emu_caches_free(struct emu_caches *c);
 /* Empties L1: a workgroup or cluster begins, or invalidates it. */
 void emu_caches_begin(struct emu_caches *c);
-/* Counts an access of n distinct lines (address / 128) in d: l1_hits, l2_hits, memory_lines, and wait_cycles if it
- * loads. */
-void emu_caches_access(struct emu_caches *c, struct emu_detail *d, const uint64_t *lines, unsigned n, bool loads,
-                       bool stores);
+/* Counts an access of lines in d: l1_hits, l2_hits, memory_lines. Bit i of `bits` is line first + i (address / 128).
+ * Returns the larger of `slowest` and the cycles of the slowest line. */
+uint32_t emu_caches_access(struct emu_caches *c, struct emu_detail *d, uint64_t first, uint32_t bits, bool stores,
+                           uint32_t slowest);
 #endif

@@ -36,25 +36,16 @@ static bool grow(struct emu_sites *s) {
 }
 
 struct emu_site *emu_sites_find(struct emu_sites *s, uint64_t pc, bool *added) {
+  uint32_t *recent = &s->recent[pc / 4 % EMU_SITES_RECENT];
+  *added = false;
+  if (*recent < s->n && s->site[*recent].pc == pc) return &s->site[*recent];
   uint32_t *slot = s->nslots ? slot_of(s, pc) : NULL;
   *added = !slot || !*slot;
-  if (!*added) return &s->site[*slot - 1];
+  if (!*added) return &s->site[*recent = *slot - 1];
   if (!grow(s)) return NULL;
   *slot_of(s, pc) = s->n + 1;
-  s->site[s->n] = (struct emu_site){.pc = pc};
+  s->site[ *recent = s->n] = (struct emu_site){.pc = pc};
   return &s->site[s->n++];
-}
-
-void emu_site_add(struct emu_site *s, const struct emu_detail *before, const struct emu_detail *after) {
-#define ADD(to, from) s->to += after->from - before->from
-  s->executed++;
-  ADD(lanes, lanes), ADD(lines, lines), ADD(sectors, sectors), ADD(branches, branches), ADD(divergent, divergent);
-  ADD(lds_cycles, lds_cycles), ADD(lds_conflicts, lds_conflicts), ADD(l1_hits, l1_hits), ADD(l2_hits, l2_hits);
-  ADD(memory_lines, memory_lines), ADD(wait_cycles, wait_cycles);
-#undef ADD
-  uint64_t loaded = after->loaded[EMU_GLOBAL_SPACE] - before->loaded[EMU_GLOBAL_SPACE];
-  uint64_t stored = after->stored[EMU_GLOBAL_SPACE] - before->stored[EMU_GLOBAL_SPACE];
-  s->bytes += loaded > stored ? loaded : stored; /* atomics do both */
 }
 
 void emu_sites_free(struct emu_sites *s) {

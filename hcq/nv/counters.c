@@ -101,8 +101,10 @@ unsigned nv_counter_slots(db_device *base, const struct hcq_counter *counter) { 
 /* ---- methods ---- */
 
 int nv_counters_begin(db_queue *q, const struct hcq_counter_pick *picks, unsigned n) {
+  uint32_t started = 0;
+  for (unsigned i = 0; i < n; i++) started |= nv_counters_started_by(picks[i].counter->number);
   push_wait_for_idle(&q->words);
-  push_method(&q->words, NV_SUBCHANNEL_COUNTERS, NV_COUNTERS_START, 1);
+  push_method(&q->words, NV_SUBCHANNEL_COUNTERS, NV_COUNTERS_START, started);
   return 0;
 }
 

@@ -37,4 +37,10 @@ enum { NV_CLASS_COUNTERS = 0xec0f, NV_SUBCHANNEL_COUNTERS = 5 };
 #define NV_COUNTER_ENUM(name, exact, unit, description) NV_COUNTER_##name,
 enum nv_counter { NV_COUNTERS(NV_COUNTER_ENUM) NV_COUNTERS_COUNT };
 #undef NV_COUNTER_ENUM
+
+/* The value of START: which counters count. The emulator is faster if only those before THREAD_INSTS do. */
+enum { NV_COUNTERS_OF_INSTRUCTIONS = 1, NV_COUNTERS_ALL = 3 };
+static inline unsigned nv_counters_started_by(unsigned counter) {
+  return counter < NV_COUNTER_THREAD_INSTS ? NV_COUNTERS_OF_INSTRUCTIONS : NV_COUNTERS_ALL;
+}
 #endif

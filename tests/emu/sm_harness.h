@@ -77,7 +77,7 @@ static inline struct sm_gpu *sm_gpu_new(const char *name) {
 }
 static inline void sm_gpu_free(struct sm_gpu *g) {
   cubin_close(&g->cubin);
-  sm_core_free(g->core), code_cache_free(g->code), vm_free(g->vm);
+  sm_core_free(g->core), code_cache_free(g->code), vm_free(g->vm), emu_steps_free(&g->stats.steps);
   for (unsigned i = 0; i < g->pieces; i++) free(g->piece[i].host);
   free(g->file), free(g);
 }
@@ -137,6 +137,7 @@ static inline int sm_launch(struct sm_gpu *g, const char *kernel, struct sm_dims
   for (unsigned i = 1; i < SM_CONSTANT_BANKS; i++)
     if (k->bank[i].size) grid.bank[i].va = g->image + k->bank[i].offset, grid.bank[i].size = k->bank[i].size;
   struct emu_detail *detail = g->stats.detail;
+  emu_steps_free(&g->stats.steps);
   memset(&g->stats, 0, sizeof g->stats);
   g->stats.detail = detail;
   int r = 0;

@@ -34,7 +34,7 @@ static int teardown(void **state) {
 }
 
 /* v0 = lane * 4, v[2:3] an address of data, v[6:7] one of LDS, s[4:5] data, s[8:11] a buffer of 64 bytes. */
-static void run_counted(struct bench *b, const char *text, bool runs) {
+static void run_counted(struct bench *b, const char *text, enum emu_counting counting) {
   struct rdna3_wave *w = &b->t->w;
   for (unsigned l = 0; l < b->lanes; l++) {
     *wave_v(b->t, 0, l) = l * 4;
@@ -44,8 +44,9 @@ static void run_counted(struct bench *b, const char *text, bool runs) {
   w->s[4] = DATA_VA, w->s[5] = 0;
   w->s[8] = DATA_VA, w->s[9] = 0, w->s[10] = 64, w->s[11] = 0x31014000;
   w->s[RDNA3_EXEC] = ~0u, w->s[RDNA3_EXEC + 1] = w->wave64 ? ~0u : 0;
-  w->exec = w->exec_before = 0, w->active = 0, w->executed = 0, w->counts_runs = runs;
-  b->t->stats.counting = SHADER_CLASSES_LDS;
+  w->exec = 0, w->executed = 0, w->counts = true;
+  rdna3_count_lanes(w);
+  b->t->stats.counting = counting;
   memset(&b->d, 0, sizeof b->d);
   b->t->stats.detail = &b->d;
   wave_run_ok(b->t, 0, text);
@@ -54,19 +55,19 @@ static void run_counted(struct bench *b, const char *text, bool runs) {
   assert_int_equal(sum, w->executed);
 }
 
-/* Runs the code twice: counting its runs and counting each instruction must agree. Returns the latter. */
+/* Runs the code twice: counting classes and counting everything must agree. Returns the latter. */
 static const struct emu_detail *tally(struct bench *b, const char *text) {
   char closed[2048];
   snprintf(closed, sizeof closed, "%s\ns_endpgm\n", text);
   wave_assemble(b->t, closed);
-  run_counted(b, text, true);
-  struct emu_detail runs = b->d;
-  run_counted(b, text, false);
-  assert_memory_equal(runs.executed, b->d.executed, sizeof runs.executed);
-  assert_int_equal(runs.lds_passes, b->d.lds_passes);
-  assert_int_equal(runs.lds_conflicts, b->d.lds_conflicts);
-  assert_int_equal(runs.lds_cycles, b->d.lds_cycles);
-  assert_int_equal(runs.vector, 0);
+  run_counted(b, text, EMU_COUNT_CLASSES_LDS);
+  struct emu_detail classes = b->d;
+  run_counted(b, text, EMU_COUNT_ALL);
+  assert_memory_equal(classes.executed, b->d.executed, sizeof classes.executed);
+  assert_int_equal(classes.lds_passes, b->d.lds_passes);
+  assert_int_equal(classes.lds_conflicts, b->d.lds_conflicts);
+  assert_int_equal(classes.lds_cycles, b->d.lds_cycles);
+  assert_int_equal(classes.vector, 0);
   return &b->d;
 }
 
@@ -241,7 +242,7 @@ static void counts_outside_lds_once(void **state) {
 static void counts_nothing_when_off(void **state) {
   struct bench *b = *state;
   tally(b, "v_mov_b32 v1, v0");
-  b->t->stats.detail = NULL;
+  b->t->stats.detail = NULL, b->t->w.counts = false;
   b->t->w.executed = 0;
   wave_run_ok(b->t, 0, "off");
   assert_int_equal(b->t->w.executed, 2);

@@ -48,7 +48,7 @@ static inline struct wave *wave_new(bool wave64) {
   return t;
 }
 static inline void wave_free(struct wave *t) {
-  vm_free(t->vm), code_cache_free(t->code);
+  vm_free(t->vm), code_cache_free(t->code), emu_steps_free(&t->stats.steps);
   free(t->text), free(t->w.file), free(t);
 }
 
@@ -79,7 +79,7 @@ static inline enum rdna3_state wave_run(struct wave *t, uint64_t offset) {
   if (u) rdna3_resume(w, u, 1 << 20);
   rdna3_fp_set(w->fp_control);
   while (u) u = u->fn(w, u);
-  if (w->counts_runs) rdna3_count_kept(w);
+  rdna3_count_finish(&t->stats);
   rdna3_fp_set(fp);
   code_cache_leave(t->code);
   return w->state;

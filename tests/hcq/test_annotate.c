@@ -137,7 +137,8 @@ static void instructions_add_up(void **state) {
 /* ---- caches ---- */
 
 static void access(struct emu_caches *c, struct emu_detail *d, uint64_t line, bool store) {
-  emu_caches_access(c, d, &line, 1, !store, store);
+  uint32_t cycles = emu_caches_access(c, d, line, 1, store, 0);
+  if (!store) d->wait_cycles += cycles;
 }
 
 static void expect(const struct emu_detail *d, uint64_t l1, uint64_t l2, uint64_t memory, uint64_t wait) {
@@ -168,9 +169,9 @@ static void model_of_caches(void **state) {
   emu_caches_begin(&c); /* the next workgroup has another L1 */
   access(&c, &d, 3, false);
   expect(&d, 2, 3, 6, 532);
-  uint64_t both[] = {3, 1000};
-  emu_caches_access(&c, &d, both, 2, true, false); /* the slowest line counts */
+  d.wait_cycles += emu_caches_access(&c, &d, 3, 1 | 1 << 17, false, 0); /* lines 3 and 20: the slowest one counts */
   expect(&d, 3, 3, 7, 632);
+  assert_int_equal(emu_caches_access(&c, &d, 20, 1, false, 50), 50);
   emu_caches_free(&c);
   assert_non_null(emu_cache_model("sm_90"));
   assert_null(emu_cache_model("sm_80"));

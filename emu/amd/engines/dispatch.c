@@ -31,7 +31,7 @@ struct run {
   struct emu_detail detail;
   struct emu_lines lines;
   struct emu_sites sites; /* if each instruction is counted; then one worker runs all workgroups */
-  enum shader_counting counting;
+  enum emu_counting counting;
   struct amd_unit unit[AMD_UNITS_MAX]; /* where its workgroups run, in turns */
   unsigned nunits;
   bool counts;                 /* its workgroups add to the performance counters */
@@ -130,6 +130,7 @@ static bool run_groups(void *ctx, unsigned worker, unsigned seat, uint64_t begin
     }
   }
   race_task = NULL;
+  emu_steps_free(&stats.steps);
   add_count(&gpu->instructions, stats.instructions);
   add_count(&gpu->waves, stats.waves);
   add_count(&gpu->workgroups, stats.workgroups);
@@ -341,7 +342,7 @@ enum cp_status amd_dispatch(struct amd_queue *q, const uint32_t dims[3], uint32_
   uint64_t resident = resident_waves(&r, lds);
   if (amd_perf_counts(q)) {
     r.counts = true;
-    if (!r.counted.detail) r.counting = amd_perf_counts_lds(q) ? SHADER_CLASSES_LDS : SHADER_CLASSES;
+    if (!r.counted.detail) r.counting = amd_perf_counts_lds(q) ? EMU_COUNT_CLASSES_LDS : EMU_COUNT_CLASSES;
   }
   r.trace = amd_sqtt_dispatch(q, &r.d, r.unit, r.nunits, total, r.waves_per_group, resident);
   q->launched += total;

@@ -676,8 +676,8 @@ int rdna3_build(struct rdna3_trace *t) {
   size_t words = (t->code.end - t->code.start) / 4;
   struct builder b = {.t = t, .shadowed = RDNA3_SINK};
   int r = -ENOMEM;
-  if (t->detail || t->counts_runs) rdna3_tally_init();
-  if (t->counts_runs && rdna3_tally_runs(t)) return -ENOMEM;
+  bool changed = false;
+  if (t->counts && rdna3_tally_kinds(t)) return -ENOMEM;
   b.target = calloc(words + 1, 1);
   t->uop_of = malloc((words + 1) * sizeof *t->uop_of);
   if (!b.target || !t->uop_of) goto out;
@@ -691,7 +691,10 @@ int rdna3_build(struct rdna3_trace *t) {
     uint32_t word = (uint32_t)((in->pc - t->code.start) / 4), at;
     b.in = in;
     t->uop_of[word] = b.uops;
-    if (t->detail && in->op) emit(&b, rdna3_exec_tally);
+    if (t->counts_all && changed) emit(&b, rdna3_exec_tally_exec);
+    changed = in->op && rdna3_changes_exec(in);
+    if (t->records && in->op) emit(&b, rdna3_exec_record);
+    if (t->counts_all && in->op && rdna3_tallies(in)) emit(&b, rdna3_exec_tally);
     if (t->counts_lds && in->op && (in->format == RDNA3_DS || in->format == RDNA3_FLAT)) emit(&b, rdna3_exec_tally_lds);
     at = b.uops;
     /* Skip instructions without effect, except at branch targets: counting of a straight-line run starts at the
@@ -706,6 +709,7 @@ int rdna3_build(struct rdna3_trace *t) {
   }
   /* One past the last instruction: rdna3_count uses its address. */
   b.in = &t->inst[t->insts];
+  if (t->counts_all && changed) emit(&b, rdna3_exec_tally_exec);
   emit(&b, rdna3_exec_continue);
   r = b.failed ? -ENOMEM : lay_out(&b);
 out:

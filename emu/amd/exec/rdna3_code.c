@@ -7,14 +7,15 @@
 enum { MAX_INSTS = 1 << 14 };
 /* The key of a trace: the MODE bits that it was built for, and these flags. */
 #define KEY_WAVE64 (1ull << 32)
-#define KEY_DETAIL (1ull << 33)
-#define KEY_STRICT (1ull << 34)
-#define KEY_RUNS   (1ull << 35)
-#define KEY_LDS    (1ull << 36)
+#define KEY_STRICT (1ull << 33)
+#define KEY_RECORD (1ull << 34)
+#define KEY_COUNT  (1ull << 35)
+#define KEY_ALL    (1ull << 36)
+#define KEY_LDS    (1ull << 37)
 
 static void trace_release(struct code_trace *code) {
   struct rdna3_trace *t = (struct rdna3_trace *)code;
-  free(code->words), free(t->inst), free(t->uop_of), free(t->pool), free(t->counts), free(t);
+  free(code->words), free(t->inst), free(t->uop_of), free(t->pool), free(t->kinds), free(t);
 }
 
 static const uint32_t *fetch_word(struct vm *vm, struct vm_range *cache, uint64_t va) {
@@ -44,8 +45,8 @@ static struct code_trace *decode_trace(struct vm *vm, uint64_t pc, uint64_t key,
   *why = "no memory to decode the code";
   if (!t) return NULL;
   t->code.start = pc, t->code.key = key;
-  t->mode = (uint32_t)key, t->wave64 = key & KEY_WAVE64, t->detail = key & KEY_DETAIL, t->strict = key & KEY_STRICT;
-  t->counts_runs = key & KEY_RUNS, t->counts_lds = key & KEY_LDS;
+  t->mode = (uint32_t)key, t->wave64 = key & KEY_WAVE64, t->strict = key & KEY_STRICT, t->records = key & KEY_RECORD;
+  t->counts = key & KEY_COUNT, t->counts_all = key & KEY_ALL, t->counts_lds = key & KEY_LDS;
   for (;;) {
     uint32_t dw[5], n = 0;
     for (const uint32_t *p; n < 5 && (p = fetch_word(vm, &cache, at + n * 4)); n++) dw[n] = *p;
@@ -96,19 +97,20 @@ static const struct rdna3_uop *uop_at(const struct rdna3_trace *t, uint64_t pc) 
   return i == ~0u ? NULL : &t->uop[i];
 }
 
+static const uint64_t counting_key[] = {[EMU_COUNT_ALL] = KEY_ALL, [EMU_COUNT_CLASSES_LDS] = KEY_LDS};
+
 const struct rdna3_uop *rdna3_lookup(struct rdna3_wave *w, const struct rdna3_uop *u, uint64_t pc) {
   const char *why = NULL;
   uint64_t key = (w->mode & RDNA3_MODE_KEY) | (w->wave64 ? KEY_WAVE64 : 0);
   unsigned slot = (unsigned)(pc >> 2) % 64;
-  if (w->counts_runs)
-    key |= KEY_RUNS | (w->stats->counting == SHADER_CLASSES_LDS ? KEY_LDS : 0);
-  else if (w->stats && (w->stats->detail || (w->stats->trace && w->stats->trace->instructions)))
-    key |= KEY_DETAIL;
+  if (w->counts) key |= KEY_COUNT | counting_key[w->stats->counting];
+  if (w->stats && w->stats->trace && w->stats->trace->instructions) key |= KEY_RECORD;
   if (race_task) key |= KEY_STRICT;
   if (w->jumps && w->jumps->entry[slot].to && w->jumps->entry[slot].pc == pc && w->jumps->entry[slot].key == key)
     return w->jumps->entry[slot].to;
   const struct rdna3_trace *t = (const struct rdna3_trace *)code_cache_get(w->code, w->vm, pc, key, false, &why);
   const struct rdna3_uop *to = t ? uop_at(t, pc) : NULL;
+  if (to && w->counts) emu_steps_add(&w->stats->steps, t->inst, t->insts, sizeof *t->inst, t->kinds);
   if (!to) {
     char near[160];
     vm_describe(w->vm, pc, near, sizeof near);

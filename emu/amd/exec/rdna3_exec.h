@@ -9,12 +9,13 @@
 
 struct rdna3_trace {
   struct code_trace code;
-  uint32_t mode;       /* the RDNA3_MODE_KEY bits it was built for */
-  bool wave64, detail; /* detail: a micro-operation before each instruction counts it */
-  bool strict;         /* treat instructions with ignored fields that are not zero as illegal */
-  bool counts_runs;    /* for waves whose counts_runs is set: inst[i].before points to counts[i] */
-  bool counts_lds;     /* a micro-operation before each instruction that may access LDS counts the access */
-  struct rdna3_class_counts *counts;
+  uint32_t mode; /* the RDNA3_MODE_KEY bits it was built for */
+  bool wave64;
+  bool strict;             /* treat instructions with ignored fields that are not zero as illegal */
+  bool records;            /* a micro-operation before each instruction records it in a thread trace */
+  bool counts, counts_all; /* for waves whose counts is set; for which counting: struct shader_stats */
+  bool counts_lds;         /* a micro-operation before each instruction that may access LDS counts the access */
+  struct emu_kind *kinds;  /* if counts is set: of each instruction */
   struct rdna3_inst *inst;
   uint32_t insts;
   struct rdna3_uop *uop; /* the last one continues at address end */
@@ -54,17 +55,17 @@ const struct rdna3_uop *rdna3_fault(struct rdna3_wave *w, const struct rdna3_uop
                                     uint64_t address, unsigned access, const char *fmt, ...)
     __attribute__((format(printf, 7, 8)));
 
-/* Counts the classes of the run that ends before `after`, for waves whose counts_runs is set. */
-void rdna3_count_classes(struct rdna3_wave *w, const struct rdna3_inst *after);
-/* Counts the run that ends with a branch. Its classes are added when another run takes its place in w->runs, or by
- * rdna3_count_kept. Call that before code_cache_leave, which may free the traces that w->runs points into. */
-void rdna3_count_run(struct rdna3_wave *w, const struct rdna3_inst *last);
-void rdna3_count_kept(struct rdna3_wave *w);
+/* Adds the run that ends before `after` to the steps, for waves whose counts is set. */
+void rdna3_count_run(struct rdna3_wave *w, const struct rdna3_inst *after);
+/* Stores the lanes of EXEC in the wave. Before EXEC changes, its run must have ended. */
+void rdna3_count_lanes(struct rdna3_wave *w);
+/* Adds the steps of a workgroup to its detail and sites. Call it before the code can be released. */
+void rdna3_count_finish(struct shader_stats *stats);
 /* Counts the straight-line run that ends before instruction `after` (one past the last executed instruction). */
 static inline void rdna3_count(struct rdna3_wave *w, const struct rdna3_inst *after) {
   int64_t n = after - w->run->inst;
   w->executed += (uint64_t)n, w->budget -= n;
-  if (__builtin_expect(w->counts_runs, 0)) rdna3_count_classes(w, after);
+  if (__builtin_expect(w->counts, 0)) rdna3_count_run(w, after);
 }
 /* Stops the wave after u. The wave will resume at next. */
 static inline const struct rdna3_uop *rdna3_stop(struct rdna3_wave *w, const struct rdna3_uop *u,
@@ -76,13 +77,12 @@ static inline const struct rdna3_uop *rdna3_stop(struct rdna3_wave *w, const str
 /* Starts a time slice at u. */
 static inline void rdna3_resume(struct rdna3_wave *w, const struct rdna3_uop *u, int64_t instructions) {
   w->state = RDNA3_RUNNING;
-  w->run = u, w->budget = instructions - (w->counts_runs ? RDNA3_COUNTING : 0);
+  w->run = u, w->budget = instructions - (w->counts ? RDNA3_COUNTING : 0);
 }
-/* What rdna3_jump does when the budget is used up: at the end of a time slice, or for waves whose counts_runs is set.
- */
+/* What rdna3_jump does when the budget is used up: at the end of a time slice, or for waves whose counts is set. */
 const struct rdna3_uop *rdna3_jump_slow(struct rdna3_wave *w, const struct rdna3_uop *u, const struct rdna3_uop *to);
-/* Loops run this once per iteration, so it does not test counts_runs: waves whose counts_runs is set have a negative
- * budget and take the slow path. */
+/* Loops run this once per iteration, so it does not test counts: waves whose counts is set have a negative budget and
+ * take the slow path. */
 static inline const struct rdna3_uop *rdna3_jump(struct rdna3_wave *w, const struct rdna3_uop *u,
                                                  const struct rdna3_uop *to) {
   int64_t n = u->inst + 1 - w->run->inst;
@@ -94,13 +94,19 @@ static inline const struct rdna3_uop *rdna3_jump(struct rdna3_wave *w, const str
 const struct rdna3_uop *rdna3_jump_pc(struct rdna3_wave *w, const struct rdna3_uop *u, uint64_t pc);
 /* Execute an invalid or unsupported instruction, and the end of a trace. */
 rdna3_exec_fn rdna3_exec_illegal, rdna3_exec_continue;
-/* Counts the next instruction in w->stats->detail and records it in w->stats->trace, if they are set. */
+/* Records the next instruction in w->stats->trace, if it is set. */
+rdna3_exec_fn rdna3_exec_record;
+/* Ends the run before the next instruction, because EXEC has changed. */
+rdna3_exec_fn rdna3_exec_tally_exec;
+/* Counts what the next instruction does beyond being executed: its accesses to memory, its branch. */
 rdna3_exec_fn rdna3_exec_tally;
+/* Whether a trace that counts all needs rdna3_exec_tally before an instruction, and rdna3_exec_tally_exec after it. */
+bool rdna3_tallies(const struct rdna3_inst *in);
+bool rdna3_changes_exec(const struct rdna3_inst *in);
 /* Counts the LDS cycles and passes of the next instruction there. */
 rdna3_exec_fn rdna3_exec_tally_lds;
-void rdna3_tally_init(void);
-/* Fills counts, and before of each instruction, of a trace that counts runs. Returns 0 or -ENOMEM. */
-int rdna3_tally_runs(struct rdna3_trace *t);
+/* Fills the kinds of a trace. Returns 0 or -ENOMEM. */
+int rdna3_tally_kinds(struct rdna3_trace *t);
 
 /* Builds a memory instruction (rdna3_mem*.c). The builder calls it once per decoded instruction of format SMEM, DS,
  * FLAT, GLOBAL, SCRATCH, MUBUF or MTBUF, with u->inst set and all other fields zero. It fills dst, src, constant, imm

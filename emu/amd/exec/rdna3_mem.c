@@ -61,12 +61,12 @@ void mem_lds_outside(struct rdna3_wave *w, const struct rdna3_uop *u, unsigned l
   enum rdna3_state state = w->state;
   uint64_t executed = w->executed;
   int64_t budget = w->budget;
-  bool counts_runs = w->counts_runs;
-  w->fault = &notes->first, w->counts_runs = false;
+  bool counts = w->counts;
+  w->fault = &notes->first, w->counts = false;
   rdna3_fault(w, u, FAULT_LDS, (int)lane, address, access,
               "%s of %u bytes at 0x%llx of LDS, outside the workgroup's %u bytes", access & VM_WRITE ? "write" : "read",
               size, (unsigned long long)address, w->lds_size);
-  w->fault = fault, w->state = state, w->executed = executed, w->budget = budget, w->counts_runs = counts_runs;
+  w->fault = fault, w->state = state, w->executed = executed, w->budget = budget, w->counts = counts;
 }
 
 /* ---- one lane at a time ---- */

@@ -1,7 +1,6 @@
-/* Counting per instruction: the micro-operation before each instruction of code that is built with detail, and the
- * class of each format. Code built without detail does not contain it. Code that counts runs adds the classes of a
- * straight-line run of instructions when it ends; it has micro-operations only before accesses to LDS, if they count.
- */
+/* Counting what waves execute: each straight-line run of instructions is counted when it ends, with the lanes in EXEC;
+ * micro-operations count what differs between the executions of an instruction. Code that is built without counting
+ * contains none of them. */
 #include <errno.h>
 #include <pthread.h>
 #include <stdlib.h>
@@ -52,10 +51,6 @@ static void init(void) {
     rows[i] = (struct row){.class = class_of(op), .bytes = op->bytes, .flags = op->flags};
     rows[i].approximate = rdna3_isa((enum rdna3_row)i).fidelity == RDNA3_APPROXIMATE;
   }
-}
-void rdna3_tally_init(void) {
-  static pthread_once_t once = PTHREAD_ONCE_INIT;
-  pthread_once(&once, init);
 }
 
 /* ---- memory ---- */
@@ -205,58 +200,77 @@ static bool diverges(struct rdna3_wave *w, const struct rdna3_inst *in, uint64_t
 
 /* ---- runs ---- */
 
-/* The instructions of each class before one instruction of a trace, which has at most 2^14. */
-struct rdna3_class_counts {
-  uint16_t executed[EMU_CLASS_COUNT];
-};
-
-int rdna3_tally_runs(struct rdna3_trace *t) {
-  t->counts = calloc(t->insts + 1, sizeof *t->counts);
-  if (!t->counts) return -ENOMEM;
+int rdna3_tally_kinds(struct rdna3_trace *t) {
+  static pthread_once_t once = PTHREAD_ONCE_INIT;
+  pthread_once(&once, init);
+  t->kinds = calloc(t->insts + 1, sizeof *t->kinds);
+  if (!t->kinds) return -ENOMEM;
   for (uint32_t i = 0; i <= t->insts; i++) {
-    t->inst[i].before = &t->counts[i];
-    if (i == t->insts) break;
-    t->counts[i + 1] = t->counts[i];
-    if (t->inst[i].op) t->counts[i + 1].executed[rows[t->inst[i].op - rdna3_ops].class]++;
+    const struct rdna3_inst *in = &t->inst[i];
+    struct emu_kind *k = &t->kinds[i];
+    k->class = i < t->insts && in->op ? rows[in->op - rdna3_ops].class : EMU_CLASS_COUNT;
+    if (k->class == EMU_CLASS_COUNT) continue;
+    k->approximate = rows[in->op - rdna3_ops].approximate || (in->opy && rows[in->opy - rdna3_ops].approximate);
+    if (k->class == EMU_MATRIX_CLASS) k->matrix_blocks = in->op->operand[1].type == RDNA3_TYPE_wmma_ab_iu4 ? 2 : 4;
   }
   return 0;
 }
 
-/* Adds the classes of the instructions from first to last, as often as they were executed. */
-static void add_run(struct rdna3_wave *w, const struct rdna3_inst *first, const struct rdna3_inst *last,
-                    uint64_t times) {
-  uint64_t *executed = w->stats->detail->executed;
-  for (unsigned i = 0; i < EMU_CLASS_COUNT; i++)
-    executed[i] += (uint64_t)(last->before->executed[i] - first->before->executed[i]) * times;
-  if (last->op) executed[rows[last->op - rdna3_ops].class] += times;
+static uint64_t active_lanes(const struct rdna3_wave *w) {
+  return w->s[RDNA3_EXEC] | (w->wave64 ? (uint64_t)w->s[RDNA3_EXEC + 1] << 32 : 0);
 }
 
-/* Runs that branches end repeat, so their number is kept here until another run takes the place. */
-void rdna3_count_run(struct rdna3_wave *w, const struct rdna3_inst *last) {
-  const struct rdna3_inst *first = w->run->inst;
-  struct rdna3_run *r = &w->runs[last->pc / 4 % RDNA3_RUNS];
-  if (r->first != first || r->last != last) {
-    if (r->times) add_run(w, r->first, r->last, r->times);
-    *r = (struct rdna3_run){first, last, 0};
-  }
-  r->times++;
+void rdna3_count_lanes(struct rdna3_wave *w) {
+  w->exec_before = w->exec, w->exec = active_lanes(w);
+  w->active = (unsigned)__builtin_popcountll(w->exec);
 }
 
-void rdna3_count_kept(struct rdna3_wave *w) {
-  for (unsigned i = 0; i < RDNA3_RUNS; i++)
-    if (w->runs[i].times) add_run(w, w->runs[i].first, w->runs[i].last, w->runs[i].times);
-  memset(w->runs, 0, sizeof w->runs);
+void rdna3_count_run(struct rdna3_wave *w, const struct rdna3_inst *after) {
+  struct emu_traced *t = emu_steps_find(&w->stats->steps, w->run->inst);
+  if (!t || after <= w->run->inst) return;
+  const struct rdna3_inst *first = (const struct rdna3_inst *)(const void *)t->first;
+  emu_steps_run(t, (uint32_t)(w->run->inst - first), (uint32_t)(after - first),
+                (struct emu_step){1, w->active, w->active != (w->wave64 ? 64 : 32)});
 }
 
-/* Reads after[-1], not *after: after a fault at the end of a trace, `after` is beyond the trace's array. */
-void rdna3_count_classes(struct rdna3_wave *w, const struct rdna3_inst *after) {
-  if (after != w->run->inst) add_run(w, w->run->inst, after - 1, 1);
+static struct emu_site *site_of(struct emu_sites *sites, const void *inst) {
+  const struct rdna3_inst *in = inst;
+  bool added;
+  struct emu_site *site = emu_sites_find(sites, in->pc, &added);
+  if (site && added) rdna3_print(in, site->text, sizeof site->text);
+  return site;
+}
+
+void rdna3_count_finish(struct shader_stats *stats) {
+  if (stats->detail)
+    emu_steps_finish(&stats->steps, stats->detail, stats->counting == EMU_COUNT_ALL, stats->sites, site_of);
 }
 
 /* ---- micro-operations ---- */
 
-static uint64_t active_lanes(const struct rdna3_wave *w) {
-  return w->s[RDNA3_EXEC] | (w->wave64 ? (uint64_t)w->s[RDNA3_EXEC + 1] << 32 : 0);
+bool rdna3_changes_exec(const struct rdna3_inst *in) {
+  if (in->op->flags & F_W_EXEC) return true;
+  for (unsigned i = 0; i < in->operands; i++) /* also if it is a source, which makes no difference to the counts */
+    if (in->operand[i].kind != RDNA3_KIND_vgpr && (in->arg[i] & ~1u) == RDNA3_EXEC) return true;
+  return false;
+}
+
+bool rdna3_tallies(const struct rdna3_inst *in) {
+  const struct row *r = &rows[in->op - rdna3_ops];
+  return r->bytes || r->flags & F_CONDITIONAL || in->op == &rdna3_ops[RDNA3_MUBUF_buffer_gl0_inv];
+}
+
+const struct rdna3_uop *rdna3_exec_record(struct rdna3_wave *w, const struct rdna3_uop *u) {
+  if (w->stats->trace && w->stats->trace->instructions) rdna3_sqtt_record(w, u->inst);
+  return u + 1;
+}
+
+const struct rdna3_uop *rdna3_exec_tally_exec(struct rdna3_wave *w, const struct rdna3_uop *u) {
+  if (!w->counts || active_lanes(w) == w->exec) return u + 1;
+  rdna3_count(w, u->inst);
+  w->run = u;
+  rdna3_count_lanes(w);
+  return u + 1;
 }
 
 const struct rdna3_uop *rdna3_exec_tally_lds(struct rdna3_wave *w, const struct rdna3_uop *u) {
@@ -268,43 +282,25 @@ const struct rdna3_uop *rdna3_exec_tally_lds(struct rdna3_wave *w, const struct 
 static void count_instruction(struct rdna3_wave *w, const struct rdna3_inst *in) {
   struct emu_detail *d = w->stats->detail;
   const struct row *r = &rows[in->op - rdna3_ops];
-  uint64_t exec = active_lanes(w);
-  if (exec != w->exec) {
-    w->exec_before = w->exec, w->exec = exec;
-    w->active = (unsigned)__builtin_popcountll(exec);
-  }
-  d->executed[r->class]++;
-  if (r->class == EMU_MATRIX_CLASS) d->matrix_blocks += in->op->operand[1].type == RDNA3_TYPE_wmma_ab_iu4 ? 2 : 4;
-  d->approximate += r->approximate || (in->opy && rows[in->opy - rdna3_ops].approximate);
   if (r->flags & F_CONDITIONAL) {
     d->branches++;
-    d->divergent += diverges(w, in, exec);
+    d->divergent += diverges(w, in, w->exec);
   }
-  if (r->class >= EMU_VALU_CLASS) {
-    d->vector++;
-    d->lanes += w->active;
-    d->partial += w->active != (w->wave64 ? 64 : 32);
-  }
-  if (r->bytes) count_memory(w, in, r, exec);
+  if (r->bytes) count_memory(w, in, r, w->exec);
 }
 
 /* Adds an instruction to the kernel's counts and to its own. In the model of caches, buffer_gl0_inv empties L1. */
 static void annotate(struct rdna3_wave *w, const struct rdna3_inst *in) {
-  struct emu_detail before = *w->stats->detail;
-  bool added;
+  struct emu_site_mark before = emu_site_mark(w->stats->detail);
   count_instruction(w, in);
   struct emu_caches *caches = &w->stats->sites->caches;
   if (caches->model && in->op == &rdna3_ops[RDNA3_MUBUF_buffer_gl0_inv]) emu_caches_begin(caches);
-  struct emu_site *site = emu_sites_find(w->stats->sites, in->pc, &added);
-  if (!site) return;
-  if (added) rdna3_print(in, site->text, sizeof site->text);
-  emu_site_add(site, &before, w->stats->detail);
+  struct emu_site *site = site_of(w->stats->sites, in);
+  if (site) emu_site_add(site, &before, w->stats->detail);
 }
 
 const struct rdna3_uop *rdna3_exec_tally(struct rdna3_wave *w, const struct rdna3_uop *u) {
-  if (w->stats->trace && w->stats->trace->instructions) rdna3_sqtt_record(w, u->inst);
-  /* A wave that only a thread trace records has no detail. */
-  if (!w->stats->detail) return u + 1;
+  if (!w->counts) return u + 1;
   (w->stats->sites ? annotate : count_instruction)(w, u->inst);
   return u + 1;
 }

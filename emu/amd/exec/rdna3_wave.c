@@ -72,9 +72,9 @@ void rdna3_init(void) {
 /* ---- branches and faults ---- */
 
 const struct rdna3_uop *rdna3_jump_slow(struct rdna3_wave *w, const struct rdna3_uop *u, const struct rdna3_uop *to) {
-  if (w->counts_runs) rdna3_count_run(w, u->inst);
+  if (w->counts) rdna3_count_run(w, u->inst + 1);
   w->run = to;
-  if (w->counts_runs && w->budget > -RDNA3_COUNTING) return to;
+  if (w->counts && w->budget > -RDNA3_COUNTING) return to;
   w->next = to, w->state = RDNA3_YIELDED;
   return NULL;
 }

@@ -22,7 +22,6 @@ enum {
   RDNA3_SINK = 128, /* receives scalar writes to null */
   RDNA3_SGPRS = 256,
   RDNA3_RECENT = 8,
-  RDNA3_RUNS = 8,
 };
 enum rdna3_state { RDNA3_RUNNING, RDNA3_BARRIER, RDNA3_ENDED, RDNA3_FAULTED, RDNA3_YIELDED };
 
@@ -31,12 +30,6 @@ enum rdna3_state { RDNA3_RUNNING, RDNA3_BARRIER, RDNA3_ENDED, RDNA3_FAULTED, RDN
 struct rdna3_uop;
 struct rdna3_wave;
 typedef const struct rdna3_uop *rdna3_exec_fn(struct rdna3_wave *w, const struct rdna3_uop *u);
-
-/* A straight-line run of instructions. */
-struct rdna3_run {
-  const struct rdna3_inst *first, *last;
-  uint64_t times; /* that it was executed and has not been counted */
-};
 
 struct rdna3_wave {
   /* Registers of half 0 (or of wave32) start at file, those of half 1 at file + RDNA3_ROWS * RDNA3_LANES. While a
@@ -47,9 +40,9 @@ struct rdna3_wave {
   uint32_t half;
   uint32_t mode; /* MODE register */
   bool wave64;
-  bool counts_runs; /* each straight-line run adds its instructions to stats->detail->executed */
+  bool counts; /* stats->detail is set: each straight-line run adds its instructions to stats->steps */
   enum rdna3_state state;
-  int64_t budget;    /* instructions left of the time slice; only taken branches check it. If counts_runs is set,
+  int64_t budget;    /* instructions left of the time slice; only taken branches check it. If counts is set,
                         RDNA3_COUNTING is subtracted, so every branch calls rdna3_jump_slow. */
   uint64_t executed; /* instructions before run */
   const struct rdna3_uop *run;  /* first instruction of the straight-line run that executed does not include yet */
@@ -63,19 +56,18 @@ struct rdna3_wave {
   struct vm_range load, store, scalar, scratch; /* most recent translations, for vm_translate */
   struct vm_range recent[RDNA3_RECENT];         /* other recent translations */
   unsigned recent_next;
-  uint8_t *lds;                      /* of the workgroup */
-  uint32_t lds_size;                 /* bytes allocated to the workgroup, at most 64 KiB */
-  uint64_t scratch_base;             /* GPU address of this wave's slot; 0 if the dispatch has no scratch */
-  uint32_t scratch_size;             /* bytes of the slot */
-  struct rdna3_run runs[RDNA3_RUNS]; /* if counts_runs is set */
-  uint32_t group[3], index;          /* workgroup id; wave number in the workgroup */
+  uint8_t *lds;             /* of the workgroup */
+  uint32_t lds_size;        /* bytes allocated to the workgroup, at most 64 KiB */
+  uint64_t scratch_base;    /* GPU address of this wave's slot; 0 if the dispatch has no scratch */
+  uint32_t scratch_size;    /* bytes of the slot */
+  uint32_t group[3], index; /* workgroup id; wave number in the workgroup */
   const struct shader_dispatch *dispatch;
   struct shader_core *core;
   struct code_cache *code;
   struct rdna3_jump_cache *jumps; /* of the core; may be NULL */
   struct shader_stats *stats;     /* memory operations add to bytes_loaded and bytes_stored */
   struct fault *fault;
-  uint64_t exec, exec_before; /* if stats->detail is set: EXEC, and EXEC before its last change or branch */
+  uint64_t exec, exec_before; /* if counts is set: EXEC of the current run, and before its last change or branch */
   unsigned active;            /* number of lanes in exec */
 };
 

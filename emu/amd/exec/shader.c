@@ -97,12 +97,11 @@ static void launch(struct shader_core *core, struct code_cache *code, const stru
   w->scratch_base = scratch ? d->scratch_base + (uint64_t)(scratch_slot + index) * d->scratch_wave_size : 0;
   w->scratch_size = scratch ? d->scratch_wave_size : 0;
   w->dispatch = d, w->core = core, w->code = code, w->jumps = &core->jumps, w->stats = stats, w->fault = fault;
-  w->counts_runs =
-      stats->detail && stats->counting != SHADER_EVERYTHING && !(stats->trace && stats->trace->instructions);
-  w->exec = w->exec_before = 0, w->active = 0;
-  if (w->counts_runs) memset(w->runs, 0, sizeof w->runs);
+  w->counts = stats->detail;
   launch_scalars(w, d, waves);
   launch_lanes(w, d, threads);
+  w->exec = 0;
+  if (w->counts) rdna3_count_lanes(w);
 }
 
 static void run_slice(struct rdna3_wave *w) {
@@ -171,6 +170,7 @@ static int launch_all(struct shader_core *core, struct code_cache *code, const s
   const struct rdna3_uop *entry = rdna3_lookup(&core->wave[0], NULL, d->pgm);
   for (uint32_t i = 0; i < waves; i++) core->wave[i].next = core->wave[i].run = entry;
   if (entry) return (int)waves;
+  rdna3_count_finish(stats);
   code_cache_leave(code);
   return -EFAULT;
 }
@@ -181,8 +181,7 @@ int shader_run_workgroup(struct shader_core *core, struct code_cache *code, cons
   int waves = launch_all(core, code, d, group, scratch_slot, stats, fault);
   if (waves < 0) return waves;
   int r = run_waves(core, (uint32_t)waves, d->stop);
-  for (int i = 0; i < waves; i++)
-    if (core->wave[i].counts_runs) rdna3_count_kept(&core->wave[i]);
+  rdna3_count_finish(stats);
   code_cache_leave(code);
   rdna3_fp_set(core->host_fp);
   for (int i = 0; i < waves; i++) {
@@ -203,6 +202,7 @@ void shader_interrupted(struct shader_core *core, struct code_cache *code, uint6
               "page fault: %s 0x%llx, host memory that is no longer mapped, at or after pc 0x%llx",
               access & VM_WRITE ? "writes" : "reads", (unsigned long long)address,
               (unsigned long long)(w->run ? w->run->inst->pc : 0));
+  rdna3_count_finish(w->stats);
   code_cache_leave(code);
 }
 
@@ -226,7 +226,6 @@ static void step(struct rdna3_wave *w) {
   rdna3_resume(w, u, 0);
   do u = u->fn(w, u);
   while (u && u->inst == inst);
-  if (w->counts_runs) rdna3_count_kept(w);
   if (!u) return;
   rdna3_count(w, u->inst);
   w->run = w->next = u;

@@ -6,7 +6,7 @@
 #include <stdbool.h>
 #include <stdint.h>
 #include "../../exec/code_cache.h"
-#include "../../detail.h"
+#include "../../exec/steps.h"
 #include "../../fault.h"
 #include "../../vm.h"
 
@@ -48,16 +48,14 @@ struct shader_trace {
   } wave[SHADER_TRACE_WAVES];
 };
 
-/* SHADER_CLASSES counts only detail.executed, SHADER_CLASSES_LDS also cycles and passes of LDS; both are faster. */
-enum shader_counting { SHADER_EVERYTHING, SHADER_CLASSES, SHADER_CLASSES_LDS };
-
 /* Counts of one dispatch, summed over waves. */
 struct shader_stats {
   uint64_t instructions; /* wave instructions executed */
   uint64_t waves, workgroups;
   uint64_t bytes_loaded, bytes_stored; /* global memory */
   struct emu_detail *detail;           /* counters per instruction; NULL disables them */
-  enum shader_counting counting;       /* what to count in detail */
+  enum emu_counting counting;          /* what to count in detail */
+  struct emu_steps steps;              /* with detail: what the workgroup has executed so far */
   struct emu_lines *lines;             /* with detail: records the memory that is accessed; or NULL */
   struct emu_sites *sites;             /* with detail: counts each instruction; or NULL */
   struct shader_trace *trace;          /* of the workgroup that runs; NULL if it is not traced */

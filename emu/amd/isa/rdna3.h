@@ -180,7 +180,6 @@ struct rdna3_inst {
   /* Set if fields of operands that the instruction does not have are not zero. Hardware ignores these fields; LLVM's
    * assembler writes zeros, and its disassembler rejects other values. */
   bool ignored;
-  const struct rdna3_class_counts *before; /* in a trace that counts runs: the instructions before this one */
 };
 
 /* Decodes one instruction of a wave32 or wave64 program from n words at dw, as hardware does. Returns its size in

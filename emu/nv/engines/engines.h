@@ -63,6 +63,7 @@ struct nv_engines {
     pthread_mutex_t lock;
     atomic_bool on;
     uint64_t (*counts)[NV_COUNTERS_COUNT]; /* by SM; guarded by lock */
+    uint32_t started;                      /* the value of the last START */
   } perf;
 };
 
@@ -232,8 +233,8 @@ enum nv_status nv_grid_run(struct nv_channel *ch, struct sm_grid *g, bool sequen
 /* ---- perf.c ---- */
 int nv_perf_init(struct nv_engines *e); /* returns 0, or -1 if out of memory */
 void nv_perf_free(struct nv_engines *e);
-/* Whether grids that begin now count. */
-bool nv_perf_counts(struct nv_engines *e);
+/* Returns which counters count (the value of START in hcq/nv/counters.h); 0: none. */
+unsigned nv_perf_counting(struct nv_engines *e);
 /* Adds what an SM executed to its counters. Both have detail. */
 void nv_perf_add(struct nv_engines *e, uint32_t sm, const struct sm_stats *before, const struct sm_stats *after);
 

@@ -24,7 +24,7 @@ struct run {
   struct emu_detail detail;
   struct emu_lines lines;
   struct emu_sites sites; /* if each instruction is counted; then one worker runs all clusters */
-  bool counts;            /* its clusters add to the performance counters */
+  unsigned counts;        /* which performance counters its clusters add to (hcq/nv/counters.h) */
   struct race_task *task; /* NULL if the machine is not strict */
 };
 
@@ -75,6 +75,7 @@ static bool run_clusters(void *ctx, unsigned worker, unsigned seat, uint64_t beg
   bool go_on = true;
   if (r->counted.detail || r->counts) stats.detail = memset(&detail, 0, sizeof detail);
   if (r->counted.detail) stats.lines = &lines;
+  if (!r->counted.detail && r->counts == NV_COUNTERS_OF_INSTRUCTIONS) stats.counting = EMU_COUNT_CLASSES;
   if (r->counted.sites) stats.sites = &r->sites, lines.caches = r->sites.caches.model ? &r->sites.caches : NULL;
   race_task = r->task;
   for (uint64_t i = begin; i < end && go_on; i++) {
@@ -102,6 +103,7 @@ static bool run_clusters(void *ctx, unsigned worker, unsigned seat, uint64_t beg
     }
   }
   race_task = NULL;
+  emu_steps_free(&stats.steps);
   add_count(&e->instructions, stats.instructions);
   add_count(&e->warps, stats.warps);
   add_count(&e->ctas, stats.ctas);
@@ -174,7 +176,7 @@ static uint64_t resident_warps(const struct nv_model *m, const struct sm_grid *g
  * the kernel's totals are counted. */
 static void begin_detail(struct run *r) {
   const struct nv_engines_config *c = &r->ch->e->config;
-  r->counts = nv_perf_counts(r->ch->e);
+  r->counts = nv_perf_counting(r->ch->e);
   if (!atomic_load_explicit(c->detail, memory_order_relaxed)) return;
   r->counted.detail = &r->detail;
   if (!c->annotate || !atomic_load_explicit(c->annotate, memory_order_relaxed)) return;

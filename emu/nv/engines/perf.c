@@ -14,7 +14,9 @@ void nv_perf_free(struct nv_engines *e) {
   free(e->perf.counts);
 }
 
-bool nv_perf_counts(struct nv_engines *e) { return atomic_load_explicit(&e->perf.on, memory_order_acquire); }
+unsigned nv_perf_counting(struct nv_engines *e) {
+  return atomic_load_explicit(&e->perf.on, memory_order_acquire) ? e->perf.started : 0;
+}
 
 void nv_perf_add(struct nv_engines *e, uint32_t sm, const struct sm_stats *before, const struct sm_stats *after) {
   const struct emu_detail *a = before->detail, *b = after->detail;
@@ -56,6 +58,8 @@ static enum nv_status store(struct nv_channel *ch, const struct nv_object *o, ui
   uint32_t sms = e->config.model->sms;
   if (counter >= NV_COUNTERS_COUNT)
     return nv_method_error(ch, "STORE: counter %u, there are %d", counter, NV_COUNTERS_COUNT);
+  if (nv_counters_started_by(counter) & ~e->perf.started)
+    return nv_method_error(ch, "STORE: counter %u, which the last START did not start", counter);
   uint64_t va = nv_reg64(o, NV_COUNTERS_ADDRESS_UPPER, NV_COUNTERS_ADDRESS_LOWER), bad = va;
   uint64_t *values = malloc(sms * sizeof *values);
   if (!values) return nv_method_error(ch, "STORE: the emulator is out of memory");
@@ -73,8 +77,11 @@ enum nv_status nv_perf_action(struct nv_channel *ch, struct nv_object *o, uint32
   struct nv_engines *e = ch->e;
   switch (method) {
   case NV_COUNTERS_START:
+    if (value != NV_COUNTERS_OF_INSTRUCTIONS && value != NV_COUNTERS_ALL)
+      return nv_method_error(ch, "START: 0x%x selects no set of counters", value);
     pthread_mutex_lock(&e->perf.lock);
     memset(e->perf.counts, 0, e->config.model->sms * sizeof *e->perf.counts);
+    e->perf.started = value;
     pthread_mutex_unlock(&e->perf.lock);
     atomic_store_explicit(&e->perf.on, true, memory_order_release);
     return NV_DONE;

@@ -8,7 +8,7 @@
 #include <stdbool.h>
 #include <stdint.h>
 #include "../../exec/code_cache.h"
-#include "../../detail.h"
+#include "../../exec/steps.h"
 #include "../../fault.h"
 #include "../../vm.h"
 
@@ -18,6 +18,8 @@ struct sm_stats {
   uint64_t warps, ctas;
   uint64_t bytes_loaded, bytes_stored; /* global memory */
   struct emu_detail *detail;           /* counters per instruction; NULL disables them */
+  enum emu_counting counting;          /* what to count in detail; EMU_COUNT_CLASSES_LDS: as EMU_COUNT_ALL */
+  struct emu_steps steps;              /* with detail: what the cluster has executed so far */
   struct emu_lines *lines;             /* with detail: records the memory that is accessed; or NULL */
   struct emu_sites *sites;             /* with detail: counts each instruction; or NULL */
 };

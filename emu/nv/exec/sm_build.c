@@ -186,7 +186,7 @@ int sm_build(struct sm_trace *t) {
     if (t->inst[i].op && t->inst[i].id == SASS_USETMAXREG) b.takes_registers = true;
   for (uint32_t i = 0; i < t->insts; i++) {
     t->uop_of[i] = b.uops;
-    if (t->detail && t->inst[i].op) {
+    if (t->counts_all && t->inst[i].op && sm_tallies(&t->inst[i])) {
       struct sm_uop *u = sm_emit(&b, &t->inst[i]);
       if (u) u->fn = sm_exec_tally;
     }
@@ -199,6 +199,7 @@ int sm_build(struct sm_trace *t) {
   end->fn = sm_exec_continue;
   t->uniform_rows = uniform_rows(&b);
   r = b.failed ? -ENOMEM : lay_out(&b);
+  if (!r && t->counts) r = sm_tally_kinds(t);
 out:
   free(b.uop), free(b.row), free(b.target);
   return r;

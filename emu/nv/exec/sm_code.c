@@ -6,11 +6,12 @@
 enum { MAX_INSTS = 1 << 16 };
 /* The key of a trace: the SM version, and these fields. */
 #define KEY_REGISTERS(n) ((uint64_t)(n) << 16)
-#define KEY_DETAIL       (1ull << 32)
+#define KEY_COUNT        (1ull << 32)
+#define KEY_ALL          (1ull << 33)
 
 static void trace_release(struct code_trace *code) {
   struct sm_trace *t = (struct sm_trace *)code;
-  free(code->words), free(t->inst), free(t->uop_of), free(t->pool), free(t);
+  free(code->words), free(t->inst), free(t->uop_of), free(t->pool), free(t->kinds), free(t);
 }
 
 uint64_t sm_branch_target(const struct sass_inst *in, unsigned version) {
@@ -55,7 +56,7 @@ static struct code_trace *decode_trace(struct vm *vm, uint64_t pc, uint64_t key,
   *why = "no memory to decode the code";
   if (!t) return NULL;
   t->code.start = pc, t->code.key = key, t->version = (uint16_t)key;
-  t->registers = (uint16_t)(key >> 16), t->detail = key & KEY_DETAIL;
+  t->registers = (uint16_t)(key >> 16), t->counts = key & KEY_COUNT, t->counts_all = key & KEY_ALL;
   while (t->insts < MAX_INSTS) {
     const uint64_t *word = vm_translate(vm, &cache, at, SASS_BYTES, VM_READ);
     if (!word) break;
@@ -105,9 +106,11 @@ const struct sm_uop *sm_lookup(struct sm_warp *w, const struct sm_uop *u, uint64
              "jump to 0x%llx, which is not a multiple of 16", (unsigned long long)pc);
     return NULL;
   }
-  uint64_t key = w->grid->version | KEY_REGISTERS(w->grid->registers) | (w->stats->detail ? KEY_DETAIL : 0);
+  uint64_t key = w->grid->version | KEY_REGISTERS(w->grid->registers);
+  if (w->counts) key |= KEY_COUNT | (w->stats->counting == EMU_COUNT_CLASSES ? 0 : KEY_ALL);
   const struct sm_trace *t = (const struct sm_trace *)code_cache_get(core->code, w->vm, pc, key, u != NULL, &why);
   if (t) {
+    if (w->counts) emu_steps_add(&w->stats->steps, t->inst, t->insts, sizeof *t->inst, t->kinds);
     to = &t->uop[t->uop_of[(pc - t->code.start) / SASS_BYTES]];
     if (uniform_rows) *uniform_rows = t->uniform_rows;
   }

@@ -153,6 +153,7 @@ static const struct sm_uop *exit_lanes(struct sm_warp *w, const struct sm_uop *u
     sm_lanes_left(w);
     return NULL;
   }
+  if (w->counts) sm_count_exit(w, u, lanes);
   w->active &= ~lanes, w->group[w->current].mask = w->active;
   sm_lanes_left(w);
   return u + 1;
@@ -397,9 +398,9 @@ static const struct sm_uop *yield_slice(struct sm_warp *w, const struct sm_uop *
   w->budget -= u->arg;
   if (w->groups > 1 && u->inst->id == SASS_YIELD && w->group[w->current].turns > PATIENCE) {
     leave_barriers(w);
-    w->budget = 0;
+    w->budget = sm_no_budget(w);
   }
-  if (w->budget > 0) return u + 1;
+  if (w->budget > sm_no_budget(w)) return u + 1;
   return sm_stop(w, u, SM_RUNNING, 0, u + 1);
 }
 static bool build_pause(struct sm_builder *b, const struct sass_inst *in, const char **why) {

@@ -24,8 +24,9 @@ enum sm_esr {
 struct sm_trace {
   struct code_trace code;
   uint32_t version;
-  uint32_t registers; /* number of registers per thread of the launch; 0 means no limit */
-  bool detail;        /* a micro-operation before each instruction counts it */
+  uint32_t registers;      /* number of registers per thread of the launch; 0 means no limit */
+  bool counts, counts_all; /* for warps whose counts is set; counts_all: their accesses, branches and guards, too */
+  struct emu_kind *kinds;  /* if counts is set: of each instruction */
   struct sass_inst *inst;
   uint32_t insts;
   struct sm_uop *uop; /* the last one continues at address end */
@@ -124,5 +125,18 @@ void sm_split(struct sm_warp *w, uint32_t mask, const struct sm_uop *next);
 extern const struct sm_family sm_barrier_family[], sm_atomic_family[], sm_async_family[], sm_matrix_memory_family[],
     sm_tensor_family[];
 
-sm_exec_fn sm_exec_no_register, sm_exec_continue, sm_exec_refuse, sm_exec_tally;
+sm_exec_fn sm_exec_no_register, sm_exec_continue, sm_exec_refuse;
+
+/* ---- counting ---- */
+
+/* Counts what the next instruction does beyond being executed: its accesses to memory, its branch, its guard. */
+sm_exec_fn sm_exec_tally;
+/* Whether a trace that counts all needs it before an instruction. */
+bool sm_tallies(const struct sass_inst *in);
+/* Fills the kinds of a trace that is built. Returns 0 or -ENOMEM. */
+int sm_tally_kinds(struct sm_trace *t);
+/* Call it before these lanes, but not all, exit at u. */
+void sm_count_exit(struct sm_warp *w, const struct sm_uop *u, uint32_t lanes);
+/* Adds the steps of a cluster to its detail and sites. Call it before the code can be released. */
+void sm_count_finish(struct sm_stats *stats);
 #endif

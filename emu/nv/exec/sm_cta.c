@@ -100,6 +100,7 @@ static void launch_warp(struct sm_core *core, struct sm_cta *cta, uint32_t index
   w->present = lanes >= SM_LANES ? ~0u : (1u << lanes) - 1;
   w->p[SM_PT] = w->p[SM_UPT] = ~0u;
   w->cta = cta, w->index = index, w->vm = g->vm, w->grid = g, w->stats = stats, w->fault = fault, w->core = core;
+  w->counts = stats->detail;
   w->local = g->local_size ? core->local + slot * g->local_size * SM_LANES : NULL;
   w->runnable = true, w->groups = 1;
   w->group[0] = (struct sm_group){.mask = w->present, .next = entry};
@@ -146,6 +147,7 @@ static int launch_ctas(struct sm_core *core, struct code_cache *code, const stru
   struct sm_warp *w = core->warp;
   memset(w, 0, offsetof(struct sm_warp, group));
   w->cta = &core->cta[0], w->vm = g->vm, w->grid = g, w->stats = stats, w->fault = fault, w->core = core;
+  w->counts = stats->detail;
   const struct sm_uop *entry = sm_lookup(w, NULL, g->pgm, &uniform_rows);
   if (!entry) return -EFAULT;
   for (uint32_t i = 0; i < ctas; i++)
@@ -222,6 +224,7 @@ int sm_run_cluster(struct sm_core *core, struct code_cache *code, const struct s
     for (uint32_t i = 0; i < core->ctas * warps; i++) stats->instructions += core->warp[i].executed;
     stats->warps += (uint64_t)core->ctas * warps, stats->ctas += core->ctas;
   }
+  sm_count_finish(stats);
   code_cache_leave(code);
   return r;
 }
@@ -244,5 +247,6 @@ void sm_interrupted(struct sm_core *core, struct code_cache *code, uint64_t addr
     snprintf(fault->text, sizeof fault->text, "page fault: %s 0x%llx, host memory that is no longer mapped", verb,
              (unsigned long long)address);
   }
+  if (w) sm_count_finish(w->stats);
   code_cache_leave(code);
 }

@@ -18,18 +18,26 @@ static inline int32_t sm_ur_dst(unsigned n) {
 
 /* ---- control ---- */
 
+#define SM_COUNTING (INT64_MAX / 2)
+/* Returns the budget of a warp that has none left. */
+static inline int64_t sm_no_budget(const struct sm_warp *w) { return w->counts ? -SM_COUNTING : 0; }
+/* Adds the run that ends before `after` to the steps, for warps whose counts is set. */
+void sm_count_run(struct sm_warp *w, const struct sass_inst *after);
 /* Counts the straight-line run that ends before instruction `after` (one past the last executed instruction). */
 static inline void sm_count(struct sm_warp *w, const struct sass_inst *after) {
   int64_t n = after - w->run->inst;
   w->executed += (uint64_t)n, w->budget -= n;
+  if (__builtin_expect(w->counts, 0)) sm_count_run(w, after);
 }
+/* What sm_jump does when the budget is used up: at the end of a time slice, or for warps whose counts is set. */
+const struct sm_uop *sm_jump_slow(struct sm_warp *w, const struct sm_uop *u, const struct sm_uop *to);
 /* Continues at `to` after u. */
 static inline const struct sm_uop *sm_jump(struct sm_warp *w, const struct sm_uop *u, const struct sm_uop *to) {
-  sm_count(w, u->inst + 1);
+  int64_t n = u->inst + 1 - w->run->inst;
+  w->executed += (uint64_t)n, w->budget -= n;
+  if (__builtin_expect(w->budget <= 0, 0)) return sm_jump_slow(w, u, to);
   w->run = to;
-  if (__builtin_expect(w->budget > 0, 1)) return to;
-  w->group[w->current].next = to;
-  return NULL;
+  return to;
 }
 /* Stops the executing group after u. The group will resume at next. */
 static inline const struct sm_uop *sm_stop(struct sm_warp *w, const struct sm_uop *u, enum sm_state state,

@@ -180,8 +180,8 @@ void sm_run_warp(struct sm_warp *w) {
     const struct sm_uop *u = g->next;
     int64_t slice = w->groups > 1 && left > GROUP_SLICE ? GROUP_SLICE : left;
     if (g->saved) restore_uniforms(w, g);
-    w->active = g->mask;
-    w->run = u, w->budget = slice;
+    w->active = w->running = g->mask;
+    w->run = u, w->budget = slice + sm_no_budget(w);
     /* The subtraction makes NULL larger than every limit. */
     uintptr_t last = (uintptr_t)limit - 1;
     do u = u->fn(w, u);
@@ -191,8 +191,8 @@ void sm_run_warp(struct sm_warp *w) {
       sm_count(w, u->inst);
       w->group[w->current].next = u;
     }
-    left -= slice - w->budget;
-    if (w->budget <= 0 && w->groups > 1) {
+    left -= slice + sm_no_budget(w) - w->budget;
+    if (w->budget <= sm_no_budget(w) && w->groups > 1) {
       w->group[w->current].turns++;
       if (w->current < w->groups) save_uniforms(w, &w->group[w->current]);
     }
@@ -201,6 +201,14 @@ void sm_run_warp(struct sm_warp *w) {
 }
 
 /* ---- jumps ---- */
+
+const struct sm_uop *sm_jump_slow(struct sm_warp *w, const struct sm_uop *u, const struct sm_uop *to) {
+  if (w->counts) sm_count_run(w, u->inst + 1);
+  w->run = to;
+  if (w->budget > sm_no_budget(w)) return to;
+  w->group[w->current].next = to;
+  return NULL;
+}
 
 const struct sm_uop *sm_jump_pc(struct sm_warp *w, const struct sm_uop *u, uint64_t pc) {
   const struct sm_uop *to = sm_lookup(w, u, pc, NULL);

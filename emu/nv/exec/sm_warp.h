@@ -77,11 +77,14 @@ struct sm_warp {
 
   /* Scheduling; sm_warp.c. */
   const struct sm_uop *run; /* start of the straight-line run that is not counted yet */
-  int64_t budget;           /* instructions left of the time slice */
+  int64_t budget;           /* instructions left of the time slice; less SM_COUNTING if counts is set, so every jump
+                               finds that none is left */
   uint64_t executed;
   uint32_t groups, current;
   bool runnable, faulted;
-  uint32_t alone; /* lanes that continued from an exclusive WARPSYNC and have not reached its end */
+  bool counts;      /* stats->detail is set: each straight-line run adds its instructions to stats->steps */
+  uint32_t running; /* if counts is set: active when the run began */
+  uint32_t alone;   /* lanes that continued from an exclusive WARPSYNC and have not reached its end */
   const struct sm_uop *resume[SM_LANES]; /* where lanes continue after a collective */
   uint32_t joining;                      /* 1 + the CTA barrier where the executing group arrives and waits */
   uint32_t reduced_popc, reduced;        /* result of the last reduction at a CTA barrier */

@@ -182,8 +182,8 @@ FN(mbarrier_check) {
   sm_pdst(w, u, 0, lanes, ended);
   if (ended == lanes) return u + 1;
   /* The waiting lanes are about to test again. TRYWAIT suspends them for a while. */
-  w->budget = sass_bit(u->inst, 72) ? 0 : w->budget - 512;
-  return w->budget > 0 ? u + 1 : sm_stop(w, u, SM_RUNNING, 0, u + 1);
+  w->budget = sass_bit(u->inst, 72) ? sm_no_budget(w) : w->budget - 512;
+  return w->budget > sm_no_budget(w) ? u + 1 : sm_stop(w, u, SM_RUNNING, 0, u + 1);
 }
 /* The copies that these lanes started are done: performs one arrival, or takes back the expected byte of
  * SYNCS.ARRIVE.A0T1. */

@@ -1,5 +1,8 @@
-/* Counting per instruction: the micro-operation before each instruction of code that is built with detail. Code built
- * without detail does not contain it. */
+/* Counting what warps execute: each straight-line run of instructions is counted when it ends, with its active lanes; a
+ * micro-operation counts what differs between the executions of an instruction. Code that is built without counting
+ * does not contain it. */
+#include <errno.h>
+#include <stdlib.h>
 #include "../../exec/banks.h"
 #include "../../exec/lines.h"
 #include "../../exec/sites.h"
@@ -118,43 +121,105 @@ static unsigned matrix_blocks(const struct sass_inst *in, const struct sm_uop *o
   }
 }
 
+/* ---- runs ---- */
+
+static enum emu_class class_of(const struct sass_inst *in) {
+  uint8_t class = rows[in->id].class;
+  return class ? class - 1u : sass_is_uniform(in->id) ? EMU_SALU_CLASS : EMU_VALU_CLASS;
+}
+
+int sm_tally_kinds(struct sm_trace *t) {
+  t->kinds = calloc(t->insts + 1, sizeof *t->kinds);
+  if (!t->kinds) return -ENOMEM;
+  for (uint32_t i = 0; i <= t->insts; i++) {
+    const struct sass_inst *in = &t->inst[i];
+    struct emu_kind *k = &t->kinds[i];
+    k->class = i < t->insts && in->op ? class_of(in) : EMU_CLASS_COUNT;
+    k->approximate = k->class == EMU_TRANS_CLASS || k->class == EMU_MATRIX_CLASS;
+    if (k->class != EMU_MATRIX_CLASS) continue;
+    const struct sm_uop *op = &t->uop[t->uop_of[i]];
+    k->matrix_blocks = (uint16_t)matrix_blocks(in, op->fn == sm_exec_tally ? op + 1 : op);
+  }
+  return 0;
+}
+
+static struct emu_traced *traced(const struct sm_warp *w, uint32_t *first) {
+  struct emu_traced *t = emu_steps_find(&w->stats->steps, w->run->inst);
+  if (t) *first = (uint32_t)(w->run->inst - (const struct sass_inst *)(const void *)t->first);
+  return t;
+}
+
+void sm_count_run(struct sm_warp *w, const struct sass_inst *after) {
+  uint32_t first, n = (uint32_t)(after - w->run->inst);
+  struct emu_traced *t = n ? traced(w, &first) : NULL;
+  if (t)
+    emu_steps_run(t, first, first + n,
+                  (struct emu_step){1, (int64_t)emu_lanes_in(w->running), w->running != UINT32_MAX});
+}
+
+/* The run goes on with fewer lanes, and they are what it will count. */
+void sm_count_exit(struct sm_warp *w, const struct sm_uop *u, uint32_t lanes) {
+  uint32_t first, n = (uint32_t)(u->inst + 1 - w->run->inst);
+  struct emu_traced *t = traced(w, &first);
+  if (t)
+    emu_steps_run(t, first, first + n,
+                  (struct emu_step){0, (int64_t)emu_lanes_in(lanes), -(int64_t)(w->running == UINT32_MAX)});
+  w->running &= ~lanes;
+}
+
+static struct emu_site *site_of(struct emu_sites *sites, const void *inst) {
+  const struct sass_inst *in = inst;
+  bool added;
+  struct emu_site *site = emu_sites_find(sites, in->pc, &added);
+  if (site && added) sass_print(in, site->text, sizeof site->text);
+  return site;
+}
+
+void sm_count_finish(struct sm_stats *stats) {
+  if (stats->detail)
+    emu_steps_finish(&stats->steps, stats->detail, stats->counting == EMU_COUNT_ALL, stats->sites, site_of);
+}
+
+/* ---- single instructions ---- */
+
+static bool is_conditional(const struct sass_inst *in) {
+  return in->id == SASS_BRA && (in->guard != SASS_PT || sass_bits(in, 87, 4) != SASS_PT);
+}
+
+bool sm_tallies(const struct sass_inst *in) {
+  bool guarded = in->guard != SASS_PT || in->guard_not;
+  return rows[in->id].flags || is_conditional(in) || (guarded && class_of(in) >= EMU_VALU_CLASS);
+}
+
 static void count_instruction(struct sm_warp *w, const struct sm_uop *u) {
   struct emu_detail *d = w->stats->detail;
   const struct sass_inst *in = u->inst;
   const struct row *r = &rows[in->id];
-  enum emu_class class = r->class ? r->class - 1u : sass_is_uniform(in->id) ? EMU_SALU_CLASS : EMU_VALU_CLASS;
   const struct sm_uop *op = u + 1;
   uint32_t lanes = w->active & (w->p[in->guard] ^ (in->guard_not ? ~0u : 0));
-  d->executed[class]++;
-  if (class == EMU_MATRIX_CLASS) d->matrix_blocks += matrix_blocks(in, op);
-  d->approximate += class == EMU_TRANS_CLASS || class == EMU_MATRIX_CLASS;
-  if (in->id == SASS_BRA && (in->guard != SASS_PT || sass_bits(in, 87, 4) != SASS_PT)) {
+  if (is_conditional(in)) {
     uint32_t taken = lanes & (w->p[SM_P + sass_bits(in, 87, 3)] ^ -(uint32_t)sass_bit(in, 90));
     d->branches++;
     d->divergent += taken && taken != w->active;
   }
-  if (class >= EMU_VALU_CLASS) {
-    d->vector++;
-    d->lanes += emu_lanes_in(lanes);
-    d->partial += lanes != ~0u;
+  if (class_of(in) >= EMU_VALU_CLASS) { /* the run counts all its lanes */
+    d->lanes -= emu_lanes_in(w->active & ~lanes);
+    d->partial += lanes != w->active && w->active == UINT32_MAX;
   }
   if (r->flags && op->inst == in && lanes) count_memory(w, op, r, lanes);
 }
 
 /* Adds an instruction to the kernel's counts and to its own. */
 static void annotate(struct sm_warp *w, const struct sm_uop *u) {
-  struct emu_detail before = *w->stats->detail;
-  bool added;
+  struct emu_site_mark before = emu_site_mark(w->stats->detail);
   count_instruction(w, u);
-  struct emu_site *site = emu_sites_find(w->stats->sites, u->inst->pc, &added);
-  if (!site) return;
-  if (added) sass_print(u->inst, site->text, sizeof site->text);
-  emu_site_add(site, &before, w->stats->detail);
+  struct emu_site *site = site_of(w->stats->sites, u->inst);
+  if (site) emu_site_add(site, &before, w->stats->detail);
 }
 
 const struct sm_uop *sm_exec_tally(struct sm_warp *w, const struct sm_uop *u) {
   /* A jump that was cached before counting was turned off may lead here. */
-  if (!w->stats->detail) return u + 1;
+  if (!w->counts) return u + 1;
   (w->stats->sites ? annotate : count_instruction)(w, u);
   return u + 1;
 }
