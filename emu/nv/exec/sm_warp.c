@@ -163,7 +163,7 @@ static const struct sm_uop *meeting_point(const struct sm_warp *w) {
 }
 
 void sm_run_warp(struct sm_warp *w) {
-  int64_t left = SLICE;
+  int64_t left = SLICE, none = sm_no_budget(w);
   while (w->groups && left > 0) {
     bool alone = w->groups == 1 && w->group[0].state == SM_RUNNING;
     const struct sm_uop *limit = NULL;
@@ -181,7 +181,7 @@ void sm_run_warp(struct sm_warp *w) {
     int64_t slice = w->groups > 1 && left > GROUP_SLICE ? GROUP_SLICE : left;
     if (g->saved) restore_uniforms(w, g);
     w->active = w->running = g->mask;
-    w->run = u, w->budget = slice + sm_no_budget(w);
+    w->run = u, w->budget = slice + none;
     /* The subtraction makes NULL larger than every limit. */
     uintptr_t last = (uintptr_t)limit - 1;
     do u = u->fn(w, u);
@@ -191,8 +191,8 @@ void sm_run_warp(struct sm_warp *w) {
       sm_count(w, u->inst);
       w->group[w->current].next = u;
     }
-    left -= slice + sm_no_budget(w) - w->budget;
-    if (w->budget <= sm_no_budget(w) && w->groups > 1) {
+    left -= slice + none - w->budget;
+    if (w->budget <= none && w->groups > 1) {
       w->group[w->current].turns++;
       if (w->current < w->groups) save_uniforms(w, &w->group[w->current]);
     }
