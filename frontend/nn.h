@@ -66,9 +66,28 @@ db_parameter *db_param_full(db_params *p, const char *name, double value, db_lis
 /* Saves every parameter and statistic under its name. The extension of path chooses the format (db_save). Returns 0 or
  * a negative errno. */
 int db_params_save(const db_params *p, const char *path);
-/* Loads parameters from a file. Unless partial is set, file and tree must have the same names. Shapes must be equal;
- * types are converted. Returns 0 or a negative errno; after an error some parameters may have new values. */
+/* Loads parameters from a file, one at a time. They take the types that they have in the file; one that changes its
+ * type cannot be used by functions captured before. Unless partial is set, file and tree must have the same names, and
+ * the error lists those that differ. Shapes must be equal. Returns 0 or a negative errno. After an error of a malformed
+ * file or shape some parameters may have new values. */
 int db_params_load(db_params *p, const char *path, bool partial);
+/* The same with more options. */
+struct db_rename {
+  const char *from, *to; /* replaces the prefix `from` of a name in the file; to = NULL: such tensors are not loaded */
+};
+struct db_import {
+  int by_name_;
+  bool partial;
+  bool convert;                   /* parameters keep their types */
+  const struct db_rename *rename; /* the first one that matches applies */
+  unsigned nrename;
+  /* Called for each tensor of the file that is no parameter, with its name after renaming, and each parameter that is
+   * not in the file; may be NULL. */
+  void (*unmatched)(void *ctx, const char *name, bool in_file);
+  void *ctx;
+};
+#define db_params_import(p, path, ...) db_params_import_with(p, path, DB_OPTIONS(struct db_import, ##__VA_ARGS__))
+int db_params_import_with(db_params *p, const char *path, struct db_import options);
 
 /* ---- layers. They are initialized as in PyTorch. db_apply(&layer, x) runs a layer ---- */
 
@@ -212,7 +231,7 @@ enum db_optim_kind {
   DB_OPTIM_ADAMW,     /* as ADAM, but weight decay is separate from the gradient: lr * weight_decay of each parameter */
   DB_OPTIM_LAMB,      /* as ADAMW with eps 1e-6; each parameter's step is proportional to its norm (You et al., 2019) */
   DB_OPTIM_LARS,      /* SGD with each parameter's step proportional to its norm, trust 0.001, momentum 0.9 (You et al.,
-                         2017) */
+                              2017) */
   DB_OPTIM_MUON,    /* lr 0.02, momentum 0.95, nesterov. For matrices; of more axes all but the first count as one. Each
                        step is made orthogonal in 5 iterations (Jordan et al., 2024) and scaled by sqrt(rows / columns)
                        if there are more rows than columns */
@@ -351,6 +370,42 @@ struct db_lr_plateau {
   })
 /* Reports a metric and returns the new learning rate. */
 double db_lr_plateau(struct db_lr_plateau *p, double metric);
+
+/* ---- averages of parameters ---- */
+
+typedef struct db_ema db_ema;
+/* Exponential moving averages, which begin with the parameters' values. decay is from 0 to 1, often 0.999. Returns NULL
+ * and sets db_error() on an error. */
+db_ema *db_ema_new(db_tensor *const *params, unsigned n, double decay);
+void db_ema_free(db_ema *e); /* e may be NULL */
+/* Each average becomes decay * average + (1 - decay) * parameter. Call it after the optimizer's step; a captured
+ * function may do so. Returns 0 or a negative errno. */
+int db_ema_update(db_ema *e);
+/* Gives the parameters the values of their averages (use), or gives them back the values that they had before (!use).
+ * Returns 0 or a negative errno. */
+int db_ema_use(db_ema *e, bool use);
+
+/* ---- checkpoints: a training that is resumed has the same losses, bit for bit, as one that was not interrupted ----
+ */
+
+enum { DB_CHECKPOINT_MOST = 4 };
+/* What a checkpoint contains. Everything but params may be left out. */
+struct db_checkpoint {
+  db_params *params;                   /* parameters and statistics, under their names */
+  db_optim *optim[DB_CHECKPOINT_MOST]; /* state, learning rates, factor of the loss */
+  db_ema *ema;
+  db_jit *jit[DB_CHECKPOINT_MOST]; /* the positions in the random numbers of these functions */
+  struct db_lr_plateau *plateau;
+  int64_t step;
+};
+/* Saves a checkpoint, with the state of the random generator, as .safetensors; or several files and their index, if
+ * path ends in .safetensors.index.json. The old file is replaced only when the new one is complete on the disk. Call it
+ * between steps. Returns 0 or a negative errno. */
+int db_checkpoint_save(const char *path, const struct db_checkpoint *c);
+/* Restores what db_checkpoint_save saved of a training that was set up in the same way, and stores its step in c->step.
+ * Functions must not have been called yet. Returns 0 or a negative errno; if names differ or something was set up in
+ * another way, nothing has changed. */
+int db_checkpoint_load(const char *path, struct db_checkpoint *c);
 
 #pragma GCC visibility pop
 #ifdef __cplusplus

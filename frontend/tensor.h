@@ -1087,7 +1087,10 @@ db_tensor *db_outer_at(DB_AT, db_tensor *a, db_tensor *b);
 db_tensor *db_inner_at(DB_AT, db_tensor *a, db_tensor *b);
 #define db_bmm(a, b) db_matmul(a, b)
 
-/* ---- files: .safetensors, .npz or .npy, chosen by the extension ---- */
+/* ---- files: .safetensors, .npz or .npy, chosen by the extension. NAME.safetensors.index.json is the index of several
+ * .safetensors files. PyTorch's .pt, .pth and .bin (since version 1.6) are only read; a tensor in a dictionary or list
+ * is named by the keys and indices on the way to it, with dots between them. Of their pickles, everything but tensors,
+ * numbers, texts and containers is refused ---- */
 
 struct db_named {
   const char *name; /* "" for a .npy, which holds one tensor */
@@ -1102,6 +1105,10 @@ void db_named_free(struct db_named *named, unsigned n);
  * complete on the disk, so an error or a crash leaves the old one. .npy and .npz have no name for bf16 and the 8-bit
  * floats, which are written as u16 and u8. Returns 0 or a negative errno. */
 int db_save(const char *path, const struct db_named *named, unsigned n);
+/* Writes .safetensors files of at most `most` bytes of elements each, or one tensor, and their index: path must end in
+ * .safetensors.index.json. db_save writes files of 5 GB. The index is replaced last, so an error leaves the old one and
+ * its files. Returns 0 or a negative errno. */
+int db_save_shards(const char *path, const struct db_named *named, unsigned n, size_t most);
 
 /* ---- observing commands ---- */
 

@@ -59,6 +59,16 @@ void safetensors_free(struct safetensors *s);
 char *safetensors_header(const struct safetensors *s, size_t *size);
 
 /* ---- files.c ---- */
+/* Receives the tensors of a file, one at a time. */
+struct sink {
+  void *ctx;
+  /* Whether the tensor of this name is wanted. *dev is NULL, the default device; stores another one to load it to. */
+  bool (*wants)(void *ctx, const char *name, db_device **dev);
+  /* Takes a tensor, which the caller's scope owns. Returns 0, or a negative errno with a message. */
+  int (*take)(void *ctx, const char *name, db_tensor *t);
+};
+/* Loads the wanted tensors of a file of any format. Returns 0, or a negative errno with a message. */
+int files_load(const char *path, const struct sink *to);
 struct mapping {
   void *bytes;
   size_t size;

@@ -167,15 +167,18 @@ static int realize_results(const db_jit *j, db_tensor *const *out, const struct 
 
 int jit_run_function(db_jit *j, db_tensor *const *in, db_tensor **out) {
   struct assigns made = {0}, *outer = assigns_made;
-  assigns_made = &made;
+  struct capture *counted = counting;
+  assigns_made = &made, counting = &j->capture;
+  j->capture = (struct capture){&jit_capture_ops, rt.serials};
+  memset(j->random_calls, 0, sizeof j->random_calls);
   int err = j->fn(j->ctx, in, out);
-  assigns_made = outer;
+  assigns_made = outer, counting = counted;
   if (err)
     db_fail(err, "jit: the function failed: %s", db_error());
   else
     err = realize_results(j, out, &made);
   assigns_free(&made);
-  return err;
+  return err ? err : jit_advance_random(j);
 }
 
 void jit_leave_scope(db_jit *j, db_tensor *const *out) {
@@ -184,8 +187,7 @@ void jit_leave_scope(db_jit *j, db_tensor *const *out) {
   db_scope_end();
 }
 
-unsigned jit_forget(db_jit *j, db_tensor *dropped[SLOT_NUMBERS]) {
-  unsigned n = 0;
+void jit_forget(db_jit *j) {
   for (unsigned i = 0; i < j->program.nmemories; i++) {
     struct captured_memory *m = &j->memories[i];
     if (m->kind == OWNED) storage_release(m->storage);
@@ -193,11 +195,6 @@ unsigned jit_forget(db_jit *j, db_tensor *dropped[SLOT_NUMBERS]) {
     if (m->kind == OUTER) value_release(m->value);
   }
   for (unsigned i = 0; i < j->program.nvars; i++) free(j->var_names[i]);
-  for (unsigned i = 0; i < SLOT_NUMBERS; i++) {
-    if (j->random_count[i]) dropped[n++] = j->random_count[i];
-    j->random_count[i] = NULL;
-    j->random_calls[i] = 0;
-  }
   program_free(&j->program);
   j->built = false;
   j->failed = 0;
@@ -208,7 +205,6 @@ unsigned jit_forget(db_jit *j, db_tensor *dropped[SLOT_NUMBERS]) {
   j->var_names = NULL;
   j->written = NULL, j->nwritten = 0;
   j->memories_capacity = j->accesses_capacity = j->commands_capacity = j->vars_capacity = j->var_of_capacity = 0;
-  return n;
 }
 
 /* ---- public functions ---- */
@@ -248,12 +244,10 @@ int db_jit_reset(db_jit *j) {
   if (!j) return db_fail(-EINVAL, "jit: the db_jit is NULL: there is nothing to capture again");
   if (!j->fn) return db_fail(-EINVAL, "jit: a program loaded from a file has no function to capture again");
   if (capturing) return db_fail(-EINVAL, "jit: a captured function cannot reset captures");
-  db_tensor *dropped[SLOT_NUMBERS];
   pthread_mutex_lock(&rt.lock);
-  unsigned n = jit_forget(j, dropped);
+  jit_forget(j);
   j->calls = 0;
   pthread_mutex_unlock(&rt.lock);
-  while (n) db_release(dropped[--n]);
   return 0;
 }
 
@@ -264,13 +258,12 @@ void db_jit_counts(const db_jit *j, unsigned *nin, unsigned *nout) {
 
 void db_jit_free(db_jit *j) {
   if (!j) return;
-  db_tensor *dropped[SLOT_NUMBERS];
   pthread_mutex_lock(&rt.lock);
-  unsigned n = jit_forget(j, dropped);
+  jit_forget(j);
   for (unsigned i = 0; j->in && i < j->nin; i++) jit_input_clear(&j->in[i]);
   for (unsigned i = 0; j->out && i < j->nout; i++) jit_output_clear(&j->out[i]);
   pthread_mutex_unlock(&rt.lock);
-  while (n) db_release(dropped[--n]);
+  for (unsigned i = 0; i < j->nrandom; i++) db_release(j->random_count[j->random_slots[i]]);
   jit_loaded_free(j->loaded);
   free(j->in);
   free(j->out);

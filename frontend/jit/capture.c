@@ -14,8 +14,7 @@ static db_jit *jit_of(struct capture *c) { return (db_jit *)((char *)c - offseto
 
 /* ---- capturing ---- */
 
-static void refuse(db_jit *j, int err, const char *fmt, ...) __attribute__((format(printf, 3, 4)));
-static void refuse(db_jit *j, int err, const char *fmt, ...) {
+void jit_refuse(db_jit *j, int err, const char *fmt, ...) {
   if (j->error) return;
   va_list ap;
   va_start(ap, fmt);
@@ -32,7 +31,7 @@ static void *grow_array(db_jit *j, void *array, size_t size, size_t count, size_
   while (more < count + n) more *= 2;
   void *p = realloc(array, more * size);
   if (!p) {
-    refuse(j, -ENOMEM, "jit: out of memory");
+    jit_refuse(j, -ENOMEM, "jit: out of memory");
     return array;
   }
   *capacity = more;
@@ -97,7 +96,7 @@ static uint32_t var_of(db_jit *j, const char *name, int64_t value) {
   char *copy = strdup(name);
   if (j->error || !copy) {
     free(copy);
-    refuse(j, -ENOMEM, "jit: out of memory");
+    jit_refuse(j, -ENOMEM, "jit: out of memory");
     return 0;
   }
   j->var_names[p->nvars] = copy;
@@ -118,7 +117,7 @@ static struct storage *stage_of(db_jit *j, unsigned slot) {
   if (s->storage) return s->storage;
   struct storage *made = storage_new_pinned(slot, rt.next_buffer++, STAGE_BYTES);
   if (!made)
-    refuse(j, -ENOMEM, "jit: no memory for copies between devices: %s", db_error());
+    jit_refuse(j, -ENOMEM, "jit: no memory for copies between devices: %s", db_error());
   else
     memory_of(j, s->storage = made); /* memories holds the reference */
   storage_release(made);
@@ -160,7 +159,7 @@ static void add_transfer(db_jit *j, const struct executable *e, const struct exe
   dst.offset += what->at;
   add_copy(j, dst, src, what->sent);
   struct exchange *own = malloc(sizeof *own);
-  if (!own) refuse(j, -ENOMEM, "jit: out of memory");
+  if (!own) jit_refuse(j, -ENOMEM, "jit: out of memory");
   struct program_command *c = own ? add_command(j, &(struct program_command){.slot = dst.storage->slot}) : NULL;
   if (!c) {
     free(own);
@@ -206,7 +205,7 @@ static void on_run(struct capture *capture, const struct executable *e, const st
   }
 }
 
-static void on_refusal(struct capture *c, int err, const char *why) { refuse(jit_of(c), err, "%s", why); }
+static void on_refusal(struct capture *c, int err, const char *why) { jit_refuse(jit_of(c), err, "%s", why); }
 
 static bool is_known(const db_jit *j, const struct storage *s) {
   for (unsigned i = 0; i < j->program.nmemories; i++)
@@ -239,40 +238,7 @@ static int on_use(struct capture *c, struct value *v) {
   return err;
 }
 
-static db_tensor *on_random(struct capture *c, db_device *dev, uint32_t *stream) {
-  db_jit *j = jit_of(c);
-  capturing = NULL; /* the following is done once, not in every replay */
-  pthread_mutex_lock(&rt.lock);
-  int slot = slot_of(dev);
-  pthread_mutex_unlock(&rt.lock);
-  if (slot >= 0 && !j->random_count[slot]) {
-    db_tensor *t = db_from_at(DB_HERE, (uint32_t[]){0}, DB_U32, dev, DB_LIST(1));
-    if (!db_poison(t)) j->random_count[slot] = db_retain(t);
-  }
-  pthread_mutex_lock(&rt.lock);
-  if (slot >= 0) slot_release((unsigned)slot);
-  pthread_mutex_unlock(&rt.lock);
-  capturing = c;
-  *stream = j->stream;
-  if (slot < 0 || !j->random_count[slot]) {
-    refuse(j, -ENOMEM, "jit: the state of the random numbers could not be made: %s", db_error());
-    return NULL;
-  }
-  return db_add(j->random_count[slot], (int64_t)j->random_calls[slot]++);
-}
-
-static const struct capture_ops capture_ops = {on_run, on_copy, on_refusal, on_use, on_random};
-
-/* Makes each replay continue the sequence of random numbers. */
-static int advance_random(db_jit *j) {
-  int err = 0;
-  for (unsigned i = 0; i < SLOT_NUMBERS && !err; i++) {
-    if (!j->random_count[i]) continue;
-    db_assign(j->random_count[i], db_add(j->random_count[i], (int64_t)j->random_calls[i]));
-    err = db_realize(j->random_count[i]);
-  }
-  return err;
-}
+const struct capture_ops jit_capture_ops = {on_run, on_copy, on_refusal, on_use, jit_on_random};
 
 /* ---- after the function has returned ---- */
 
@@ -427,10 +393,8 @@ static int copy_inputs(db_jit *j, db_tensor *const *in, db_tensor **own) {
 static int capture_calls(db_jit *j, db_tensor *const *in, db_tensor **own, db_tensor **out) {
   int err = copy_inputs(j, in, own);
   if (err) return err;
-  j->capture = (struct capture){&capture_ops, rt.serials};
   capturing = &j->capture;
   err = jit_run_function(j, own, out);
-  if (!err) err = advance_random(j);
   capturing = NULL;
   for (unsigned i = 0; i < j->nin && !err; i++)
     if (own[i]->value != j->input_values[i]) err = input_is_assigned(i);
@@ -439,7 +403,7 @@ static int capture_calls(db_jit *j, db_tensor *const *in, db_tensor **own, db_te
 }
 
 int jit_capture(db_jit *j, db_tensor *const *in, db_tensor **out) {
-  db_tensor **own = calloc(j->nin + 1, sizeof(db_tensor *)), *dropped[SLOT_NUMBERS];
+  db_tensor **own = calloc(j->nin + 1, sizeof(db_tensor *));
   if (!own) return db_fail(-ENOMEM, "jit: out of memory");
   j->error = 0;
   memset(j->stages, 0, sizeof j->stages);
@@ -452,8 +416,7 @@ int jit_capture(db_jit *j, db_tensor *const *in, db_tensor **out) {
   free(own);
   pthread_mutex_lock(&rt.lock);
   if (!err) err = settle_memories(j);
-  unsigned n = err ? jit_forget(j, dropped) : 0;
+  if (err) jit_forget(j);
   pthread_mutex_unlock(&rt.lock);
-  while (n) db_release(dropped[--n]);
   return err;
 }

@@ -7,6 +7,7 @@
 #ifndef DOORBELL_FRONTEND_CAPTURE_H
 #define DOORBELL_FRONTEND_CAPTURE_H
 #include "program.h"
+#include "random.h"
 #include "../run/capture.h"
 #include "../tensor/call.h"
 
@@ -68,10 +69,13 @@ struct db_jit {
   uint32_t stream; /* separates the random numbers of captures */
   /* Number of random calls so far, by device slot or group; NULL if there are none */
   db_tensor *random_count[SLOT_NUMBERS];
-  uint32_t random_calls[SLOT_NUMBERS]; /* in one call of the function */
-  int failed;                          /* errno of a failed build, or 0 */
-  bool built;                          /* the program is recorded: by the first replay */
-  struct jit_loaded *loaded; /* file.c: additional state of a loaded program; NULL if captured in this process */
+  uint32_t random_calls[SLOT_NUMBERS];      /* in one call of the function */
+  uint8_t random_slots[JIT_RANDOM_DEVICES]; /* in the order of their first use */
+  unsigned nrandom;
+  struct jit_random random_start; /* the counts to begin with */
+  int failed;                     /* errno of a failed build, or 0 */
+  bool built;                     /* the program is recorded: by the first replay */
+  struct jit_loaded *loaded;      /* file.c: additional state of a loaded program; NULL if captured in this process */
   /* ---- of one call ---- */
   struct value **input_values;
   struct value **inputs; /* the same on single devices, with parts in order */
@@ -95,9 +99,8 @@ bool jit_inputs_computed(db_jit *j);
 int jit_run_function(db_jit *j, db_tensor *const *in, db_tensor **out);
 /* Ends the scope in which the function ran; moves its outputs to the caller's scope. */
 void jit_leave_scope(db_jit *j, db_tensor *const *out);
-/* Drops the recording. Called with rt.lock held. Returns the number of tensors in dropped that the caller must release
- * without the lock. */
-unsigned jit_forget(db_jit *j, db_tensor *dropped[SLOT_NUMBERS]);
+/* Drops the recording. Called with rt.lock held. */
+void jit_forget(db_jit *j);
 /* Release what they refer to; called with rt.lock held. */
 void jit_input_clear(struct captured_input *c);
 void jit_output_clear(struct captured_output *o);
@@ -106,7 +109,15 @@ unsigned jit_input_of(const db_jit *j, unsigned place, unsigned *part);
 /* Reserves a stream: later captures use other random numbers. */
 void jit_stream_taken(uint32_t stream);
 
+/* ---- random.c ---- */
+db_tensor *jit_on_random(struct capture *c, db_device *dev, uint32_t *stream); /* a capture_ops function */
+/* Adds the calls of the function that has run, so that the next call continues the sequence. */
+int jit_advance_random(db_jit *j);
+
 /* ---- capture.c ---- */
+extern const struct capture_ops jit_capture_ops;
+/* Makes the capture fail with this message, if it is the first one. */
+void jit_refuse(db_jit *j, int err, const char *fmt, ...) __attribute__((format(printf, 3, 4)));
 int jit_capture(db_jit *j, db_tensor *const *in, db_tensor **out);
 /* Copies the elements of a realized value, which start at element `first`, to memory that nothing else uses. Returns
  * NULL after db_fail. */

@@ -1,8 +1,10 @@
 /* Optimizers: parameters with their state, in groups with options of their own, and steps. A step assigns all new
  * values and realizes them together, so that the gradient's kernels can include the update. */
 #include "optim.h"
+#include "state.h"
 #include <errno.h>
 #include <math.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -11,8 +13,7 @@ static db_tensor *tensor_of_numbers(const double *v, db_dtype t, db_device *dev,
   return db_from_at(DB_HERE, t == DB_F64 ? (const void *)v : f, t, dev, shape);
 }
 
-/* Zeros of shape dim, placed as x is. */
-static db_tensor *zeros_beside(db_tensor *x, const int64_t *dim) {
+db_tensor *optim_zeros(db_tensor *x, const int64_t *dim) {
   int axis;
   db_device *dev = db_device_of(x), *devices[DB_GROUP_MAX];
   unsigned n = db_sharding(x, &axis);
@@ -116,7 +117,7 @@ static int add_parameter(db_optim *o, db_tensor *t) {
     int64_t dim[MAX_RANK];
     memcpy(dim, t->dim, sizeof dim);
     if (!o->kind->has_state(&o->groups[o->ngroups - 1], i, t->rank, dim)) continue;
-    optim_replace_tensor(&p->state[i], zeros_beside(t, dim));
+    optim_replace_tensor(&p->state[i], optim_zeros(t, dim));
     err = db_realize(p->state[i]); /* one at a time: equal values that are realized together share memory */
   }
   return err;
@@ -312,4 +313,26 @@ int db_optim_set_group_lr(db_optim *o, unsigned group, double lr) {
   }
   db_scope_end();
   return err;
+}
+
+/* ---- checkpoints ---- */
+
+db_tensor *optim_state(const db_optim *o, unsigned i, char *name, size_t cap) {
+  static const char *const scalars[] = {"warm", "step"};
+  if (!o) return NULL;
+  for (unsigned p = 0; p < o->n; p++)
+    for (unsigned k = 0; k < MAX_STATE; k++) {
+      if (!o->params[p].state[k] || i--) continue;
+      snprintf(name, cap, "state.%u.%u", p, k);
+      return o->params[p].state[k];
+    }
+  for (unsigned s = 0; s < 2 * o->nscalars; s++) {
+    db_tensor *t = s % 2 ? o->scalars[s / 2].step : o->scalars[s / 2].warm;
+    if (!t || i--) continue;
+    snprintf(name, cap, "%s.%u", scalars[s % 2], s / 2);
+    return t;
+  }
+  if (!o->scale || i > 1) return NULL;
+  snprintf(name, cap, i ? "good_steps" : "loss_scale");
+  return i ? o->good : o->scale;
 }

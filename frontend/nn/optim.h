@@ -53,6 +53,8 @@ struct db_optim {
 };
 /* The type in which a parameter of type t is updated. */
 static inline db_dtype optim_arithmetic(db_dtype t) { return t == DB_F64 ? DB_F64 : DB_F32; }
+/* Zeros of shape dim, placed as x is, of the type in which x is updated. */
+db_tensor *optim_zeros(db_tensor *x, const int64_t *dim);
 /* Replaces the reference in *t by one on next. */
 void optim_replace_tensor(db_tensor **t, db_tensor *next);
 

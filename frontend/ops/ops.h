@@ -44,6 +44,11 @@ db_tensor *norm_batch_statistic(DB_AT, db_tensor *x, bool variance);
 /* ---- scan.c ---- */
 struct expr expr_cumsum(struct expr x, unsigned axis); /* has x's type */
 
+/* ---- random.c ---- */
+/* The seed, and the number of random calls since it was set outside of functions given to db_jit. */
+void random_state(uint64_t *seed, uint32_t *calls);
+void random_restore(uint64_t seed, uint32_t calls);
+
 /* ---- assign.c ---- */
 /* Replaces the value of x by v and takes over the reference on v. If x is marked for gradients, it stays marked. */
 void tensor_set_value(db_tensor *x, struct value *v);

@@ -19,8 +19,20 @@ void db_manual_seed(uint64_t value) {
   pthread_mutex_unlock(&rt.lock);
 }
 
-/* The seed and the number of this call, in memory on dev. A captured function counts its calls on the device, in a
- * separate sequence. */
+void random_state(uint64_t *now_seed, uint32_t *now_calls) {
+  pthread_mutex_lock(&rt.lock);
+  *now_seed = seed, *now_calls = calls;
+  pthread_mutex_unlock(&rt.lock);
+}
+
+void random_restore(uint64_t to_seed, uint32_t to_calls) {
+  pthread_mutex_lock(&rt.lock);
+  seed = to_seed, calls = to_calls;
+  pthread_mutex_unlock(&rt.lock);
+}
+
+/* The seed and the number of this call, in memory on dev. A function given to db_jit counts its calls on the device,
+ * in a separate sequence. */
 static db_tensor *next_state(DB_AT, db_device *dev) {
   uint32_t stream;
   db_tensor *count = capture_random_count(dev, &stream);

@@ -3,7 +3,7 @@
 #include <errno.h>
 #include <stdlib.h>
 
-_Thread_local struct capture *capturing;
+_Thread_local struct capture *capturing, *counting;
 _Thread_local struct assigns *assigns_made;
 
 void capture_assign(struct value *v) {
@@ -61,5 +61,5 @@ void capture_assign_moves(const struct value *from) {
 int capture_unshare(struct value *v) { return capturing ? capturing->ops->unshare(capturing, v) : 0; }
 
 db_tensor *capture_random_count(db_device *dev, uint32_t *stream) {
-  return capturing ? capturing->ops->random_count(capturing, dev, stream) : NULL;
+  return counting ? counting->ops->random_count(counting, dev, stream) : NULL;
 }

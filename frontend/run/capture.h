@@ -24,6 +24,9 @@ struct capture {
   uint64_t before; /* rt.serials when the capture began */
 };
 extern _Thread_local struct capture *capturing; /* or NULL */
+/* The capture of the function passed to db_jit that runs on this thread, captured or not; or NULL. Its random numbers
+ * are counted there. */
+extern _Thread_local struct capture *counting;
 
 /* The assigns made by a function passed to db_jit, captured or not, with a reference on each. */
 struct assigns {
@@ -48,7 +51,7 @@ int capture_unshare(struct value *v);
 /* An assign writes to a copy because the old value keeps its memory. Refuses the capture if that value was made before
  * it. */
 void capture_assign_moves(const struct value *from);
-/* Inside a captured function: returns a tensor in memory, one u32, with the number of earlier random calls on dev, and
- * stores in *stream what separates its random numbers from others. Elsewhere returns NULL. */
+/* Inside a function passed to db_jit: returns a tensor in memory, one u32, with the number of earlier random calls on
+ * dev, and stores in *stream what separates its random numbers from others. Elsewhere returns NULL. */
 db_tensor *capture_random_count(db_device *dev, uint32_t *stream);
 #endif

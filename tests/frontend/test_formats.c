@@ -1,6 +1,7 @@
 /* Files of tensors: reads files that Python wrote (tests/data/formats/make.py), reads back files written here, and
  * rejects malformed ones. */
 #include "support.h"
+#include "../../frontend/files/pickle.h"
 #include "../../frontend/nn.h"
 #include <dirent.h>
 #include <signal.h>
@@ -82,6 +83,130 @@ static void numpy_files(void **state) {
   expect_counts(t->tensor, DB_F64, -2, DB_LIST());
   assert_string_equal(t->name, "");
   db_named_free(t, n);
+}
+
+static unsigned files_there(void) {
+  unsigned n = 0;
+  DIR *d = opendir(folder);
+  assert_non_null(d);
+  while (readdir(d)) n++;
+  closedir(d);
+  return n;
+}
+
+static void files_of_torch(void **state) {
+  struct db_named *t;
+  unsigned n;
+  if (db_load(DATA("torch.pt"), NULL, &t, &n)) fail_msg("%s", db_error());
+  assert_int_equal(n, 12);
+  expect_counts(tensor_of(t, n, "model.0.weight"), DB_F16, -2, DB_LIST(2, 3));
+  expect_counts(tensor_of(t, n, "model.0.bias"), DB_F16, -2, DB_LIST(2));
+  expect_counts(tensor_of(t, n, "list.0"), DB_I64, -2, DB_LIST(3, 2)); /* column-major */
+  expect_counts(tensor_of(t, n, "list.1"), DB_F32, -2, DB_LIST(2, 3)); /* views of one storage */
+  expect_counts(tensor_of(t, n, "list.2"), DB_F32, -2, DB_LIST(6));
+  expect_counts(tensor_of(t, n, "7"), DB_U16, 0, DB_LIST(3));
+  expect_counts(tensor_of(t, n, "f8"), DB_F8E4M3, -2, DB_LIST(4));
+  expect_counts(tensor_of(t, n, "half"), DB_BF16, -2, DB_LIST(4));
+  expect_counts(tensor_of(t, n, "parameter"), DB_F32, -2, DB_LIST(2));
+  expect_counts(tensor_of(t, n, "mask"), DB_BOOL, 0, DB_LIST(4));
+  expect_counts(tensor_of(t, n, "empty"), DB_F32, 0, DB_LIST(0, 4));
+  expect_counts(tensor_of(t, n, "scalar"), DB_F32, -2, DB_LIST());
+  db_named_free(t, n);
+  db_params *p = db_params_new(NULL, 1);
+  db_linear l = db_linear_new(p, "0", 3, 2, true);
+  const struct db_rename rename = {"model.", ""};
+  assert_int_equal(db_params_import(p, DATA("torch.pt"), .partial = true, .rename = &rename, .nrename = 1), 0);
+  expect_counts(l.weight->tensor, DB_F16, -2, DB_LIST(2, 3));
+  db_params_free(p);
+}
+
+#define STORAGE "(X\7\0\0\0storagectorch\nFloatStorage\nX\1\0\0\0000X\3\0\0\0cpuK\6tQ"
+#define REBUILD "ctorch._utils\n_rebuild_tensor_v2\n("
+
+/* Everything but tensors and plain containers is refused, by name and offset. */
+static void refused_pickles(void **state) {
+  static const struct {
+    const char *bytes;
+    size_t n;
+    const char *why;
+  } pickles[] = {
+#define P(bytes, why) {bytes, sizeof bytes - 1, why}
+      P("\x80\2cos\nsystem\nX\2\0\0\0ls\x85R.", "byte 2 of the pickle: refused: the global 'os.system'"),
+      P("\x8c\5posix\x8c\6system\x93.", "refused: the global 'posix.system'"),
+      P("\x80\2}\x81.", "byte 3 of the pickle: refused: the opcode 0x81"),
+      P("i", "refused: the opcode 0x69"),
+      P("", "ends without a result"),
+      P("\x80\2", "ends without a result"),
+      P(".", "there is no result"),
+      P("X\xff\xff\xff\xffx", "a text of 4294967295 bytes is longer than the pickle"),
+      P("h\7.", "memo 7 is empty"),
+      P("}r\xff\xff\xff\xff.", "memo 4294967295 of a pickle of 7 bytes"),
+      P("t", "there is no mark"),
+      P("a", "the stack is empty"),
+      P("NK\1a.", "items for a list, but the stack has None"),
+      P("}(K\1u.", "a key without a value"),
+      P("]}b.", "attributes of a list"),
+      P("ctorch\nFloatStorage\n)R.", "refused: a call of torch.FloatStorage"),
+      P("NQ.", "None where a tuple is needed"),
+      P(")Q.", "an external object that is not a storage"),
+      P(REBUILD STORAGE "K\1K\6\x85K\1\x85\x89NtR.", "needs element 6 of a storage of 6 elements"),
+      P(REBUILD STORAGE "J\xff\xff\xff\xffK\1\x85K\1\x85\x89NtR.", "of a storage of 6 elements"),
+      P(REBUILD STORAGE "K\0K\7\x85K\0\x85\x89NtR.", "a tensor has more elements than its storage"),
+      P(REBUILD STORAGE "K\0J\xff\xff\xff\xff\x85K\1\x85\x89NtR.", "a size or stride is not a number"),
+      P(REBUILD STORAGE "K\0K\2K\3\x86K\1\x85\x89NtR.", "a tensor has 2 sizes, but 1 strides"),
+      P(REBUILD STORAGE "K\0\x8a\x08\0\0\0\0\0\0\0\x40\x85\x8a\x08\0\0\0\0\0\0\0\x40\x85\x89NtR.",
+        "a tensor is too large"),
+      P("]q\0h\0a.", "containers"),
+  };
+  for (unsigned i = 0; i < sizeof pickles / sizeof *pickles; i++) {
+    struct pickle p;
+    char why[512] = "";
+    assert_int_not_equal(pickle_parse(pickles[i].bytes, pickles[i].n, &p, why, sizeof why), 0);
+    assert_contains(why, pickles[i].why);
+  }
+}
+
+/* Several files and their index: they are read back, replaced, and refused if something is missing. */
+static void shards(void **state) {
+  DB_SCOPED;
+  struct db_named out[5], *in;
+  unsigned n;
+  const char *path = in_folder("big.safetensors.index.json");
+  static const char *const names[] = {"a", "b", "c", "d", "e"};
+  for (int i = 0; i < 5; i++) out[i] = (struct db_named){names[i], db_add(db_arange(0, 6, 1, DB_F32, NULL), i)};
+  for (unsigned round = 0; round < 3; round++) { /* shards of 2, 1 and 5 tensors */
+    static const size_t most[] = {48, 10, 1000};
+    static const unsigned files[] = {4, 6, 2};
+    unsigned before = files_there();
+    if (db_save_shards(path, out, 5, most[round])) fail_msg("%s", db_error());
+    assert_int_equal(files_there() - before + (round ? files[round - 1] : 0), files[round]);
+    if (db_load(path, NULL, &in, &n)) fail_msg("%s", db_error());
+    assert_int_equal(n, 5);
+    for (int i = 0; i < 5; i++) expect_counts(tensor_of(in, n, names[i]), DB_F32, i, DB_LIST(6));
+    db_named_free(in, n);
+  }
+  out[0].tensor = db_reshape(out[0].tensor, 7);
+  assert_int_not_equal(db_save_shards(path, out, 5, 48), 0);
+  assert_contains(db_error(), "reshape at");
+  assert_int_equal(db_load(path, NULL, &in, &n), 0);
+  db_named_free(in, n);
+  assert_int_not_equal(db_save_shards(in_folder("x.safetensors"), out + 1, 4, 48), 0);
+  assert_contains(db_error(), "must end in .safetensors.index.json");
+  static const struct {
+    const char *text, *why;
+  } bad[] = {{"{", "not JSON"},
+             {"{}", "there is no object weight_map"},
+             {"{\"weight_map\": {\"a\": \"../x.safetensors\"}}", "a: the value is not the name of a file"},
+             {"{\"weight_map\": {\"a\": 3}}", "a: the value is not the name of a file"},
+             {"{\"weight_map\": {\"a\": \"nowhere.safetensors\"}}", "nowhere.safetensors"},
+             {"{\"weight_map\": {\"z\": \"big-00001-of-00001.safetensors\"}}", "has 0 of the 1 tensors"}};
+  for (unsigned i = 0; i < sizeof bad / sizeof *bad; i++) {
+    FILE *f = fopen(in_folder("bad.index.json"), "w");
+    fputs(bad[i].text, f);
+    fclose(f);
+    assert_int_not_equal(db_load(in_folder("bad.index.json"), NULL, &in, &n), 0);
+    assert_contains(db_error(), bad[i].why);
+  }
 }
 
 static void round_trips(void **state) {
@@ -228,15 +353,6 @@ static char *contents(const char *path, size_t *size) {
   fclose(f);
   return bytes;
 }
-static unsigned files_there(void) {
-  unsigned n = 0;
-  DIR *d = opendir(folder);
-  assert_non_null(d);
-  while (readdir(d)) n++;
-  closedir(d);
-  return n;
-}
-
 /* If the disk becomes full while a file is written, the previous file remains and no part of the new one. */
 static void full_disk(void **state) {
   static const char *const names[] = {"full.safetensors", "full.npz", "full.npy", "full.dbj"};
@@ -319,6 +435,9 @@ int main(void) {
   const struct CMUnitTest tests[] = {cmocka_unit_test(safetensors_of_python),
                                      cmocka_unit_test(numpy_files),
                                      cmocka_unit_test(round_trips),
+                                     cmocka_unit_test(files_of_torch),
+                                     cmocka_unit_test(refused_pickles),
+                                     cmocka_unit_test(shards),
                                      cmocka_unit_test(parameters),
                                      cmocka_unit_test(malformed),
                                      cmocka_unit_test(full_disk),

@@ -39,3 +39,21 @@ np.savez(folder + "/plain.npz", **{"a": values("F32", 2, 3), "b.weight": values(
 np.savez_compressed(folder + "/packed.npz", **{"a": values("F32", 2, 3), "zeros": np.zeros(1000, np.float16)})
 np.save(folder + "/fortran.npy", np.asfortranarray(values("I32", 2, 3)))
 np.save(folder + "/scalar.npy", np.float64(-2))
+
+
+def torch_file(path):
+    """PyTorch's format. The names are those of test_formats.c."""
+    import torch
+
+    net = torch.nn.Sequential(torch.nn.Linear(3, 2)).half()
+    with torch.no_grad():
+        net[0].weight.copy_(torch.arange(6).reshape(2, 3) - 2), net[0].bias.copy_(torch.arange(2) - 2)
+    base = torch.arange(12, dtype=torch.float32) - 3
+    torch.save({"model": net.state_dict(), "epoch": 3, "lr": 0.1, "big": 12345678901234, "none": None, "size": base.shape,
+                "list": [(torch.arange(6) - 2).reshape(3, 2).t().contiguous().t(), base[1:7].reshape(2, 3), base[1:7]],
+                7: torch.arange(3).to(torch.uint16), "f8": (torch.arange(4) - 2.0).to(torch.float8_e4m3fn),
+                "half": (torch.arange(4) - 2.0).bfloat16(), "parameter": torch.nn.Parameter(torch.arange(2) - 2.0),
+                "mask": torch.arange(4) % 2 == 1, "empty": torch.zeros(0, 4), "scalar": torch.tensor(-2.0)}, path)
+
+
+torch_file(folder + "/torch.pt")

@@ -1,0 +1,268 @@
+/* Checkpoints: a resumed training has the losses of an uninterrupted one, and files that do not fit are refused. */
+#include "support.h"
+#include "../../frontend/nn.h"
+#include <signal.h>
+#include <sys/resource.h>
+#include <unistd.h>
+
+static char folder[] = "/tmp/doorbell-checkpoint-XXXXXX";
+static const char *in_folder(const char *name) {
+  static char path[4][200];
+  static unsigned at;
+  char *p = path[at++ % 4];
+  snprintf(p, 200, "%s/%s", folder, name);
+  return p;
+}
+
+enum { STEPS = 12, HALF = 6 };
+
+struct training {
+  db_device *dev;
+  db_params *params;
+  db_linear hidden, out;
+  db_norm norm;
+  db_optim *adam, *lion;
+  db_ema *ema;
+  db_jit *jit;
+  struct db_lr_plateau plateau;
+  struct db_checkpoint all;
+};
+
+static int step(void *ctx, db_tensor *const *in, db_tensor **out) {
+  struct training *t = ctx;
+  db_dropout dropout = db_dropout_new(t->params, 0.25);
+  db_tensor *noise = db_randn(DB_F32, t->dev, 8, 6), *x = db_add(in[0], db_mul(noise, 0.1));
+  x = db_apply(&t->norm, db_relu(db_apply(&t->hidden, x)));
+  out[0] = db_mse_loss(db_apply(&t->out, db_apply(&dropout, x)), db_cast(db_sum_keep(in[0], 1), DB_F16));
+  int err = db_optim_backward(t->adam, out[0]);
+  db_tensor *slope = err ? NULL : db_grad_of(t->out.weight->tensor); /* needed after the first step */
+  if (!err) err = db_optim_step(t->adam, out[0], slope, t->norm.mean->tensor, t->norm.var->tensor);
+  if (!err) err = db_optim_step(t->lion);
+  if (!err) err = db_ema_update(t->ema);
+  db_optim_zero_grad(t->adam), db_optim_zero_grad(t->lion);
+  return err;
+}
+
+static void begin(struct training *t, const char *where, uint64_t seed) {
+  *t = (struct training){.dev = open_device(where)};
+  t->params = db_params_new(t->dev, seed);
+  t->hidden = db_linear_new(t->params, "hidden", 6, 12, true), t->norm = db_batch_norm_new(t->params, "norm", 12);
+  t->out = db_linear_new(t->params, "out", 12, 1, true);
+  t->adam = db_adam(&t->hidden.weight->tensor, 1, .lr = 0.05);
+  assert_int_equal(db_optim_add_group(t->adam, &t->hidden.bias->tensor, 1, .lr = 0.01, .weight_decay = 0.1), 1);
+  t->lion = db_lion(&t->out.weight->tensor, 1, .lr = 0.01);
+  t->ema = db_ema_new(&t->out.weight->tensor, 1, 0.9);
+  t->jit = db_jit_new(step, t, 1, 1);
+  t->plateau = DB_LR_PLATEAU(.lr = 0.05, .factor = 0.5);
+  if (db_mixed_precision(t->params, t->adam, DB_F16, .scale = 256, .interval = 4)) fail_msg("%s", db_error());
+  t->all = (struct db_checkpoint){t->params, {t->adam, t->lion}, t->ema, {t->jit}, &t->plateau, 0};
+}
+static void end(struct training *t) {
+  db_jit_free(t->jit);
+  db_ema_free(t->ema);
+  db_optim_free(t->adam), db_optim_free(t->lion);
+  db_params_free(t->params);
+  db_close(t->dev);
+}
+
+/* Runs the steps from t->all.step to `last`. */
+static void run(struct training *t, int64_t last, double *losses) {
+  for (int64_t *i = &t->all.step; *i < last; ++*i) {
+    DB_SCOPED;
+    db_tensor *x = db_uniform(-1, 1, DB_F32, t->dev, 8, 6), *loss;
+    if (db_jit_call(t->jit, &x, &loss)) fail_msg("%s", db_error());
+    losses[*i] = must_item(loss);
+    if (db_optim_set_lr(t->adam, db_lr_plateau(&t->plateau, losses[*i]))) fail_msg("%s", db_error());
+  }
+}
+
+static void resume_on(const char *where, const char *file) {
+  double want[STEPS], got[STEPS];
+  float mean[2][12];
+  const char *path = in_folder(file);
+  struct training t;
+  begin(&t, where, 3);
+  db_manual_seed(11);
+  run(&t, HALF, want);
+  if (db_checkpoint_save(path, &t.all)) fail_msg("%s", db_error());
+  run(&t, STEPS, want);
+  assert_int_equal(db_ema_use(t.ema, true), 0);
+  must_read(t.out.weight->tensor, mean[0], sizeof mean[0]);
+  end(&t);
+  db_manual_seed(12);
+  begin(&t, where, 4);
+  if (db_checkpoint_load(path, &t.all)) fail_msg("%s", db_error());
+  assert_int_equal(t.all.step, HALF);
+  run(&t, STEPS, got);
+  for (int i = HALF; i < STEPS; i++)
+    if (got[i] != want[i]) fail_msg("%s, step %d: a loss of %.9g, not %.9g", where, i, got[i], want[i]);
+  assert_int_equal(db_ema_use(t.ema, true), 0);
+  must_read(t.out.weight->tensor, mean[1], sizeof mean[1]);
+  assert_memory_equal(mean[0], mean[1], sizeof mean[0]);
+  end(&t);
+}
+static void resumed_trainings(void **state) {
+  FOR_DEVICES resume_on(DEVICE_NAME, "c.safetensors");
+  resume_on("CPU", "c.safetensors.index.json");
+}
+
+/* Averages follow their formula, and using them is undone exactly. */
+static void averages(void **state) {
+  DB_SCOPED;
+  db_tensor *w = db_cast(db_from(((float[]){1, 2}), DB_F32, NULL, 2), DB_BF16);
+  assert_int_equal(db_realize(w), 0);
+  db_ema *e = db_ema_new(&w, 1, 0.75);
+  db_assign(w, db_cast(db_from(((float[]){5, 1}), DB_F32, NULL, 2), DB_BF16));
+  for (int i = 0; i < 2; i++)
+    if (db_ema_update(e)) fail_msg("%s", db_error());
+  assert_int_equal(db_ema_use(e, true), 0);
+  EXPECT_FLOATS(db_cast(w, DB_F32), 2.75, 1.5625);
+  assert_int_not_equal(db_ema_update(e), 0);
+  assert_contains(db_error(), "the parameters have the values of their averages");
+  assert_int_equal(db_ema_use(e, false), 0);
+  EXPECT_FLOATS(db_cast(w, DB_F32), 5, 1);
+  assert_null(db_ema_new(&w, 1, 1.5));
+  assert_contains(db_error(), "the decay is 1.5");
+  db_ema_free(e);
+}
+
+/* A full disk leaves the old checkpoint, of one file or of several. */
+static void full_disk(void **state) {
+  static const char *const names[] = {"full.safetensors", "full.safetensors.index.json"};
+  signal(SIGXFSZ, SIG_IGN);
+  for (int k = 0; k < 2; k++) {
+    struct training t;
+    double losses[STEPS];
+    struct rlimit limit, small;
+    begin(&t, "CPU", 3);
+    run(&t, 3, losses);
+    if (db_checkpoint_save(in_folder(names[k]), &t.all)) fail_msg("%s", db_error());
+    run(&t, 5, losses);
+    getrlimit(RLIMIT_FSIZE, &limit);
+    small = (struct rlimit){1024, limit.rlim_max};
+    setrlimit(RLIMIT_FSIZE, &small);
+    int err = db_checkpoint_save(in_folder(names[k]), &t.all);
+    setrlimit(RLIMIT_FSIZE, &limit);
+    assert_true(err < 0);
+    assert_contains(db_error(), "File too large");
+    end(&t);
+    begin(&t, "CPU", 3);
+    if (db_checkpoint_load(in_folder(names[k]), &t.all)) fail_msg("%s", db_error());
+    assert_int_equal(t.all.step, 3);
+    end(&t);
+  }
+}
+
+/* A checkpoint of another training is refused, and the message says what differs. */
+static void other_trainings(void **state) {
+  struct training t;
+  double losses[STEPS];
+  const char *path = in_folder("other.safetensors");
+  begin(&t, "CPU", 3);
+  run(&t, 2, losses);
+  if (db_checkpoint_save(path, &t.all)) fail_msg("%s", db_error());
+  assert_int_not_equal(db_checkpoint_load(path, &t.all), 0);
+  assert_contains(db_error(), "only before its first call");
+  end(&t);
+  begin(&t, "CPU", 3);
+  t.all.ema = NULL;
+  assert_int_not_equal(db_checkpoint_load(path, &t.all), 0);
+  assert_contains(db_error(), "the training has no 'checkpoint/ema.0'");
+  t.all.ema = t.ema, t.all.plateau = NULL;
+  assert_int_not_equal(db_checkpoint_load(path, &t.all), 0);
+  assert_contains(db_error(), "other kinds of optimizers, groups, functions or schedules");
+  t.all.plateau = &t.plateau;
+  db_linear_new(t.params, "more", 2, 2, false);
+  assert_int_not_equal(db_checkpoint_load(path, &t.all), 0);
+  assert_contains(db_error(), "the checkpoint has no 'more.weight'");
+  if (db_params_save(t.params, path)) fail_msg("%s", db_error());
+  assert_int_not_equal(db_checkpoint_load(path, &t.all), 0);
+  assert_contains(db_error(), "not a checkpoint");
+  end(&t);
+}
+
+struct seen {
+  char text[256];
+};
+static void note(void *ctx, const char *name, bool in_file) {
+  struct seen *s = ctx;
+  size_t n = strlen(s->text);
+  snprintf(s->text + n, sizeof s->text - n, "%c%s ", in_file ? '+' : '-', name);
+}
+
+/* Names are mapped, what does not match is listed, and parameters take the file's types. */
+static void imports(void **state) {
+  const char *path = in_folder("names.safetensors");
+  db_params *p = db_params_new(NULL, 1), *q = db_params_new(NULL, 2);
+  float a[6], b[6];
+  assert_int_equal(db_params_set_dtype(p, DB_BF16), 0);
+  db_linear_new(p, "module.fc", 3, 2, true);
+  db_linear_new(p, "old", 3, 2, true);
+  db_linear fc = db_linear_new(q, "net.fc", 3, 2, true);
+  db_linear_new(q, "head", 2, 2, false);
+  if (db_params_save(p, path)) fail_msg("%s", db_error());
+  const struct db_rename rename[] = {{"module.", "net."}, {"old.bias", NULL}};
+  struct seen seen = {""};
+  assert_int_not_equal(db_params_import(q, path, .rename = rename, .nrename = 2), 0);
+  assert_contains(db_error(), "there is no parameter 'old.weight'");
+  assert_int_equal(
+      db_params_import(q, path, .partial = true, .rename = rename, .nrename = 2, .unmatched = note, .ctx = &seen), 0);
+  assert_string_equal(seen.text, "+old.weight -head.weight ");
+  assert_int_equal(db_dtype_of(fc.weight->tensor), DB_BF16);
+  {
+    DB_SCOPED;
+    must_read(db_cast(db_params_find(p, "module.fc.weight")->tensor, DB_F32), a, sizeof a);
+    must_read(db_cast(fc.weight->tensor, DB_F32), b, sizeof b);
+    assert_memory_equal(a, b, sizeof a);
+  }
+  db_params *r = db_params_new(NULL, 2);
+  fc = db_linear_new(r, "module.fc", 3, 2, true);
+  assert_int_equal(db_params_import(r, path, .partial = true, .convert = true), 0);
+  must_read(fc.weight->tensor, b, sizeof b); /* f32 still */
+  assert_memory_equal(a, b, sizeof a);
+  for (int i = 0; i < 40; i++) db_linear_new(db_params_at(r, "layer%d", i), "projection", 2, 2, false);
+  assert_int_not_equal(db_params_load(r, path, false), 0);
+  db_params_save(r, in_folder("many.safetensors"));
+  assert_int_not_equal(db_params_load(q, in_folder("many.safetensors"), false), 0);
+  assert_contains(db_error(), "others");
+  db_params_free(p), db_params_free(q), db_params_free(r);
+}
+
+static int apply(void *ctx, db_tensor *const *in, db_tensor **out) {
+  out[0] = db_apply((db_linear *)ctx, in[0]);
+  return 0;
+}
+
+/* A captured function does not continue with the memory that a parameter had before it changed its type. */
+static void captured_types(void **state) {
+  DB_SCOPED;
+  const char *path = in_folder("types.safetensors");
+  db_params *p = db_params_new(NULL, 1), *q = db_params_new(NULL, 2);
+  assert_int_equal(db_params_set_dtype(p, DB_F16), 0);
+  db_linear_new(p, "l", 3, 2, false);
+  db_linear l = db_linear_new(q, "l", 3, 2, false);
+  db_tensor *x = db_ones(DB_F32, NULL, 1, 3), *y;
+  db_jit *j = db_jit_new(apply, &l, 1, 1);
+  for (int i = 0; i < 3; i++) assert_int_equal(db_jit_call(j, &x, &y), 0);
+  if (db_params_save(p, path) || db_params_load(q, path, false)) fail_msg("%s", db_error());
+  assert_int_not_equal(db_jit_call(j, &x, &y), 0);
+  assert_contains(db_error(), "capture again");
+  assert_int_equal(db_jit_reset(j), 0);
+  for (int i = 0; i < 3; i++) assert_int_equal(db_jit_call(j, &x, &y), 0);
+  db_jit_free(j);
+  db_params_free(p), db_params_free(q);
+}
+
+static int make_folder(void **state) { return mkdtemp(folder) ? 0 : -1; }
+static int finish(void **state) {
+  char command[100];
+  snprintf(command, sizeof command, "rm -r %s", folder);
+  return system(command) || db_shutdown();
+}
+
+int main(void) {
+  const struct CMUnitTest tests[] = {cmocka_unit_test(resumed_trainings), cmocka_unit_test(averages),
+                                     cmocka_unit_test(full_disk),         cmocka_unit_test(other_trainings),
+                                     cmocka_unit_test(imports),           cmocka_unit_test(captured_types)};
+  return cmocka_run_group_tests_name("checkpoint", tests, make_folder, finish);
+}
