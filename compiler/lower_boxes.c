@@ -41,20 +41,34 @@ static struct uop *phase(struct lowerer *L, struct block *in, enum phase what, s
 
 static struct uop *elected(struct lowerer *L) { return lower_mk(L, OP_ELECT, DT_BOOL, 1, 0, 0, NULL, 0); }
 
-/* Starts the copies of a tile's boxes to its memory, from `offset` on. */
-static void copy_boxes(struct lowerer *L, struct block *in, const struct tile *t, unsigned number, struct uop *memory,
-                       struct uop *offset, struct uop *mbarrier) {
-  const struct tensor *x = &t->tensor;
+/* Starts the copies of the boxes at one position of the inner axes to the memory from `offset` on. */
+static void copy_pieces(struct lowerer *L, struct block *in, const struct tensor *x, unsigned number,
+                        const int64_t *move, struct uop *memory, struct uop *offset, struct uop *mbarrier) {
   for (int64_t piece = 0; piece < x->pieces; piece++)
     for (int64_t part = 0; part < x->parts && !L->b.failed; part++) {
       int64_t first = (piece * x->parts + part) * x->rows * x->row;
       struct uop *src[2 + MAX_TENSOR_RANK] = {pointer(L, memory, lower_add_offset(L, i32(L, first), offset)), mbarrier};
       for (unsigned d = 0; d < x->text.rank; d++) {
         struct uop *at = lower_to_dtype(L, lower_eval(L, x->at[d]), DT_I32);
-        src[2 + d] = lower_index_op(L, OP_ADD, at, i32(L, d == 0 ? piece * x->row : d == 1 ? part * x->rows : 0));
+        int64_t more = d == 0 ? piece * x->row : d == 1 ? part * x->rows : 0;
+        src[2 + d] = lower_index_op(L, OP_ADD, at, i32(L, move[d] + more));
       }
       lower_place(L, in, uop_new(L->g, OP_BOX, DT_VOID, 1, (union uop_arg){.i = number}, 0, src, 2 + x->text.rank));
     }
+}
+
+/* Starts the copies of a tile's boxes to its memory, from `offset` on. */
+static void copy_boxes(struct lowerer *L, struct block *in, const struct tensor *x, unsigned number, struct uop *memory,
+                       struct uop *offset, struct uop *mbarrier) {
+  int64_t positions = 1;
+  for (unsigned i = 0; i < x->ninner; i++) positions *= x->inner[i].size;
+  for (int64_t p = 0; p < positions; p++) {
+    int64_t move[MAX_TENSOR_RANK] = {0}, rest = p;
+    for (unsigned i = 0; i < x->ninner; rest /= x->inner[i++].size)
+      move[x->inner[i].dim] += rest % x->inner[i].size * x->inner[i].coef;
+    struct uop *to = lower_add_offset(L, i32(L, p * x->pieces * x->parts * x->rows * x->row), offset);
+    copy_pieces(L, in, x, number, move, memory, to, mbarrier);
+  }
 }
 
 /* The mbarriers of a round's buffer, and the parity of the phases of its use. */
@@ -82,7 +96,7 @@ static void copy_round(struct lowerer *L, const struct pipeline *p, struct block
   for (unsigned i = 0; i < 2 && !L->b.failed; i++) {
     unsigned o = p->stage[i] != k->tile[0].stage;
     struct uop *offset = lower_index_op(L, OP_MUL, t.buffer, i32(L, p->stage[i]->arg.i));
-    copy_boxes(L, in, &k->tile[o], o, p->memory[i], offset, t.full);
+    copy_boxes(L, in, &k->tile[o].tensor, o, p->memory[i], offset, t.full);
   }
 }
 

@@ -48,16 +48,22 @@ struct axis {
 enum steps { STEPS_GIVEN, STEPS_ALL, STEPS_NO_GROUP, STEPS_PLAIN, STEPS_NONE };
 
 /* A tensor in global memory of which one instruction copies boxes to workgroup memory, where it zeroes what is outside
- * the tensor. The first box is at the coordinates `at`; there are `pieces` in dimension 0 and `parts` in dimension 1. A
- * box has `row` elements in dimension 0 and `rows` in dimension 1. */
-enum { MAX_TENSOR_RANK = 5, MAX_BOX = 256 };
+ * the tensor. The first box is at the coordinates `at`; there are `pieces` in dimension 0 and `parts` in dimension 1,
+ * and these again for each position of the `inner` axes, the first of which changes fastest. A box has `rows` rows of
+ * `row` elements. */
+enum { MAX_TENSOR_RANK = 5, MAX_BOX = 256, MAX_INNER = 4, TENSOR_STEP_BITS = 3 };
 struct tensor {
   struct tensor_text { /* as in the image: struct tensor_description of hcq/nv/tensor_map.h */
     uint32_t slot, rank, type, swizzle, size[MAX_TENSOR_RANK], stride[MAX_TENSOR_RANK - 1], box[MAX_TENSOR_RANK],
-        offset, reserved;
+        offset, steps;
   } text;
   struct uop *at[MAX_TENSOR_RANK];
   int64_t pieces, parts, row, rows;
+  struct {
+    unsigned dim; /* the coordinate that changes along the axis */
+    int64_t size, coef;
+  } inner[MAX_INNER];
+  unsigned ninner;
 };
 
 /* An operand that a matrix instruction reads from workgroup memory. */
@@ -88,8 +94,10 @@ struct codegen {
   enum steps steps;
   struct uop *guard[MAX_GUARDS]; /* the first MAX_GUARDS conditions that PAD steps added, over the current ranges */
   unsigned nguards;
-  struct tile tile[2]; /* for operands A and B */
-  bool boxes;          /* the lowered kernel copies both tiles in boxes of their tensors */
+  struct uop *unstored[2][MAX_GUARDS]; /* the same over the ranges of operands A and B of a matrix instruction, if
+                                        * results are not stored where they do not hold; otherwise NULL */
+  struct tile tile[2];                 /* for operands A and B */
+  bool boxes;                          /* the lowered kernel copies both tiles in boxes of their tensors */
   struct param params[MAX_PARAMS];
   unsigned nparams;
   struct uop **linear; /* the kernel in execution order; RANGE..END and IF..ENDIF nest */

@@ -4,14 +4,12 @@
  * A wave computes several tiles at once, so it uses each fragment that it loads several times. If an operand is
  * contiguous in memory along its output axis, tiles are interleaved along it: with t tiles, tile i has columns i, i +
  * t, i + 2t, ..., so a lane loads its elements of all tiles as one vector. */
-#include "internal.h"
-#include "matrix.h"
+#include "contract_gpu.h"
 #include <math.h>
 #include <stdlib.h>
 
 enum {
   MOST_PADDING = 4,     /* maximum factor of products computed, with padding, to products needed */
-  SMALL_PADDING = 8,    /* padding is small if it adds at most one in this many */
   WAVE_TILE = 64,       /* maximum rows and columns of a wave */
   COPY_BYTES = 128,     /* along the sum: what 8 lanes write at once, so rows do not conflict in banks */
   MOST_REGISTERS = 200, /* maximum for sums and operands of a lane */
@@ -22,8 +20,8 @@ enum {
   /* for instructions that read workgroup memory: */
   GROUP_WAVES = 2,   /* maximum number of wave groups that compute adjacent rows in a workgroup */
   GROUP_SUMS = 128,  /* maximum registers for sums in a lane */
-  GROUP_BYTES = 256, /* most of the sum in a round: two rows of the copy */
   FEW_COLUMNS = 4,   /* of a window */
+  WINDOW = 16,       /* windows have fewer columns */
   ONE_ROUND = 4,     /* maximum instructions along the sum if one round covers it and operands are computed */
   ADJACENT_ROWS = 8, /* blocks of rows whose workgroups follow each other */
   FEW_BUFFERS = 3,   /* enough to hide the copies' latency */
@@ -35,37 +33,12 @@ enum {
                        * cycle */
 };
 
-struct side { /* an operand and its output axis */
-  struct uop *value;
-  uint64_t mask;
-  int axis;
-  int64_t slot;         /* of the argument that it is loaded from; -1 if it is not a plain LOAD */
-  bool by_sum, by_axis; /* contiguous in memory along the sum, or along the output axis */
-};
-
-struct choice {
-  struct codegen *k;
-  int row; /* in matrix.def */
-  struct side side[2];
-  int sum;                           /* axis */
-  int64_t others;                    /* number of outputs along other axes */
-  int64_t tiles[2], waves[2], depth; /* depth: instructions along the sum per copy */
-  int64_t buffers;                   /* of a pipeline; 1: no pipeline */
-  double time;                       /* cycles of the whole launch per instruction along the sum */
-};
-
 /* The coefficient of the axis in the address of the operand; 0 if it is not a plain load. */
 static int64_t stride(const struct codegen *k, const struct uop *value, int axis) {
   if (axis < 0 || value->op != OP_LOAD || value->src[0]->op != OP_INDEX) return 0;
   struct affine a;
   affine_of(value->src[0]->src[1], &a);
   return affine_coef(&a, k->axes[axis].range);
-}
-
-static bool is_static(const struct axis *a) { return a->range->src[0]->op == OP_CONST; }
-
-static double padded(const struct codegen *k, int axis, int64_t to) {
-  return (double)round_up(k->axes[axis].size, to) / (double)k->axes[axis].size;
 }
 
 /* Chooses the axes for an instruction that computes the REDUCE. Columns are contiguous in the output if one of the two
@@ -84,7 +57,7 @@ static bool choose_axes(struct choice *c, const struct matrix_product *p, const 
   c->sum = -1;
   for (int a = 0; a < (int)k->naxes; a++) {
     const struct axis *x = &k->axes[a];
-    if (!is_static(x)) continue;
+    if (!axis_is_static(x)) continue;
     if (x->kind == AXIS_REDUCE && ((both & bound) >> a & 1)) {
       bool unit = stride(k, p->operand[0], a) == 1 || stride(k, p->operand[1], a) == 1;
       bool unit_now = stride(k, p->operand[0], c->sum) == 1 || stride(k, p->operand[1], c->sum) == 1;
@@ -101,6 +74,13 @@ static bool choose_axes(struct choice *c, const struct matrix_product *p, const 
     }
   }
   if (c->sum < 0 || c->side[0].axis < 0 || c->side[1].axis < 0) return false;
+  for (unsigned i = 0; i < 2; i++) /* not the few columns of a window */
+    for (int a = 0; a < (int)k->naxes; a++) {
+      struct side *s = &c->side[i];
+      bool own = (s->mask & ~both) >> a & 1 && k->axes[a].kind == AXIS_LOOP && axis_is_static(&k->axes[a]);
+      if (own && k->axes[s->axis].size < WINDOW && k->axes[a].size >= WINDOW && stride(k, s->value, a) == 1)
+        s->axis = a;
+    }
   swap = affine_coef(&to, k->axes[c->side[0].axis].range) == 1;
   if (swap) {
     struct side first = c->side[0];
@@ -113,15 +93,14 @@ static bool choose_axes(struct choice *c, const struct matrix_product *p, const 
     c->side[i].by_sum = stride(k, c->side[i].value, c->sum) == 1;
     c->side[i].by_axis = stride(k, c->side[i].value, c->side[i].axis) == 1;
   }
-  c->others = 1;
+  c->others = c->windows = 1;
   for (int a = 0; a < (int)k->naxes; a++)
     if (k->axes[a].kind == AXIS_LOOP && a != c->side[0].axis && a != c->side[1].axis) c->others *= k->axes[a].size;
+  c->summed = both & bound;
   return true;
 }
 
-/* Whether 16 bytes of the operand are contiguous in memory and aligned, so that they can be copied without
- * registers. */
-static bool is_fetched(const struct choice *c, const struct side *s) {
+bool choice_fetches(const struct choice *c, const struct side *s) {
   int64_t lanes = 16 / dtype_info[matrices[c->row].in].size;
   if (s->slot < 0 || !c->k->target->has_fetch || s->by_sum == s->by_axis || (s->by_axis && lanes > 8)) return false;
   struct affine a;
@@ -138,7 +117,7 @@ static double load_cost(const struct choice *c, const struct side *s, enum matri
   struct matrix_run run[MATRIX_RUNS];
   if (matrix_in_memory(x)) { /* one load reads four matrices of 8 x 8 */
     double all = (double)((o == MATRIX_A ? x->m : x->n) * x->k * tiles);
-    return all / 256 * LOAD_CYCLES + all / 32 / 2 * (is_fetched(c, s) ? FETCHED : COMPUTED) / 2;
+    return all / 256 * LOAD_CYCLES + all / 32 / 2 * (choice_fetches(c, s) ? FETCHED : COMPUTED) / 2;
   }
   unsigned n = matrix_elements(x, o), size = dtype_info[x->in].size, along = 1;
   for (unsigned i = 0, runs = matrix_runs(x, o, run); i < runs; i++)
@@ -150,11 +129,12 @@ static double load_cost(const struct choice *c, const struct side *s, enum matri
   return vectors + copied * LOAD_CYCLES * (s->by_sum ? 2 : 9) / 8;
 }
 
-/* The number of blocks of an axis. Small padding is not counted, so that a size gets the same tiles as the round size
- * near it. */
-static double blocks_of(const struct axis *a, int64_t block) {
-  int64_t size = round_up(a->size, block);
-  return (double)(size * SMALL_PADDING > a->size * (SMALL_PADDING + 1) ? size : a->size) / (double)block;
+/* The time of the stores of all results. */
+static double store_time(const struct choice *c) {
+  const struct codegen *k = c->k;
+  double results = (double)(c->others * k->axes[c->side[0].axis].size * k->axes[c->side[1].axis].size);
+  double rounds = (double)(k->axes[c->sum].size * c->windows) / matrices[c->row].k;
+  return results / STORED / (k->target->workgroups / 2) / rounds;
 }
 
 /* Chooses the tiles of a wave with the least time: the work of all waves divided by the number of waves that the
@@ -173,7 +153,7 @@ static bool choose_tiles(struct choice *c) {
       for (unsigned i = 0; i < 2; i++) {
         int64_t elements = matrix_in_memory(x) ? size[i] * x->k / k->target->wave : matrix_elements(x, i);
         registers += tiles[i] * elements * dtype_info[x->in].size / 4;
-        waves *= blocks_of(axis[i], size[i] * tiles[i]);
+        waves *= axis_blocks(axis[i], size[i] * tiles[i]);
         cost += load_cost(c, &c->side[i], i, tiles[i]);
       }
       double at_once = waves < k->target->workgroups ? waves : k->target->workgroups;
@@ -188,14 +168,14 @@ static bool choose_tiles(struct choice *c) {
     c->waves[i] = round_up(tiles, 2) * SMALL_PADDING <= tiles * (SMALL_PADDING + 1) ? 2 : 1;
     bytes += size[i] * c->tiles[i] * c->waves[i] * x->k * dtype_info[x->in].size;
   }
-  bool ahead = matrix_in_memory(x) && is_fetched(c, &c->side[0]) && is_fetched(c, &c->side[1]);
+  bool ahead = matrix_in_memory(x) && choice_fetches(c, &c->side[0]) && choice_fetches(c, &c->side[1]);
   for (c->depth = COPY_BYTES / dtype_info[x->in].size / x->k; c->depth > 1; c->depth /= 2) {
     bool fits = !ahead || (2 * bytes * c->depth <= k->target->local_bytes && sum > x->k * c->depth);
     if (fits && round_up(sum, x->k * c->depth) * SMALL_PADDING <= sum * (SMALL_PADDING + 1)) break;
   }
   if (c->depth < 1) c->depth = 1;
   c->buffers = ahead ? 2 : 1;
-  c->time = best > 0 ? 1 / best : 0;
+  c->time = best > 0 ? 1 / best + store_time(c) : 0;
   return best > 0;
 }
 
@@ -244,11 +224,11 @@ static bool choose_phase(struct choice *c) {
  * wasted. */
 static void choose_rounds(struct choice *c, bool computes) {
   const struct matrix *x = &matrices[c->row];
-  int64_t size = dtype_info[x->in].size, sum = c->k->axes[c->sum].size;
+  int64_t size = dtype_info[x->in].size, sum = c->sums.n ? joint_size(&c->sums) : c->k->axes[c->sum].size;
   int64_t bytes = (x->m * c->tiles[0] * c->waves[0] + x->n) * x->k * size; /* of one instruction along the sum */
   for (c->depth = (computes ? COPY_BYTES : GROUP_BYTES) / size / x->k; c->depth > 1; c->depth /= 2) {
     bool fits = round_up(sum, x->k * c->depth) * SMALL_PADDING <= sum * (SMALL_PADDING + 1);
-    bool repeats = sum > x->k * c->depth || (computes && c->depth <= ONE_ROUND);
+    bool repeats = sum * c->windows > x->k * c->depth || (computes && c->depth <= ONE_ROUND);
     bool is_short =
         x->k * c->depth * size <= COPY_BYTES || c->k->target->group_bytes / (bytes * c->depth) >= FEW_BUFFERS;
     if (fits && repeats && is_short) break;
@@ -264,20 +244,20 @@ static void choose_rounds(struct choice *c, bool computes) {
 static bool choose_group(struct choice *c) {
   const struct codegen *k = c->k;
   const struct matrix *x = &matrices[c->row];
-  const struct axis *axis[2] = {&k->axes[c->side[0].axis], &k->axes[c->side[1].axis]};
+  const struct axis *rows_axis = &k->axes[c->side[0].axis];
   int64_t size = dtype_info[x->in].size, processors = k->target->workgroups / 2, copy[2];
-  for (unsigned i = 0; i < 2; i++) copy[i] = is_fetched(c, &c->side[i]) ? FETCHED : COMPUTED;
-  double best = 0, stores = (double)(x->m * x->n * x->k) / STORED / (double)k->axes[c->sum].size;
+  for (unsigned i = 0; i < 2; i++) copy[i] = choice_fetches(c, &c->side[i]) ? FETCHED : COMPUTED;
+  double best = 0, stores = (double)(x->m * x->n * x->k) / STORED / (double)(k->axes[c->sum].size * c->windows);
   for (int64_t waves = GROUP_WAVES; waves; waves /= 2)
     for (int64_t tiles = GROUP_SUMS / matrix_elements(x, MATRIX_C); tiles; tiles /= 2) {
       int64_t rows = x->m * tiles * waves;
-      double groups = (double)c->others * blocks_of(axis[0], rows) * blocks_of(axis[1], x->n);
+      double groups = (double)c->others * axis_blocks(rows_axis, rows) * choice_column_blocks(c);
       double bytes = groups * (double)((rows + x->n) * x->k * size) / CACHE_BYTES;
       double copies = (double)((rows * copy[0] + x->n * copy[1]) * x->k) / 2 / matrix_lanes(x, k->target->wave);
       double rounds = ceil(groups / (double)processors);
       double cycles = rounds * ((double)(tiles * waves * x->cycles) + copies);
       double time = (cycles > bytes ? cycles : bytes) + rounds * (double)(tiles * waves) * stores;
-      if (waves * tiles > 1 && round_up(axis[0]->size, rows) * SMALL_PADDING > axis[0]->size * (SMALL_PADDING + 1))
+      if (waves * tiles > 1 && round_up(rows_axis->size, rows) * SMALL_PADDING > rows_axis->size * (SMALL_PADDING + 1))
         continue;
       if (best > 0 && time >= best * (SMALL_PADDING - 1) / SMALL_PADDING) continue;
       best = time;
@@ -287,20 +267,6 @@ static bool choose_group(struct choice *c) {
   c->tiles[1] = c->waves[1] = 1;
   choose_rounds(c, copy[0] == COMPUTED || copy[1] == COMPUTED);
   return best > 0;
-}
-
-static bool step(struct choice *c, enum step_kind kind, struct axis_name axis, int64_t amount) {
-  return amount < 2 || step_apply(c->k, (struct step){.kind = kind, .axis = axis, .amount = amount});
-}
-
-/* Like step. Sets *part to the axis that was split off; its letter is 0 if there is none. */
-static bool split(struct choice *c, enum step_kind kind, struct axis_name axis, int64_t amount,
-                  struct axis_name *part) {
-  *part = (struct axis_name){0};
-  if (amount < 2) return true;
-  bool ok = step(c, kind, axis, amount);
-  *part = (struct axis_name){axis.letter, c->k->nparts_of[(unsigned char)axis.letter]};
-  return ok;
 }
 
 /* The innermost loop of the matrix instruction's sum, or -1. */
@@ -320,6 +286,7 @@ static int innermost(const struct codegen *k) {
  * of the rounds. */
 static bool apply_rounds(struct choice *c, struct axis_name sum) {
   struct codegen *k = c->k;
+  if (c->windows > 1 && !choice_join_rounds(c)) return false;
   int a = innermost(k);
   if (a >= 0 && k->axes[a].size <= FEW_COLUMNS && k->axes[a].name.letter != sum.letter) {
     struct step s = {.kind = STEP_UNROLL, .axis = k->axes[a].name, .amount = k->axes[a].size};
@@ -341,7 +308,7 @@ static bool apply_order(struct choice *c, struct axis_name rows, struct axis_nam
   if (a < 0 || b < 0 || k->axes[a].size * k->axes[b].size * c->others <= k->target->workgroups / 2) return true;
   int64_t n = ADJACENT_ROWS;
   while (n > 1 && k->axes[a].size % n) n /= 2;
-  return k->axes[a].size == n || step(c, STEP_ADJACENT, rows, n);
+  return k->axes[a].size == n || choice_step(c, STEP_ADJACENT, rows, n);
 }
 
 static bool apply(struct choice *c) {
@@ -353,20 +320,22 @@ static bool apply(struct choice *c) {
     const struct axis *a = &k->axes[c->side[i].axis];
     name[i] = a->name;
     int64_t block = size[i] * c->tiles[i] * c->waves[i];
-    if (a->size % block && !step(c, STEP_PAD, name[i], block)) return false;
+    if (!(i && c->columns.n) && a->size % block && !choice_step(c, STEP_PAD, name[i], block)) return false;
   }
   int64_t depth = x->k * c->depth;
-  if (k->axes[c->sum].size % depth && !step(c, STEP_PAD, sum, depth)) return false;
+  if (!c->sums.n && k->axes[c->sum].size % depth && !choice_step(c, STEP_PAD, sum, depth)) return false;
+  if (!choice_join_parts(c, &c->columns, STEP_ADJACENT, &name[1]) || !choice_join_parts(c, &c->sums, STEP_SERIAL, &sum))
+    return false;
   bool tiles_in_memory = matrix_in_memory(x);
   bool interleave = !tiles_in_memory && (!c->side[1].by_axis || c->side[1].slot < 0);
-  if (interleave && !split(c, STEP_VECTOR, name[1], c->tiles[1], &tile[1])) return false;
+  if (interleave && !choice_split(c, STEP_VECTOR, name[1], c->tiles[1], &tile[1])) return false;
   struct step matrix = {.kind = STEP_MATRIX, .amount = c->row, .list = {name[0], name[1], sum}, .nlist = 3};
   if (!step_apply(k, matrix)) return false;
   for (unsigned i = 0; i < 2; i++)
-    if (!(i && interleave) && !split(c, STEP_UPCAST, name[i], c->tiles[i], &tile[i])) return false;
+    if (!(i && interleave) && !choice_split(c, STEP_UPCAST, name[i], c->tiles[i], &tile[i])) return false;
   for (unsigned i = 2; i-- > 0;)
-    if (!split(c, STEP_LOCAL, name[i], c->waves[i], &wave[i])) return false;
-  if (!split(c, STEP_UNROLL, sum, c->depth, &rounds) || !apply_order(c, name[0], name[1])) return false;
+    if (!choice_split(c, STEP_LOCAL, name[i], c->waves[i], &wave[i])) return false;
+  if (!choice_split(c, STEP_UNROLL, sum, c->depth, &rounds) || !apply_order(c, name[0], name[1])) return false;
   for (unsigned i = 0; i < 2 && !tiles_in_memory;
        i++) { /* rows or columns first, then the sum, so the copy is contiguous along it */
     struct step s = {.kind = STEP_STAGE, .amount = c->side[i].slot};
@@ -392,7 +361,8 @@ static bool possible(struct choice *c) {
   double more = 1;
   for (unsigned i = 0; i < 3; i++) {
     struct axis *a = &k->axes[axis[i]];
-    more *= padded(k, axis[i], size[i]);
+    const struct joint *j = i == 1 ? &c->columns : &c->sums;
+    more *= i && j->n ? joint_padding(k, j) : axis_padding(k, axis[i], size[i]);
     was[i] = a->size, a->size = round_up(a->size, size[i]), s.list[i] = a->name;
   }
   bool ok = more <= MOST_PADDING && step_possible(k, s, NULL, 0);
@@ -413,10 +383,12 @@ bool contract_gpu(struct codegen *k, bool *done) {
       struct choice c = {.k = k, .row = row, .buffers = 1};
       if (matrices[row].in == DT_F32) continue;                      /* tf32 would round the operands */
       if (k->is_phase && matrix_in_memory(&matrices[row])) continue; /* what phases pass on is not in tiles */
-      bool ok = matrix_product(k, &matrices[row], &p, NULL, 0) && choose_axes(&c, &p, mask) && possible(&c) &&
-                (k->is_phase                           ? choose_phase
-                 : matrices[row].parts == PARTS_MEMORY ? choose_group
-                                                       : choose_tiles)(&c);
+      bool ok = matrix_product(k, &matrices[row], &p, NULL, 0) && choose_axes(&c, &p, mask);
+      if (ok) choice_join(&c);
+      ok = ok && possible(&c) &&
+           (k->is_phase                           ? choose_phase
+            : matrices[row].parts == PARTS_MEMORY ? choose_group
+                                                  : choose_tiles)(&c);
       if (ok && (best.time == 0 || c.time < best.time * (SMALL_PADDING - 1) / SMALL_PADDING)) best = c;
     }
   free(order);

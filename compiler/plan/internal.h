@@ -26,7 +26,9 @@ bool step_possible(const struct codegen *k, struct step s, char *why, size_t cap
 unsigned steps_possible(const struct codegen *k, const int64_t *amounts, unsigned n, struct step *out, unsigned cap);
 bool step_apply(struct codegen *k, struct step s); /* and appends it to k->plan */
 bool steps_finish(struct codegen *k);              /* axes without a step become workgroups, or loops on the host */
-bool plan_apply(struct codegen *k, const struct plan *p);       /* applies its steps, then steps_finish */
+bool plan_apply(struct codegen *k, const struct plan *p); /* applies its steps, then steps_finish */
+/* Simplifies the quotients and remainders of index expressions below root. */
+struct uop *divide_positions(struct graph *g, struct uop *root);
 int axis_named(const struct codegen *k, struct axis_name name); /* the axis with that name, or -1 */
 int64_t next_range_number(const struct codegen *k);             /* a range number that no axis has */
 bool stages_along(const struct codegen *k, unsigned axis);      /* whether some STAGE is filled again at each
@@ -57,11 +59,14 @@ uint32_t local_room(const struct codegen *k);                      /* local memo
 bool tiles_make(struct codegen *k);                                /* stages the tiles after the last step */
 
 /* tensor.c: the two sides of an operand in workgroup memory, which is copied in boxes: rows of `row` elements along
- * side 0, in `pieces` pieces of that side, and `rows` of them along side 1 */
+ * side 0, in `pieces` pieces of that side, and `rows` of them along side 1; all that again for each position of the
+ * `inner` axes, the first of which changes fastest */
 struct tensor_sides {
+  unsigned operand;
   const struct uop *range[2]; /* of the instruction's elements */
   uint64_t axes[2];           /* all axes of the side */
   int64_t row, pieces, rows;
+  unsigned inner[MAX_INNER], ninner;
 };
 /* Describes a loaded value as a tensor in memory. Returns false if it is none, or one without a tensor map. */
 bool tensor_of(const struct codegen *k, struct uop *value, const struct tensor_sides *s, struct tensor *out);

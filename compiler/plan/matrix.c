@@ -258,6 +258,18 @@ static struct uop *new_axis(struct codegen *k, const struct axis *part_of, unsig
   return r;
 }
 
+/* Whether the condition depends on outputs only. */
+static bool is_of_outputs(const struct codegen *k, struct uop *when) {
+  size_t count;
+  struct uop **order = uop_toposort(&when, 1, &count);
+  bool ok = order;
+  for (size_t i = 0; order && i < count; i++)
+    for (unsigned a = 0; a < k->naxes; a++)
+      if (k->axes[a].range == order[i] && k->axes[a].kind != AXIS_LOOP) ok = false;
+  free(order);
+  return ok;
+}
+
 bool matrix_apply(struct codegen *k, const struct step *s) {
   struct graph *g = k->g;
   const struct matrix *x = &matrices[s->amount];
@@ -308,7 +320,11 @@ bool matrix_apply(struct codegen *k, const struct step *s) {
   for (unsigned o = 0; o < 2; o++) {
     struct uop *from[2] = {old[coordinate_of[o][0]], old[coordinate_of[o][1]]};
     struct uop *operand = uop_cast(g, zero_where_not(g, p.operand[o], p.when), x->in);
-    src[n++] = uop_substitute(g, operand, from, at[o], 2);
+    src[n++] = divide_positions(g, uop_substitute(g, operand, from, at[o], 2));
+    for (unsigned i = 0; i < k->nguards; i++) {
+      struct uop *guard = is_of_outputs(k, k->guard[i]) ? uop_substitute(g, k->guard[i], from, at[o], 2) : NULL;
+      k->unstored[o][i] = guard ? divide_positions(g, guard) : NULL;
+    }
   }
   for (unsigned i = 0; i < nelements[MATRIX_C]; i++) src[n++] = element[MATRIX_C][i];
   for (unsigned i = 0; i < LANE_BITS; i++)
@@ -322,8 +338,9 @@ bool matrix_apply(struct codegen *k, const struct step *s) {
   if (p.factor != 1) reduce = uop_binary(g, OP_MUL, reduce, uop_const_float(g, reduce->dtype, p.factor));
   k->ast = uop_substitute(g, k->ast, &p.reduce, &reduce, 1);
   struct uop *to[3] = {at[MATRIX_C][0], at[MATRIX_C][1], outer[2]};
-  k->ast = uop_substitute(g, k->ast, old, to, 2);
-  for (unsigned i = 0; i < k->nguards; i++) k->guard[i] = uop_substitute(g, k->guard[i], old, to, 3);
+  k->ast = divide_positions(g, uop_substitute(g, k->ast, old, to, 2));
+  for (unsigned i = 0; i < k->nguards; i++)
+    k->guard[i] = divide_positions(g, uop_substitute(g, k->guard[i], old, to, 3));
   for (unsigned i = 0; i < 3; i++) {
     struct axis *a = &k->axes[axis[i]];
     a->range = outer[i], a->size /= size[i];

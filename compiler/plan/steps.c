@@ -20,13 +20,48 @@ static struct uop *divided(struct graph *g, struct uop *u) {
   return made ? made : u;
 }
 
+/* Adds the ranges of an index expression to list[first..n) where they are missing. Returns the new n. */
+static unsigned add_ranges(struct uop **list, unsigned first, unsigned n, struct uop *u) {
+  if (u->op != OP_RANGE) {
+    for (unsigned s = 0; s < u->nsrc; s++) n = add_ranges(list, first, n, u->src[s]);
+    return n;
+  }
+  for (unsigned i = first; i < n; i++)
+    if (list[i] == u) return n;
+  if (n < MAX_AXES) list[n++] = u;
+  return n;
+}
+
+struct uop *divide_positions(struct graph *g, struct uop *root) {
+  size_t count, room = graph_node_count(g);
+  struct uop **order = uop_toposort(&root, 1, &count), **map = calloc(room, sizeof *map);
+  bool ok = order && map;
+  for (size_t i = 0; ok && i < count; i++) {
+    struct uop *u = order[i];
+    bool same = true;
+    for (unsigned s = 0; s < u->nsrc; s++) same = same && map[u->src[s]->id] == u->src[s];
+    struct uop **src = same ? NULL : malloc(u->nsrc * sizeof *src);
+    ok = same || src;
+    for (unsigned s = 0; src && s < u->nsrc; s++) src[s] = map[u->src[s]->id];
+    if (ok) map[u->id] = divided(g, same ? u : uop_with_src(g, u, src));
+    free(src);
+  }
+  struct uop *made = ok ? map[root->id] : root;
+  free(order);
+  free(map);
+  return made;
+}
+
 /* Rewrites the ast and the guards with from -> to. A node that binds a replaced range binds the ranges of the
  * replacement instead. */
 static bool replace_ranges(struct codegen *k, struct uop *const *from, struct uop *const *to, unsigned n) {
   size_t count, room = graph_node_count(k->g);
-  struct uop *roots[1 + MAX_GUARDS] = {k->ast};
-  memcpy(roots + 1, k->guard, k->nguards * sizeof *k->guard);
-  struct uop **order = uop_toposort(roots, 1 + k->nguards, &count), **map = calloc(room, sizeof *map);
+  struct uop *roots[1 + 3 * MAX_GUARDS] = {k->ast}, **map = calloc(room, sizeof *map);
+  struct uop **guards[3] = {k->guard, k->unstored[0], k->unstored[1]};
+  unsigned nroots = 1;
+  for (unsigned i = 0; i < 3 * k->nguards; i++)
+    if (guards[i % 3][i / 3]) roots[nroots++] = guards[i % 3][i / 3];
+  struct uop **order = uop_toposort(roots, nroots, &count);
   bool ok = order && map;
   for (unsigned i = 0; ok && i < n; i++) map[from[i]->id] = to[i];
   for (size_t i = 0; ok && i < count; i++) {
@@ -41,15 +76,7 @@ static bool replace_ranges(struct codegen *k, struct uop *const *from, struct uo
     unsigned first = binds_from(u), m = 0;
     if (first < u->nsrc) {
       for (; m < first; m++) src[m] = map[u->src[m]->id];
-      for (unsigned s = first; s < u->nsrc; s++) {
-        struct affine a;
-        affine_of(map[u->src[s]->id], &a);
-        for (unsigned t = 0; t < a.n; t++) {
-          bool seen = false;
-          for (unsigned j = first; j < m; j++) seen = seen || src[j] == a.term[t];
-          if (!seen && m < MAX_AXES) src[m++] = a.term[t];
-        }
-      }
+      for (unsigned s = first; s < u->nsrc; s++) m = add_ranges(src, first, m, map[u->src[s]->id]);
       map[u->id] = uop_new(k->g, u->op, u->dtype, 1, u->arg, u->aux, src, m);
       continue;
     }
@@ -69,7 +96,10 @@ static bool replace_ranges(struct codegen *k, struct uop *const *from, struct uo
     for (unsigned i = 0; i < n; i++) replaced = replaced || from[i] == range;
     if (!replaced) k->axes[a].range = now;
   }
-  for (unsigned i = 0; ok && i < k->nguards; i++) k->guard[i] = map[k->guard[i]->id];
+  for (unsigned i = 0; ok && i < 3 * k->nguards; i++) {
+    struct uop **guard = &guards[i % 3][i / 3];
+    if (*guard) *guard = map[(*guard)->id];
+  }
   free(order);
   free(map);
   return ok || codegen_fail(k, "out of memory");
@@ -169,6 +199,28 @@ static bool mergeable(const struct codegen *k, unsigned a, unsigned b) {
   free(direct);
   free(order);
   return ok;
+}
+
+/* Whether the two axes are loops of one kind, which one loop can replace. */
+static bool joinable(const struct codegen *k, unsigned a, unsigned b, char *why, size_t cap) {
+  const struct axis *x = &k->axes[a], *y = &k->axes[b];
+  if (a == b || x->kind != y->kind) return refuse(why, cap, "the two axes are not loops of one kind");
+  if (x->kind != AXIS_LOOP && x->kind != AXIS_SERIAL && x->kind != AXIS_REDUCE)
+    return refuse(why, cap, "a %s axis is not a loop", axis_kind_name(x->kind));
+  if (k->is_phase) return refuse(why, cap, "the loops of a phase are not joined");
+  if (!is_static(x) || !is_static(y)) return refuse(why, cap, "an axis has a symbolic size");
+  if (x->size > INT32_MAX / y->size)
+    return refuse(why, cap, "the axis would have %" PRId64 " times %" PRId64 " positions", x->size, y->size);
+  if (x->buffers || y->buffers) return refuse(why, cap, "an axis is pipelined");
+  if (x->padded || y->padded) return refuse(why, cap, "work-items are idle in an axis");
+  if (stages_along(k, a) || stages_along(k, b)) return refuse(why, cap, "a staged value changes along an axis");
+  size_t count;
+  struct uop *ast = k->ast, **order = uop_toposort(&ast, 1, &count);
+  bool ok = order;
+  for (size_t i = 0; ok && i < count; i++)
+    ok = order[i]->op != OP_REDUCE || reduce_binds(order[i], x->range) == reduce_binds(order[i], y->range);
+  free(order);
+  return ok || refuse(why, cap, "different reductions run along the two axes");
 }
 
 enum { NONE = 255 };
@@ -371,6 +423,7 @@ bool step_possible(const struct codegen *k, struct step s, char *why, size_t cap
   if (s.kind == STEP_MERGE)
     return mergeable(k, (unsigned)at, (unsigned)other) ||
            refuse(why, cap, "the two axes are not used as one everywhere");
+  if (s.kind == STEP_JOIN) return joinable(k, (unsigned)at, (unsigned)other, why, cap);
   if (s.kind == STEP_ROLL)
     return (a->kind == AXIS_UPCAST && !a->fragment) ||
            refuse(why, cap, "a %s axis is not an upcast axis", kind_name[a->kind]);
@@ -471,11 +524,13 @@ static bool pad_axis(struct codegen *k, struct axis *a, int64_t amount) {
   return true;
 }
 
-/* Rewrites both axes over the merged range m. The affine form folds (m / n) * n + m % n to m. */
-static bool merge_axes(struct codegen *k, struct axis *a, struct axis *b) {
+/* Rewrites both axes over one range m. If they only occur as a * n + b, that is m. */
+static bool unite_axes(struct codegen *k, struct axis *a, struct axis *b, bool merge) {
   struct graph *g = k->g;
-  struct uop *m = uop_range(g, uop_index(g, a->size * b->size), next_range_number(k), a->kind), *zero = uop_index(g, 0);
-  struct uop *from[] = {a->range, b->range}, *to[] = {zero, m};
+  struct uop *m = uop_range(g, uop_index(g, a->size * b->size), next_range_number(k), a->kind),
+             *n = uop_index(g, b->size);
+  struct uop *outer = merge ? uop_index(g, 0) : uop_binary(g, OP_IDIV, m, n);
+  struct uop *from[] = {a->range, b->range}, *to[] = {outer, merge ? m : uop_binary(g, OP_MOD, m, n)};
   if (!replace_ranges(k, from, to, 2)) return false;
   a->range = m, a->size *= b->size;
   memmove(b, b + 1, (size_t)(&k->axes[k->naxes] - (b + 1)) * sizeof *b);
@@ -559,7 +614,8 @@ bool step_apply(struct codegen *k, struct step s) {
     a->buffers = (uint8_t)s.amount;
     return true;
   }
-  if (s.kind == STEP_MERGE) return merge_axes(k, a, &k->axes[axis_named(k, s.other)]);
+  if (s.kind == STEP_MERGE || s.kind == STEP_JOIN)
+    return unite_axes(k, a, &k->axes[axis_named(k, s.other)], s.kind == STEP_MERGE);
   return s.kind == STEP_PAD ? pad_axis(k, a, s.amount) : split_axis(k, a, &s);
 }
 

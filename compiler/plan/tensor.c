@@ -1,21 +1,26 @@
 /* Tensors: values in global memory of which an instruction copies boxes (PTX ISA, "cp.async.bulk.tensor").
  *
  * The address of an element is a sum of coordinates times strides. Dimension 0 is contiguous. A condition under which
- * the value is loaded must be a bound of one coordinate: the copy then writes zeros outside the bounds. */
+ * the value is loaded must be a bound of one coordinate: the copy then writes zeros outside the bounds. If the rows of
+ * a box are positions of a joined axis, each digit of the position is a dimension: the pixels of a convolution. */
 #include "internal.h"
+#include <stdlib.h>
 #include <string.h>
 
-enum { MAX_CONDITIONS = 8, STRIDE_UNIT = 16, MAX_TENSOR = 1 << 30 };
+enum { STRIDE_UNIT = 16, MAX_TENSOR = 1 << 30, MAX_STEP = 8, MAX_BOXES = 64 };
 
 /* One dimension: its coordinate is the sum of coef times term, minus low. */
 struct dim {
   int64_t coef[MAX_TERMS]; /* by the address's terms; 0: not in this dimension */
   int64_t stride, low, high;
   bool by_low, by_high; /* low, high: given by a condition */
+  int digit;            /* the term that counts positions within a box; -1: a box has one position */
+  int64_t count;        /* of positions within a box */
 };
 
 struct finder {
   const struct codegen *k;
+  const struct tensor_sides *sides;
   struct affine address;
   struct dim dim[MAX_TENSOR_RANK];
   unsigned ndims;
@@ -27,10 +32,29 @@ static int axis_of(const struct codegen *k, const struct uop *range) {
   return -1;
 }
 
-static int term_of(const struct finder *f, const struct uop *range) {
+static int term_of(const struct finder *f, const struct uop *u) {
   for (unsigned i = 0; i < f->address.n; i++)
-    if (f->address.term[i] == range) return (int)i;
+    if (f->address.term[i] == u) return (int)i;
   return -1;
+}
+
+/* The axes whose ranges are part of the term. */
+static uint64_t axes_of(const struct codegen *k, struct uop *term) {
+  size_t count;
+  uint64_t axes = 0;
+  struct uop **order = uop_toposort(&term, 1, &count);
+  for (size_t i = 0; order && i < count; i++) {
+    int a = order[i]->op == OP_RANGE ? axis_of(k, order[i]) : -1;
+    if (a >= 0) axes |= UINT64_C(1) << a;
+  }
+  free(order);
+  return axes;
+}
+
+static uint64_t all_inner(const struct tensor_sides *s) {
+  uint64_t axes = s->axes[0] | s->axes[1];
+  for (unsigned i = 0; i < s->ninner; i++) axes |= UINT64_C(1) << s->inner[i];
+  return axes;
 }
 
 static bool is_taken(const struct finder *f, unsigned term) {
@@ -39,106 +63,183 @@ static bool is_taken(const struct finder *f, unsigned term) {
   return taken;
 }
 
-/* Starts dimensions 0 and 1 with the axes of the two sides. */
-static bool take_sides(struct finder *f, const struct tensor_sides *s) {
-  for (unsigned d = 0; d < 2; d++) {
-    struct dim *x = &f->dim[f->ndims++];
-    int first = term_of(f, s->range[d]);
-    if (first < 0 || f->address.coef[first] < 1) return false;
-    x->stride = f->address.coef[first];
-    for (unsigned i = 0; i < f->address.n; i++) {
-      int a = axis_of(f->k, f->address.term[i]);
-      if (a < 0 || f->address.coef[i] < 1) return false;
-      if (!(s->axes[d] >> a & 1)) continue;
-      if (f->address.coef[i] % x->stride) return false;
-      x->coef[i] = f->address.coef[i] / x->stride;
-    }
-  }
-  return f->dim[0].stride == 1;
+static struct dim *new_dim(struct finder *f, int64_t stride, int digit, int64_t count) {
+  if (f->ndims == MAX_TENSOR_RANK) return NULL;
+  f->dim[f->ndims] = (struct dim){.stride = stride, .digit = digit, .count = count};
+  return &f->dim[f->ndims++];
 }
 
-/* Takes a condition x < y as a bound of the dimension that has one of its terms. */
+/* Starts a dimension with a side of which the address has a multiple. */
+static bool take_side(struct finder *f, unsigned side, int64_t count) {
+  int first = term_of(f, f->sides->range[side]);
+  if (first < 0 || f->address.coef[first] < 1) return false;
+  struct dim *d = new_dim(f, f->address.coef[first], first, count);
+  for (unsigned i = 0; d && i < f->address.n; i++) {
+    int a = axis_of(f->k, f->address.term[i]);
+    if (a < 0 || !(f->sides->axes[side] >> a & 1)) continue;
+    if (f->address.coef[i] < 1 || f->address.coef[i] % d->stride) return false;
+    d->coef[i] = f->address.coef[i] / d->stride;
+  }
+  return d;
+}
+
+/* Whether the term is range / from % count. */
+static bool is_digit(const struct uop *term, const struct uop *range, int64_t *from, int64_t *count) {
+  if (term == range) return *from = 1, *count = uop_max((struct uop *)range) + 1, true;
+  bool division = term->op == OP_IDIV;
+  if ((!division && term->op != OP_MOD) || term->src[1]->op != OP_CONST) return false;
+  int64_t by = term->src[1]->arg.i;
+  if (!is_digit(term->src[0], range, from, count) || by < 1 || *count % by) return false;
+  *count = division ? *count / by : by;
+  if (division) *from *= by;
+  return true;
+}
+
+/* Starts the dimensions of side 1: one, or one for each digit of a joined axis. */
+static bool take_rows(struct finder *f) {
+  const struct uop *range = f->sides->range[1];
+  if (term_of(f, range) >= 0) return take_side(f, 1, f->sides->rows);
+  int64_t done = 1;
+  while (done < f->sides->rows) {
+    struct dim *d = NULL;
+    for (unsigned i = 0; i < f->address.n && !d; i++) {
+      int64_t from, count;
+      if (!is_digit(f->address.term[i], range, &from, &count) || from != done) continue;
+      if (f->address.coef[i] < 1 || !(d = new_dim(f, f->address.coef[i], (int)i, count))) return false;
+      d->coef[i] = 1, done *= count;
+    }
+    if (!d) return false;
+  }
+  return done == f->sides->rows;
+}
+
+/* Takes a condition x < y as a bound of the dimension that has one of its terms, or of a new one. */
 static bool take_bound(struct finder *f, const struct uop *valid) {
   struct affine a; /* > 0 where the condition holds */
   affine_of(uop_binary(f->k->g, OP_SUB, valid->src[1], valid->src[0]), &a);
   struct dim *d = NULL;
+  int64_t coef[MAX_TERMS] = {0}, ratio = 0; /* of the address's coefficients to those of the condition */
   for (unsigned i = 0; i < a.n; i++) {
     int t = term_of(f, a.term[i]);
-    if (t < 0) return false;
-    for (unsigned n = 0; n < 2; n++)
-      if (f->dim[n].coef[t]) {
-        if (d && d != &f->dim[n]) return false;
-        d = &f->dim[n];
-      }
+    if (t < 0 || f->address.coef[t] % a.coef[i]) return false;
+    if (i && f->address.coef[t] / a.coef[i] != ratio) return false;
+    ratio = f->address.coef[t] / a.coef[i];
+    coef[t] = ratio < 0 ? -a.coef[i] : a.coef[i];
+    for (unsigned n = 0; n < f->ndims; n++) {
+      if (!f->dim[n].coef[t]) continue;
+      if (d && d != &f->dim[n]) return false;
+      d = &f->dim[n];
+    }
   }
-  if (!d) return false;
-  bool upper = a.coef[0] < 0, bounded = d->by_low || d->by_high;
-  int64_t coef[MAX_TERMS] = {0};
-  for (unsigned i = 0; i < a.n; i++) {
-    int t = term_of(f, a.term[i]);
-    coef[t] = upper ? -a.coef[i] : a.coef[i];
-    if (coef[t] < 1 || f->address.coef[t] != coef[t] * d->stride) return false;
-  }
+  bool upper = ratio < 0;
+  int64_t stride = upper ? -ratio : ratio;
+  if (!ratio || (!d && !(d = new_dim(f, stride, -1, 1)))) return false;
+  bool bounded = d->by_low || d->by_high;
+  if ((bounded || d == f->dim) && d->stride != stride) return false;
   for (unsigned t = 0; t < f->address.n; t++)
-    if ((bounded || d->coef[t]) && d->coef[t] != coef[t]) return false;
+    if (bounded ? d->coef[t] != coef[t] : d->coef[t] && !coef[t]) return false;
   memcpy(d->coef, coef, sizeof coef);
+  d->stride = stride;
   int64_t bound = upper ? a.constant - 1 : 1 - a.constant;
   if (upper && (!d->by_high || bound < d->high)) d->high = bound, d->by_high = true;
   if (!upper && (!d->by_low || bound > d->low)) d->low = bound, d->by_low = true;
   return true;
 }
 
-static bool take_bounds(struct finder *f, struct uop *valid) {
-  if (valid->op == OP_AND) return take_bounds(f, valid->src[0]) && take_bounds(f, valid->src[1]);
-  if (valid->op == OP_CONST) return valid->arg.i;
-  return valid->op == OP_CMPLT && valid->src[0]->dtype == DT_INDEX && take_bound(f, valid);
+/* Whether the results for which the condition does not hold are not stored. */
+static bool is_unstored(const struct finder *f, const struct uop *valid) {
+  bool found = false;
+  for (unsigned i = 0; i < f->k->nguards; i++) found = found || f->k->unstored[f->sides->operand][i] == valid;
+  return found;
 }
 
-/* Adds a term that is in no dimension to one without bounds, or makes a dimension of it. */
+/* Takes the conditions. Those of the second pass are of results that are not stored; they are bounds where no other
+ * bound is in their way. */
+static bool take_bounds(struct finder *f, struct uop *valid, unsigned pass) {
+  if (valid->op == OP_AND) return take_bounds(f, valid->src[0], pass) && take_bounds(f, valid->src[1], pass);
+  if (valid->op == OP_CONST) return valid->arg.i;
+  bool compares = valid->op == OP_CMPLT && valid->src[0]->dtype == DT_INDEX, unstored = is_unstored(f, valid);
+  if (unstored != pass) return true;
+  struct finder was = *f;
+  if (compares && take_bound(f, valid)) return true;
+  *f = was;
+  return unstored;
+}
+
+/* Adds a term that is in no dimension to the one with the largest stride that divides it and no bounds, or makes a
+ * dimension of it. */
 static bool take_rest(struct finder *f, unsigned term) {
   int64_t coef = f->address.coef[term];
-  for (unsigned n = 2; n-- > 0;) {
+  struct dim *best = NULL;
+  for (unsigned n = 0; n < f->ndims; n++) {
     struct dim *d = &f->dim[n];
     if (coef % d->stride || d->by_low || d->by_high) continue;
-    d->coef[term] = coef / d->stride;
-    return true;
+    if (!best || d->stride > best->stride) best = d;
   }
-  if (f->ndims == MAX_TENSOR_RANK) return false;
-  struct dim *d = &f->dim[f->ndims++];
-  d->stride = coef, d->coef[term] = 1;
+  if (!best && (coef < 1 || !(best = new_dim(f, coef, -1, 1)))) return false;
+  best->coef[term] = coef / best->stride;
   return true;
 }
 
-/* Completes the bounds by the largest values of the terms. */
+/* Lowers the largest coordinate to that of stored results, if the coordinate increases with a value that has a bound
+ * for them. */
+static void lower_to_stored(const struct finder *f, struct dim *d) {
+  for (unsigned g = 0; g < f->k->nguards; g++) {
+    const struct uop *valid = f->k->unstored[f->sides->operand][g];
+    struct affine a; /* > 0 where the condition holds */
+    if (!valid || valid->op != OP_CMPLT) continue;
+    affine_of(uop_binary(f->k->g, OP_SUB, valid->src[1], valid->src[0]), &a);
+    int64_t ratio = 0, most = 0;
+    bool same = a.n > 0;
+    for (unsigned i = 0; i < a.n && same; i++) {
+      int t = term_of(f, a.term[i]);
+      if (!i && t >= 0) ratio = -d->coef[t] / a.coef[i];
+      same = t >= 0 && ratio > 0 && a.coef[i] < 0 && d->coef[t] == -ratio * a.coef[i];
+      if (same) most += d->coef[t] * uop_max(a.term[i]);
+    }
+    if (same && ratio * (a.constant - 1) < most) d->high -= most - ratio * (a.constant - 1);
+  }
+}
+
+/* Completes the bounds by the smallest and largest values of the terms. */
 static bool measure(const struct finder *f, struct dim *d) {
-  int64_t high = 0, last;
-  for (unsigned i = 0; i < f->address.n; i++)
-    if (__builtin_mul_overflow(d->coef[i], uop_max(f->address.term[i]), &last) ||
-        __builtin_add_overflow(high, last, &high))
+  int64_t low = 0, high = 0, first, last;
+  for (unsigned i = 0; i < f->address.n; i++) {
+    int64_t least = uop_min(f->address.term[i]), most = uop_max(f->address.term[i]);
+    bool falls = d->coef[i] < 0;
+    if (!d->coef[i]) continue;
+    if (__builtin_mul_overflow(d->coef[i], falls ? most : least, &first) || __builtin_add_overflow(low, first, &low) ||
+        __builtin_mul_overflow(d->coef[i], falls ? least : most, &last) || __builtin_add_overflow(high, last, &high))
       return false;
-  if (!d->by_high) d->high = high;
+  }
+  if (!d->by_low) d->low = low;
+  if (!d->by_high) d->high = high, lower_to_stored(f, d);
   return d->high >= d->low && d->high - d->low < MAX_TENSOR;
 }
 
-static struct uop *coordinate(const struct finder *f, const struct dim *d, uint64_t sides) {
+/* The coordinate of a box. */
+static struct uop *coordinate(const struct finder *f, const struct dim *d) {
   struct graph *g = f->k->g;
   struct uop *sum = uop_index(g, -d->low);
+  uint64_t inner = all_inner(f->sides);
   for (unsigned i = 0; i < f->address.n; i++) {
-    struct uop *range = f->address.term[i];
-    if (!d->coef[i] || (sides >> axis_of(f->k, range) & 1)) continue;
-    sum = uop_binary(g, OP_ADD, sum, uop_binary(g, OP_MUL, range, uop_index(g, d->coef[i])));
+    struct uop *term = f->address.term[i];
+    if (!d->coef[i] || !uop_max(term) || (axes_of(f->k, term) & inner)) continue;
+    sum = uop_binary(g, OP_ADD, sum, uop_binary(g, OP_MUL, term, uop_index(g, d->coef[i])));
   }
   return sum;
 }
 
 /* Makes the pieces of side 0 a dimension, if dimension 0 consists of whole pieces, so that one box has all of them. */
-static bool join_pieces(struct finder *f, const struct tensor_sides *s) {
+static bool join_pieces(struct finder *f) {
+  const struct tensor_sides *s = f->sides;
   struct dim *x = &f->dim[0], *piece = &f->dim[f->ndims];
   if (s->pieces < 2 || f->ndims == MAX_TENSOR_RANK || s->pieces > MAX_BOX || x->low || (x->high + 1) % s->row)
     return false;
-  *piece = (struct dim){.stride = s->row, .high = (x->high + 1) / s->row - 1, .by_high = true};
+  *piece = (struct dim){
+      .stride = s->row, .high = (x->high + 1) / s->row - 1, .by_high = true, .digit = -1, .count = s->pieces};
   for (unsigned i = 0; i < f->address.n; i++) {
-    if (!x->coef[i] || (s->axes[0] >> axis_of(f->k, f->address.term[i]) & 1)) continue;
+    if (!x->coef[i] || (axes_of(f->k, f->address.term[i]) & s->axes[0])) continue;
     if (x->coef[i] % s->row) return false;
     piece->coef[i] = x->coef[i] / s->row;
   }
@@ -149,46 +250,70 @@ static bool join_pieces(struct finder *f, const struct tensor_sides *s) {
   return true;
 }
 
-/* Fills in the map and the coordinates. Returns false if the map cannot express them. */
-static bool describe(struct finder *f, const struct tensor_sides *s, unsigned size, struct tensor *out) {
+/* Finds how the coordinates change along the axes for each of whose positions there are boxes of their own. */
+static bool find_inner(const struct finder *f, struct tensor *out) {
+  int64_t boxes = out->pieces * out->parts;
+  out->ninner = f->sides->ninner;
+  for (unsigned i = 0; i < out->ninner; i++) {
+    const struct axis *a = &f->k->axes[f->sides->inner[i]];
+    int t = term_of(f, a->range);
+    if (t < 0) return false;
+    out->inner[i].size = a->size, boxes *= a->size;
+    for (unsigned d = 0; d < f->ndims; d++)
+      if (f->dim[d].coef[t]) out->inner[i].dim = d, out->inner[i].coef = f->dim[d].coef[t];
+  }
+  return boxes <= MAX_BOXES;
+}
+
+/* Fills in the map and the coordinates. Returns false if the map cannot express them, or has elements outside the
+ * buffer. */
+static bool describe(struct finder *f, int64_t elements, unsigned size, struct tensor *out) {
+  const struct tensor_sides *s = f->sides;
   struct tensor_text *t = &out->text;
-  int64_t offset = f->address.constant, bytes = s->row * size;
+  int64_t offset = f->address.constant, bytes = s->row * size, last = 0;
   for (unsigned d = 0; d < f->ndims; d++)
     if (!measure(f, &f->dim[d])) return false;
-  unsigned rank = f->ndims;
-  bool joined = join_pieces(f, s);
+  bool joined = join_pieces(f);
+  out->row = s->row, out->pieces = joined ? 1 : s->pieces, out->rows = s->rows, out->parts = 1;
+  while (out->rows > MAX_BOX && out->rows % 2 == 0 && !joined && f->dim[1].count == s->rows)
+    out->rows /= 2, out->parts *= 2;
+  f->dim[0].count = s->row;
+  if (out->parts > 1) f->dim[1].count = out->rows;
   for (unsigned d = 0; d < f->ndims; d++) {
     struct dim *x = &f->dim[d];
-    if (x->stride > INT64_MAX / size) return false;
+    int64_t step = x->digit < 0 ? 1 : x->coef[x->digit], box = (x->count - 1) * step + 1;
+    if (x->stride > INT64_MAX / size || step < 1 || step > MAX_STEP || box > MAX_BOX || (!d && step > 1)) return false;
     if (d && (x->stride * size % STRIDE_UNIT || x->stride * size / STRIDE_UNIT > UINT32_MAX)) return false;
-    t->size[d] = (uint32_t)(x->high - x->low + 1), t->box[d] = 1;
+    t->size[d] = (uint32_t)(x->high - x->low + 1), t->box[d] = (uint32_t)box;
+    t->steps |= (uint32_t)(step - 1) << TENSOR_STEP_BITS * d;
     if (d) t->stride[d - 1] = (uint32_t)(x->stride * size / STRIDE_UNIT);
-    offset += x->stride * x->low;
-    out->at[d] = coordinate(f, x, s->axes[0] | s->axes[1]);
+    offset += x->stride * x->low, last += x->stride * (x->high - x->low);
+    out->at[d] = coordinate(f, x);
   }
-  if (offset < 0 || offset * size % STRIDE_UNIT || offset > UINT32_MAX) return false;
-  out->row = s->row, out->pieces = joined ? 1 : s->pieces, out->rows = s->rows, out->parts = 1;
-  while (out->rows > MAX_BOX && out->rows % 2 == 0) out->rows /= 2, out->parts *= 2;
-  if (out->rows > MAX_BOX || bytes < 32 || (joined && out->parts > 1)) return false;
-  if (joined) t->box[rank] = (uint32_t)s->pieces;
-  t->box[0] = (uint32_t)s->row, t->box[1] = (uint32_t)out->rows;
+  if (offset < 0 || offset + last >= elements || offset * size % STRIDE_UNIT ||
+      offset * size / STRIDE_UNIT > UINT32_MAX || bytes < 32)
+    return false;
   t->rank = f->ndims, t->offset = (uint32_t)(offset * size / STRIDE_UNIT);
   t->type = size == 1 ? 0 : size == 2 ? 1 : 2; /* unsigned integers: copies do not change values */
   t->swizzle = bytes == 32 ? 1 : bytes == 64 ? 2 : 3;
-  return true;
+  return find_inner(f, out);
 }
 
 bool tensor_of(const struct codegen *k, struct uop *value, const struct tensor_sides *s, struct tensor *out) {
-  struct finder f = {.k = k};
+  struct finder f = {.k = k, .sides = s};
   unsigned size = dtype_info[value->dtype].size;
   if (value->op != OP_LOAD || (value->nsrc > 1 && !is_zero(value->src[1])) || size > 4) return false;
   const struct uop *index = value->src[0];
-  if (index->op != OP_INDEX || index->src[0]->op != OP_PARAM) return false;
+  if (index->op != OP_INDEX || index->src[0]->op != OP_PARAM || index->src[0]->src[0]->op != OP_CONST) return false;
   affine_of(index->src[1], &f.address);
-  if (f.address.n >= MAX_TERMS || !take_sides(&f, s)) return false;
-  if (index->nsrc > 2 && !take_bounds(&f, index->src[2])) return false;
-  for (unsigned i = 0; i < f.address.n; i++)
-    if (!is_taken(&f, i) && !take_rest(&f, i)) return false;
+  if (f.address.n >= MAX_TERMS || !take_side(&f, 0, s->row) || f.dim[0].stride != 1 || !take_rows(&f)) return false;
+  for (unsigned pass = 0; index->nsrc > 2 && pass < 2; pass++)
+    if (!take_bounds(&f, index->src[2], pass)) return false;
+  for (unsigned i = 0; i < f.address.n; i++) {
+    struct uop *term = f.address.term[i];
+    bool whole = term->op == OP_RANGE || !(axes_of(k, term) & all_inner(s));
+    if (!is_taken(&f, i) && (!whole || !take_rest(&f, i))) return false;
+  }
   *out = (struct tensor){.text.slot = (uint32_t)index->src[0]->arg.i};
-  return describe(&f, s, size, out);
+  return describe(&f, index->src[0]->src[0]->arg.i, size, out);
 }

@@ -274,8 +274,10 @@ static struct uop *make_stage(const struct layout *x, struct numbers *n, struct 
 
 /* Describes the operand as boxes of a tensor, if it can be copied so. */
 static void find_boxes(const struct layout *x, struct tile *t) {
-  struct tensor_sides sides = {.row = x->row, .pieces = x->pieces, .rows = x->other->size};
-  if (!t->group || x->inner) return;
+  struct tensor_sides sides = {.operand = x->operand, .row = x->row, .pieces = x->pieces, .rows = x->other->size};
+  if (!t->group || __builtin_popcountll(x->inner) > MAX_INNER) return;
+  for (unsigned a = x->k->naxes; a-- > 0;)
+    if (x->inner >> a & 1) sides.inner[sides.ninner++] = a;
   for (unsigned s = 0; s < 2; s++) {
     const struct side *side = s ? x->other : x->line;
     sides.range[s] = x->k->axes[side->axis[0]].range;

@@ -73,7 +73,7 @@ struct tensor_description {
   uint32_t slot, rank, type, swizzle;                                    /* type: enum tensor_type */
   uint32_t size[TENSOR_DIMS], stride[TENSOR_DIMS - 1], box[TENSOR_DIMS]; /* stride: in units of 16 bytes */
   uint32_t offset; /* of the tensor in the argument, in units of 16 bytes */
-  uint32_t reserved;
+  uint32_t steps;  /* distance of copied elements minus 1, in 3 bits for each dimension; 0 for dimension 0 */
 };
 
 /* Writes the whole map except the address. */
@@ -85,6 +85,7 @@ static inline void tensor_map_encode(uint64_t map[TENSOR_MAP_WORDS], const struc
   for (unsigned i = 0; i < d->rank; i++) {
     tensor_map_set(map, TENSOR_SIZE, i, d->size[i] - 1);
     tensor_map_set(map, TENSOR_BOX, i, d->box[i] - 1);
+    tensor_map_set(map, TENSOR_STEP, i, d->steps >> 3 * i & 7);
     if (i) tensor_map_set(map, TENSOR_STRIDE, i - 1, d->stride[i - 1]);
   }
 }

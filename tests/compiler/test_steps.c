@@ -69,7 +69,7 @@ static void printed_plans_are_parsed(void **state) {
 
 static void syntax_errors_name_the_word(void **state) {
   static const char *const wrong[][2] = {
-      {"upcat a:2", "line 1, column 1 of the plan, at 'upcat': not a step; steps are merge, pad,"},
+      {"upcat a:2", "line 1, column 1 of the plan, at 'upcat': not a step; steps are merge, join, pad,"},
       {"vector a:4; upcast 3:2", "column 20 of the plan, at '3:2': an axis is expected"},
       {"\nr_1 = upcast a", "line 2, column 9 of the plan, at '': ':' and an amount are expected"},
       {"upcast a:", "column 10 of the plan, at '': a number is expected"},
@@ -105,6 +105,9 @@ static void impossible_plans_are_refused(void **state) {
       {"gfx1100", "vector b:5", "must be a power of two"},
       {"gfx1100", "pad b:128; vector b:128", "the amount must be at most 64"},
       {"gfx1100", "merge a b", "not used as one everywhere"},
+      {"gfx1100", "join a c", "not loops of one kind"},
+      {"gfx1100", "upcast a:2; upcast a:2; join a1 a2", "a upcast axis is not a loop"},
+      {"gfx1100", "local a:5; join a b", "work-items are idle in an axis"},
       {"gfx1100", "pad a:6", "its size 12 is a multiple of 6 already"},
       {"gfx1100", "pad a:2000000", "the amount must be at most 1048576"},
       {"gfx1100", "local a:2000", "1024 work-items"},

@@ -264,7 +264,7 @@ static void refuses_bad_tensors(db_device *dev, const struct kernel *k) {
   static const struct {
     unsigned word;
     uint32_t value;
-  } wrong[] = {{0, 7}, {1, 0}, {1, 6}, {2, TENSOR_TYPES}, {3, 4}, {4, 0}, {13, 0}, {13, 257}};
+  } wrong[] = {{0, 7}, {1, 0}, {1, 6}, {2, TENSOR_TYPES}, {3, 4}, {4, 0}, {13, 0}, {13, 257}, {19, 1}, {19, 1 << 15}};
   const uint32_t begin[4] = {1, 3, TENSOR_U16, 3}; /* argument 1, three dimensions, rows of 128 bytes */
   for (unsigned i = 0; i < sizeof wrong / sizeof *wrong; i++) {
     char *image = malloc(k->image_size);

@@ -276,7 +276,8 @@ static int check_tensor(const struct cubin_kernel *k, unsigned i) {
   const struct tensor_description *d = &k->tensor[i];
   unsigned own = k->nparams - k->ntensors;
   const struct cubin_param *map = &k->params[own + i];
-  bool ok = d->rank && d->rank <= TENSOR_DIMS && d->type < TENSOR_TYPES && d->swizzle < 4;
+  bool ok = d->rank && d->rank <= TENSOR_DIMS && d->type < TENSOR_TYPES && d->swizzle < 4 && !(d->steps & 7) &&
+            !(d->steps >> 3 * TENSOR_DIMS);
   for (unsigned n = 0; ok && n < d->rank; n++) ok = d->size[n] && d->box[n] && d->box[n] <= 256;
   if (!ok || d->slot >= own || k->params[d->slot].size != 8)
     return db_fail(-EINVAL, "cubin: kernel %s: tensor map %u is not valid", k->name, i);

@@ -1,0 +1,66 @@
+/* Shared by contract_gpu.c and contract_joint.c: the choice of a plan with matrix instructions. */
+#ifndef DOORBELL_COMPILER_CONTRACT_GPU_H
+#define DOORBELL_COMPILER_CONTRACT_GPU_H
+#include "internal.h"
+#include "matrix.h"
+
+enum {
+  SMALL_PADDING = 8, /* padding is small if it adds at most one in this many */
+  GROUP_BYTES = 256, /* most of the sum in a round: two rows of the copy */
+  MAX_JOINT = 4,
+};
+
+struct side { /* an operand and its output axis */
+  struct uop *value;
+  uint64_t mask;
+  int axis;
+  int64_t slot;         /* of the argument that it is loaded from; -1 if it is not a plain LOAD */
+  bool by_sum, by_axis; /* contiguous in memory along the sum, or along the output axis */
+};
+
+/* Axes whose parts together are the columns or the sum of an instruction: rectangles of pixels. The last axis counts
+ * fastest. */
+struct joint {
+  unsigned n;
+  int axis[MAX_JOINT];
+  int64_t part[MAX_JOINT];
+};
+
+struct choice {
+  struct codegen *k;
+  int row; /* in matrix.def */
+  struct side side[2];
+  int sum;                           /* axis */
+  struct joint columns, sums;        /* used if they have axes, instead of side[1].axis and sum */
+  int64_t others;                    /* number of outputs along other axes */
+  uint64_t summed;                   /* axes of the sum */
+  int64_t windows;                   /* number of positions of other summed axes */
+  int64_t tiles[2], waves[2], depth; /* depth: instructions along the sum per copy */
+  int64_t buffers;                   /* of a pipeline; 1: no pipeline */
+  double time;                       /* cycles of the whole launch per instruction along the sum */
+};
+
+/* Whether 16 bytes of the operand are contiguous in memory and aligned, so that they can be copied without
+ * registers. */
+bool choice_fetches(const struct choice *c, const struct side *s);
+
+/* contract_joint.c */
+static inline bool axis_is_static(const struct axis *a) { return a->range->src[0]->op == OP_CONST; }
+double axis_padding(const struct codegen *k, int axis, int64_t to); /* the factor by which padding extends the axis */
+double joint_padding(const struct codegen *k, const struct joint *j);
+int64_t joint_size(const struct joint *j);
+/* The number of blocks of an axis. Small padding is not counted, so that a size gets the same tiles as the round size
+ * near it. */
+double axis_blocks(const struct axis *a, int64_t block);
+double choice_column_blocks(const struct choice *c); /* the number of blocks of one instruction's columns */
+/* Lets the columns be a rectangle of several axes if that needs less padding than one axis, and the sum too if both
+ * operands are contiguous along outputs. */
+void choice_join(struct choice *c);
+/* Apply steps. An amount of 1 needs none. */
+bool choice_step(struct choice *c, enum step_kind kind, struct axis_name axis, int64_t amount);
+/* Sets *part to the axis that was split off; its letter is 0 if there is none. */
+bool choice_split(struct choice *c, enum step_kind kind, struct axis_name axis, int64_t amount, struct axis_name *part);
+/* Splits parts off the axes and joins them to one axis. Sets *name to it. */
+bool choice_join_parts(struct choice *c, const struct joint *j, enum step_kind kind, struct axis_name *name);
+bool choice_join_rounds(struct choice *c); /* joins the loops of the matrix instruction's sum */
+#endif
