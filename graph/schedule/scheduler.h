@@ -213,6 +213,10 @@ bool schedule_split_reduces(struct scheduler *s, struct uop **roots, unsigned nr
 /* align.c: x, which the reduction sums, with factors whose rows are aligned if the machine needs that */
 struct uop *schedule_align(struct graph *g, const struct schedule_machine *m, const struct uop *reduce, struct uop *x);
 
+/* channels.c: x, which the reduction sums, with factors whose channels are adjacent if it is a convolution */
+struct uop *schedule_channels(struct scheduler *s, const struct schedule_machine *m, const struct uop *reduce,
+                              struct uop *x);
+
 /* place.c */
 bool schedule_place_constants(struct scheduler *s, struct uop **roots, unsigned nroots);
 

@@ -64,8 +64,9 @@ static bool implies(const struct uop *valid, const struct uop *p) {
 static struct uop *load_condition(const struct uop *load) {
   return load->src[0]->nsrc == 3 ? load->src[0]->src[2] : NULL;
 }
-/* Whether x is a LOAD that gives 0 where p does not hold. */
+/* Whether x is a LOAD, maybe converted, that gives 0 where p does not hold. */
 static bool is_zero_unless(const struct uop *x, const struct uop *p) {
+  while (x->op == OP_CAST) x = x->src[0];
   return x->op == OP_LOAD && load_condition(x) && implies(load_condition(x), p);
 }
 

@@ -1,4 +1,6 @@
 /* Convolutions: the number of kernels, empty ones, errors. Their values are tested in tests/data/cases. */
+#include "../../emu/emu.h"
+#include "../../hcq/backend.h"
 #include "support.h"
 
 static void one_kernel(void **state) {
@@ -88,11 +90,96 @@ static void refused(void **state) {
   }
 }
 
+/* ---- convolutions by matrix instructions ---- */
+
+struct conv {
+  int64_t batch, in, size, out, kernel, stride;
+  db_dtype dtype;
+  unsigned boxed; /* bit r: result r has no load of an operand through registers, on a GPU with tensor copies */
+};
+#define TIMEOUT_NS 100000000000ull
+enum { RESULTS = 3 }; /* the result, the gradient of the input, that of the weight */
+
+/* Random multiples of 1/8, whose products and short sums are exact. */
+static db_tensor *eighths(db_device *dev, const struct conv *c, const int64_t *dim, uint32_t seed) {
+  int64_t n = dim[0] * dim[1] * dim[2] * dim[3];
+  float *x = malloc((size_t)n * sizeof *x);
+  for (int64_t i = 0; i < n; i++) seed = seed * 1664525 + 1013904223, x[i] = (float)(seed >> 24) / 128 - 1;
+  for (int64_t i = 0; i < n; i++) x[i] = roundf(x[i] * 8) / 8;
+  db_tensor *t = db_cast(db_from_at(DB_HERE, x, DB_F32, dev, (db_list){4, dim}), c->dtype);
+  if (db_realize(t) || db_device_synchronize(dev, TIMEOUT_NS)) fail_msg("%s", db_error());
+  free(x);
+  return t;
+}
+
+/* Computes result r on the device as f32. loaded: NULL, or set to the bytes that kernels with matrix instructions load
+ * through registers. Returns the number of elements. */
+static int64_t convolve(db_device *dev, const struct conv *c, unsigned r, float **out, uint64_t *loaded) {
+  DB_SCOPED;
+  int64_t size = (c->size + c->kernel / 2 * 2 - c->kernel) / c->stride + 1, n = 1;
+  int64_t dim[RESULTS][4] = {
+      {c->batch, c->out, size, size}, {c->batch, c->in, c->size, c->size}, {c->out, c->in, c->kernel, c->kernel}};
+  db_tensor *dy = eighths(dev, c, dim[0], 1), *x = eighths(dev, c, dim[1], 2), *w = eighths(dev, c, dim[2], 3);
+  bool exact = loaded == NULL; /* the reference sums and rounds in f32 */
+  if (exact) dy = db_cast(dy, DB_F32), x = db_cast(x, DB_F32), w = db_cast(w, DB_F32);
+  db_tensor *of = db_requires_grad(r == 1 ? x : w), *y, *d;
+  y = db_conv2d(r == 1 ? of : x, r == 1 ? w : of, NULL, .stride = DB_LIST(c->stride),
+                .padding = DB_LIST(c->kernel / 2));
+  if (r) db_grad_all(y, dy, &of, 1, &d);
+  struct os *os = db_device_os(dev);
+  if (loaded) emu_detail(os, true);
+  if (db_realize(r ? d : y) || db_device_synchronize(dev, TIMEOUT_NS)) fail_msg("%s", db_error());
+  if (loaded) {
+    struct emu_kernel_stats *k;
+    size_t kernels;
+    emu_detail(os, false);
+    *loaded = 0;
+    if (emu_kernels(os, db_device_index(dev), &k, &kernels)) fail();
+    for (size_t i = 0; i < kernels; i++)
+      if (k[i].detail.executed[EMU_MATRIX_CLASS])
+        *loaded += k[i].detail.loaded[EMU_GLOBAL_SPACE] + k[i].detail.lds_conflicts;
+    free(k);
+  }
+  for (unsigned i = 0; i < 4; i++) n *= dim[r][i];
+  *out = malloc((size_t)n * sizeof **out);
+  must_read(db_cast(r ? d : y, DB_F32), *out, (size_t)n * sizeof **out);
+  return n;
+}
+
+/* Windows, strides, channels and pixels beyond the last whole tile. */
+static void products_of_boxes(void **state) {
+  static const struct conv convs[] = {
+      {16, 64, 28, 64, 3, 1, DB_BF16, 7},  {16, 64, 28, 128, 3, 2, DB_F16, 7}, {16, 72, 14, 136, 5, 1, DB_BF16, 7},
+      {32, 128, 14, 256, 1, 2, DB_F16, 3}, {2, 64, 16, 64, 3, 1, DB_F16, 0},   {4, 64, 14, 40, 3, 2, DB_F16, 0},
+      {1, 3, 32, 64, 7, 2, DB_F16, 0},
+  };
+  FOR_EMULATED_GPU for (unsigned i = 0; i < sizeof convs / sizeof *convs; i++) for (unsigned r = 0; r < RESULTS; r++) {
+    const struct conv *c = &convs[i];
+    db_device *dev = open_device(DEVICE_NAME), *cpu = open_device("CPU");
+    float *got, *want;
+    uint64_t loaded;
+    int64_t n = convolve(dev, c, r, &got, &loaded);
+    convolve(cpu, c, r, &want, NULL);
+    for (int64_t e = 0; e < n; e++) {
+      float step = (fabsf(want[e]) + 1) * (c->dtype == DB_BF16 ? 0x1p-8f : 0x1p-11f); /* rounded twice at most */
+      if (!(fabsf(got[e] - want[e]) <= 2 * step))
+        fail_msg("%s, case %u, result %u, element %ld: %g, not %g", DEVICE_NAME, i, r, (long)e, (double)got[e],
+                 (double)want[e]);
+    }
+    if (d_ == 2 && (c->boxed >> r & 1) && loaded) fail_msg("case %u, result %u: %lu", i, r, (unsigned long)loaded);
+    free(got);
+    free(want);
+    db_close(dev);
+    db_close(cpu);
+  }
+}
+
 static int finish(void **state) { return db_shutdown(); }
 
 int main(void) {
   const struct CMUnitTest tests[] = {cmocka_unit_test(one_kernel), cmocka_unit_test(kernels_of_gradients),
-                                     cmocka_unit_test(empty_batch), cmocka_unit_test(refused)};
+                                     cmocka_unit_test(empty_batch), cmocka_unit_test(refused),
+                                     cmocka_unit_test(products_of_boxes)};
   has_ptxas(); /* sets the cache folder before anything is compiled */
   return cmocka_run_group_tests_name("conv", tests, NULL, finish);
 }

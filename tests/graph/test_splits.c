@@ -138,8 +138,42 @@ static void test_aligned_rows(void **state) {
   machine_of = NULL;
 }
 
+/* A convolution of 3 x 3: windows of x, summed over channels and the filter. x: [batch, channels, height, width]; w:
+ * [results, channels, 3, 3]. */
+static struct uop *convolution(struct uop *x, int64_t results) {
+  int64_t b = x->shape->dim[0]->arg.i, c = x->shape->dim[1]->arg.i, n = x->shape->dim[2]->arg.i, m = n - 2;
+  struct uop *y = RESHAPE(EXPAND(RESHAPE(x, b, c, 1, n, 1, n), b, c, 4, n, 4, n), b, c, 4 * n, 4 * n);
+  y = SHRINK(y, 0, b, 0, c, 0, 3 * (n + 1), 0, 3 * (n + 1));
+  y = SHRINK(RESHAPE(y, b, c, 3, n + 1, 3, n + 1), 0, b, 0, c, 0, 3, 0, m, 0, 3, 0, m);
+  struct uop *w = RESHAPE(TENSOR(results, c, 3, 3), 1, results, c, 3, 1, 3, 1);
+  y = EXPAND(RESHAPE(y, b, 1, c, 3, m, 3, m), b, results, c, 3, m, 3, m);
+  return reduce(OP_ADD, mul(y, EXPAND(w, b, results, c, 3, m, 3, m)), 1 << 2 | 1 << 3 | 1 << 5);
+}
+
+/* The operands of a convolution are first copied to memory in which channels are adjacent, if there are enough. */
+static void test_channels(void **state) {
+  struct schedule_machine aligning = *matrix_machine(0);
+  aligning.tile_types = 1u << DT_F32, aligning.align = 16;
+  the_machine = &aligning;
+  machine_of = given_machine;
+  assert_int_equal(check(convolution(TENSOR(2, 32, 10, 10), 32)), 3);
+  static const struct {
+    int64_t channels, results;
+    unsigned kernels;
+  } cases[] = {{32, 32, 3}, {33, 32, 3}, {16, 32, 1}, {32, 8, 1}}; /* few channels; 72 uses of an element */
+  for (unsigned i = 0; i < sizeof cases / sizeof *cases; i++) {
+    struct uop *y = convolution(TENSOR(2, cases[i].channels, 12, 12), cases[i].results);
+    unsigned n = kernels_of(y, SCHEDULE_ALIGNED, NULL);
+    if (n != cases[i].kernels) fail_msg("case %u: %u kernels", i, n);
+  }
+  struct uop *last = permute(TENSOR(2, 12, 12, 32), 0x2130);
+  assert_int_equal(kernels_of(convolution(last, 32), SCHEDULE_ALIGNED, NULL), 2);
+  machine_of = NULL;
+}
+
 int main(void) {
   const struct CMUnitTest tests[] = {
+      cmocka_unit_test_setup_teardown(test_channels, setup, teardown),
       cmocka_unit_test_setup_teardown(test_large_sums, setup, teardown),
       cmocka_unit_test_setup_teardown(test_splits, setup, teardown),
       cmocka_unit_test_setup_teardown(test_product_splits, setup, teardown),

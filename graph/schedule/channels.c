@@ -1,0 +1,197 @@
+/* Scheduling: copies the factors of convolutions to memory in which channels are adjacent. A box of such a tensor, some
+ * channels of a rectangle of pixels, is then an operand of a matrix instruction: for each position in the filter the
+ * rectangle begins elsewhere. With adjacent pixels, rows would begin at unaligned addresses, and strides would leave
+ * gaps.
+ *
+ * The axes of the product that only occur in sums, like y + ky, are a convolution's window. Channels are another axis:
+ * the one that is summed, or in the gradient of the weights, where pixels are summed, the one of the result. */
+#include "scheduler.h"
+#include <stdlib.h>
+#include <string.h>
+
+enum {
+  LEAST_CHANNELS = 32,
+  LEAST_USES = 128, /* uses of an element that pay for its copy */
+  MOST_RANGES = 2 * MAX_RANK,
+};
+
+/* A tensor, and the index of a factor's element in it over the product's ranges. */
+struct view {
+  struct uop *base;
+  struct uop *at[MAX_RANK];
+};
+
+/* A factor of the product: what casts and movement of it read, and the lowest tensor on the way there that has the
+ * fewest elements. */
+struct factor {
+  struct view memory, least;
+  enum dtype narrow; /* the type of matrix instructions that its values have */
+};
+
+struct product {
+  struct scheduler *s;
+  struct uop *range[MOST_RANGES];
+  unsigned nranges;
+  uint64_t window, summed; /* ranges, by number */
+  uint32_t types;          /* of matrix instructions */
+  struct factor factor[2];
+};
+
+static struct uop *new_range(struct product *p, struct uop *size, bool summed) {
+  if (uop_is_const(size) && size->arg.i == 1) return uop_index(p->s->graph, 0);
+  if (p->nranges == MOST_RANGES) return NULL;
+  if (summed) p->summed |= UINT64_C(1) << p->nranges;
+  struct uop *r = uop_range(p->s->graph, size, p->nranges, AXIS_LOOP);
+  return p->range[p->nranges++] = r;
+}
+
+/* Goes down to what casts and movement of v->base read. f: NULL, or the factor, of which what lies on the way is noted.
+ * Returns false after an error. */
+static bool go_down(struct product *p, struct view *v, struct factor *f) {
+  for (int64_t fewest = INT64_MAX;;) {
+    struct uop *u = v->base, *in[MAX_RANK], *valid = NULL, *padded;
+    int64_t n = shape_numel(u->shape);
+    if (f && n <= fewest) fewest = n, f->least = *v;
+    if (f && p->types >> u->dtype & 1) f->narrow = u->dtype;
+    if (u->op != OP_CAST && (!is_movement(u) || u->src[0]->op == OP_BUFFER)) return true;
+    memcpy(in, v->at, sizeof in);
+    if (u->op != OP_CAST && !index_movement(p->s->simplifier, u, in, v->at, &valid, &padded)) return false;
+    v->base = u->src[0];
+  }
+}
+
+/* Notes the product that the reduction sums, itself or by another sum below movement. Returns false if there is
+ * none. */
+static bool find_product(struct product *p, const struct uop *reduce, struct uop *x) {
+  struct view v = {.base = x};
+  int64_t summed = reduce->arg.i;
+  for (unsigned sums = 0; sums < 2; sums++) {
+    for (unsigned i = 0; i < v.base->shape->rank; i++)
+      if (!v.at[i] || summed >> i & 1)
+        if (!(v.at[i] = new_range(p, v.base->shape->dim[i], summed >> i & 1))) return false;
+    if (!go_down(p, &v, NULL)) return false;
+    if (v.base->op != OP_REDUCE_AXIS || v.base->aux != OP_ADD) break;
+    summed = v.base->arg.i, v.base = v.base->src[0];
+  }
+  if (v.base->op != OP_MUL) return false;
+  for (unsigned i = 0; i < 2; i++) {
+    struct factor *f = &p->factor[i];
+    f->memory = v, f->memory.base = v.base->src[i];
+    if (!go_down(p, &f->memory, f)) return false;
+  }
+  return true;
+}
+
+/* The number of the range that the index is, maybe plus a constant, or -1. */
+static int plain(const struct uop *at) {
+  if (at->op == OP_ADD && at->src[1]->op == OP_CONST) at = at->src[0];
+  return at->op == OP_RANGE ? (int)at->arg.i : -1;
+}
+
+static void find_window(struct product *p) {
+  for (unsigned i = 0; i < 2; i++)
+    for (unsigned d = 0; d < p->factor[i].least.base->shape->rank; d++) {
+      size_t n;
+      struct uop *at = p->factor[i].least.at[d], **order = plain(at) >= 0 ? NULL : uop_toposort(&at, 1, &n);
+      for (size_t k = 0; order && k < n; k++)
+        if (order[k]->op == OP_RANGE) p->window |= UINT64_C(1) << order[k]->arg.i;
+      free(order);
+    }
+}
+
+static bool in_set(uint64_t set, int number) { return number >= 0 && (set >> number & 1); }
+
+static int64_t positions(const struct product *p, uint64_t set) {
+  int64_t n = 1;
+  for (unsigned i = 0; i < p->nranges; i++)
+    if (set >> i & 1) n *= p->range[i]->src[0]->arg.i;
+  return n;
+}
+
+/* Whether rows in memory begin at aligned addresses, and are not along a window. */
+static bool is_aligned(const struct product *p, const struct view *f, int64_t unit) {
+  const struct shape *s = f->base->shape;
+  int64_t row = 1, last = 0;
+  unsigned axes = 0;
+  int kind = -1;
+  for (unsigned d = s->rank; d-- > 0;) {
+    int64_t n = s->dim[d]->arg.i;
+    int number = plain(f->at[d]);
+    if (n == 1) continue;
+    if (number < 0 || in_set(p->window, number) || (kind >= 0 && kind != in_set(p->summed, number))) break;
+    kind = in_set(p->summed, number), row *= n;
+    if (!axes++) last = n;
+  }
+  if (!p->window && axes == 1) return true; /* a matrix: align.c */
+  return row % unit == 0 && axes > 0 && (!p->window || last >= LEAST_CHANNELS);
+}
+
+/* The axis that becomes the last one, or -1. */
+static int channels_of(const struct product *p, const struct view *f, bool straight) {
+  const struct shape *s = f->base->shape;
+  bool sums = positions(p, p->window & ~p->summed) >= positions(p, p->window & p->summed);
+  int best[2] = {-1, -1};
+  for (unsigned d = 0; d < s->rank; d++) {
+    int number = plain(f->at[d]);
+    if (number < 0 || in_set(p->window, number) || s->dim[d]->arg.i < LEAST_CHANNELS) continue;
+    int *b = &best[in_set(p->summed, number)];
+    if (*b < 0 || s->dim[d]->arg.i > s->dim[*b]->arg.i) *b = (int)d;
+  }
+  if (straight || (sums && best[1] >= 0)) return best[1];
+  return sums && (p->window & ~p->summed) ? -1 : best[0];
+}
+
+/* A copy of x in the type, in which the channels are the last axis. */
+static struct uop *copy_channels(struct graph *g, struct uop *x, enum dtype type, unsigned channels, int64_t unit) {
+  enum dtype was = x->dtype;
+  unsigned rank = x->shape->rank, last = rank - 1;
+  struct uop *pad[2 * MAX_RANK], *whole[2 * MAX_RANK];
+  int64_t to = 0, back = 0, n = x->shape->dim[channels]->arg.i;
+  for (unsigned i = 0; i < rank; i++) {
+    unsigned from = i == last ? channels : i < channels ? i : i + 1;
+    to |= (int64_t)from << 4 * i, back |= (int64_t)i << 4 * from;
+  }
+  x = uop_cast(g, x, type);
+  x = uop_new(g, OP_PERMUTE, type, 1, (union uop_arg){.i = to}, 0, &x, 1);
+  for (unsigned i = 0; i < rank; i++) {
+    pad[2 * i] = whole[2 * i] = uop_index(g, 0), whole[2 * i + 1] = x->shape->dim[i];
+    pad[2 * i + 1] = uop_index(g, i == last ? (unit - n % unit) % unit : 0);
+  }
+  x = n % unit ? uop_movement(g, OP_PAD, x, pad, 2 * rank) : x;
+  x = uop_new(g, OP_CONTIGUOUS, type, 1, (union uop_arg){.i = CONTIGUOUS_ALIGNED}, 0, &x, 1);
+  x = n % unit ? uop_movement(g, OP_SHRINK, x, whole, 2 * rank) : x;
+  return uop_cast(g, uop_new(g, OP_PERMUTE, type, 1, (union uop_arg){.i = back}, 0, &x, 1), was);
+}
+
+/* x with the copies in place of the factors' bases. */
+static struct uop *with_copies(struct product *p, struct uop *x, struct uop *const copy[2]) {
+  struct uop *src[MAX_RANK * 2 + 1];
+  for (unsigned i = 0; i < 2; i++)
+    if (x == p->factor[i].least.base && copy[i]) return copy[i];
+  if (x->op != OP_CAST && x->op != OP_REDUCE_AXIS && x->op != OP_MUL && !is_movement(x)) return x;
+  memcpy(src, x->src, x->nsrc * sizeof *src);
+  for (unsigned i = 0; i < (x->op == OP_MUL ? 2 : 1); i++) src[i] = with_copies(p, x->src[i], copy);
+  return uop_with_src(p->s->graph, x, src);
+}
+
+struct uop *schedule_channels(struct scheduler *s, const struct schedule_machine *m, const struct uop *reduce,
+                              struct uop *x) {
+  struct product p = {.s = s, .types = m->tile_types};
+  struct uop *copy[2] = {NULL, NULL};
+  if (!m->align || reduce->aux != OP_ADD || shape_numel(x->shape) < 0 || !find_product(&p, reduce, x)) return x;
+  find_window(&p);
+  for (unsigned i = 0; i < 2; i++) {
+    const struct view *f = &p.factor[i].least;
+    enum dtype t = p.factor[i].narrow;
+    int64_t size = dtype_info[t].size, n = shape_numel(f->base->shape);
+    if (!(m->tile_types >> t & 1) || size >= m->align || n < 1) return x;
+    if (is_aligned(&p, &p.factor[i].memory, m->align / size)) continue;
+    bool pays = positions(&p, (UINT64_C(1) << p.nranges) - 1) / n >= LEAST_USES;
+    int channels = pays ? channels_of(&p, f, m->straight_types >> t & 1) : -1;
+    if (channels >= 0)
+      copy[i] = copy_channels(s->graph, f->base, t, (unsigned)channels, m->align / size);
+    else if (p.window)
+      return x;
+  }
+  return copy[0] || copy[1] ? with_copies(&p, x, copy) : x;
+}
