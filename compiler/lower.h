@@ -158,6 +158,9 @@ bool edge_find(struct lowerer *L, struct edge *e);
 struct uop *edge_inside(struct lowerer *L, const struct edge *e); /* NULL: one version suffices */
 void edge_forget(struct lowerer *L, uint64_t axes);               /* removes memoized values that depend on the axes */
 
+/* lower_group.c: combines a value of each work-item of a group. All of them get the result. */
+struct uop *lower_group_reduce(struct lowerer *L, struct block *in, enum op op, struct uop *value);
+
 /* lower_reduce.c */
 struct uop *lower_combine(struct lowerer *L, enum op op, struct uop *a, struct uop *b);
 uint64_t lower_bound_axes(const struct lowerer *L, const struct uop *u); /* the axes that a REDUCE or STAGE binds */

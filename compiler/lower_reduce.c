@@ -1,4 +1,4 @@
-/* Lowers reductions to loops with accumulators, and combines the accumulators of the work-items of a group.
+/* Lowers reductions to loops with accumulators.
  *
  * All REDUCEs over the same ranges share one loop. Each has an accumulator per combination of expanded positions on
  * which it depends. */
@@ -206,64 +206,6 @@ struct block *lower_loop_open(struct lowerer *L, struct block *in, unsigned axis
   return lower_block_open(L, in, range);
 }
 
-/* Combines one value per work-item along the GROUP axes through workgroup memory. Every work-item gets the result. In
- * each step, half of the active work-items add the values of the other half, until one is left. A barrier orders each
- * step's stores before the loads of the next step. */
-static struct uop *group_reduce(struct lowerer *L, struct block *in, enum op op, struct uop *value) {
-  struct codegen *k = L->k;
-  uint64_t groups = 1, others = 1;
-  struct uop *group = lower_iconst(L, DT_I32, 0), *other = lower_iconst(L, DT_I32, 0);
-  for (unsigned a = 0; a < k->naxes; a++) {
-    if (k->axes[a].kind == AXIS_GROUP) {
-      group = L->id[a];
-      groups = (uint64_t)k->axes[a].size;
-    } else if (k->axes[a].kind == AXIS_LOCAL) {
-      other = lower_index_op(L, OP_ADD, lower_index_op(L, OP_MUL, other, lower_iconst(L, DT_I32, k->axes[a].size)),
-                             L->id[a]);
-      others *= (uint64_t)k->axes[a].size;
-    }
-  }
-  unsigned lanes = value->lanes;
-  /* Work-items of the upper half read past the stored values; half as many additional elements keep these reads inside
-   * the memory. */
-  int64_t elements = (int64_t)((groups + groups / 2) * others);
-  struct uop *size = lower_iconst(L, DT_INDEX, elements);
-  struct uop *result[64];
-  for (unsigned l = 0; l < lanes; l++) {
-    struct uop **memory_of = &L->local[value->dtype], *v = lower_gep(L, value, l), *order = L->last_barrier;
-    if (!*memory_of) {
-      *memory_of = lower_mk(L, OP_LOCAL, value->dtype, 1, L->next_local++, 0, &size, 1);
-      k->local_bytes += (uint32_t)(((uint64_t)elements * dtype_info[value->dtype].size + 15) & ~UINT64_C(15));
-    }
-    struct uop *memory = *memory_of;
-    struct uop *mine =
-        lower_index_op(L, OP_ADD, lower_index_op(L, OP_MUL, group, lower_iconst(L, DT_I32, (int64_t)others)), other);
-    struct uop *at = lower_mk(L, OP_INDEX, value->dtype, 1, 0, 0, (struct uop *[]){memory, mine}, 2);
-    if (order || in != L->root) /* orders the loads of an earlier reduction, or of this loop's previous round, before
-                                 * the store below */
-      order = lower_mk_in(L, in, OP_BARRIER, DT_VOID, (struct uop *[]){v, order}, order ? 2 : 1);
-    struct uop *store = lower_mk_in(L, in, OP_STORE, DT_VOID, (struct uop *[]){at, v, order}, order ? 3 : 2);
-    order = lower_mk_in(L, in, OP_BARRIER, DT_VOID, &store, 1);
-    for (uint64_t half = groups / 2; half; half /= 2) {
-      struct uop *upper = lower_index_op(L, OP_ADD, mine, lower_iconst(L, DT_I32, (int64_t)(half * others)));
-      struct uop *there = lower_mk(L, OP_INDEX, value->dtype, 1, 0, 0, (struct uop *[]){memory, upper}, 2);
-      struct uop *x = lower_mk(L, OP_LOAD, value->dtype, 1, 0, 0, (struct uop *[]){at, order}, 2);
-      struct uop *y = lower_mk(L, OP_LOAD, value->dtype, 1, 0, 0, (struct uop *[]){there, order}, 2);
-      struct uop *active =
-          lower_mk(L, OP_CMPLT, DT_BOOL, 1, 0, 0, (struct uop *[]){group, lower_iconst(L, DT_I32, (int64_t)half)}, 2);
-      struct uop *gated = lower_mk(L, OP_INDEX, value->dtype, 1, 0, 0, (struct uop *[]){memory, mine, active}, 3);
-      store = lower_mk_in(L, in, OP_STORE, DT_VOID, (struct uop *[]){gated, lower_combine(L, op, x, y), order}, 3);
-      order = lower_mk_in(L, in, OP_BARRIER, DT_VOID, &store, 1);
-    }
-    struct uop *first = lower_mk(L, OP_INDEX, value->dtype, 1, 0, 0, (struct uop *[]){memory, other}, 2);
-    result[l] = lower_mk(L, OP_LOAD, value->dtype, 1, 0, 0, (struct uop *[]){first, order}, 2);
-    L->last_barrier = order;
-  }
-  if (k->local_bytes > k->target->local_bytes)
-    lower_fail(L, "the reductions need more workgroup memory than the target has");
-  return lanes == 1 ? result[0] : lower_vectorize(L, result, lanes);
-}
-
 /* ---- conditions on rounds --------------------------------------------------------------------------------------- */
 
 /* Conditions outside which reductions over the same ranges add nothing, checked in loops outside the innermost one,
@@ -450,7 +392,7 @@ static void memo_result(struct lowerer *L, const struct shared_loop *r, const st
     v = lane[0];
   } else
     v = lower_broadcast(L, v, p->lanes);
-  if (r->own & L->grouped) v = group_reduce(L, r->outside, u->aux, v);
+  if (r->own & L->grouped) v = lower_group_reduce(L, r->outside, u->aux, v);
   v = build_cast(&L->b, v, compute_dtype(u->dtype));
   lower_memo_put(L, u, p->code, v);
 }

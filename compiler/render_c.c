@@ -25,6 +25,8 @@ const char render_c_prelude[] =
     "#define MASKED(t, p, m) ({ t r_ = {0}; for (unsigned l = 0; l < sizeof r_ / sizeof r_[0]; l++) if ((m)[l]) r_[l] "
     "= "
     "(p)[l]; r_; })\n"
+    "#define SHUFFLE(t, v, by, items, item) ({ local t all_[items]; int me_ = item; all_[me_] = v; barrier(); t r_ = "
+    "all_[me_ ^ (by)]; barrier(); r_; })\n"
     "#define MASK(n) typedef u8 boolx##n __attribute__((vector_size(n)));\n"
     "#define AS(to, from) static inline to as_##to##_##from(from x) { to y; memcpy(&y, &x, sizeof y); return y; }\n"
     "AS(f32, u32) AS(f32, i32) AS(u32, f32) AS(i32, f32) AS(f64, i64) AS(f64, u64) AS(i64, f64) AS(u64, f64)\n"
@@ -210,6 +212,11 @@ static char *expression(const struct writer *w, const struct uop *u) {
     if (u->lanes > 1 && index->src[0]->op != OP_REG) return text("*(%s *)&%s", type_name(u, type), text_of(w, index));
     return text("%s", text_of(w, index));
   }
+  case OP_SHUFFLE: {
+    const uint32_t *block = w->k->block;
+    return text("SHUFFLE(%s, %s, %s, %u, workitem(0) + %u * (workitem(1) + %u * workitem(2)))", type_name(u, type),
+                text_of(w, u->src[0]), text_of(w, u->src[1]), block[0] * block[1] * block[2], block[0], block[1]);
+  }
   case OP_GEP: return text("%s[%" PRId64 "]", text_of(w, u->src[0]), u->arg.i);
   case OP_AFTER: return text("%s", text_of(w, u->src[0]));
   case OP_VECTORIZE: return lane_list(w, u);
@@ -253,7 +260,8 @@ static bool inlined(const struct writer *w, const struct uop *u, const char *e) 
   case OP_SPECIAL: return false;
   case OP_LOAD: return u->src[0]->src[0]->op == OP_REG;
   case OP_VECTORIZE: return is_splat(u);
-  case OP_MMA: return false;
+  case OP_MMA:
+  case OP_SHUFFLE: return false;
   default: return u->lanes == 1 && w->uses[u->id] <= 1 && !w->by_lane[u->id] && e && strlen(e) < 80;
   }
 }

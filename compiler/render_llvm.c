@@ -712,8 +712,46 @@ static LLVMValueRef build_matrix(struct render *r, const struct uop *u) {
   return v;
 }
 
-/* Computes the value here, before anything that follows. LLVM 19 would move AMD's matrix instructions and their
- * operands into a condition that only some lanes meet, but they read the registers of all lanes. */
+/* Exchanges 32 bits with the lane whose number differs in the bits of `by`. Sources: RDNA3 ISA document, DPP_ROW_XMASK
+ * and V_PERMLANEX16_B32, which reads the other row of 16 lanes; PTX ISA, "shfl.sync". */
+static LLVMValueRef shuffle_word(struct render *r, LLVMValueRef v, unsigned by) {
+  enum { ROW = 16, ROW_XMASK = 0x160, ALL = 15 };
+  LLVMTypeRef t = i32(r);
+  const uint32_t *block = r->k->block, items = block[0] * block[1] * block[2], wave = r->k->target->wave;
+  LLVMTypeRef flag = LLVMInt1TypeInContext(r->c);
+  LLVMValueRef no = LLVMConstNull(flag), yes = LLVMConstAllOnes(flag), poison = LLVMGetPoison(t);
+  if (r->nvidia) {
+    LLVMValueRef arg[] = {i32_of(r, items < wave ? (1u << items) - 1 : UINT32_MAX), v, i32_of(r, by),
+                          i32_of(r, wave - 1)};
+    return intrinsic(r, "llvm.nvvm.shfl.sync.bfly.i32", NULL, 0, arg, 4);
+  }
+  if (by % ROW) {
+    LLVMValueRef arg[] = {poison, v, i32_of(r, ROW_XMASK + by % ROW), i32_of(r, ALL), i32_of(r, ALL), yes};
+    v = intrinsic(r, "llvm.amdgcn.update.dpp", &t, 1, arg, 6);
+  }
+  if (by / ROW) {
+    LLVMValueRef arg[] = {poison, v, i32_of(r, 0x76543210), i32_of(r, 0xfedcba98), no, no};
+    v = intrinsic(r, "llvm.amdgcn.permlanex16", &t, 1, arg, 6);
+  }
+  return v;
+}
+
+static LLVMValueRef build_lane_exchange(struct render *r, const struct uop *u) {
+  LLVMValueRef v = value_of(r, u->src[0]), swapped;
+  unsigned by = (unsigned)u->src[1]->arg.i, n = dtype_info[u->dtype].size / 4u;
+  LLVMTypeRef t = LLVMTypeOf(v), words = vector_of(i32(r), n);
+  v = LLVMBuildBitCast(r->b, v, words, "");
+  if (n == 1) return LLVMBuildBitCast(r->b, shuffle_word(r, v, by), t, "");
+  swapped = LLVMGetPoison(words);
+  for (unsigned i = 0; i < n; i++) {
+    LLVMValueRef word = shuffle_word(r, LLVMBuildExtractElement(r->b, v, i32_of(r, i), ""), by);
+    swapped = LLVMBuildInsertElement(r->b, swapped, word, i32_of(r, i), "");
+  }
+  return LLVMBuildBitCast(r->b, swapped, t, "");
+}
+
+/* Computes the value here, before anything that follows. LLVM 19 would move AMD's matrix instructions, permutations of
+ * lanes and their operands into a condition that only some lanes meet, but they read the registers of all lanes. */
 static LLVMValueRef build_pinned(struct render *r, const struct uop *u) {
   const struct uop *x = u->src[0];
   if (x->op == OP_MMA && matrices[x->arg.i].parts == PARTS_MEMORY) return build_finished_sum(r, x);
@@ -815,6 +853,7 @@ static void render_one(struct render *r, const struct uop *u) {
     for (unsigned i = 0; i < r->nloops; i++) r->loops[i].multiplies = true;
     v = build_matrix(r, u);
     break;
+  case OP_SHUFFLE: v = build_lane_exchange(r, u); break;
   case OP_GEP:
     v = LLVMBuildExtractElement(r->b, value_of(r, u->src[0]), LLVMConstInt(i32(r), (uint64_t)u->arg.i, 0), "");
     break;

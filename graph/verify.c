@@ -340,6 +340,13 @@ static int check_vectorize(const struct check *c) {
   return lanes == u->lanes ? 0 : malformed(c, "%u lanes from sources with %u", u->lanes, lanes);
 }
 
+static int check_shuffle(const struct check *c) {
+  const struct uop *u = c->u;
+  if (u->src[0]->dtype != u->dtype) return malformed(c, "changes the type");
+  if (u->lanes != 1 || dtype_info[u->dtype].size < 4) return malformed(c, "exchanges no 32 or 64 bits");
+  return u->src[1]->op == OP_CONST && u->src[1]->arg.i > 0 ? 0 : malformed(c, "its lanes are no constant");
+}
+
 static int check_gep(const struct check *c) {
   const struct uop *u = c->u;
   bool good = u->arg.i >= 0 && u->arg.i + u->lanes <= u->src[0]->lanes;
@@ -370,6 +377,7 @@ static const struct {
     [OP_ENDIF] = {0, check_endif},
     [OP_VECTORIZE] = {1, check_vectorize},
     [OP_GEP] = {0, check_gep},
+    [OP_SHUFFLE] = {2, check_shuffle},
 };
 
 static int check_kernel(const struct check *c) {

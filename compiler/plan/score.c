@@ -17,6 +17,7 @@ static double cost_of(const struct codegen *k, const struct uop *u) {
     return host ? registers : at->op == OP_LOCAL ? 1 + registers : 4 + registers;
   }
   if (u->op == OP_BARRIER) return 16;
+  if (u->op == OP_SHUFFLE) return 2 * registers;
   if (u->op == OP_FETCH || u->op == OP_BOX || u->op == OP_PHASE) return 2;
   if (u->op == OP_MMA) return matrices[u->arg.i].cycles;
   if (u->op == OP_VECTORIZE) return u->lanes;

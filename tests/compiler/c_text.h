@@ -96,7 +96,7 @@ HELPER void c_run(const struct c_library *l, const char *id, const struct kernel
   c_arguments = bufs, c_variable = (int)var;
   set_barrier(c_at_barrier);
   unsigned n = k->block[0] * k->block[1] * k->block[2];
-  bool barriers = strstr(k->c_text, "barrier()");
+  bool barriers = strstr(k->c_text, "barrier()") || strstr(k->c_text, "SHUFFLE(");
   char *stacks = barriers ? malloc((size_t)n * C_STACK) : NULL;
   for (uint32_t z = 0; z < k->grid[2]; z++)
     for (uint32_t y = 0; y < k->grid[1]; y++)

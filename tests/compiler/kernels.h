@@ -214,6 +214,10 @@ HELPER void make_cases(void) {
   case_reduce("sum of odd rows", OP_ADD, DT_F32, 6, 1000, true);
   case_reduce("max of odd rows", OP_MAX, DT_F32, 5, 333, true);
   case_reduce("product of odd rows", OP_MUL, DT_U8, 5, 99, true);
+  case_reduce("max of long rows of i8", OP_MAX, DT_I8, 3, 1000, true);
+  case_reduce("sum of long rows of u16", OP_ADD, DT_U16, 3, 700, true);
+  case_reduce("any of long rows", OP_MAX, DT_BOOL, 3, 700, true);
+  case_reduce("sum of long rows of f64", OP_ADD, DT_F64, 3, 700, true);
   case_reduce("max of odd columns", OP_MAX, DT_I64, 40, 97, false);
   case_softmax("softmax 3x100", 3, 100);
   case_scatter("scatter 37x96 to 5", 37, 96, 5);

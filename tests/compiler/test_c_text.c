@@ -109,7 +109,7 @@ static void small_machine(void **state) {
     assert_false(kernels[HOST][i]->fewer_steps);
     fewer += kernels[SMALL][i]->fewer_steps;
   }
-  assert_in_range(fewer, 5, 20); /* kernels whose work-items share a reduction */
+  assert_in_range(fewer, 3, 20); /* kernels whose waves share a reduction */
   check_variant(SMALL);
 }
 static void tiny_grid(void **state) { check_variant(TINY); }

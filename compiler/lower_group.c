@@ -1,0 +1,115 @@
+/* Combines the accumulators of the work-items of a group, which share a reduction. Every work-item gets the result.
+ *
+ * Work-items of one wave shuffle: in each step, both of a pair combine their values. If the group has several waves,
+ * one work-item of each stores its value in workgroup memory. If these are more than the work-items of a wave, half of
+ * the active work-items combine their values with those of the other half; a barrier orders each step's stores before
+ * the loads of the next step. At the end, each work-item loads one of the values that are left, and the waves shuffle.
+ */
+#include "lower.h"
+
+struct group {
+  struct uop *number, *other;  /* the work-item's position in its group, and among the groups of the workgroup */
+  uint64_t groups, others;     /* the numbers of these positions */
+  uint64_t neighbours, stride; /* positions of a group within one wave, and the lanes from one to the next */
+};
+
+static struct uop *count(struct lowerer *L, uint64_t n) { return lower_iconst(L, DT_I32, (int64_t)n); }
+
+static struct group group_of(struct lowerer *L) {
+  const struct codegen *k = L->k;
+  struct group g = {count(L, 0), count(L, 0), 1, 1, 1, 1};
+  unsigned first = 0; /* the GROUP axes share the id of the first one */
+  while (first < k->naxes && k->axes[first].kind != AXIS_GROUP) first++;
+  for (unsigned a = 0; a < k->naxes; a++) {
+    if (k->axes[a].kind == AXIS_GROUP) g.number = L->id[a], g.groups = (uint64_t)k->axes[a].size;
+    if (k->axes[a].kind != AXIS_LOCAL) continue;
+    uint64_t size = (uint64_t)k->axes[a].size;
+    g.other = lower_index_op(L, OP_ADD, lower_index_op(L, OP_MUL, g.other, count(L, size)), L->id[a]);
+    g.others *= size;
+    if (a < first || k->axes[a].fragment) g.stride *= size; /* counts faster */
+  }
+  bool whole = !(g.stride & (g.stride - 1)) && g.stride < k->target->wave; /* groups is a power of two */
+  if (whole) g.neighbours = k->target->wave / g.stride;
+  if (g.neighbours > g.groups) g.neighbours = g.groups;
+  return g;
+}
+
+/* Combines the values of `n` positions within a wave. */
+static struct uop *combine_neighbours(struct lowerer *L, struct block *in, enum op op, const struct group *g,
+                                      struct uop *v, uint64_t n) {
+  if (n < 2) return v;
+  for (uint64_t by = n / 2; by; by /= 2) {
+    struct uop *from = lower_mk_in(L, in, OP_SHUFFLE, v->dtype, (struct uop *[]){v, count(L, by * g->stride)}, 2);
+    v = lower_combine(L, op, v, from);
+  }
+  /* AFTER with aux 1: all lanes must shuffle, even if only some store the value. */
+  return lower_mk(L, OP_AFTER, v->dtype, 1, 0, 1, &v, 1);
+}
+
+/* The workgroup memory for values of type t, at most `waves` of each group. */
+static struct uop *group_memory(struct lowerer *L, enum dtype t, const struct group *g, uint64_t waves) {
+  struct uop **memory = &L->local[t];
+  if (*memory) return *memory;
+  /* Work-items of the upper half read past the stored values; half as many additional elements keep these reads inside
+   * the memory. */
+  uint64_t elements = (waves > g->neighbours ? waves + waves / 2 : waves) * g->others;
+  struct uop *size = lower_iconst(L, DT_INDEX, (int64_t)elements);
+  L->k->local_bytes += (uint32_t)((elements * dtype_info[t].size + 15) & ~UINT64_C(15));
+  return *memory = lower_mk(L, OP_LOCAL, t, 1, L->next_local++, 0, &size, 1);
+}
+
+static struct uop *element_at(struct lowerer *L, struct uop *memory, struct uop *at, struct uop *order) {
+  struct uop *index = lower_mk(L, OP_INDEX, memory->dtype, 1, 0, 0, (struct uop *[]){memory, at}, 2);
+  return lower_mk(L, OP_LOAD, memory->dtype, 1, 0, 0, (struct uop *[]){index, order}, 2);
+}
+
+/* Stores v if `active` (NULL: always). Returns a barrier after it. */
+static struct uop *store_for_all(struct lowerer *L, struct block *in, struct uop *memory, struct uop *at, struct uop *v,
+                                 struct uop *active, struct uop *order) {
+  struct uop *index = lower_mk(L, OP_INDEX, v->dtype, 1, 0, 0, (struct uop *[]){memory, at, active}, active ? 3 : 2);
+  struct uop *store = lower_mk_in(L, in, OP_STORE, DT_VOID, (struct uop *[]){index, v, order}, order ? 3 : 2);
+  return lower_mk_in(L, in, OP_BARRIER, DT_VOID, &store, 1);
+}
+
+static struct uop *combine_waves(struct lowerer *L, struct block *in, enum op op, const struct group *g,
+                                 struct uop *v) {
+  uint64_t waves = g->groups / g->neighbours;
+  struct uop *memory = group_memory(L, v->dtype, g, waves), *order = L->last_barrier, *wave = g->number, *leads = NULL;
+  if (g->neighbours > 1) {
+    wave = lower_mk(L, OP_IDIV, DT_I32, 1, 0, 0, (struct uop *[]){wave, count(L, g->neighbours)}, 2);
+    leads = lower_mk(L, OP_MOD, DT_I32, 1, 0, 0, (struct uop *[]){g->number, count(L, g->neighbours)}, 2);
+    leads = lower_mk(L, OP_CMPEQ, DT_BOOL, 1, 0, 0, (struct uop *[]){leads, count(L, 0)}, 2);
+  }
+  struct uop *mine = lower_index_op(L, OP_ADD, lower_index_op(L, OP_MUL, wave, count(L, g->others)), g->other);
+  if (order || in != L->root) /* orders the loads of an earlier reduction, or of this loop's previous round, before
+                               * the store below */
+    order = lower_mk_in(L, in, OP_BARRIER, DT_VOID, (struct uop *[]){v, order}, order ? 2 : 1);
+  order = store_for_all(L, in, memory, mine, v, leads, order);
+  for (; waves > g->neighbours; waves /= 2) {
+    struct uop *upper = lower_index_op(L, OP_ADD, mine, count(L, waves / 2 * g->others));
+    struct uop *x = element_at(L, memory, mine, order), *y = element_at(L, memory, upper, order);
+    struct uop *active = lower_mk(L, OP_CMPLT, DT_BOOL, 1, 0, 0, (struct uop *[]){wave, count(L, waves / 2)}, 2);
+    if (leads) active = lower_mk(L, OP_AND, DT_BOOL, 1, 0, 0, (struct uop *[]){active, leads}, 2);
+    order = store_for_all(L, in, memory, mine, lower_combine(L, op, x, y), active, order);
+  }
+  L->last_barrier = order;
+  struct uop *left = lower_mk(L, OP_MOD, DT_I32, 1, 0, 0, (struct uop *[]){g->number, count(L, waves)}, 2);
+  left = lower_index_op(L, OP_ADD, lower_index_op(L, OP_MUL, left, count(L, g->others)), g->other);
+  return combine_neighbours(L, in, op, g, element_at(L, memory, left, order), waves);
+}
+
+struct uop *lower_group_reduce(struct lowerer *L, struct block *in, enum op op, struct uop *value) {
+  struct group g = group_of(L);
+  unsigned lanes = value->lanes;
+  struct uop *result[64];
+  for (unsigned l = 0; l < lanes; l++) {
+    struct uop *v = lower_gep(L, value, l);
+    v = build_cast(&L->b, v, dtype_info[v->dtype].size < 4 ? DT_I32 : v->dtype); /* lanes exchange 32 bits */
+    v = combine_neighbours(L, in, op, &g, v, g.neighbours);
+    if (g.neighbours < g.groups) v = combine_waves(L, in, op, &g, v);
+    result[l] = build_cast(&L->b, v, value->dtype);
+  }
+  if (L->k->local_bytes > L->k->target->local_bytes)
+    lower_fail(L, "the reductions need more workgroup memory than the target has");
+  return lanes == 1 ? result[0] : lower_vectorize(L, result, lanes);
+}
