@@ -16,8 +16,9 @@
  * - its kernel would read more than MOST_INPUTS buffers, or its expression would be deeper than MOST_DEPTH;
  * - it is elementwise and evaluating it again at each use is expensive: (uses - 1) * cost > RECOMPUTE, or it costs more
  * than REPEATED and is repeated inside a reduce, unless it is repeated fewer than NARROW times at a total cost of at
- * most NARROW_COST. Uses of few elements do not count (FEW_OF). The cost is the number of elementwise ops back to
- * memory; exp2, log2, sin, sqrt and divisions count as TRANSCENDENTAL.
+ * most NARROW_COST. Uses of few elements do not count (FEW_OF), and what costs at most REPEATED and reads no memory is
+ * not written. The cost is the number of elementwise ops back to memory; exp2, log2, sin, sqrt and divisions count as
+ * TRANSCENDENTAL.
  *
  * Reduces with few results of very many elements are done in two steps (split.c). Kernels that pass on rows to one
  * another become phases of kernels that compute these rows again where they need them, so that the passed values never
@@ -100,8 +101,10 @@ static void compute_facts(struct scheduler *s, struct node *n) {
   if (u->op == OP_BUFFER) n->device = u->aux, n->buffer = u;
   s->assigns |= u->op == OP_ASSIGN;
   uint64_t cost = is_alu(u) ? schedule_op_cost(u) : u->op == OP_GATHER;
+  n->reads = is_memory(u);
   for (unsigned i = 0; i < schedule_nsources(u) && !s->status; i++) {
     struct node *x = node_of(s, u->src[i]);
+    n->reads = n->reads || x->reads;
     if (!i || u->src[i] != u->src[0] || u->op == OP_GATHER) cost += x->cost; /* GATHER: at two indices */
     if (keeps_size(u) && !n->reduce && !x->branches) n->reduce = x->reduce;
     if (x->device == NO_DEVICE) continue;

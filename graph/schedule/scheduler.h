@@ -70,6 +70,7 @@ struct node {
   struct node *reduce; /* the reduce whose value it passes on */
   bool branches;       /* it has a user other than elementwise ops and movement that keeps the size */
   bool realized;
+  bool reads;                    /* it depends on memory, not only on positions and constants */
   uint8_t why;                   /* enum schedule_reason */
   struct planned_kernel *kernel; /* the kernel that writes it */
   struct planned_piece *piece;   /* JOIN: one for each source; SCATTER */

@@ -81,12 +81,15 @@ static bool may_realize(const struct uop *u) {
   return u->op != OP_RESHAPE && u->op != OP_CONTIGUOUS && u->op != OP_EXPAND && u->op != OP_IOTA;
 }
 
+/* Whether n is cheap to compute from positions and constants: it is computed wherever it is used. */
+static bool needs_no_memory(const struct node *n) { return !n->reads && n->cost <= REPEATED; }
+
 /* Finds or adds the use (idx, valid) of n in a kernel. Returns NO_USE if the value will be loaded from memory or needs
  * no index. */
 static uint32_t add_use(struct scheduler *s, struct node *n, const struct use *like, struct uop **idx,
                         struct uop *valid) {
   if (in_memory(n) || op_info[n->u->op].cls == OPCLASS_LEAF || n->numel == 0) return NO_USE;
-  if (n->nuses >= MAX_USES && is_alu(n->u)) {
+  if (n->nuses >= MAX_USES && is_alu(n->u) && !needs_no_memory(n)) {
     mark_realized(n, SCHEDULE_EXPENSIVE);
     return NO_USE;
   }
@@ -268,6 +271,7 @@ static int realize_reason(struct scheduler *s, struct node *n) {
   if (!n->nuses || (n->u->op != OP_REDUCE_AXIS && !is_alu(n->u))) return -1;
   struct use *w = &s->use[n->use];
   if (n->reduce) return realize_reduce_reason(s, n, w);
+  if (needs_no_memory(n)) return -1;
   if ((uint64_t)(n->nuses - 1) * n->cost > RECOMPUTE && (uint64_t)(large_uses(s, n) - 1) * n->cost > RECOMPUTE)
     return SCHEDULE_EXPENSIVE;
   if (n->cost > REPEATED && w->in_reduce && w->expanded) {

@@ -86,6 +86,14 @@ static void test_sharing(void **state) {
   struct uop *again[] = {sum, add(sum, num(1)), permute(sum, 0x01), sum};
   assert_int_equal(check_roots(again, 4), 1);
 
+  /* what is computed from positions is not written, however many kernels use it */
+  enum { USERS = 40 };
+  struct uop *place = mul(add(mul(iota(DT_I32, 20), uop_const_int(g, DT_I32, 3)), uop_const_int(g, DT_I32, 1)),
+                          uop_const_int(g, DT_I32, 5)),
+             *users[USERS];
+  for (int i = 0; i < USERS; i++) users[i] = reduce(OP_ADD, add(tensor(DT_I32, 1, (int64_t[]){20}), place), 1);
+  assert_int_equal(check_roots(users, USERS), USERS);
+
   /* a diamond 200 deep, which has 2^200 paths, and a chain 100000 long */
   struct uop *y = TENSOR(3);
   for (int i = 0; i < 200; i++) y = uop_binary(g, OP_MAX, add(y, num(1)), y);
