@@ -96,14 +96,20 @@ static int64_t total(const struct view *p, enum axis_kind kind) {
 }
 
 /* The axis of a kind along which most accesses are contiguous, or -1. Stores decide, or loads if by_loads is set,
- * because a reduction has many loads. */
+ * because a reduction has many loads; what is loaded once for each result does not count then. */
 static int contiguous(const struct view *p, enum axis_kind kind, bool by_loads) {
   int best = -1, score = 0;
+  uint64_t summed = 0;
+  for (unsigned a = 0; a < p->k->naxes && p->nreduces; a++)
+    if (p->k->axes[a].kind == AXIS_REDUCE) summed |= UINT64_C(1) << a;
   for (unsigned a = 0; a < p->k->naxes; a++) {
     if (p->k->axes[a].kind != kind) continue;
     int s = 0;
-    for (unsigned i = 0; i < p->n; i++)
-      if (stride(p, &p->access[i], (int)a) == 1) s += p->access[i].store != by_loads ? 100 : 1;
+    for (unsigned i = 0; i < p->n; i++) {
+      const struct access *x = &p->access[i];
+      bool once = by_loads && summed && !x->store && !(x->mask & summed);
+      if (stride(p, x, (int)a) == 1) s += x->store != by_loads && !once ? 100 : 1;
+    }
     if (s >= (by_loads ? 100 : 1) && s >= score) best = (int)a, score = s;
   }
   return best;
@@ -493,6 +499,29 @@ static bool split_strides(struct view *p, int *last) {
   return parts == 1 || read_accesses(p);
 }
 
+/* The number of elements of the largest access that is contiguous along the axis; 0 if there is none. */
+static double contiguous_elements(const struct view *p, unsigned axis) {
+  double most = 0;
+  for (unsigned i = 0; i < p->n; i++) {
+    double n = 1;
+    if (stride(p, &p->access[i], (int)axis) != 1) continue;
+    for (uint64_t m = p->access[i].mask; m; m &= m - 1) n *= (double)p->k->axes[__builtin_ctzll(m)].size;
+    if (n > most) most = n;
+  }
+  return most;
+}
+
+/* Whether memory is contiguous along the axis of a reduction, and more of it than along another axis of the same
+ * reduction. */
+static bool is_vector_of_sums(const struct view *p, unsigned axis) {
+  double n = contiguous_elements(p, axis);
+  if (p->k->axes[axis].kind != AXIS_REDUCE || n == 0) return false;
+  for (unsigned r = 0; r < p->nreduces; r++)
+    for (uint64_t m = p->reduce[r] >> axis & 1 ? p->reduce[r] : 0; m; m &= m - 1)
+      if (contiguous_elements(p, (unsigned)__builtin_ctzll(m)) > n) return false;
+  return true;
+}
+
 static bool optimize_host(struct view *p) {
   struct codegen *k = p->k;
   bool done;
@@ -516,9 +545,7 @@ static bool optimize_host(struct view *p) {
   if (u >= 0 && !columns && can(p, STEP_UPCAST, stored, 2) && !step(p, STEP_UPCAST, stored, 2)) return false;
   /* Reductions whose value is not a vector yet become vectors of partial results in several registers. */
   for (unsigned a = 0, n = k->naxes; a < n && !columns; a++) {
-    bool unit = false;
-    for (unsigned i = 0; i < p->n; i++) unit = unit || stride(p, &p->access[i], (int)a) == 1;
-    if (k->axes[a].kind != AXIS_REDUCE || !unit) continue;
+    if (!is_vector_of_sums(p, a)) continue;
     int64_t amount =
         largest_padded(p, STEP_VECTOR, (int)a, (p->expensive || u >= 0 ? 1 : 4) * lanes_for(p, (int)a, width));
     if (amount > 1 && !step_padded(p, STEP_VECTOR, (int)a, amount)) return false;

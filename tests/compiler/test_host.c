@@ -334,6 +334,21 @@ static void a_row_times_a_transposed_matrix(void **state) {
   }
 }
 
+/* It does so, too, if a vector is added to the result, and if the matrix has a scale for each few columns, of which
+ * several are adjacent. */
+static void a_row_times_a_scaled_matrix(void **state) {
+  enum { N = 64, BLOCKS = 8, SCALES = 4, COLUMNS = 32, Q = BLOCKS * SCALES * COLUMNS };
+  struct uop *n = range(N, 0, AXIS_LOOP),
+             *k[] = {range(BLOCKS, 1, AXIS_REDUCE), range(SCALES, 2, AXIS_REDUCE), range(COLUMNS, 3, AXIS_REDUCE)};
+  struct uop *scale = add(mul(k[0], ix(SCALES)), k[1]), *column = add(mul(scale, ix(COLUMNS)), k[2]);
+  struct uop *x = load(at(param(1, DT_F32, Q), column));
+  struct uop *y = load(at(param(2, DT_F32, N * Q), add(mul(n, ix(Q)), column)));
+  struct uop *s = load(at(param(3, DT_F32, N * Q / COLUMNS), add(mul(n, ix(Q / COLUMNS)), scale)));
+  struct uop *sum = reduce(OP_ADD, mul(mul(y, s), x), k, 3), *more = load(at(param(4, DT_F32, N), n));
+  struct uop *ast = sink1(store(at(param(0, DT_F32, N), n), add(sum, more)));
+  check_plan(ast, (int64_t[]){N, Q, N * Q, N * Q / COLUMNS, N}, 5, 1, (const char *const[]){"vector d:", NULL});
+}
+
 /* A copy that is contiguous along another axis than its argument transposes vectors. */
 static void transposed_columns(void **state) {
   static const int64_t widths[] = {48, 64, 52, 51};
@@ -945,6 +960,7 @@ int main(void) {
       cmocka_unit_test(ends_of_sums_are_copied),
       cmocka_unit_test(a_row_times_a_matrix),
       cmocka_unit_test(a_row_times_a_transposed_matrix),
+      cmocka_unit_test(a_row_times_a_scaled_matrix),
       cmocka_unit_test(transposed_columns),
       cmocka_unit_test(gradients_of_convolutions),
       cmocka_unit_test(large_sums_have_even_tasks),
