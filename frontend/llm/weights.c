@@ -46,10 +46,12 @@ static db_tensor *q8_0(db_tensor *b) {
 static db_tensor *nibbles(db_tensor *b, int64_t at) {
   return bits_of(split(bytes_at(b, at, 16), 1, 1, 16), 2, 4, 1, 4);
 }
-/* Nibbles with a fifth bit, which 32 bits at `at` contain in the order of the elements. */
+/* Nibbles with a fifth bit, which 32 bits at `at` contain in the order of the elements: 16 bits, which are one number,
+ * for each half. */
 static db_tensor *fifths(db_tensor *b, int64_t at) {
-  db_tensor *high = bits_of(split(bytes_at(b, at, 4), 2, 2, 1), 8, 1, 2, 1); /* [2, 2, 8] */
-  high = db_flatten(high, -2, -1);
+  db_tensor *pairs = split(bytes_at(b, at, 4), 2, 1, 2);
+  db_tensor *halves = db_or(part(pairs, 0, 1), db_shl(part(pairs, 1, 2), 8)); /* [2, 1, 1] */
+  db_tensor *high = db_flatten(bits_of(halves, 16, 1, 2, 1), -3, -2);         /* [2, 16] */
   return db_or(nibbles(b, at + 4), db_shl(db_unsqueeze(high, -3), 4));
 }
 static db_tensor *q4_0(db_tensor *b) { return db_mul(scale_at(b, 0), f32(db_sub(nibbles(b, 2), 8))); }
@@ -121,12 +123,12 @@ static db_tensor *q6_k(db_tensor *b) {
 
 static const struct unpack {
   db_tensor *(*values)(db_tensor *block);
-  int64_t axes[3];
+  int64_t axes[4]; /* of products: short ones, which kernels unroll, around a vector */
 } unpacks[] = {
-    [GGML_Q4_0] = {q4_0, {1, 2, 16}}, [GGML_Q4_1] = {q4_1, {1, 2, 16}}, [GGML_Q5_0] = {q5_0, {1, 2, 16}},
-    [GGML_Q5_1] = {q5_1, {1, 2, 16}}, [GGML_Q8_0] = {q8_0, {1, 1, 32}}, [GGML_Q2_K] = {q2_k, {8, 2, 16}},
-    [GGML_Q3_K] = {q3_k, {8, 2, 16}}, [GGML_Q4_K] = {q4_k, {2, 4, 32}}, [GGML_Q5_K] = {q5_k, {2, 4, 32}},
-    [GGML_Q6_K] = {q6_k, {8, 2, 16}},
+    [GGML_Q4_0] = {q4_0, {1, 1, 2, 16}}, [GGML_Q4_1] = {q4_1, {1, 1, 2, 16}}, [GGML_Q5_0] = {q5_0, {1, 1, 2, 16}},
+    [GGML_Q5_1] = {q5_1, {1, 1, 2, 16}}, [GGML_Q8_0] = {q8_0, {1, 1, 1, 32}}, [GGML_Q2_K] = {q2_k, {2, 4, 2, 16}},
+    [GGML_Q3_K] = {q3_k, {2, 4, 2, 16}}, [GGML_Q4_K] = {q4_k, {1, 2, 4, 32}}, [GGML_Q5_K] = {q5_k, {1, 2, 4, 32}},
+    [GGML_Q6_K] = {q6_k, {2, 4, 2, 16}},
 };
 static const struct unpack *unpack_of(enum ggml_type type) {
   return (unsigned)type < sizeof unpacks / sizeof *unpacks && unpacks[type].values ? &unpacks[type] : NULL;
@@ -192,8 +194,10 @@ static db_tensor *products(const struct weight *w, db_tensor *data, db_tensor *x
   int last = (int)db_rank(x) - 1;
   if (!u) return db_sum(db_mul(f32(data), db_unsqueeze(f32(x), last)), -1);
   int64_t blocks = db_dim(data, -2);
-  db_tensor *in = db_unsqueeze(db_unflatten(x, last, blocks, u->axes[0], u->axes[1], u->axes[2]), last);
-  return db_sum(db_mul(u->values(data), in), -4, -3, -2, -1);
+  const int64_t *n = u->axes;
+  db_tensor *in = db_unsqueeze(db_unflatten(x, last, blocks, n[0], n[1], n[2], n[3]), last);
+  db_tensor *values = db_unflatten(db_flatten(u->values(data), -3, -1), -1, n[0], n[1], n[2], n[3]);
+  return db_sum(db_mul(values, in), -5, -4, -3, -2, -1);
 }
 db_tensor *weight_linear(const struct weight *w, db_tensor *x) { return products(w, w->data, x); }
 db_tensor *weight_linear_experts(const struct weight *w, db_tensor *experts, db_tensor *x) {
