@@ -4,6 +4,7 @@
  * One LLVM target machine per target lives as long as the compiler. Modules are verified before code generation,
  * because LLVM aborts on what it cannot lower. */
 #include "internal.h"
+#include "plan/matrix.h"
 #include <ctype.h>
 #include <llvm-c/Analysis.h>
 #include <llvm-c/Core.h>
@@ -101,7 +102,11 @@ void assembler_free(struct assembler *a) {
   free(a);
 }
 
-bool uses_groups(const struct codegen *k) { return k->target->group_cpu && k->tile[0].group; }
+bool uses_groups(const struct codegen *k) {
+  bool found = k->tile[MATRIX_B].group || k->local_bytes > k->target->local_bytes;
+  for (unsigned i = 0; i < k->nparts; i++) found = found || k->parts[i].tile[MATRIX_B].group;
+  return k->target->group_cpu && found;
+}
 
 static int machine_of(struct assembler *a, struct codegen *k) {
   for (unsigned i = 0; i < a->n; i++)

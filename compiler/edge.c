@@ -17,12 +17,14 @@ static struct uop *rebuild_simplified(struct graph *g, struct uop *u, struct uop
   return uop_new(g, u->op, u->dtype, u->lanes, u->arg, u->aux, src, n);
 }
 
-/* Two versions are not possible with a STAGE or an MMA. A STAGE is filled outside the loops that use it, so each
- * version would need its own copy. All lanes of a wave take part in an MMA, so a wave cannot be in both versions. */
-static bool needs_one_version(struct uop *ast) {
+/* Two versions are not possible with a STAGE, an MMA or fragments. A STAGE is filled outside the loops that use it, so
+ * each version would need its own copy. All lanes of a wave take part in an MMA or a shuffle, so a wave cannot be in
+ * both versions. */
+static bool needs_one_version(const struct codegen *k) {
   size_t count;
-  struct uop **order = uop_toposort(&ast, 1, &count);
+  struct uop *ast = k->ast, **order = uop_toposort(&ast, 1, &count);
   bool found = !order;
+  for (unsigned a = 0; a < k->naxes; a++) found = found || k->axes[a].fragment;
   for (size_t i = 0; i < count && !found; i++) found = order[i]->op == OP_STAGE || order[i]->op == OP_MMA;
   free(order);
   return found;
@@ -84,7 +86,7 @@ bool edge_find(struct lowerer *L, struct edge *e) {
   struct codegen *k = L->k;
   struct uop *ast = k->ast, *both[2] = {ast};
   *e = (struct edge){0};
-  if (!k->nguards || needs_one_version(ast)) return true;
+  if (!k->nguards || needs_one_version(k)) return true;
   choose_guards(L, e);
   for (unsigned s = 0; s < ast->nsrc; s++) /* both versions would make a store that is outside the check */
     if (e->axes & ~mask_of(L, ast->src[s])) e->n = 0;

@@ -242,11 +242,27 @@ static struct uop *load_masked(struct lowerer *L, struct uop *index, int along) 
   return lower_mk(L, OP_LOAD, index->dtype, n, 0, 0, (struct uop *[]){pointer, zero}, 2);
 }
 
+/* The same for an element in a register, or the elements along an axis. */
+static struct uop *eval_kept(struct lowerer *L, struct uop *u, enum dtype t) {
+  int vec = lower_vector_axis(L, mask_of(L, u));
+  if (vec >= 0) {
+    struct uop *lane[MAX_LANES];
+    unsigned n = (unsigned)L->k->axes[vec].size;
+    for (unsigned i = 0; i < n; i++) L->position[vec] = (int)i, lane[i] = eval_kept(L, u, t);
+    L->position[vec] = VEC;
+    return lower_vectorize(L, lane, n);
+  }
+  struct uop *index = u->src[0], *v = build_cast(&L->b, lower_kept_load(L, index), t), *valid = eval_valid(L, index);
+  if (!valid) return v;
+  struct uop *other = u->nsrc < 2 ? zero_of(L, t) : build_cast(&L->b, lower_eval(L, u->src[1]), t);
+  return lower_mk(L, OP_WHERE, t, 1, 0, 0, (struct uop *[]){valid, v, other}, 3);
+}
+
 /* Evaluates a LOAD in type t: its own type, or the type in which its values are computed. */
 static struct uop *eval_load(struct lowerer *L, struct uop *u, enum dtype t) {
   struct uop *index = u->src[0];
-  if (lower_is_kept(L, index->src[0])) return build_cast(&L->b, lower_kept_load(L, index), t);
   int along = lower_contiguous_axis(L, index, L->k->target->has_masks), vec = lower_vector_axis(L, mask_of(L, u));
+  if (lower_is_kept(L, index->src[0])) return eval_kept(L, u, t);
   if (vec >= 0 && vec != along) return lower_each_lane(L, u, vec);
   bool zero = u->nsrc > 1 && u->src[1]->op == OP_CONST &&
               (dtype_is_float(u->dtype) ? u->src[1]->arg.f == 0 && !signbit(u->src[1]->arg.f) : !u->src[1]->arg.i);
@@ -394,6 +410,8 @@ struct uop *lower_eval(struct lowerer *L, struct uop *u) {
   if (L->b.failed) return u;
   if (u->op == OP_CONST || u->op == OP_VAR || u->op == OP_RANGE) return eval_leaf(L, u);
   if (u->op == OP_REDUCE) return lower_eval_reduce(L, u);
+  struct uop *started = lower_started_sum(L, u);
+  if (started) return lower_eval_reduce(L, started);
   uint64_t code = lower_code_of(L, mask_of(L, u));
   struct memo *m = lower_memo_at(L, u, code);
   if (m->key) return m->value;
@@ -466,7 +484,10 @@ static bool lower_store(struct lowerer *L, struct uop *store) {
     struct uop *value = lower_broadcast(L, lower_eval(L, store->src[1]), lanes);
     if (L->b.failed) return false;
     value = build_cast(&L->b, value, index->dtype);
-    if (kept) lower_kept_store(L, index, value);
+    for (unsigned l = 0; kept && l < lanes; l++) {
+      if (vec) L->position[__builtin_ctzll(vec)] = (int)l;
+      lower_kept_store(L, index, lower_gep(L, value, l));
+    }
     bool whole = vec && along == __builtin_ctzll(vec);
     for (unsigned l = 0; l < (whole ? 1 : lanes) && !kept && !L->b.failed; l++) {
       if (vec) L->position[__builtin_ctzll(vec)] = (int)l;
@@ -619,6 +640,20 @@ static void close_loops(struct lowerer *L, struct block *const *opened, unsigned
   while (n-- > 0 && !L->b.failed) end = lower_block_close(L, opened[n], end ? &end : NULL, end ? 1 : 0);
 }
 
+/* The only node that uses a sum of matrix instructions, if that node adds it to another value of the same elements. */
+static struct uop *only_adder(const struct lowerer *L, const struct uop *reduce, struct uop *const *order,
+                              size_t count) {
+  struct uop *user = NULL;
+  unsigned uses = 0;
+  if (reduce->src[0]->op != OP_MMA) return NULL;
+  for (size_t i = 0; i < count; i++)
+    for (unsigned s = 0; s < order[i]->nsrc; s++)
+      if (order[i]->src[s] == reduce) user = order[i], uses++;
+  if (uses != 1 || user->dtype != reduce->dtype || dtype_is_narrow_float(user->dtype)) return NULL;
+  bool adds = user->op == OP_ADD || (user->op == OP_MULACC && user->src[2] == reduce);
+  return adds && !((mask_of(L, user) ^ mask_of(L, reduce)) & L->expanded) ? user : NULL;
+}
+
 static void find_reduces(struct lowerer *L, struct uop *const *order, size_t count) {
   L->nreduces = 0, L->summed = 0;
   for (size_t i = 0; i < count; i++)
@@ -626,6 +661,7 @@ static void find_reduces(struct lowerer *L, struct uop *const *order, size_t cou
       L->reduces[L->nreduces++] = order[i];
     else if (order[i]->op == OP_STAGE && order[i]->aux)
       L->summed |= mask_of(L, order[i]);
+  for (unsigned i = 0; i < L->nreduces; i++) L->added[i] = only_adder(L, L->reduces[i], order, count);
 }
 
 /* In a phase, opens a block for the condition of all stores, if they have one in common that does not depend on
@@ -650,12 +686,31 @@ static struct block *open_stored(struct lowerer *L, const struct uop *ast, const
   return inside;
 }
 
+/* Whether several lanes, which have the same rows, update memory that they do not keep in registers. */
+static bool lanes_update(const struct lowerer *L, struct uop *ast) {
+  size_t count;
+  struct uop **order = uop_toposort(&ast, 1, &count);
+  bool found = !order;
+  for (size_t i = 0; i < count && L->grouped; i++)
+    for (unsigned s = 0; s < ast->nsrc; s++) {
+      const struct uop *to = ast->src[s]->src[0]->src[0];
+      bool loads = order[i]->op == OP_LOAD && order[i]->src[0]->src[0] == to;
+      found = found || (loads && to->op == OP_LOCAL && !lower_is_kept(L, to));
+    }
+  free(order);
+  return found;
+}
+
 /* Opens the loops of the list and lowers the stores of the ast inside them. */
 static void lower_stores(struct lowerer *L, struct uop *ast, const unsigned *loop, unsigned nloops, struct block *in) {
   struct block *opened[MAX_AXES + 1], *inside;
   for (unsigned i = 0; i < nloops; i++) opened[i] = in = lower_loop_open(L, in, loop[i], AXIS_SERIAL);
   if ((inside = open_stored(L, ast, loop, nloops, in))) opened[nloops++] = inside;
-  for (unsigned i = 0; i < ast->nsrc && ast->nsrc > 1 && !L->b.failed; i++) evaluate_all(L, ast->src[i]);
+  bool update = L->k->is_phase && lanes_update(L, ast);
+  for (unsigned i = 0; i < ast->nsrc && (update || ast->nsrc > 1) && !L->b.failed; i++) evaluate_all(L, ast->src[i]);
+  if (update && L->idle) lower_fail(L, "a workgroup that is partly idle cannot share a copy of rows");
+  if (update && in->n) /* all lanes have loaded what they update */
+    lower_mk_in(L, in, OP_BARRIER, DT_VOID, &in->item[in->n - 1], 1);
   for (unsigned i = 0; i < ast->nsrc && !L->b.failed; i++) lower_store(L, ast->src[i]);
   close_loops(L, opened, nloops);
 }

@@ -38,10 +38,10 @@ struct pipeline { /* stages that are copied rounds ahead of their use in a loop 
   struct uop *mbarriers;
 };
 
-/* A register that holds an element of memory that a work-item keeps from round to round of the phases. */
+/* A register that holds an element of memory through which phases pass values from one to another, or from round to
+ * round. */
 struct kept {
-  int64_t memory;
-  uint64_t code; /* of the element's position */
+  int64_t memory, element; /* element: its position without the part that depends on the work-item */
   struct uop *pointer;
 };
 
@@ -59,11 +59,14 @@ struct lowerer {
   unsigned nblocks;
   struct uop *axis_value[MAX_AXES];    /* id or loop counter; NULL for an expanded axis or a loop that is not open */
   struct uop *id[MAX_AXES];            /* of LOCAL and GROUP axes; the same in both versions of a padded kernel */
+  int64_t stride[MAX_AXES];            /* of LOCAL and GROUP axes of phases: work-items between their positions */
+  bool idle;                           /* the phase leaves some work-items idle */
   uint64_t expanded, vectors, grouped; /* axes by kind */
   int position[MAX_AXES];
   struct memo *memo;
   size_t memo_cap, memo_n;
   struct uop *reduces[64]; /* of the ast */
+  struct uop *added[64];   /* by reduction: the only node that uses it, if that adds it to another value, or NULL */
   unsigned nreduces;
   uint64_t summed; /* axes on which accumulating STAGEs depend */
   struct pipeline pipeline[MOST_PIPELINES];
@@ -78,7 +81,7 @@ struct lowerer {
   struct kept *kept;
   size_t nkept, kept_capacity;
   struct block *before_rounds;
-  struct uop *kept_order; /* loads of kept elements follow it: the RANGE or the END of the rounds */
+  struct uop *kept_order; /* loads of kept elements follow it: the last node before the current phase */
   unsigned next_reg, next_local, next_range;
   unsigned depth;
   uint32_t part_first, part_total; /* first workgroup of a part and number of all workgroups; total 0: not a part */
@@ -160,6 +163,8 @@ void edge_forget(struct lowerer *L, uint64_t axes);               /* removes mem
 
 /* lower_group.c: combines a value of each work-item of a group. All of them get the result. */
 struct uop *lower_group_reduce(struct lowerer *L, struct block *in, enum op op, struct uop *value);
+/* The same for lanes of a wave that have the positions along axes of a phase. */
+struct uop *lower_lane_reduce(struct lowerer *L, uint64_t axes, enum op op, struct uop *value);
 
 /* lower_reduce.c */
 struct uop *lower_combine(struct lowerer *L, enum op op, struct uop *a, struct uop *b);
@@ -167,6 +172,9 @@ uint64_t lower_bound_axes(const struct lowerer *L, const struct uop *u); /* the 
 struct block *lower_block_over(struct lowerer *L, uint64_t axes);        /* innermost block of their loops */
 struct block *lower_loop_open(struct lowerer *L, struct block *in, unsigned axis, enum axis_kind kind);
 struct uop *lower_eval_reduce(struct lowerer *L, struct uop *u);
+/* The reduction that u, its only user, adds to another value, if the sum of matrix instructions can start with that
+ * value. NULL: there is none. */
+struct uop *lower_started_sum(const struct lowerer *L, const struct uop *u);
 
 /* lower_phases.c: lowers a kernel that consists of phases */
 bool lower_phases(struct lowerer *L);

@@ -113,3 +113,19 @@ struct uop *lower_group_reduce(struct lowerer *L, struct block *in, enum op op, 
     lower_fail(L, "the reductions need more workgroup memory than the target has");
   return lanes == 1 ? result[0] : lower_vectorize(L, result, lanes);
 }
+
+struct uop *lower_lane_reduce(struct lowerer *L, uint64_t axes, enum op op, struct uop *value) {
+  struct uop *result[64];
+  for (unsigned l = 0; l < value->lanes; l++) {
+    struct uop *v = lower_gep(L, value, l);
+    for (uint64_t m = axes; m; m &= m - 1) {
+      unsigned a = (unsigned)__builtin_ctzll(m);
+      for (int64_t by = 1; by < L->k->axes[a].size; by *= 2) {
+        struct uop *src[2] = {v, lower_iconst(L, DT_I32, by * L->stride[a])};
+        v = lower_combine(L, op, v, lower_mk(L, OP_SHUFFLE, v->dtype, 1, 0, 0, src, 2));
+      }
+    }
+    result[l] = lower_mk(L, OP_AFTER, v->dtype, 1, 0, 1, &v, 1); /* as in combine_neighbours */
+  }
+  return value->lanes == 1 ? result[0] : lower_vectorize(L, result, value->lanes);
+}

@@ -36,14 +36,29 @@ static void order_memories(struct lowerer *L, struct block *in, struct uop *afte
 static bool has_items(const struct lowerer *L) { return L->k->target->kind != TARGET_HOST; }
 
 /* Orders what the block stored to memories of phases before everything that follows. */
-static void end_phase(struct lowerer *L, struct block *in) {
+static void end_phase(struct lowerer *L, struct block *in, bool shares) {
   struct uop *last = in->n ? in->item[in->n - 1] : NULL;
   if (L->b.failed || !last) return;
+  L->kept_order = last;
+  if (!shares) return;
   if (has_items(L)) last = lower_mk_in(L, in, OP_BARRIER, DT_VOID, &last, 1);
   order_memories(L, in, last);
 }
 
+/* Whether some work-items access memory of phases that others access too. */
+static bool shares_memory(const struct lowerer *L, const struct uop *ast) {
+  size_t count;
+  struct uop *root = (struct uop *)(uintptr_t)ast, **order = uop_toposort(&root, 1, &count);
+  bool found = !order;
+  for (size_t i = 0; order && i < count; i++)
+    found = found || (order[i]->op == OP_LOCAL && !lower_is_kept(L, order[i]));
+  free(order);
+  return found;
+}
+
 /* ---- work-items ------------------------------------------------------------------------------------------------- */
+
+static bool is_item(const struct axis *a) { return a->kind == AXIS_LOCAL || (a->kind == AXIS_GROUP && a->fragment); }
 
 /* Lists the axes of a phase that are work-items, lanes of a wave first. Returns the number of work-items. */
 static int64_t items_of(const struct codegen *p, unsigned *axis, unsigned *n) {
@@ -51,7 +66,7 @@ static int64_t items_of(const struct codegen *p, unsigned *axis, unsigned *n) {
   *n = 0;
   for (unsigned pass = 0; pass < 2; pass++)
     for (unsigned a = 0; a < p->naxes; a++) {
-      if (p->axes[a].kind != AXIS_LOCAL || p->axes[a].fragment == pass) continue;
+      if (!is_item(&p->axes[a]) || p->axes[a].fragment == pass) continue;
       axis[(*n)++] = a, items *= p->axes[a].size;
     }
   return items;
@@ -86,6 +101,7 @@ static bool assign_items(struct lowerer *L, int64_t most, struct block **opened)
     if (stride > 1) v = lower_mk(L, OP_IDIV, DT_I32, 1, 0, 0, (struct uop *[]){v, by}, 2);
     if (stride * size < most) v = lower_mk(L, OP_MOD, DT_I32, 1, 0, 0, (struct uop *[]){v, of}, 2);
     L->axis_value[axis[i]] = size == 1 ? lower_iconst(L, DT_I32, 0) : v;
+    L->stride[axis[i]] = stride;
     stride *= size;
   }
   size_t count;
@@ -96,104 +112,144 @@ static bool assign_items(struct lowerer *L, int64_t most, struct block **opened)
   if (items < most && copies) return lower_fail(L, "a workgroup that is partly idle cannot share a copy");
   if (items < most)
     works = lower_mk(L, OP_CMPLT, DT_BOOL, 1, 0, 0, (struct uop *[]){L->item, lower_iconst(L, DT_I32, items)}, 2);
+  L->idle = works;
   return lower_open_inside(L, works, opened);
 }
 
 /* ---- rounds ----------------------------------------------------------------------------------------------------- */
 
-/* Whether every element of the carried memory is accessed by one work-item only, at positions that are known at compile
- * time: only phase p accesses it, always at the same index, and without loops. */
-static bool can_keep(const struct codegen *p, const struct uop *local) {
-  size_t count;
-  struct uop *ast = p->ast, **order = uop_toposort(&ast, 1, &count);
-  uint64_t *mask = axis_masks(p, false), vectors = 0, mine;
-  const struct uop *at = NULL;
-  bool ok = order && mask;
-  for (size_t i = 0; ok && i < count; i++) {
-    if (order[i]->op != OP_INDEX || order[i]->src[0] != local) continue;
-    ok = !at || at == order[i]->src[1]; /* conditions do not matter: registers exist for padding too */
-    at = order[i]->src[1], mine = mask[at->id];
-    for (unsigned a = 0; a < p->naxes; a++) {
-      const struct axis *x = &p->axes[a];
-      if (!(mine >> a & 1) || x->size == 1) continue;
-      ok = ok && (x->kind == AXIS_UPCAST || x->kind == AXIS_LOCAL || x->kind == AXIS_GLOBAL) && !x->padded;
-      if (x->vector) vectors |= UINT64_C(1) << a;
-    }
-  }
-  free(order);
-  free(mask);
-  return ok && at && !(vectors & (vectors - 1));
+/* How the elements at an index of a memory are distributed: its position is the sum of coef times the digit of the
+ * work-item's number of that size at that stride, plus an element of the work-item's registers. */
+struct spread {
+  struct digit {
+    int64_t coef, stride, size;
+  } digit[MAX_AXES];
+  unsigned n;
+  int64_t items; /* of the phase */
+};
+
+static int by_coef(const void *a, const void *b) {
+  const struct digit *x = a, *y = b;
+  return x->coef < y->coef ? -1 : x->coef > y->coef;
 }
 
-/* Finds the carried memories that can be in registers. */
+/* Whether no two positions are one element. */
+static bool are_distinct(struct digit *digit, unsigned n) {
+  int64_t most = 0;
+  qsort(digit, n, sizeof *digit, by_coef);
+  for (unsigned i = 0; i < n; i++) {
+    if (digit[i].coef <= most) return false;
+    most += digit[i].coef * (digit[i].size - 1);
+  }
+  return true;
+}
+
+/* Describes the distribution of an index in phase p. stride: of the axes of work-items. Returns false if the position
+ * of an element depends on more than work-items and on what is known at compile time. */
+static bool spread_of(const struct codegen *p, const int64_t *stride, struct uop *index, struct spread *out) {
+  struct digit all[2 * MAX_AXES];
+  struct affine f;
+  unsigned n = 0;
+  affine_of(index, &f);
+  out->n = 0;
+  for (unsigned i = 0; i < f.n; i++) {
+    int a = (int)p->naxes - 1;
+    while (a >= 0 && p->axes[a].range != f.term[i]) a--;
+    if (a < 0 || f.coef[i] < 1 || p->axes[a].padded) return false;
+    const struct axis *x = &p->axes[a];
+    if (x->size == 1) continue;
+    all[n++] = (struct digit){f.coef[i], 0, x->size};
+    if (x->kind == AXIS_UPCAST || x->kind == AXIS_UNROLL) continue;
+    if (!is_item(x)) return false;
+    int64_t size = x->size & (x->size - 1) ? x->size : 2, bits = size == 2 ? __builtin_ctzll((uint64_t)x->size) : 1;
+    if (out->n + bits > MAX_AXES) return false;
+    for (int64_t b = 0; b < bits; b++) out->digit[out->n++] = (struct digit){f.coef[i] << b, stride[a] << b, size};
+  }
+  qsort(out->digit, out->n, sizeof *out->digit, by_coef);
+  return are_distinct(all, n);
+}
+
+static bool same_spread(const struct spread *a, const struct spread *b) {
+  bool same = a->n == b->n && a->items == b->items;
+  for (unsigned i = 0; same && i < a->n; i++)
+    same = a->digit[i].coef == b->digit[i].coef && a->digit[i].stride == b->digit[i].stride &&
+           a->digit[i].size == b->digit[i].size;
+  return same;
+}
+
+/* Finds the memories of which every work-item accesses only its own elements, at positions that are known at compile
+ * time. They are in registers. */
 static void find_kept(struct lowerer *L) {
   const struct codegen *k = L->k;
-  const struct uop *local[MAX_PHASE_MEMORIES] = {NULL};
-  int user[MAX_PHASE_MEMORIES]; /* the only phase that uses the memory, or -1 */
-  for (unsigned i = 0; i < k->nparts; i++) {
+  struct spread *first = calloc(MAX_PHASE_MEMORIES, sizeof *first), now;
+  uint32_t found = 0, shared = 0;
+  for (unsigned i = 0; first && i < k->nparts; i++) {
+    const struct codegen *p = &k->parts[i];
+    unsigned axis[MAX_AXES], naxes;
+    int64_t stride[MAX_AXES] = {0}, items = items_of(p, axis, &naxes), step = 1;
+    for (unsigned n = 0; n < naxes; n++) stride[axis[n]] = step, step *= p->axes[axis[n]].size;
     size_t count;
-    struct uop *ast = k->parts[i].ast, **order = uop_toposort(&ast, 1, &count);
+    struct uop *ast = p->ast, **order = uop_toposort(&ast, 1, &count);
     for (size_t n = 0; order && n < count; n++) {
-      const struct uop *u = order[n];
-      if (u->op != OP_LOCAL || !u->aux || u->arg.i < 0 || u->arg.i >= MAX_PHASE_MEMORIES) continue;
-      user[u->arg.i] = local[u->arg.i] ? -1 : (int)i;
-      local[u->arg.i] = u;
+      const struct uop *base = order[n]->op == OP_INDEX ? order[n]->src[0] : NULL;
+      if (!base || base->op != OP_LOCAL || base->arg.i < 0 || base->arg.i >= MAX_PHASE_MEMORIES) continue;
+      uint32_t bit = UINT32_C(1) << base->arg.i;
+      bool ok = spread_of(p, stride, order[n]->src[1], &now);
+      now.items = items;
+      if (!ok || ((found & bit) && !same_spread(&now, &first[base->arg.i]))) shared |= bit;
+      if (!(found & bit)) first[base->arg.i] = now;
+      found |= bit;
     }
     if (!order) lower_fail(L, "out of memory");
     free(order);
   }
-  for (unsigned i = 0; i < MAX_PHASE_MEMORIES; i++)
-    if (local[i] && user[i] >= 0 && can_keep(&k->parts[user[i]], local[i])) L->keeps |= UINT32_C(1) << i;
+  if (!first) lower_fail(L, "out of memory");
+  free(first);
+  L->keeps = found & ~shared;
 }
 
 bool lower_is_kept(const struct lowerer *L, const struct uop *base) {
   return base->op == OP_LOCAL && base->arg.i >= 0 && base->arg.i < MAX_PHASE_MEMORIES && (L->keeps >> base->arg.i & 1);
 }
 
-/* The register of the element, or of all elements along the vector axis, at the current positions. */
-static struct uop *kept_register(struct lowerer *L, const struct uop *index, int vec) {
+/* The register of the element at the current positions. */
+static struct uop *kept_register(struct lowerer *L, const struct uop *index) {
   const struct uop *local = index->src[0];
-  uint64_t code = lower_code_of(L, mask_of(L, index->src[1]));
+  struct affine f;
+  affine_of(index->src[1], &f);
+  int64_t element = f.constant;
+  for (unsigned i = 0; i < f.n; i++) {
+    uint64_t m = mask_of(L, f.term[i]) & L->expanded;
+    if (m) element += f.coef[i] * L->position[__builtin_ctzll(m)];
+  }
   for (size_t i = 0; i < L->nkept; i++)
-    if (L->kept[i].memory == local->arg.i && L->kept[i].code == code) return L->kept[i].pointer;
+    if (L->kept[i].memory == local->arg.i && L->kept[i].element == element) return L->kept[i].pointer;
   if (L->nkept == L->kept_capacity) {
     size_t capacity = L->kept_capacity ? 2 * L->kept_capacity : 64;
     struct kept *more = realloc(L->kept, capacity * sizeof *more);
     if (!more) return lower_fail(L, "out of memory"), NULL;
     L->kept = more, L->kept_capacity = capacity;
   }
-  unsigned lanes = vec < 0 ? 1 : (unsigned)L->k->axes[vec].size;
   struct uop *one = lower_iconst(L, DT_INDEX, 1), *zero = lower_iconst(L, DT_I32, 0);
-  struct uop *reg = lower_mk(L, OP_REG, local->dtype, lanes, L->next_reg++, 0, &one, 1);
-  struct uop *pointer = lower_mk(L, OP_INDEX, local->dtype, lanes, 0, 0, (struct uop *[]){reg, zero}, 2);
-  struct uop *first = build_node(&L->b, uop_identity(L->b.g, local->aux, local->dtype));
-  struct uop *begin[2] = {pointer, lower_broadcast(L, first, lanes)};
-  lower_mk_in(L, L->before_rounds, OP_STORE, DT_VOID, begin, 2);
-  L->kept[L->nkept++] = (struct kept){local->arg.i, code, pointer};
+  struct uop *reg = lower_mk(L, OP_REG, local->dtype, 1, L->next_reg++, 0, &one, 1);
+  struct uop *pointer = lower_mk(L, OP_INDEX, local->dtype, 1, 0, 0, (struct uop *[]){reg, zero}, 2);
+  if (local->aux) {
+    struct uop *begin[2] = {pointer, build_node(&L->b, uop_identity(L->b.g, local->aux, local->dtype))};
+    lower_mk_in(L, L->before_rounds, OP_STORE, DT_VOID, begin, 2);
+  }
+  L->kept[L->nkept++] = (struct kept){local->arg.i, element, pointer};
   return pointer;
 }
 
-static int vector_of(const struct lowerer *L, const struct uop *index) {
-  uint64_t vec = lowest(mask_of(L, index->src[1]) & L->expanded & L->vectors);
-  return vec ? __builtin_ctzll(vec) : -1;
-}
-
 struct uop *lower_kept_load(struct lowerer *L, struct uop *index) {
-  int vec = vector_of(L, index), at = vec < 0 ? VEC : L->position[vec];
-  if (vec >= 0) L->position[vec] = VEC;
-  struct uop *pointer = kept_register(L, index, vec);
-  if (vec >= 0) L->position[vec] = at;
+  struct uop *pointer = kept_register(L, index);
   if (!pointer) return index;
-  struct uop *src[2] = {pointer, L->kept_order};
-  struct uop *v = lower_mk(L, OP_LOAD, pointer->dtype, pointer->lanes, 0, 0, src, 2);
-  return vec >= 0 && at != VEC ? lower_gep(L, v, (unsigned)at) : v;
+  return lower_mk(L, OP_LOAD, pointer->dtype, 1, 0, 0, (struct uop *[]){pointer, L->kept_order}, 2);
 }
 
 void lower_kept_store(struct lowerer *L, struct uop *index, struct uop *value) {
-  struct uop *pointer = kept_register(L, index, vector_of(L, index));
-  if (!pointer) return;
-  struct uop *src[2] = {pointer, lower_broadcast(L, value, pointer->lanes)};
-  lower_mk_in(L, deeper(L->main, lower_block_of(L, value)), OP_STORE, DT_VOID, src, 2);
+  struct uop *pointer = kept_register(L, index), *src[2] = {pointer, value};
+  if (pointer) lower_mk_in(L, deeper(L->main, lower_block_of(L, value)), OP_STORE, DT_VOID, src, 2);
 }
 
 /* Stores the identity elements of their operations to the memories that are carried from round to round. */
@@ -218,9 +274,10 @@ static void begin_carried(struct lowerer *L, struct block *in) {
     struct uop *store = lower_mk_in(L, loop, OP_STORE, DT_VOID, (struct uop *[]){pointer, build_node(&L->b, value)}, 2);
     lower_block_close(L, loop, &store, 1);
   }
+  bool shares = shares_memory(L, k->ast);
   if (!order) lower_fail(L, "out of memory");
   free(order);
-  end_phase(L, in);
+  if (shares) end_phase(L, in, true);
 }
 
 /* The stores of a phase that depend on the range, or those that do not. NULL: there are none. */
@@ -242,6 +299,15 @@ static struct uop *stores_in(struct lowerer *L, const struct uop *ast, const str
 
 /* ---- phases ----------------------------------------------------------------------------------------------------- */
 
+/* Expands the loops of one round, which would keep copies and registers inside them. */
+static void expand_single_rounds(struct codegen *p) {
+  for (unsigned a = 0; a < p->naxes && p->target->kind != TARGET_HOST; a++) {
+    struct axis *x = &p->axes[a];
+    if (x->size == 1 && x->range->src[0]->op == OP_CONST && x->kind <= AXIS_SERIAL && !x->padded)
+      x->kind = x->kind == AXIS_REDUCE ? AXIS_UNROLL : AXIS_UPCAST;
+  }
+}
+
 /* Lowers stores of phase i in a block. value: of the axes around the phases. */
 static bool lower_phase(struct lowerer *L, struct codegen *k, unsigned i, struct uop *stores, struct block *in,
                         struct uop *const *value) {
@@ -257,7 +323,7 @@ static bool lower_phase(struct lowerer *L, struct codegen *k, unsigned i, struct
   if (has_items(L) && !assign_items(L, k->block[0], &opened)) return false;
   if (!lower_loops(L)) return false;
   if (opened) lower_block_close(L, opened, NULL, 0);
-  end_phase(L, in);
+  end_phase(L, in, shares_memory(L, stores));
   p->ast = ast;
   return !L->b.failed;
 }
@@ -297,6 +363,7 @@ bool lower_phases(struct lowerer *L) {
   if (!lower_prepare(L, k)) return false;
   for (unsigned d = 0; d < 3; d++) k->grid[d] = k->block[d] = 1;
   if (!make_items(L)) return false;
+  for (unsigned i = 0; i < k->nparts; i++) expand_single_rounds(&k->parts[i]);
   for (unsigned a = k->naxes; a-- > 0;) /* innermost first */
     if (k->axes[a].kind == AXIS_GLOBAL) global[nglobal++] = a;
   if (!lower_grid(L, global, nglobal)) return false;
@@ -311,7 +378,8 @@ bool lower_phases(struct lowerer *L) {
   uint64_t bytes = k->local_bytes;
   for (unsigned i = 0; i < k->nparts; i++) bytes += k->parts[i].local_bytes;
   k->local_bytes = (uint32_t)bytes;
-  if (bytes > k->target->local_bytes) return lower_fail(L, "the phases need more local memory than the target has");
+  if (bytes > (uses_groups(k) ? k->target->group_bytes : k->target->local_bytes))
+    return lower_fail(L, "the phases need more local memory than the target has");
   struct uop *end = NULL;
   while (nloops > 0 && !L->b.failed) end = lower_block_close(L, opened[--nloops], end ? &end : NULL, end ? 1 : 0);
   return !L->b.failed;

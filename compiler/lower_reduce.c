@@ -93,13 +93,36 @@ static bool are_neighbours(const struct lowerer *L, const struct uop *mma, enum 
 
 static bool reads_memory(const struct uop *mma) { return matrix_in_memory(&matrices[mma->arg.i]); }
 
-/* Like multiply, for operands in workgroup memory, addressed by their first elements. */
+/* An operand's elements in a lane's registers, at the current positions. */
+static struct uop *operand_in_registers(struct lowerer *L, const struct uop *mma, enum matrix_operand o) {
+  const struct matrix *x = &matrices[mma->arg.i];
+  struct uop *element[MAX_LANES];
+  unsigned axis[MATRIX_RUNS] = {0}, n = matrix_elements(x, o);
+  element_axes(L, mma, o, axis);
+  if (L->k->target->kind == TARGET_HOST && are_neighbours(L, mma, o)) {
+    set_element_position(L, x, o, axis, 0);
+    return lower_load_at(L, mma->src[o], n);
+  }
+  for (unsigned e = 0; e < n; e++) {
+    set_element_position(L, x, o, axis, e);
+    element[e] = lower_eval_as(L, mma->src[o], x->in);
+  }
+  return L->b.failed ? NULL : lower_vectorize(L, element, n);
+}
+
+/* Like multiply, for an instruction that reads operands from workgroup memory, addressed by their first elements. */
 static struct uop *multiply_tiles(struct lowerer *L, const struct uop *mma, struct uop *acc) {
   const struct matrix *x = &matrices[mma->arg.i];
   const struct tile *tile = L->k->tile;
   struct uop *src[7] = {NULL, NULL, acc};
   for (enum matrix_operand o = MATRIX_A; o <= MATRIX_B; o++) {
     const struct uop *load = mma->src[o];
+    src[3 + o] = lower_iconst(L, DT_I64, (int64_t)tile[o].descriptor);
+    src[5 + o] = lower_iconst(L, DT_I32, 0);
+    if (!matrix_reads_tile(x, o)) {
+      if (!(src[o] = operand_in_registers(L, mma, o))) return acc;
+      continue;
+    }
     if (!tile[o].descriptor || load->op != OP_LOAD || load->src[0]->src[0]->op != OP_STAGE) {
       lower_fail(L, "an operand is not in workgroup memory");
       return acc;
@@ -110,10 +133,9 @@ static struct uop *multiply_tiles(struct lowerer *L, const struct uop *mma, stru
       src[5 + o] = lower_eval_index(L, tile[o].begin);
     }
     src[o] = lower_pointer(L, index);
-    src[3 + o] = lower_iconst(L, DT_I64, (int64_t)tile[o].descriptor);
   }
   unsigned transposed = tile[0].transposed | tile[1].transposed << 1;
-  return lower_mk(L, OP_MMA, x->out, acc->lanes, mma->arg.i, transposed, src, tile[0].group ? 5 : 7);
+  return lower_mk(L, OP_MMA, x->out, acc->lanes, mma->arg.i, transposed, src, tile[MATRIX_B].group ? 5 : 7);
 }
 
 /* acc + a * b at the current positions. */
@@ -122,23 +144,40 @@ static struct uop *multiply(struct lowerer *L, const struct uop *mma, struct uop
   unsigned lanes = matrix_elements(x, MATRIX_C);
   struct uop *src[3] = {NULL, NULL, acc ? acc : lower_broadcast(L, build_const(&L->b, x->out, 0), lanes)};
   if (reads_memory(mma)) return multiply_tiles(L, mma, src[2]);
-  for (enum matrix_operand o = MATRIX_A; o <= MATRIX_B; o++) {
-    struct uop *element[MAX_LANES];
-    unsigned axis[MATRIX_RUNS] = {0}, n = matrix_elements(x, o);
-    element_axes(L, mma, o, axis);
-    if (L->k->target->kind == TARGET_HOST && are_neighbours(L, mma, o)) {
-      set_element_position(L, x, o, axis, 0);
-      src[o] = lower_load_at(L, mma->src[o], n);
-      continue;
-    }
-    for (unsigned e = 0; e < n; e++) {
-      set_element_position(L, x, o, axis, e);
-      element[e] = lower_eval_as(L, mma->src[o], x->in);
-    }
-    if (L->b.failed) return src[2];
-    src[o] = lower_vectorize(L, element, n);
-  }
+  for (enum matrix_operand o = MATRIX_A; o <= MATRIX_B; o++)
+    if (!(src[o] = operand_in_registers(L, mma, o))) return src[2];
   return lower_mk(L, OP_MMA, x->out, lanes, mma->arg.i, 0, src, 3);
+}
+
+struct uop *lower_started_sum(const struct lowerer *L, const struct uop *u) {
+  for (unsigned i = 0; i < L->nreduces; i++)
+    if (L->added[i] == u) return L->reduces[i];
+  return NULL;
+}
+
+/* The node whose value is what the REDUCE's lowering computes: the node that adds it to another value, or itself. */
+static struct uop *computed_by(const struct lowerer *L, struct uop *reduce) {
+  for (unsigned i = 0; i < L->nreduces; i++)
+    if (L->reduces[i] == reduce && L->added[i]) return L->added[i];
+  return reduce;
+}
+
+/* The value to which the REDUCE's elements are added, at the current positions. NULL: 0 */
+static struct uop *first_sum(struct lowerer *L, struct uop *reduce) {
+  const struct uop *adder = computed_by(L, reduce), *mma = reduce->src[0];
+  struct uop *element[MAX_LANES];
+  unsigned axis[MATRIX_RUNS] = {0}, n = matrix_elements(&matrices[mma->arg.i], MATRIX_C);
+  if (adder == reduce) return NULL;
+  element_axes(L, mma, MATRIX_C, axis);
+  for (unsigned e = 0; e < n; e++) {
+    set_element_position(L, &matrices[mma->arg.i], MATRIX_C, axis, e);
+    if (adder->op == OP_MULACC) {
+      struct uop *src[2] = {lower_eval(L, adder->src[0]), lower_eval(L, adder->src[1])};
+      element[e] = build_alu(&L->b, OP_MUL, reduce->dtype, src, 2);
+    } else
+      element[e] = lower_eval(L, adder->src[adder->src[0] == reduce]);
+  }
+  return L->b.failed ? NULL : lower_vectorize(L, element, n);
 }
 
 /* Stores every element of a matrix instruction's sum v in the memo as a value of the REDUCE. */
@@ -152,7 +191,7 @@ static void memo_elements(struct lowerer *L, struct uop *reduce, struct uop *v) 
   for (unsigned e = 0; e < v->lanes; e++) {
     set_element_position(L, x, MATRIX_C, axis, e);
     struct uop *value = build_cast(&L->b, lower_gep(L, v, e), compute_dtype(reduce->dtype));
-    lower_memo_put(L, reduce, lower_code_of(L, mask_of(L, reduce)), value);
+    lower_memo_put(L, computed_by(L, reduce), lower_code_of(L, mask_of(L, reduce)), value);
   }
 }
 
@@ -164,14 +203,14 @@ static void memo_vectors(struct lowerer *L, struct uop *reduce, uint64_t mine, u
     struct uop *lane[MAX_LANES];
     for (unsigned l = 0; l < lanes; l++) {
       L->position[axis] = (int)l;
-      lane[l] = lower_memo_at(L, reduce, lower_code_of(L, mine))->value;
+      lane[l] = lower_memo_at(L, computed_by(L, reduce), lower_code_of(L, mine))->value;
       if (!lane[l]) {
         lower_fail(L, "an element of a matrix was lost");
         return;
       }
     }
     L->position[axis] = VEC;
-    lower_memo_put(L, reduce, lower_code_of(L, mine), lower_vectorize(L, lane, lanes));
+    lower_memo_put(L, computed_by(L, reduce), lower_code_of(L, mine), lower_vectorize(L, lane, lanes));
     L->position[axis] = 0;
   } while (lower_next_position(L, mine & ~vec) && !L->b.failed);
 }
@@ -330,11 +369,13 @@ static void begin_partials(struct lowerer *L, struct shared_loop *r, struct uop 
     struct partial *p = &r->partial[r->npartials++];
     *p = (struct partial){.reduce = u, .lanes = lanes, .code = lower_code_of(L, mine)};
     memcpy(p->position, L->position, sizeof p->position);
+    if (matrix) p->value = first_sum(L, u), memcpy(L->position, p->position, sizeof p->position);
     if (r->nloops) {
       struct uop *one = lower_iconst(L, DT_INDEX, 1), *zero = lower_iconst(L, DT_I32, 0);
       struct uop *reg = lower_mk(L, OP_REG, t, acc_lanes, L->next_reg++, 0, &one, 1);
       p->pointer = lower_mk(L, OP_INDEX, t, acc_lanes, 0, 0, (struct uop *[]){reg, zero}, 2);
-      struct uop *init = lower_broadcast(L, build_node(&L->b, uop_identity(L->b.g, u->aux, t)), acc_lanes);
+      struct uop *init = p->value;
+      if (!init) init = lower_broadcast(L, build_node(&L->b, uop_identity(L->b.g, u->aux, t)), acc_lanes);
       lower_mk_in(L, r->outside, OP_STORE, DT_VOID, (struct uop *[]){p->pointer, init}, 2);
       p->value = lower_mk(L, OP_LOAD, t, acc_lanes, 0, 0, (struct uop *[]){p->pointer, r->body->open}, 2);
     }
@@ -392,13 +433,27 @@ static void memo_result(struct lowerer *L, const struct shared_loop *r, const st
     v = lane[0];
   } else
     v = lower_broadcast(L, v, p->lanes);
-  if (r->own & L->grouped) v = lower_group_reduce(L, r->outside, u->aux, v);
+  if (r->own & L->grouped)
+    v = L->k->is_phase ? lower_lane_reduce(L, r->own & L->grouped, u->aux, v)
+                       : lower_group_reduce(L, r->outside, u->aux, v);
   v = build_cast(&L->b, v, compute_dtype(u->dtype));
   lower_memo_put(L, u, p->code, v);
 }
 
-/* Lowers all REDUCEs over the same ranges to one loop, and stores their results in the memo for every combination of
- * positions. */
+/* Evaluates operands in registers before the instructions of a group, which read them asynchronously. */
+static void evaluate_operands(struct lowerer *L, const struct shared_loop *r) {
+  for (unsigned i = 0; i < r->npartials && !L->b.failed; i++) {
+    const struct partial *p = &r->partial[i];
+    const struct uop *mma = p->reduce->src[0];
+    uint64_t unroll = r->own & L->expanded;
+    if (mma->op != OP_MMA || !reads_memory(mma) || matrix_reads_tile(&matrices[mma->arg.i], MATRIX_A)) continue;
+    memcpy(L->position, p->position, sizeof p->position);
+    lower_first_position(L, unroll);
+    do operand_in_registers(L, mma, MATRIX_A);
+    while (lower_next_position(L, unroll) && !L->b.failed);
+  }
+}
+
 static bool lower_reduces(struct lowerer *L, struct uop *reduce) {
   struct shared_loop r;
   int saved[MAX_AXES];
@@ -406,6 +461,7 @@ static bool lower_reduces(struct lowerer *L, struct uop *reduce) {
   if (!find_members(L, reduce, &r)) return false;
   open_loops(L, reduce, &r);
   for (unsigned i = 0; i < r.nmembers; i++) begin_partials(L, &r, r.members[i]);
+  evaluate_operands(L, &r);
   for (unsigned i = 0; i < r.npartials && !L->b.failed; i++) add_round(L, &r, &r.partial[i]);
   struct uop *end = finish_loops(L, &r);
   for (unsigned i = 0; i < r.npartials && !L->b.failed; i++) memo_result(L, &r, &r.partial[i], end);
@@ -425,10 +481,11 @@ struct uop *lower_eval_reduce(struct lowerer *L, struct uop *u) {
   int other = lower_vector_axis(L, mine & ~vec);
   if (other >= 0) return lower_each_lane(L, u, other);
   if (vec) L->position[axis] = VEC;
-  struct memo *m = lower_memo_at(L, u, lower_code_of(L, mine));
+  struct uop *key = computed_by(L, u);
+  struct memo *m = lower_memo_at(L, key, lower_code_of(L, mine));
   struct uop *v = m->key ? m->value : NULL;
   if (!v && lower_reduces(L, u)) {
-    m = lower_memo_at(L, u, lower_code_of(L, mine));
+    m = lower_memo_at(L, key, lower_code_of(L, mine));
     v = m->key ? m->value : NULL;
   }
   if (vec) L->position[axis] = at;

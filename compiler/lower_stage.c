@@ -159,10 +159,18 @@ static struct uop *fill_stage(struct lowerer *L, struct uop *u, const struct pla
   return last;
 }
 
+/* The axes along which the stage changes. */
+static uint64_t axes_of(const struct lowerer *L, const struct uop *u) {
+  uint64_t axes = mask_of(L, u);
+  for (uint64_t m = axes & L->expanded; m; m &= m - 1)
+    if (L->k->axes[__builtin_ctzll(m)].size == 1) axes &= ~lowest(m);
+  return axes;
+}
+
 /* The block in which the stage is filled: the innermost loop over which its values change. NULL if one of its loops is
  * not open. */
 static struct block *fill_block(struct lowerer *L, const struct uop *u) {
-  uint64_t outer = mask_of(L, u);
+  uint64_t outer = axes_of(L, u);
   for (uint64_t m = outer; m; m &= m - 1)
     if (!L->axis_value[__builtin_ctzll(m)]) return NULL;
   return lower_block_over(L, outer);
@@ -211,7 +219,8 @@ static struct uop *memory_of(struct lowerer *L, const struct uop *u, int64_t buf
   uint64_t bytes = (uint64_t)(u->arg.i * buffers) * dtype_info[u->dtype].size;
   k->local_bytes += (uint32_t)((bytes + LINE_BYTES - 1) / LINE_BYTES * LINE_BYTES);
   if (k->local_bytes > local_room(k)) lower_fail(L, "the stages need more local memory than the target has");
-  bool tiles = k->tile[0].descriptor; /* the layout of a tile's rows depends on bits of their addresses */
+  bool tiles = k->tile[0].descriptor ||
+               k->tile[1].descriptor; /* the layout of a tile's rows depends on bits of their addresses */
   return lower_mk(L, OP_LOCAL, u->dtype, 1, L->next_local++, tiles ? TILE_ALIGN_BITS : 0, &size, 1);
 }
 
@@ -549,7 +558,7 @@ struct uop *lower_eval_stage(struct lowerer *L, struct uop *u) {
   struct memo *m = lower_memo_at(L, u, 0);
   if (m->key) return m->value;
   struct block *outside = fill_block(L, u);
-  if (!outside || (mask_of(L, u) & L->expanded)) {
+  if (!outside || (axes_of(L, u) & L->expanded)) {
     lower_fail(L, "a stage changes along an unrolled axis");
     return u;
   }

@@ -25,8 +25,8 @@ const char render_c_prelude[] =
     "#define MASKED(t, p, m) ({ t r_ = {0}; for (unsigned l = 0; l < sizeof r_ / sizeof r_[0]; l++) if ((m)[l]) r_[l] "
     "= "
     "(p)[l]; r_; })\n"
-    "#define SHUFFLE(t, v, by, items, item) ({ local t all_[items]; int me_ = item; all_[me_] = v; barrier(); t r_ = "
-    "all_[me_ ^ (by)]; barrier(); r_; })\n"
+    "#define SHUFFLE(t, v, by, items, item) ({ local t all_[items]; int me_ = item; all_[me_] = v; wave_barrier(32); t "
+    "r_ = all_[me_ ^ (by)]; wave_barrier(32); r_; })\n"
     "#define MASK(n) typedef u8 boolx##n __attribute__((vector_size(n)));\n"
     "#define AS(to, from) static inline to as_##to##_##from(from x) { to y; memcpy(&y, &x, sizeof y); return y; }\n"
     "AS(f32, u32) AS(f32, i32) AS(u32, f32) AS(i32, f32) AS(f64, i64) AS(f64, u64) AS(i64, f64) AS(u64, f64)\n"
@@ -223,10 +223,11 @@ static char *expression(const struct writer *w, const struct uop *u) {
   case OP_MMA:
     if (u->nsrc > 3) {
       const char *a = u->nsrc > 5 ? text_of(w, u->src[5]) : "0", *b = u->nsrc > 5 ? text_of(w, u->src[6]) : "0";
-      return text("%s(%s, (%s + %s), %s, %s, (%s + %s), %s, %u, (%s))", matrices[u->arg.i].name,
-                  text_of(w, u->src[0]->src[0]), text_of(w, u->src[0]->src[1]), a, text_of(w, u->src[3]),
-                  text_of(w, u->src[1]->src[0]), text_of(w, u->src[1]->src[1]), b, text_of(w, u->src[4]), u->aux,
-                  text_of(w, u->src[2]));
+      bool tile = u->src[0]->op == OP_INDEX;
+      return text("%s((%s), (%s + %s), %s, %s, (%s + %s), %s, %u, (%s))", matrices[u->arg.i].name,
+                  text_of(w, tile ? u->src[0]->src[0] : u->src[0]), tile ? text_of(w, u->src[0]->src[1]) : "0", a,
+                  text_of(w, u->src[3]), text_of(w, u->src[1]->src[0]), text_of(w, u->src[1]->src[1]), b,
+                  text_of(w, u->src[4]), u->aux, text_of(w, u->src[2]));
     }
     return text("%s((%s), (%s), (%s))", matrices[u->arg.i].name, text_of(w, u->src[0]), text_of(w, u->src[1]),
                 text_of(w, u->src[2]));
@@ -295,7 +296,7 @@ static void write_phase(struct writer *w, const struct uop *u) {
   if (u->aux == PHASE_INIT)
     fprintf(w->f, "%s = %" PRIu64 ";\n", at, (uint64_t)u->arg.i << 32 | (uint64_t)u->arg.i);
   else if (u->aux == PHASE_WAIT)
-    fprintf(w->f, "while (%s >> 63 == %s) barrier();\n", at, operand_text(w, u->src[1]));
+    fprintf(w->f, "while (%s >> 63 == %s) yield();\n", at, operand_text(w, u->src[1]));
   else
     fprintf(w->f, "if (!(u32)--%s) %s = (%s ^ 1ull << 63) + (%s << 1 >> 33);\n", at, at, at, at);
 }
@@ -384,22 +385,45 @@ static void write_coordinate(FILE *f, const char *bits) {
     fprintf(f, "%s(%s >> %c & 1) << %u", at ? " | " : "", p[0] == 'L' ? "l_" : "e_", p[1], at);
 }
 
-/* Writes an instruction that reads its operands from workgroup memory as a macro. Each operand is given as its memory,
- * its start and its layout. */
+/* Writes the part of a macro in which the lanes store their elements of an operand to a matrix of those that execute an
+ * instruction together. */
+static void write_operand(struct writer *w, const struct matrix *x, enum matrix_operand o) {
+  fprintf(w->f, "  for (int e_ = 0; e_ < %u; e_++) wave_%c[w_][", matrix_elements(x, o), "ab"[o]);
+  write_coordinate(w->f, x->bits[o][0]);
+  fprintf(w->f, "][");
+  write_coordinate(w->f, x->bits[o][1]);
+  fprintf(w->f, "] = %c_[e_]; \\\n", "ab"[o]);
+}
+
+/* Writes an instruction that reads operands from workgroup memory as a macro. Each of these is given as its memory, its
+ * start and its layout. */
 static void write_tiles(struct writer *w, const struct matrix *x) {
   const char *in = dtype_info[x->in].name, *out = dtype_info[x->out].name;
   const uint32_t *block = w->k->block;
-  unsigned size = dtype_info[x->in].size, elements = matrix_elements(x, MATRIX_C);
+  unsigned size = dtype_info[x->in].size, elements = matrix_elements(x, MATRIX_C), lanes = matrix_lanes(x, 32);
+  bool registers = !matrix_reads_tile(x, MATRIX_A);
   fprintf(w->f, "#undef %s\n#define %s(a, at_a, how_a, b, at_b, how_b, turned, c) ({ %sx%u c_ = c; \\\n", x->name,
           x->name, out, elements);
   fprintf(w->f, "  int l_ = (workitem(0) + %u * (workitem(1) + %u * workitem(2))) %% %u; \\\n", block[0], block[1],
-          matrix_lanes(x, 32));
+          lanes);
+  if (registers) {
+    fprintf(w->f, "  int w_ = (workitem(0) + %u * (workitem(1) + %u * workitem(2))) / %u; \\\n", block[0], block[1],
+            lanes);
+    fprintf(w->f, "  local %s wave_a[%u][%u][%u]; %sx%u a_ = a; \\\n", in,
+            (block[0] * block[1] * block[2] + lanes - 1) / lanes, x->m, x->k, in, matrix_elements(x, MATRIX_A));
+    write_operand(w, x, MATRIX_A);
+    fprintf(w->f, "  wave_barrier(%u); \\\n", lanes);
+  }
   fprintf(w->f, "  for (int e_ = 0; e_ < %u; e_++) { \\\n    int i_ = ", elements);
   write_coordinate(w->f, x->bits[MATRIX_C][0]);
   fprintf(w->f, ", j_ = ");
   write_coordinate(w->f, x->bits[MATRIX_C][1]);
   fprintf(w->f, "; \\\n    for (int k_ = 0; k_ < %u; k_++) { \\\n", x->k);
-  fprintf(w->f, "      %s a_ = *(%s *)((char *)a + tile_at(how_a, turned & 1, at_a, i_, k_, %u)); \\\n", in, in, size);
+  if (registers)
+    fprintf(w->f, "      %s a_ = wave_a[w_][i_][k_]; \\\n", in);
+  else
+    fprintf(w->f, "      %s a_ = *(%s *)((char *)a + tile_at(how_a, turned & 1, at_a, i_, k_, %u)); \\\n", in, in,
+            size);
   fprintf(w->f, "      %s b_ = *(%s *)((char *)b + tile_at(how_b, turned & 2, at_b, j_, k_, %u)); \\\n", in, in, size);
   static const char *const value[DT_COUNT] = {[DT_BF16] = "as_f32_u32((u32)%c_ << 16)",
                                               [DT_F16] = "(f32)%c_",
@@ -412,7 +436,9 @@ static void write_tiles(struct writer *w, const struct matrix *x) {
   fprintf(w->f, value[x->in], 'a');
   fprintf(w->f, " * ");
   fprintf(w->f, value[x->in], 'b');
-  fprintf(w->f, "; \\\n    } \\\n  } \\\n  c_; })\n");
+  fprintf(w->f, "; \\\n    } \\\n  } \\\n  ");
+  if (registers) fprintf(w->f, "wave_barrier(%u); ", lanes);
+  fprintf(w->f, "c_; })\n");
 }
 
 /* Writes a matrix instruction as a macro: the lanes store their elements to matrices of the wave, wait at a barrier,
@@ -427,15 +453,10 @@ static void write_matrix(struct writer *w, const struct matrix *x) {
   fprintf(w->f,
           "  int item_ = workitem(0) + %u * (workitem(1) + %u * workitem(2)), l_ = item_ %% 32, w_ = item_ / 32; \\\n",
           block[0], block[1]);
-  for (enum matrix_operand o = MATRIX_A; o <= MATRIX_B; o++) {
-    fprintf(w->f, "  for (int e_ = 0; e_ < %u; e_++) wave_%c[w_][", matrix_elements(x, o), "ab"[o]);
-    write_coordinate(w->f, x->bits[o][0]);
-    fprintf(w->f, "][");
-    write_coordinate(w->f, x->bits[o][1]);
-    fprintf(w->f, "] = %c_[e_]; \\\n", "ab"[o]);
-  }
+  for (enum matrix_operand o = MATRIX_A; o <= MATRIX_B; o++) write_operand(w, x, o);
   const char *before = x->in == DT_BF16 ? "as_f32_u32((u32)" : "(", *behind = x->in == DT_BF16 ? " << 16)" : ")";
-  fprintf(w->f, "  barrier(); \\\n  for (int e_ = 0; e_ < %u; e_++) { \\\n    int i_ = ", matrix_elements(x, MATRIX_C));
+  fprintf(w->f, "  wave_barrier(32); \\\n  for (int e_ = 0; e_ < %u; e_++) { \\\n    int i_ = ",
+          matrix_elements(x, MATRIX_C));
   write_coordinate(w->f, x->bits[MATRIX_C][0]);
   fprintf(w->f, ", j_ = ");
   write_coordinate(w->f, x->bits[MATRIX_C][1]);
@@ -443,7 +464,7 @@ static void write_matrix(struct writer *w, const struct matrix *x) {
           "; \\\n    for (int k_ = 0; k_ < %u; k_++) c_[e_] += (%s)%swave_a[w_][i_][k_]%s * "
           "(%s)%swave_b[w_][k_][j_]%s; \\\n",
           x->k, out, before, behind, out, before, behind);
-  fprintf(w->f, "  } \\\n  barrier(); c_; })\n");
+  fprintf(w->f, "  } \\\n  wave_barrier(32); c_; })\n");
 }
 
 char *render_c(struct codegen *k) {

@@ -293,6 +293,8 @@ static void build_box(struct render *r, const struct uop *u) {
 }
 
 /* Unlike a comparison of a lane's number, elect.sync shows ptxas that only one lane continues. */
+static LLVMValueRef i32_of(struct render *r, uint64_t v) { return LLVMConstInt(i32(r), v, 0); }
+
 static LLVMValueRef build_elect(struct render *r) {
   LLVMValueRef v =
       build_asm(r, "{ .reg .pred p; elect.sync _|p, 0xffffffff; selp.b32 $0, 1, 0, p; }", "=r", i32(r), NULL, 0);
@@ -610,19 +612,40 @@ static LLVMValueRef build_descriptor(struct render *r, const struct uop *index, 
   return LLVMBuildAdd(r->b, v, LLVMConstInt(i64(r), (uint64_t)how->arg.i + constant * size / 16, 0), "");
 }
 
+/* The elements of an operand in registers, as 32-bit integers. Returns their number. */
+static unsigned operand_words(struct render *r, const struct uop *u, LLVMValueRef *out) {
+  unsigned words = u->lanes * dtype_info[u->dtype].size / 4;
+  LLVMValueRef v = LLVMBuildBitCast(r->b, value_of(r, u), LLVMVectorType(i32(r), words), "");
+  for (unsigned i = 0; i < words; i++) out[i] = LLVMBuildExtractElement(r->b, v, LLVMConstInt(i32(r), i, 0), "");
+  return words;
+}
+
 static LLVMValueRef build_tiles(struct render *r, const struct uop *u) {
   const struct matrix *x = &matrices[u->arg.i];
-  LLVMValueRef last[2] = {build_descriptor(r, u->src[0], u->src[3]), build_descriptor(r, u->src[1], u->src[4])};
-  char text[MAX_LANES * 8 + 256], *p = text;
+  LLVMValueRef last[MAX_LANES];
+  char text[MAX_LANES * 8 + 256], *p = text, more[MAX_LANES * 2];
+  unsigned n = 0, at = 2 * u->lanes;
+  bool tile = matrix_reads_tile(x, MATRIX_A);
+  if (tile)
+    last[n++] = build_descriptor(r, u->src[0], u->src[3]);
+  else
+    n = operand_words(r, u->src[0], last);
+  unsigned words = n;
+  last[n++] = build_descriptor(r, u->src[1], u->src[4]);
   if (!r->multiplies) build_asm(r, "wgmma.fence.sync.aligned;", "~{memory}", LLVMVoidTypeInContext(r->c), NULL, 0);
   r->multiplies = true;
   p += sprintf(p, "{ .reg .pred p; setp.ne.b32 p, 1, 0; %s {", x->intrinsic);
   for (unsigned i = 0; i < u->lanes; i++) p += sprintf(p, "%s$%u", i ? ", " : "", i);
-  p += sprintf(p, "}, $%u, $%u, p", 2 * u->lanes, 2 * u->lanes + 1);
-  if (dtype_is_float(x->in)) p += sprintf(p, ", 1, 1");                                      /* signs */
-  if (dtype_info[x->in].size == 2) p += sprintf(p, ", %u, %u", u->aux & 1, u->aux >> 1 & 1); /* transposed */
+  p += sprintf(p, "}, %s$%u", tile ? "" : "{", at);
+  for (unsigned i = 1; i < words; i++) p += sprintf(p, ", $%u", at + i);
+  p += sprintf(p, "%s, $%u, p", tile ? "" : "}", at + words);
+  if (dtype_is_float(x->in)) p += sprintf(p, ", 1, 1");                         /* signs */
+  if (dtype_info[x->in].size == 2 && tile) p += sprintf(p, ", %u", u->aux & 1); /* transposed */
+  if (dtype_info[x->in].size == 2) p += sprintf(p, ", %u", u->aux >> 1 & 1);
   sprintf(p, "; }");
-  return build_asm_in_place(r, text, value_of(r, u->src[2]), "l,l,", last, 2);
+  for (unsigned i = 0; i < words; i++) memcpy(more + 2 * i, tile ? "l," : "r,", 2);
+  strcpy(more + 2 * words, "l,");
+  return build_asm_in_place(r, text, value_of(r, u->src[2]), more, last, n);
 }
 
 /* The value of a matrix instruction that reads memory, after a wait for all instructions that were started. */
@@ -633,8 +656,6 @@ static LLVMValueRef build_finished_sum(struct render *r, const struct uop *u) {
   r->multiplies = false;
   return build_asm_in_place(r, "", value_of(r, u), "", NULL, 0);
 }
-
-static LLVMValueRef i32_of(struct render *r, uint64_t v) { return LLVMConstInt(i32(r), v, 0); }
 
 /* Loads an operand's fragments from its rows in memory (PTX ISA, "ldmatrix"). The lanes of each quarter of the wave
  * give the row addresses of one matrix of 8 x 8. A has four matrices: upper and lower half of the rows, then the same
@@ -681,9 +702,11 @@ static LLVMValueRef build_mma_ldmatrix(struct render *r, const struct uop *u) {
   LLVMValueRef arg[16], sum = value_of(r, u->src[2]), v = LLVMGetPoison(type_of(r, u->dtype, u->lanes));
   unsigned n = 0;
   for (unsigned o = 0; o < 2; o++) {
-    LLVMValueRef fragments = build_fragments(r, u, o);
+    bool tile = matrix_reads_tile(x, o);
+    LLVMValueRef fragments = tile ? build_fragments(r, u, o) : NULL;
+    if (!tile) operand_words(r, u->src[o], arg + n);
     for (unsigned i = 0; i < (o ? 2 : 4); i++, n++) {
-      arg[n] = LLVMBuildExtractValue(r->b, fragments, i, "");
+      if (tile) arg[n] = LLVMBuildExtractValue(r->b, fragments, i, "");
       if (x->parts == PARTS_TILE_PAIRS) arg[n] = LLVMBuildBitCast(r->b, arg[n], pair, "");
     }
   }
@@ -880,8 +903,8 @@ static void render_one(struct render *r, const struct uop *u) {
     return;
   }
   case OP_BARRIER: {
-    if (r->k->tile[0].group && !r->k->boxes) /* orders work-items' stores to workgroup memory before the matrix
-                                              * instructions that read it through the async proxy */
+    if (uses_groups(r->k) && !r->k->boxes) /* orders work-items' stores to workgroup memory before the matrix
+                                            * instructions that read it through the async proxy */
       build_asm(r, "fence.proxy.async.shared::cta;", "~{memory}", LLVMVoidTypeInContext(r->c), NULL, 0);
     LLVMValueRef f = LLVMGetNamedFunction(r->m, "barrier");
     LLVMBuildCall2(r->b, LLVMGlobalGetValueType(f), f, NULL, 0, "");

@@ -300,7 +300,7 @@ static int check_mma(const struct check *c) {
     return malformed(c, "multiplies %s and %s", dtype_info[u->src[0]->dtype].name, dtype_info[u->src[1]->dtype].name);
   if (c->stage == STAGE_LINEAR) {
     const struct uop *sum = u->src[2];
-    bool tiles = (u->nsrc == 5 || u->nsrc == 7) && u->src[0]->op == OP_INDEX && u->src[1]->op == OP_INDEX;
+    bool tiles = (u->nsrc == 5 || u->nsrc == 7) && u->src[1]->op == OP_INDEX;
     return (u->nsrc == 3 || tiles) && sum->dtype == u->dtype && sum->lanes == u->lanes
                ? 0
                : malformed(c, "adds to %s of %u lanes", dtype_info[sum->dtype].name, sum->lanes);

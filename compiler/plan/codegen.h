@@ -45,6 +45,7 @@ struct axis {
 
 /* Where a kernel's steps come from: a given plan, or the steps that the optimizer may choose. If steps fail because
  * they exceed the machine's resources, the kernel is built again with the next value, which allows fewer. */
+struct matrix;
 enum steps { STEPS_GIVEN, STEPS_ALL, STEPS_NO_GROUP, STEPS_PLAIN, STEPS_NONE };
 
 /* A tensor in global memory of which one instruction copies boxes to workgroup memory, where it zeroes what is outside
@@ -110,9 +111,11 @@ struct codegen {
   struct codegen *parts;
   unsigned nparts;
   bool is_part, is_phase;
-  bool spec;            /* the ast is verified before and after planning */
-  int64_t phase_ranges; /* around phases: the lowest range number that they do not use */
-  int64_t passed_bytes; /* of the memory in which phases pass on values within a round */
+  struct codegen *around;         /* of a phase: the kernel */
+  const struct matrix *fragments; /* around phases: their rows are distributed like this instruction's results */
+  bool spec;                      /* the ast is verified before and after planning */
+  int64_t phase_ranges;           /* around phases: the lowest range number that they do not use */
+  int64_t passed_bytes;           /* of the memory in which phases pass on values within a round */
   uint32_t local_bytes;
   char name[64];
   const char *stage;

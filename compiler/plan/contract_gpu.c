@@ -185,6 +185,10 @@ static bool changes_by_round(const struct codegen *k, uint64_t mask) {
   return a >= 0 && (mask >> a & 1);
 }
 
+static int64_t phase_room(const struct codegen *k) {
+  return k->target->group_bytes ? k->target->group_bytes : k->target->local_bytes;
+}
+
 /* Like choose_tiles, for a phase: the waves of the workgroup divide its results. Chooses also how much of the sum is
  * copied at once, by the memory that passed values leave. */
 static bool choose_phase(struct choice *c) {
@@ -206,8 +210,7 @@ static bool choose_phase(struct choice *c) {
     c->time = time;
     for (unsigned i = 0; i < 2; i++) c->tiles[i] = tiles[i], c->waves[i] = by[i];
   }
-  int64_t sum = k->axes[c->sum].size, room = ((int64_t)k->target->local_bytes - k->passed_bytes) / PHASE_COPIES,
-          most = 0;
+  int64_t sum = k->axes[c->sum].size, room = (phase_room(k) - k->passed_bytes) / PHASE_COPIES, most = 0;
   for (unsigned i = 0; i < 2; i++) {
     int64_t rows = size[i] * c->tiles[i] * c->waves[i];
     if (c->side[i].slot >= 0 && changes_by_round(k, c->side[i].mask) && rows > most) most = rows;

@@ -41,6 +41,14 @@ __attribute__((format(printf, 3, 4))) bool refuse(char *why, size_t cap, const c
 /* Whether a step is possible now; if not, writes the reason. mask: axis_masks(k, false). */
 typedef bool step_condition(const struct codegen *k, const struct step *s, const uint64_t *mask, char *why, size_t cap);
 
+/* Rewrites the ast and the guards with from -> to. A node that binds a replaced range binds the ranges of the
+ * replacement instead. */
+bool replace_ranges(struct codegen *k, struct uop *const *from, struct uop *const *to, unsigned n);
+
+/* fragment.c: the step that distributes a phase's elements like a matrix instruction's results */
+step_condition fragment_possible;
+bool fragment_apply(struct codegen *k, const struct step *s);
+
 /* matrix.c: the step that uses a matrix instruction */
 step_condition matrix_possible;
 bool matrix_apply(struct codegen *k, const struct step *s);
@@ -50,6 +58,7 @@ struct matrix;
 struct matrix_product;
 bool tiles_possible(const struct codegen *k, const struct matrix *x, const struct matrix_product *p,
                     const uint64_t *mask, char *why, size_t cap);
+bool reads_passed(struct uop *value); /* whether it is loaded from memory in which phases pass on values */
 /* Size of the tiles if `times` parts of the axis were processed at once by work-items; 0 if there are no tiles. */
 int64_t tiles_bytes(const struct codegen *k, unsigned axis, int64_t times);
 bool tiles_along(const struct codegen *k, unsigned axis);          /* whether the tiles change along the axis */
@@ -73,6 +82,10 @@ bool tensor_of(const struct codegen *k, struct uop *value, const struct tensor_s
 
 /* contract_gpu.c: plans a contraction for which the machine has matrix instructions; sets *done if it did */
 bool contract_gpu(struct codegen *k, bool *done);
+
+/* fragments_gpu.c: plans a phase whose rows are distributed like a matrix instruction's results; sets *done if it did
+ */
+bool fragments_gpu(struct codegen *k, bool *done);
 
 /* affine.c: index expressions as sums of coefficient times term */
 enum { MAX_TERMS = 24 };

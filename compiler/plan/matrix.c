@@ -70,14 +70,16 @@ unsigned matrix_runs(const struct matrix *x, enum matrix_operand o, struct matri
   return n;
 }
 
+bool matrix_reads_tile(const struct matrix *x, enum matrix_operand o) { return x->bits[o][0][0] == 'M'; }
+
 bool matrix_in_memory(const struct matrix *x) {
-  return x->parts == PARTS_MEMORY || x->parts == PARTS_TILE_PAIRS || x->parts == PARTS_TILE_WORDS;
+  return matrix_reads_tile(x, MATRIX_A) || matrix_reads_tile(x, MATRIX_B);
 }
 
 unsigned matrix_elements(const struct matrix *x, enum matrix_operand o) {
   struct matrix_run run[MATRIX_RUNS];
   unsigned bits = 0;
-  if (matrix_in_memory(x) && o != MATRIX_C) return 0;
+  if (matrix_reads_tile(x, o)) return 0;
   for (unsigned i = 0, n = matrix_runs(x, o, run); i < n; i++) bits += run[i].lane ? 0 : run[i].n;
   return 1u << bits;
 }
@@ -235,7 +237,11 @@ static bool check_step(const struct codegen *k, const struct step *s, const uint
   if (items > k->target->max_group)
     return refuse(why, cap, "a workgroup has at most %u work-items", k->target->max_group);
   if (k->naxes + 16 > MAX_AXES) return refuse(why, cap, "the kernel has %u axes already", k->naxes);
-  return find(k, x, axis, mask, p, why, cap) && (!matrix_in_memory(x) || tiles_possible(k, x, p, mask, why, cap));
+  if (!find(k, x, axis, mask, p, why, cap)) return false;
+  /* ptxas 13.0 overwrites registers of operand A that stay the same in a loop. Those of phases change in each round. */
+  if (x->parts == PARTS_MEMORY && !matrix_reads_tile(x, MATRIX_A) && !reads_passed(p->operand[MATRIX_A]))
+    return refuse(why, cap, "operand A is not passed on by a phase");
+  return !matrix_in_memory(x) || tiles_possible(k, x, p, mask, why, cap);
 }
 
 bool matrix_possible(const struct codegen *k, const struct step *s, const uint64_t *mask, char *why, size_t cap) {
@@ -246,7 +252,7 @@ bool matrix_possible(const struct codegen *k, const struct step *s, const uint64
 
 /* ---- applying -------------------------------------------------------------------------------------------------- */
 
-static struct uop *new_axis(struct codegen *k, const struct axis *part_of, unsigned bits, enum axis_kind kind) {
+struct uop *matrix_new_axis(struct codegen *k, const struct axis *part_of, unsigned bits, enum axis_kind kind) {
   int64_t number = 0, size = INT64_C(1) << bits;
   for (unsigned i = 0; i < k->naxes; i++)
     // NOLINTNEXTLINE(clang-analyzer-core.NullDereference): every axis has a range
@@ -295,7 +301,7 @@ bool matrix_apply(struct codegen *k, const struct step *s) {
       struct matrix_run run[MATRIX_RUNS];
       for (unsigned i = 0, n = matrix_runs(x, o, run); i < n; i++)
         if (run[i].lane && run[i].bit[0] == bit && !lane[bit]) {
-          lane[bit] = new_axis(k, &k->axes[axis[coordinate_of[o][run[i].coordinate]]], run[i].n, AXIS_LOCAL);
+          lane[bit] = matrix_new_axis(k, &k->axes[axis[coordinate_of[o][run[i].coordinate]]], run[i].n, AXIS_LOCAL);
         }
     }
   for (unsigned o = 0; o < 3; o++) {
@@ -304,7 +310,7 @@ bool matrix_apply(struct codegen *k, const struct step *s) {
       unsigned c = run[i].coordinate;
       struct uop *r = run[i].lane ? lane[run[i].bit[0]] : NULL;
       if (!r) {
-        r = element[o][nelements[o]++] = new_axis(k, &k->axes[axis[coordinate_of[o][c]]], run[i].n, kind_of[o]);
+        r = element[o][nelements[o]++] = matrix_new_axis(k, &k->axes[axis[coordinate_of[o][c]]], run[i].n, kind_of[o]);
         k->axes[k->naxes - 1].vector = o == MATRIX_C && c == 1 && run[i].at == 0;
       }
       at[o][c] = index_plus(g, at[o][c], index_times(g, r, INT64_C(1) << run[i].at));

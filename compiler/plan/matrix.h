@@ -45,9 +45,12 @@ int matrix_named(const char *name, size_t n);
 unsigned matrix_runs(const struct matrix *x, enum matrix_operand o, struct matrix_run *out);
 /* The number of elements of an operand in a lane's registers. */
 unsigned matrix_elements(const struct matrix *x, enum matrix_operand o);
-bool matrix_in_memory(const struct matrix *x); /* whether it reads its operands from workgroup memory */
+bool matrix_reads_tile(const struct matrix *x, enum matrix_operand o); /* from workgroup memory */
+bool matrix_in_memory(const struct matrix *x); /* whether it reads an operand from workgroup memory */
 /* The number of lanes that execute one instruction together: one wave or several. */
 unsigned matrix_lanes(const struct matrix *x, unsigned wave);
+/* Adds an axis for bits of a lane's or element's number, as a part of another axis. Returns its range. */
+struct uop *matrix_new_axis(struct codegen *k, const struct axis *part_of, unsigned bits, enum axis_kind kind);
 /* The kernel's MMA node, or NULL if there is none. */
 const struct uop *matrix_of(const struct codegen *k);
 

@@ -340,7 +340,8 @@ static bool optimize_gpu(struct view *p) {
   struct codegen *k = p->k;
   const struct target *t = k->target;
   bool done = false;
-  if (k->steps == STEPS_ALL && !contract_gpu(k, &done)) return false;
+  if (k->steps == STEPS_ALL && k->is_phase && !fragments_gpu(k, &done)) return false;
+  if (k->steps == STEPS_ALL && !done && !contract_gpu(k, &done)) return false;
   if (done) return true;
   int v = contiguous(p, AXIS_LOOP, p->nreduces), stored = contiguous(p, AXIS_LOOP, false);
   int64_t outputs = total(p, AXIS_LOOP);

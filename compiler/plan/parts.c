@@ -18,8 +18,13 @@ static bool collect_axes(struct codegen *k) {
 /* Collects phase i with the current axes around it. */
 static bool collect_axes_of_phase(struct codegen *k, unsigned i) {
   struct codegen *p = &k->parts[i];
-  *p = (struct codegen){
-      .g = k->g, .target = k->target, .ast = k->ast->src[i], .is_phase = true, .err = k->err, .errcap = k->errcap};
+  *p = (struct codegen){.g = k->g,
+                        .target = k->target,
+                        .ast = k->ast->src[i],
+                        .is_phase = true,
+                        .around = k,
+                        .err = k->err,
+                        .errcap = k->errcap};
   p->stage = "collect";
   if (!axes_collect_phase(p, k)) return false;
   codegen_name(p);

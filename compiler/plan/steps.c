@@ -52,9 +52,7 @@ struct uop *divide_positions(struct graph *g, struct uop *root) {
   return made;
 }
 
-/* Rewrites the ast and the guards with from -> to. A node that binds a replaced range binds the ranges of the
- * replacement instead. */
-static bool replace_ranges(struct codegen *k, struct uop *const *from, struct uop *const *to, unsigned n) {
+bool replace_ranges(struct codegen *k, struct uop *const *from, struct uop *const *to, unsigned n) {
   size_t count, room = graph_node_count(k->g);
   struct uop *roots[1 + 3 * MAX_GUARDS] = {k->ast}, **map = calloc(room, sizeof *map);
   struct uop **guards[3] = {k->guard, k->unstored[0], k->unstored[1]};
@@ -387,7 +385,7 @@ static bool multiplies(const struct codegen *k) {
 /* Steps whose conditions need the axes on which values depend. */
 static step_condition *const possible_by_masks[STEP_COUNT] = {
     [STEP_STAGE] = stage_possible,   [STEP_PACK] = stage_possible, [STEP_ORDER] = order_possible,
-    [STEP_MATRIX] = matrix_possible, [STEP_SKIP] = skip_possible,
+    [STEP_MATRIX] = matrix_possible, [STEP_SKIP] = skip_possible,  [STEP_FRAGMENT] = fragment_possible,
 };
 
 static bool possible_in_phase(const struct codegen *k, const struct axis *a, const struct step *s, char *why,
@@ -597,6 +595,7 @@ bool step_apply(struct codegen *k, struct step s) {
   k->plan.step[k->plan.n++] = s;
   if (s.kind == STEP_ORDER) return order_apply(k, &s);
   if (s.kind == STEP_MATRIX) return matrix_apply(k, &s);
+  if (s.kind == STEP_FRAGMENT) return fragment_apply(k, &s);
   if (s.kind == STEP_SKIP) return skip_apply(k, &s);
   if (strchr(step_arguments(s.kind), 'l')) return stage_apply(k, &s);
   struct axis *a = &k->axes[axis_named(k, s.axis)];

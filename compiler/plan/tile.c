@@ -27,6 +27,24 @@ static bool is_inner(const struct axis *a) {
 }
 
 static bool in_memory(const struct uop *mma) { return mma && matrix_in_memory(&matrices[mma->arg.i]); }
+
+bool reads_passed(struct uop *value) {
+  size_t count;
+  struct uop **order = uop_toposort(&value, 1, &count);
+  bool found = !order;
+  for (size_t i = 0; order && i < count; i++) found = found || order[i]->op == OP_LOCAL;
+  free(order);
+  return found;
+}
+
+/* Lists the operands of an instruction that are in tiles. Returns their number. */
+static unsigned operands_in_tiles(const struct uop *mma, struct uop **out) {
+  unsigned n = 0;
+  for (enum matrix_operand o = MATRIX_A; in_memory(mma) && o <= MATRIX_B; o++)
+    if (matrix_reads_tile(&matrices[mma->arg.i], o)) out[n++] = mma->src[o];
+  return n;
+}
+
 static uint32_t room_of(const struct codegen *k, const struct matrix *x) {
   return x->parts == PARTS_MEMORY ? k->target->group_bytes : k->target->local_bytes;
 }
@@ -41,6 +59,8 @@ bool tiles_possible(const struct codegen *k, const struct matrix *x, const struc
   int64_t bytes = 0;
   for (unsigned o = 0; o < 2; o++) {
     struct uop *value = p->operand[o];
+    if (!matrix_reads_tile(x, o)) continue;
+    if (reads_passed(value)) return refuse(why, cap, "an operand is passed on by a phase");
     int64_t n = (o == MATRIX_A ? x->m : x->n) * x->k * dtype_info[x->in].size;
     if (stage_reduces(value)) return refuse(why, cap, "a reduction or a copy is part of an operand");
     int64_t output = stage_written(k, value);
@@ -54,14 +74,15 @@ bool tiles_possible(const struct codegen *k, const struct matrix *x, const struc
 }
 
 int64_t tiles_bytes(const struct codegen *k, unsigned axis, int64_t times) {
-  const struct uop *mma = matrix_of(k);
-  if (!in_memory(mma)) return 0;
+  struct uop *operand[2];
+  unsigned count = operands_in_tiles(matrix_of(k), operand);
+  if (!count) return 0;
   uint64_t *mask = axis_masks(k, false);
   int64_t bytes = 0;
-  for (unsigned o = 0; o < 2 && mask; o++) {
-    int64_t n = dtype_info[mma->src[o]->dtype].size;
+  for (unsigned o = 0; o < count && mask; o++) {
+    int64_t n = dtype_info[operand[o]->dtype].size;
     for (unsigned a = 0; a < k->naxes; a++) {
-      if (!(mask[mma->src[o]->id] >> a & 1)) continue;
+      if (!(mask[operand[o]->id] >> a & 1)) continue;
       if (is_inner(&k->axes[a])) n *= k->axes[a].size;
       if (a == axis) n *= times;
     }
@@ -72,20 +93,22 @@ int64_t tiles_bytes(const struct codegen *k, unsigned axis, int64_t times) {
 }
 
 bool tiles_along(const struct codegen *k, unsigned axis) {
-  const struct uop *mma = matrix_of(k);
-  if (!in_memory(mma)) return false;
+  struct uop *operand[2];
+  unsigned count = operands_in_tiles(matrix_of(k), operand);
+  if (!count) return false;
   uint64_t *mask = axis_masks(k, false);
-  bool along = mask && ((mask[mma->src[0]->id] | mask[mma->src[1]->id]) >> axis & 1);
+  bool along = false;
+  for (unsigned o = 0; mask && o < count; o++) along = along || (mask[operand[o]->id] >> axis & 1);
   free(mask);
   return along;
 }
 
 bool tiles_hold(const struct codegen *k, const struct uop *value) {
-  const struct uop *mma = matrix_of(k);
-  if (!in_memory(mma)) return false;
-  struct uop *operand[2] = {mma->src[0], mma->src[1]};
+  struct uop *operand[2];
+  unsigned n = operands_in_tiles(matrix_of(k), operand);
+  if (!n) return false;
   size_t count;
-  struct uop **order = uop_toposort(operand, 2, &count);
+  struct uop **order = uop_toposort(operand, n, &count);
   bool found = !order;
   for (size_t i = 0; order && i < count; i++) found = found || order[i] == value;
   free(order);
@@ -309,5 +332,9 @@ static bool make_one(struct codegen *k, enum matrix_operand o) {
 }
 
 bool tiles_make(struct codegen *k) {
-  return !in_memory(matrix_of(k)) || (make_one(k, MATRIX_A) && make_one(k, MATRIX_B));
+  for (enum matrix_operand o = MATRIX_A; o <= MATRIX_B; o++) {
+    const struct uop *mma = matrix_of(k);
+    if (mma && matrix_reads_tile(&matrices[mma->arg.i], o) && !make_one(k, o)) return false;
+  }
+  return true;
 }

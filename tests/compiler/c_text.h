@@ -15,10 +15,11 @@ struct c_library {
 };
 
 static const char c_driver[] =
-    "_Thread_local int group_id[3], item_id[3];\nvoid (*barrier_hook)(void);\n"
-    "#define workgroup(d) group_id[d]\n#define workitem(d) item_id[d]\n#define barrier() barrier_hook()\n"
+    "_Thread_local int group_id[3], item_id[3];\nvoid (*barrier_hook)(int);\n"
+    "#define workgroup(d) group_id[d]\n#define workitem(d) item_id[d]\n#define barrier() barrier_hook(0)\n"
+    "#define wave_barrier(n) barrier_hook(n)\n#define yield() barrier_hook(-1)\n"
     "int *group_ids(void) { return group_id; }\nint *item_ids(void) { return item_id; }\n"
-    "void set_barrier(void (*f)(void)) { barrier_hook = f; }\n";
+    "void set_barrier(void (*f)(int)) { barrier_hook = f; }\n";
 
 HELPER bool c_library_begin(struct c_library *l, const char *name) {
   static unsigned made;
@@ -64,14 +65,32 @@ enum { C_STACK = 65536, C_MAX_ITEMS = 1024 };
 static struct {
   ucontext_t context;
   bool done;
+  unsigned barriers, wave_barriers; /* at which it arrived */
 } c_items[C_MAX_ITEMS];
 static ucontext_t c_scheduler;
-static unsigned c_current;
+static unsigned c_current, c_nitems;
 static void (*c_function)(void **, int);
 static void **c_arguments;
 static int c_variable;
 
-HELPER void c_at_barrier(void) { swapcontext(&c_items[c_current].context, &c_scheduler); }
+/* Whether some of the n work-items that wait together have not arrived at the current one's barrier. n 0: all */
+HELPER bool c_must_wait(unsigned i, unsigned n) {
+  unsigned first = n ? i / n * n : 0, end = n && first + n < c_nitems ? first + n : c_nitems;
+  bool waits = false;
+  for (unsigned j = first; j < end; j++) {
+    unsigned mine = n ? c_items[i].wave_barriers : c_items[i].barriers;
+    waits = waits || (!c_items[j].done && (n ? c_items[j].wave_barriers : c_items[j].barriers) < mine);
+  }
+  return waits;
+}
+
+/* n: 0: a barrier of the workgroup; > 0: of n work-items; < 0: lets others run */
+HELPER void c_at_barrier(int n) {
+  unsigned i = c_current;
+  if (n >= 0) *(n ? &c_items[i].wave_barriers : &c_items[i].barriers) += 1;
+  do swapcontext(&c_items[i].context, &c_scheduler);
+  while (n >= 0 && c_must_wait(i, (unsigned)n));
+}
 HELPER void c_item_main(void) {
   c_function(c_arguments, c_variable);
   c_items[c_current].done = true;
@@ -83,6 +102,7 @@ HELPER void c_start_item(unsigned i, char *stack) {
   c_items[i].context.uc_stack.ss_size = C_STACK;
   c_items[i].context.uc_link = &c_scheduler;
   c_items[i].done = false;
+  c_items[i].barriers = c_items[i].wave_barriers = 0;
   makecontext(&c_items[i].context, c_item_main, 0);
 }
 
@@ -91,12 +111,13 @@ HELPER void c_run(const struct c_library *l, const char *id, const struct kernel
   snprintf(name, sizeof name, "run_%s", id);
   int *(*group_ids)(void) = (int *(*)(void))dlsym(l->handle, "group_ids"),
       *(*item_ids)(void) = (int *(*)(void))dlsym(l->handle, "item_ids");
-  void (*set_barrier)(void (*)(void)) = (void (*)(void (*)(void)))dlsym(l->handle, "set_barrier");
+  void (*set_barrier)(void (*)(int)) = (void (*)(void (*)(int)))dlsym(l->handle, "set_barrier");
   c_function = (void (*)(void **, int))dlsym(l->handle, name);
   c_arguments = bufs, c_variable = (int)var;
   set_barrier(c_at_barrier);
   unsigned n = k->block[0] * k->block[1] * k->block[2];
-  bool barriers = strstr(k->c_text, "barrier()") || strstr(k->c_text, "SHUFFLE(");
+  bool barriers = strstr(k->c_text, "barrier(") || strstr(k->c_text, "SHUFFLE(");
+  c_nitems = n;
   char *stacks = barriers ? malloc((size_t)n * C_STACK) : NULL;
   for (uint32_t z = 0; z < k->grid[2]; z++)
     for (uint32_t y = 0; y < k->grid[1]; y++)

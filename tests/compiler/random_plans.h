@@ -372,25 +372,27 @@ HELPER void random_list(struct codegen *k, const struct random_kernel *r, unsign
   }
 }
 
-/* Pads three random axes and uses a matrix instruction on them, if one is possible. */
-HELPER void random_matrix(struct codegen *k, const struct random_kernel *r) {
+/* Pads random axes and applies a step that needs multiples of a matrix instruction's sizes, MATRIX or FRAGMENT, if one
+ * is possible. */
+HELPER void random_matrix(struct codegen *k, const struct random_kernel *r, enum step_kind kind) {
+  unsigned n = kind == STEP_MATRIX ? 3 : 2;
   for (unsigned tries = 0; tries < 60 && k->naxes; tries++) {
-    struct step s = {.kind = STEP_MATRIX, .amount = below(matrix_count), .nlist = 3};
+    struct step s = {.kind = (uint8_t)kind, .amount = below(matrix_count), .nlist = (uint8_t)n};
     const struct matrix *x = &matrices[s.amount];
     int64_t size[3] = {x->m, x->n, x->k}, was[3];
     unsigned axis[3];
     bool possible = true;
-    for (unsigned i = 0; i < 3; i++) axis[i] = below(k->naxes), s.list[i] = k->axes[axis[i]].name;
-    for (unsigned i = 0; i < 3; i++) { /* treat them as padded */
+    for (unsigned i = 0; i < n; i++) axis[i] = below(k->naxes), s.list[i] = k->axes[axis[i]].name;
+    for (unsigned i = 0; i < n; i++) { /* treat them as padded */
       struct axis *a = &k->axes[axis[i]];
       struct step pad = {.kind = STEP_PAD, .axis = a->name, .amount = size[i]};
       possible = possible && (a->size % size[i] == 0 || step_possible(k, pad, NULL, 0));
       was[i] = a->size, a->size = (a->size + size[i] - 1) / size[i] * size[i];
     }
     possible = possible && step_possible(k, s, NULL, 0);
-    for (unsigned i = 3; i-- > 0;) k->axes[axis[i]].size = was[i];
+    for (unsigned i = n; i-- > 0;) k->axes[axis[i]].size = was[i];
     if (!possible) continue;
-    for (unsigned i = 0; i < 3; i++) {
+    for (unsigned i = 0; i < n; i++) {
       struct step pad = {.kind = STEP_PAD, .axis = s.list[i], .amount = size[i]};
       if (was[i] % size[i] && !step_apply(k, pad)) fail_msg("seed %lu: %s", (unsigned long)r->seed, k->err);
     }
@@ -416,7 +418,11 @@ HELPER void random_steps(struct codegen *k, const struct random_kernel *r) {
       continue;
     }
     if (r->seed % 6 == 3 && below(3) == 0) {
-      random_matrix(k, r);
+      random_matrix(k, r, STEP_MATRIX);
+      continue;
+    }
+    if (k->is_phase && below(4) == 0) {
+      random_matrix(k, r, STEP_FRAGMENT);
       continue;
     }
     unsigned n = steps_possible(k, amounts, sizeof amounts / sizeof *amounts, possible, MOST);
