@@ -30,15 +30,20 @@ struct schedule_machine machine_of_target(const struct target *t) {
     m.columns = 1024, m.access_ns = 5, m.launch_ns = 2000, m.bytes_per_ns = 10 * n, m.flops_per_ns = 100 * n;
     m.scratch = t->local_bytes / 3;
     m.skips = true; /* implemented by compiler/plan/skip.c */
-  } else
-    m.scratch = t->local_bytes, m.phase_items = t->phase_items;
+  } else {
+    m.scratch = t->group_bytes ? t->group_bytes / 4 * 3 : t->local_bytes; /* the rest is for tiles of operands */
+    m.phase_items = t->phase_items;
+  }
   for (unsigned i = 0; i < sizeof rates / sizeof *rates; i++)
     if (!strcmp(rates[i].arch, t->arch)) {
       m.bytes_per_ns = rates[i].bytes_per_ns, m.flops_per_ns = rates[i].flops_per_ns;
       m.tile = TILE, m.tile_flops_per_ns = rates[i].tile_flops_per_ns;
     }
   for (unsigned i = 0; i < matrix_count && m.tile; i++)
-    if (matrix_on(&matrices[i], t) && matrices[i].in != DT_F32) m.tile_types |= 1u << matrices[i].in;
+    if (matrix_on(&matrices[i], t) && matrices[i].in != DT_F32) {
+      m.tile_types |= 1u << matrices[i].in;
+      if (!m.tile_rows) m.tile_rows = matrices[i].m;
+    }
   if (m.tile_types && t->has_fetch)
     m.align = 16, m.straight_types = m.tile_types & (1u << DT_I8 | 1u << DT_U8 | 1u << DT_F8E4M3 | 1u << DT_F8E5M2);
   return m;

@@ -57,13 +57,17 @@ static double products(const struct unit *u) {
   return n;
 }
 
+bool phases_use_tiles(const struct schedule_machine *m, const struct unit *u) {
+  bool tiles = m->tile_types && phases_contracts(u);
+  for (unsigned i = 0; i < u->ninner; i++) tiles = tiles && (m->tile_types >> memory_of(u->load[i])->dtype & 1);
+  return tiles;
+}
+
 /* The operations per ns at which a kernel of phases computes the unit. */
 static double rate_of(struct phaser *p, const struct unit *u) {
   const struct schedule_machine *m = schedule_machine_of(p->s, u->device);
-  bool tiles = m->tile_types && phases_contracts(u);
-  for (unsigned i = 0; i < u->ninner; i++) tiles = tiles && (m->tile_types >> memory_of(u->load[i])->dtype & 1);
   if (!m->phase_items) return m->flops_per_ns;
-  return tiles ? m->tile_flops_per_ns / TILE_SHARE : m->flops_per_ns / ROUND_SHARE;
+  return phases_use_tiles(m, u) ? m->tile_flops_per_ns / TILE_SHARE : m->flops_per_ns / ROUND_SHARE;
 }
 
 /* Adds the rest of what member m reads and writes, unless it was seen. */

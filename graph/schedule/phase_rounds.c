@@ -309,19 +309,33 @@ static int64_t measure(struct rounds *o, int64_t rows, int64_t columns, int64_t 
   return bytes;
 }
 
+/* Whether the wide values of the kernel are products that matrix instructions compute. */
+static bool use_tiles(const struct rounds *o, const struct schedule_machine *m) {
+  bool tiles = m->tile_rows > 0;
+  for (unsigned i = 0; i < o->k->n; i++) {
+    const struct unit *u = unit_of(o, i);
+    tiles = tiles && (o->part[i].kind != ROUND_WIDE || !phases_contracts(u) || phases_use_tiles(m, u));
+  }
+  return tiles;
+}
+
 bool phases_choose_rounds(struct phaser *p, struct phased *k) {
-  static const int64_t sizes[][2] = {{64, 64}, {64, 32}, {32, 64}, {32, 32}, {16, 64}, {16, 32}, {16, 16}};
-  enum { SIZES = sizeof sizes / sizeof *sizes };
+  static const int64_t sizes[][2] = {{128, 128}, {128, 64}, {64, 64}, {64, 32}, {32, 64},
+                                     {32, 32},   {16, 64},  {16, 32}, {16, 16}};
+  enum { SIZES = sizeof sizes / sizeof *sizes, PLAIN_ROWS = 64 };
   const struct schedule_machine *m = schedule_machine_of(p->s, p->s->unit[k->member[0].unit].device);
   int64_t rows = k->size[k->blocked], others = 1, sums, found = -1;
   struct rounds o;
   if (rows < FEWEST_ROUND_ROWS || k->nrows == MAX_RANK || !find_parts(p, k, &o)) return false;
   for (unsigned r = 0; r < k->nrows; r++) others *= r == k->blocked ? 1 : k->size[r];
+  bool tiles = use_tiles(&o, m);
   for (unsigned i = 0; i < SIZES; i++) {
+    int64_t items = m->phase_items * (sizes[i][0] > PLAIN_ROWS ? sizes[i][0] / PLAIN_ROWS : 1);
+    if (tiles ? sizes[i][0] < m->tile_rows && found >= 0 : sizes[i][0] > PLAIN_ROWS) continue;
+    if (sizes[i][0] > PLAIN_ROWS && m->tile_rows < PLAIN_ROWS) continue;
     int64_t block = sizes[i][0] < rows ? sizes[i][0] : rows, groups = others * ((rows + block - 1) / block);
     bool too_wide = i + 1 < SIZES && sizes[i][1] > o.columns && sizes[i][1] > sizes[SIZES - 1][1];
-    if (too_wide || measure(&o, block, sizes[i][1], &sums) > m->scratch ||
-        block * sums > m->phase_items * MOST_ITEM_SUMS)
+    if (too_wide || measure(&o, block, sizes[i][1], &sums) > m->scratch || block * sums > items * MOST_ITEM_SUMS)
       continue;
     /* smaller blocks give more workgroups, but repeat more loads */
     if (found < 0 || (sizes[found][0] > sizes[i][0] && sizes[i][1] >= sizes[found][1])) found = i;

@@ -95,6 +95,8 @@ bool phases_may_limit(const struct unit *u);
 bool phases_is_limited(struct phaser *p, struct phased *k, const struct member *m, const struct uop *range);
 
 /* phase_costs.c */
+/* Whether matrix instructions of the machine can compute the unit's sums of products. */
+bool phases_use_tiles(const struct schedule_machine *m, const struct unit *u);
 /* Whether kernel `kernel`, and all that compute results in common with it, directly or through others, are worthwhile.
  * Sets grouped[i] to 2 for each of these kernels. */
 bool phases_pay(struct phaser *p, size_t kernel, uint8_t *grouped);
