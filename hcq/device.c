@@ -229,7 +229,7 @@ void hcq_device_init(db_device *dev, struct hcq_machine *machine, unsigned index
   pthread_mutex_init(&dev->lock, NULL);
   snprintf(dev->name, sizeof dev->name, "%s", name);
   dev->timeout_ns = hcq_registry.timeout_ns;
-  hcq_record_open(); /* to record what happens before the first queue is made; making that reports an error */
+  hcq_profile_open_early();
 }
 
 static int read_timeout(uint64_t *ns) {

@@ -3,9 +3,9 @@
  *
  * The file uses the trace event format, which Perfetto and chrome://tracing read, with one track per queue. A kernel is
  * a slice with its GFLOPS, a copy is a slice with its bytes. If a command waited for one on another queue, an arrow
- * leads from the awaited command to the waiting one. Counter tracks show each device's memory, and for each kernel what
- * PROF_COUNTERS asks to count. The file is complete JSON after every report: the next report
- * overwrites its closing bracket. */
+ * leads from the awaited command to the waiting one. Threads of the host have tracks with what they do for the devices.
+ * Counter tracks show each device's memory, and for each kernel what PROF_COUNTERS asks to count. The file is complete
+ * JSON after every report: the next report overwrites its closing bracket. */
 #include "profile.h"
 #include "error.h"
 #include "json.h"
@@ -14,17 +14,22 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/syscall.h>
 #include <unistd.h>
 
-enum { MOST_TRACKS = 512 };
+enum { MOST_TRACKS = 512, TRACK_NAME = 176 };
+
+atomic_bool hcq_host_timed;
+const char *const hcq_host_works[] = {"schedule", "compile", "submit", "wait"};
 
 static struct {
   pthread_mutex_t lock; /* only record.lock is taken while it is held */
   FILE *file;
   long end; /* file offset after the last event */
   bool any, left;
+  int error; /* of writing, not reported yet */
   unsigned ntracks, arrows;
-  char track[MOST_TRACKS][176];
+  char track[MOST_TRACKS][TRACK_NAME];
   unsigned lines; /* printed so far */
   double total_us;
 } trace = {.lock = PTHREAD_MUTEX_INITIALIZER};
@@ -83,15 +88,31 @@ static unsigned process(void) { return asked.rank < 0 ? 1 : 1 + (unsigned)asked.
 
 /* ---- the file; called with trace.lock held ---- */
 
-/* Writes the closing bracket. */
-static int close_list(void) {
+/* Writes the closing bracket. After an error nothing is written. */
+static void close_list(void) {
   fputs("\n]\n", trace.file);
-  if (!fflush(trace.file) && !ferror(trace.file)) return 0;
-  int err = errno ? -errno : -EIO;
+  if (!fflush(trace.file) && !ferror(trace.file)) return;
+  trace.error = errno ? -errno : -EIO;
   fclose(trace.file);
   trace.file = NULL;
-  trace.left = true; /* the error is reported once; nothing is written afterwards */
-  return db_fail(err, "PROFILE=%s: %s", asked.path, strerror(-err));
+  trace.left = true;
+}
+
+/* Returns an error of writing the file that has not been reported. */
+static int report_error(void) {
+  int err = trace.error;
+  trace.error = 0;
+  return err ? db_fail(err, "PROFILE=%s: %s", asked.path, strerror(-err)) : 0;
+}
+
+/* Begins and ends to write events. Returns false if there is no file. */
+static bool begin_events(void) {
+  if (trace.file) fseek(trace.file, trace.end, SEEK_SET);
+  return trace.file;
+}
+static void end_events(void) {
+  trace.end = ftell(trace.file);
+  close_list();
 }
 
 static int open_file(void) {
@@ -100,7 +121,9 @@ static int open_file(void) {
   if (!trace.file) return db_fail(-errno, "PROFILE=%s: %s", asked.path, strerror(errno));
   fputs("[", trace.file);
   trace.end = ftell(trace.file);
-  return close_list();
+  atomic_store(&hcq_host_timed, true);
+  close_list();
+  return 0;
 }
 
 static void begin_event(void) {
@@ -108,13 +131,8 @@ static void begin_event(void) {
   trace.any = true;
 }
 
-/* Returns the number of the queue's track and writes its name when it is new. Returns 0 if there are too many
- * tracks. */
-static unsigned track_of(const struct hcq_event *e) {
-  static const char *const kinds[] = {"compute", "copy", "world"};
-  char name[176];
-  int n = snprintf(name, sizeof name, "%s %s", db_device_name(e->device), kinds[e->kind]);
-  if (e->queue && n > 0 && (size_t)n < sizeof name) snprintf(name + n, sizeof name - (size_t)n, " %u", e->queue);
+/* Returns the number of a track and writes its name when it is new. Returns 0 if there are too many tracks. */
+static unsigned track_named(const char name[TRACK_NAME]) {
   for (unsigned i = 0; i < trace.ntracks; i++)
     if (!strcmp(trace.track[i], name)) return i + 1;
   if (trace.ntracks == MOST_TRACKS) return 0;
@@ -125,6 +143,14 @@ static unsigned track_of(const struct hcq_event *e) {
   json_quote(trace.file, name);
   fputs("}}", trace.file);
   return trace.ntracks;
+}
+
+static unsigned track_of(const struct hcq_event *e) {
+  static const char *const kinds[] = {"compute", "copy", "world"};
+  char name[TRACK_NAME];
+  int n = snprintf(name, sizeof name, "%s %s", db_device_name(e->device), kinds[e->kind]);
+  if (e->queue && n > 0 && (size_t)n < sizeof name) snprintf(name + n, sizeof name - (size_t)n, " %u", e->queue);
+  return track_named(name);
 }
 
 static double microseconds(uint64_t ns) { return (double)ns * 1e-3; }
@@ -159,6 +185,21 @@ static void write_arrow(const struct hcq_event *from, const struct hcq_event *to
   }
 }
 
+/* What a thread of the host did. */
+static void write_host(const struct hcq_host_event *e) {
+  char track[TRACK_NAME], name[256];
+  snprintf(track, sizeof track, "host thread %ld", e->thread);
+  snprintf(name, sizeof name, *e->name ? "%s: %s" : "%s", e->work, e->name);
+  unsigned number = track_named(track);
+  begin_event();
+  fputs("{\"ph\":\"X\",\"name\":", trace.file);
+  json_quote(trace.file, name);
+  fprintf(trace.file, ",\"cat\":\"host\",\"pid\":%u,\"tid\":%u,\"ts\":%.3f,\"dur\":%.3f,\"args\":{", process(), number,
+          microseconds(e->begin_ns), microseconds(e->end_ns - e->begin_ns));
+  if (e->device) fprintf(trace.file, "\"bytes\":%llu", (unsigned long long)e->bytes);
+  fputs("}}", trace.file);
+}
+
 /* Sets the value of a counter track from a time on. */
 static void write_counter(const db_device *dev, const char *name, const char *unit, uint64_t at_ns, uint64_t value) {
   char track[256];
@@ -173,12 +214,13 @@ static void write_counter(const db_device *dev, const char *name, const char *un
 
 static int write_file(const struct hcq_event *events, size_t n, const struct hcq_event_wait *waits, size_t nwaits) {
   int err = open_file();
-  if (err || !trace.file) return err;
-  fseek(trace.file, trace.end, SEEK_SET);
-  for (size_t i = 0; i < n; i++) write_slice(&events[i]);
-  for (size_t i = 0; i < nwaits; i++) write_arrow(&events[waits[i].from], &events[waits[i].to]);
-  trace.end = ftell(trace.file);
-  return close_list();
+  if (err) return err;
+  if (begin_events()) {
+    for (size_t i = 0; i < n; i++) write_slice(&events[i]);
+    for (size_t i = 0; i < nwaits; i++) write_arrow(&events[waits[i].from], &events[waits[i].to]);
+    end_events();
+  }
+  return report_error();
 }
 
 /* ---- lines; called with trace.lock held ---- */
@@ -202,9 +244,18 @@ int hcq_profile_open(void) {
   if (!hcq_profile_files()) return 0;
   pthread_mutex_lock(&trace.lock);
   int err = open_file();
+  if (!err) err = report_error();
   if (!err) err = hcq_record_open();
   pthread_mutex_unlock(&trace.lock);
   return err;
+}
+
+void hcq_profile_open_early(void) {
+  if (!hcq_profile_files()) return;
+  pthread_mutex_lock(&trace.lock);
+  open_file();
+  hcq_record_open();
+  pthread_mutex_unlock(&trace.lock);
 }
 
 int hcq_profile_events(const struct hcq_event *events, size_t n, const struct hcq_event_wait *waits, size_t nwaits) {
@@ -226,15 +277,14 @@ int hcq_profile_events(const struct hcq_event *events, size_t n, const struct hc
 int hcq_profile_counts(const struct hcq_counts *c) {
   pthread_mutex_lock(&trace.lock);
   int err = open_file();
-  if (trace.file) {
-    fseek(trace.file, trace.end, SEEK_SET);
+  if (begin_events()) {
     for (unsigned i = 0; i < c->n; i++) {
       write_counter(c->device, c->counts[i].name, c->counts[i].unit, c->begin_ns, c->counts[i].sum);
       write_counter(c->device, c->counts[i].name, c->counts[i].unit, c->end_ns, 0);
     }
-    trace.end = ftell(trace.file);
-    err = close_list();
+    end_events();
   }
+  if (!err) err = report_error();
   int recorded = hcq_record_counts(c);
   pthread_mutex_unlock(&trace.lock);
   return err ? err : recorded;
@@ -242,14 +292,34 @@ int hcq_profile_counts(const struct hcq_counts *c) {
 
 void hcq_profile_memory(const db_device *dev, uint64_t bytes) {
   pthread_mutex_lock(&trace.lock);
-  if (trace.file) {
-    fseek(trace.file, trace.end, SEEK_SET);
+  if (begin_events()) {
     write_counter(dev, "memory", "bytes", hcq_now_ns(), bytes);
-    trace.end = ftell(trace.file);
-    close_list();
+    end_events();
   }
   hcq_record_memory(dev, bytes);
   pthread_mutex_unlock(&trace.lock);
+}
+
+/* Writes to the files what this thread has done. */
+static void host_did(struct hcq_host_event e) {
+  e.end_ns = hcq_now_ns();
+  e.thread = (long)syscall(SYS_gettid);
+  pthread_mutex_lock(&trace.lock);
+  if (begin_events()) {
+    write_host(&e);
+    end_events();
+  }
+  hcq_record_host(&e);
+  pthread_mutex_unlock(&trace.lock);
+}
+
+void hcq_host_worked(enum hcq_host_work work, const char *name, uint64_t begin_ns) {
+  host_did((struct hcq_host_event){.work = hcq_host_works[work], .name = name, .begin_ns = begin_ns});
+}
+
+void hcq_host_copied(const db_device *dev, bool is_write, uint64_t bytes, uint64_t begin_ns) {
+  const char *work = is_write ? "write" : "read";
+  host_did((struct hcq_host_event){.work = work, .name = "", .device = dev, .bytes = bytes, .begin_ns = begin_ns});
 }
 
 void hcq_profile_before_fork(void) {
@@ -260,6 +330,7 @@ void hcq_profile_before_fork(void) {
 void hcq_profile_after_fork(bool in_child) {
   hcq_record_after_fork(in_child);
   if (in_child) {
+    atomic_store(&hcq_host_timed, false);
     trace.left |= trace.file != NULL;
     trace.file = NULL;
   }

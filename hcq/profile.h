@@ -59,6 +59,8 @@ struct hcq_counts {
 /* Opens the trace file and the record if the environment asks for them and they are not open. On failure returns a
  * negative errno, with a message that names the file. */
 int hcq_profile_open(void);
+/* Likewise, to include what happens before the first queue is made. Making that reports an error. */
+void hcq_profile_open_early(void);
 /* Prints the lines and writes the files, as the environment asks. If a file cannot be written, one call fails with a
  * negative errno and a message; later calls do not write it. */
 int hcq_profile_events(const struct hcq_event *events, size_t n, const struct hcq_event_wait *waits, size_t nwaits);
@@ -71,21 +73,19 @@ void hcq_profile_memory(const db_device *dev, uint64_t bytes);
 void hcq_profile_before_fork(void);
 void hcq_profile_after_fork(bool in_child);
 
-/* ---- profiling/record.c: the record ---- */
-
-/* Whether a record is being written. */
-extern atomic_bool hcq_recorded;
-
-/* What host threads do for the devices; each has a track in the report. */
+/* What host threads do for the devices; each thread has a track in the trace file and in the report. */
 enum hcq_host_work { HCQ_HOST_SCHEDULE, HCQ_HOST_COMPILE, HCQ_HOST_SUBMIT, HCQ_HOST_WAIT };
-/* Returns the time, or 0 if there is no record. */
+extern const char *const hcq_host_works[]; /* their names */
+/* Whether it is timed: there is a trace file or a record. */
+extern atomic_bool hcq_host_timed;
+/* Returns the time, or 0 if it is not needed. */
 static inline uint64_t hcq_host_begin(void) {
-  return __builtin_expect(atomic_load_explicit(&hcq_recorded, memory_order_relaxed), 0) ? hcq_now_ns() : 0;
+  return __builtin_expect(atomic_load_explicit(&hcq_host_timed, memory_order_relaxed), 0) ? hcq_now_ns() : 0;
 }
-__attribute__((cold)) void hcq_host_record(enum hcq_host_work work, const char *name, uint64_t begin_ns);
+__attribute__((cold)) void hcq_host_worked(enum hcq_host_work work, const char *name, uint64_t begin_ns);
 /* Records the work of this thread since hcq_host_begin returned begin_ns. name may be "". */
 static inline void hcq_host_end(enum hcq_host_work work, const char *name, uint64_t begin_ns) {
-  if (__builtin_expect(begin_ns != 0, 0)) hcq_host_record(work, name, begin_ns);
+  if (__builtin_expect(begin_ns != 0, 0)) hcq_host_worked(work, name, begin_ns);
 }
 
 __attribute__((cold)) void hcq_host_copied(const db_device *dev, bool is_write, uint64_t bytes, uint64_t begin_ns);
@@ -95,12 +95,25 @@ static inline void hcq_host_copy_end(const db_device *dev, bool is_write, uint64
   if (__builtin_expect(begin_ns != 0, 0)) hcq_host_copied(dev, is_write, bytes, begin_ns);
 }
 
+/* ---- profiling/record.c: the record ---- */
+
+/* Whether a record is being written. */
+extern atomic_bool hcq_recorded;
+
 /* Opens the record if the environment asks for one and it is not open. */
 int hcq_record_open(void);
 /* Used by profile.c, with its lock held. */
 int hcq_record_events(const struct hcq_event *events, size_t n);
 int hcq_record_counts(const struct hcq_counts *c);
 int hcq_record_memory(const db_device *dev, uint64_t bytes);
+/* What a thread of the host did. */
+struct hcq_host_event {
+  const char *work, *name; /* work: as in hcq_host_works, or "write" or "read" of a device's memory */
+  const db_device *device; /* of a write or a read */
+  uint64_t bytes, begin_ns, end_ns;
+  long thread;
+};
+void hcq_record_host(const struct hcq_host_event *e);
 /* Writes a line of another type, with these fields after `type` and `device`, and releases them. dev may be NULL. Does
  * nothing else if there is no record. */
 void hcq_record_line(const char *type, const db_device *dev, json_t *fields);

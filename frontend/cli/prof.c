@@ -33,7 +33,8 @@ static const struct argp_option options[] = {
      "runs once per pass",
      0},
     {"trace", TRACE, NULL, 0,
-     "Write traces for Perfetto with tracks of queues, memory and counters: trace.PID.json in DIR, or in the current "
+     "Write traces for Perfetto with tracks of queues, host threads, memory and counters: trace.PID.json in DIR, or in "
+     "the current "
      "folder",
      0},
     {"code", CODE, NULL, 0,

@@ -12,7 +12,6 @@
 #include <errno.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/syscall.h>
 #include <unistd.h>
 
 enum { VERSION = 1, MOST_DEVICES = 128, BUCKETS = 1024 };
@@ -82,6 +81,7 @@ static int open_record(void) {
   write_command(record.file);
   fputs("}\n", record.file);
   atomic_store(&hcq_recorded, true);
+  atomic_store(&hcq_host_timed, true);
   return flush();
 }
 
@@ -273,29 +273,25 @@ int hcq_record_memory(const db_device *dev, uint64_t bytes) {
   return 0;
 }
 
-void hcq_host_copied(const db_device *dev, bool is_write, uint64_t bytes, uint64_t begin_ns) {
-  uint64_t end_ns = hcq_now_ns();
-  pthread_mutex_lock(&record.lock);
-  int device = record.file ? device_id(dev) : -1;
-  if (device >= 0)
-    fprintf(record.file,
-            "{\"type\":\"%s\",\"device\":%d,\"bytes\":%llu,\"queue\":0,\"begin_ns\":%llu,\"end_ns\":%llu}\n",
-            is_write ? "write" : "read", device, (unsigned long long)bytes, (unsigned long long)begin_ns,
-            (unsigned long long)end_ns);
-  pthread_mutex_unlock(&record.lock);
+static void write_host(const struct hcq_host_event *e, int device) {
+  FILE *f = record.file;
+  if (e->device)
+    fprintf(f, "{\"type\":\"%s\",\"device\":%d,\"bytes\":%llu,\"queue\":0", e->work, device,
+            (unsigned long long)e->bytes);
+  else
+    fprintf(f, "{\"type\":\"host\",\"work\":\"%s\",\"thread\":%ld", e->work, e->thread);
+  fprintf(f, ",\"begin_ns\":%llu,\"end_ns\":%llu", (unsigned long long)e->begin_ns, (unsigned long long)e->end_ns);
+  if (!e->device) {
+    fputs(",\"name\":", f);
+    json_quote(f, e->name);
+  }
+  fputs("}\n", f);
 }
 
-void hcq_host_record(enum hcq_host_work work, const char *name, uint64_t begin_ns) {
-  static const char *const works[] = {"schedule", "compile", "submit", "wait"};
-  uint64_t end_ns = hcq_now_ns();
+void hcq_record_host(const struct hcq_host_event *e) {
   pthread_mutex_lock(&record.lock);
-  if (record.file) {
-    fprintf(record.file,
-            "{\"type\":\"host\",\"work\":\"%s\",\"thread\":%ld,\"begin_ns\":%llu,\"end_ns\":%llu,\"name\":",
-            works[work], (long)syscall(SYS_gettid), (unsigned long long)begin_ns, (unsigned long long)end_ns);
-    json_quote(record.file, name);
-    fputs("}\n", record.file);
-  }
+  int device = record.file && e->device ? device_id(e->device) : 0;
+  if (record.file && device >= 0) write_host(e, device);
   pthread_mutex_unlock(&record.lock);
 }
 

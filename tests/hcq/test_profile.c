@@ -185,6 +185,8 @@ static int by_begin(const void *a, const void *b) {
   return (p->begin > q->begin) - (p->begin < q->begin);
 }
 
+static bool is_host(const json_t *event) { return !strcmp(json_string_value(json_object_get(event, "cat")), "host"); }
+
 /* The slices of the trace, ordered by begin. */
 static unsigned slices(json_t **all, struct event *events) {
   json_error_t error;
@@ -194,7 +196,7 @@ static unsigned slices(json_t **all, struct event *events) {
   *all = json_load_file(trace, 0, &error);
   if (!*all) fail_msg("%s: %d: %s", trace, error.line, error.text);
   json_array_foreach(*all, i, e) {
-    if (strcmp(json_string_value(json_object_get(e, "ph")), "X") != 0) continue;
+    if (strcmp(json_string_value(json_object_get(e, "ph")), "X") != 0 || is_host(e)) continue;
     assert_true(n < EVENTS);
     double begin = json_number_value(json_object_get(e, "ts"));
     assert_non_null(json_object_get(e, "dur"));
@@ -223,6 +225,33 @@ static void check(const struct event *e, const struct machine *m, const char *ca
   assert_string_equal(e->name, copy ? "copy" : "saxpy");
   assert_string_equal(e->track, track);
   assert_true(e->begin >= from && e->begin <= e->end && e->end <= to);
+}
+
+/* Threads of the host have tracks with what they did. */
+static void trace_of_host_work(void **state) {
+  static const char *const works[] = {"write", "submit", "wait", "read"};
+  for (int i = 0; i < MACHINES; i++) {
+    struct event e[EVENTS];
+    json_t *all, *event;
+    size_t at;
+    unsigned found[4] = {0};
+    double from = now_us();
+    in_child(two_kernels_and_a_copy, &machines[i], "PROFILE", trace);
+    double to = now_us();
+    slices(&all, e);
+    json_array_foreach(all, at, event) {
+      if (strcmp(json_string_value(json_object_get(event, "ph")), "X") != 0 || !is_host(event)) continue;
+      double begin = json_number_value(json_object_get(event, "ts"));
+      double end = begin + json_number_value(json_object_get(event, "dur"));
+      assert_true(begin >= from && begin <= end && end <= to);
+      const char *track = track_of(all, json_integer_value(json_object_get(event, "tid")));
+      assert_int_equal(strncmp(track, "host thread ", 12), 0);
+      for (unsigned k = 0; k < 4; k++) found[k] += !strcmp(json_string_value(json_object_get(event, "name")), works[k]);
+    }
+    assert_int_equal(found[3], 1);
+    assert_true(found[0] >= 2 && found[1] >= 2 && found[2] >= 1); /* drivers write and submit, too */
+    json_decref(all);
+  }
 }
 
 #define CLOCK_US 200 /* accuracy of comparing two clocks on a busy machine */
@@ -475,6 +504,7 @@ int main(void) {
   const struct CMUnitTest tests[] = {
       cmocka_unit_test(trace_of_two_kernels_and_a_copy),
       cmocka_unit_test(trace_of_replays),
+      cmocka_unit_test(trace_of_host_work),
       cmocka_unit_test(reports_each_command),
       cmocka_unit_test(reports_nothing_by_default),
       cmocka_unit_test(trace_on_a_full_disk),
