@@ -33,6 +33,9 @@ int emu_annotate(struct os *os, bool on);
  * emu_stats does, -ENOENT if none were counted, or -ENOMEM. */
 int emu_instructions(struct os *os, unsigned gpu, const struct emu_kernel_stats *kernel, struct emu_site **out,
                      size_t *n);
+/* Likewise, as JSON: {source: a text about the counts, columns: their names, rows: [[address in the kernel, a count for
+ * each column or null, the instruction]]}. The caller frees *out. */
+int emu_instructions_json(struct os *os, unsigned gpu, const struct emu_kernel_stats *kernel, char **out);
 /* Writes one line with the assumptions of a GPU's model of caches, or "" if there is none. Returns -EINVAL as emu_stats
  * does. */
 int emu_assumptions(struct os *os, unsigned gpu, char *buf, size_t cap);

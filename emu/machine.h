@@ -3,6 +3,7 @@
 #ifndef DOORBELL_EMU_MACHINE_H
 #define DOORBELL_EMU_MACHINE_H
 #include <pthread.h>
+#include <stdio.h>
 #include <stdbool.h>
 #include <stdint.h>
 #include "../hcq/os.h"
@@ -77,4 +78,6 @@ int nv_machine_version(struct os *os, const char *version);
 /* Makes an NVIDIA machine refuse profiling, as the kernel module does for users that are not administrators unless its
  * parameter NVreg_RestrictProfilingToAdminUsers is 0. A no-op for other machines. */
 void nv_machine_restrict(struct os *os);
+/* site_json.c: writes a text in quotes. */
+void emu_json_text(FILE *f, const char *s);
 #endif

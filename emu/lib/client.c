@@ -87,7 +87,8 @@ static void make_machine(void) {
     return;
   }
   emu_log(os, print_line, NULL);
-  if (getenv(CLIENT_ANNOTATE))
+  const char *code = getenv(CLIENT_CODE);
+  if (getenv(CLIENT_ANNOTATE) || (record_folder() && code && atoi(code) >= 2))
     emu_annotate(os, true);
   else if (getenv(CLIENT_STATS) || record_folder())
     emu_detail(os, true);

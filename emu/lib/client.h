@@ -17,6 +17,7 @@
 #define CLIENT_STATS    "DOORBELL_EMU_STATS"    /* print counts when the process ends; "json": as JSON */
 #define CLIENT_ANNOTATE "DOORBELL_EMU_ANNOTATE" /* print each instruction with its counts when the process ends */
 #define CLIENT_RECORD   "PROF"                  /* a folder: write counts for `doorbell prof` when the process ends */
+#define CLIENT_CODE     "PROF_CODE"             /* 2: write the counts of each instruction, too */
 #define CLIENT_VERBOSE  "DOORBELL_EMU_VERBOSE"  /* print why calls are refused */
 
 bool client_active(void);

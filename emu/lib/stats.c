@@ -2,9 +2,11 @@
  * `doorbell prof`. */
 #define _GNU_SOURCE
 #include "client.h"
+#include "../machine.h"
 #include "preload.h"
 #include <stdio.h>
 #include <stdlib.h>
+#include <string.h>
 #include <unistd.h>
 
 enum { TOP_KERNELS = 20 };
@@ -70,16 +72,6 @@ static void print_text(struct os *machine) {
 
 /* ---- as JSON ---- */
 
-static void json_string(FILE *f, const char *s) {
-  fputc('"', f);
-  for (; *s; s++)
-    if (*s == '"' || *s == '\\' || (unsigned char)*s < ' ')
-      fprintf(f, "\\u%04x", *s);
-    else
-      fputc(*s, f);
-  fputc('"', f);
-}
-
 static void json_detail(FILE *f, const struct emu_detail *d) {
   fputs(", \"executed\": {", f);
   for (unsigned i = 0; i < EMU_CLASS_COUNT; i++)
@@ -108,23 +100,38 @@ static void json_detail(FILE *f, const struct emu_detail *d) {
     fprintf(f, ", \"%s\": %llu", counts[i].name, N(counts[i].value));
 }
 
-static void json_gpu(FILE *f, struct os *machine, unsigned gpu, const struct emu_stats *s) {
+/* The name of a GPU's architecture. */
+static void json_arch(FILE *f, unsigned gpu) {
+  const char *names = getenv(CLIENT_GPUS);
+  for (; names && gpu; gpu--) names = (names = strchr(names, ',')) ? names + 1 : NULL;
+  char *name = names ? strndup(names, strcspn(names, ",")) : NULL;
+  fputs(", \"arch\": ", f);
+  emu_json_text(f, name ? name : "");
+  free(name);
+}
+
+/* With lines, also the instructions of each kernel, if they were counted. */
+static void json_gpu(FILE *f, struct os *machine, unsigned gpu, const struct emu_stats *s, bool lines) {
   struct emu_kernel_stats *k;
   size_t n;
+  fprintf(f, "{\"process\": %d, \"gpu\": %u", (int)getpid(), gpu);
+  json_arch(f, gpu);
   fprintf(f,
-          "{\"process\": %d, \"gpu\": %u, \"dispatches\": %llu, \"workgroups\": %llu, \"waves\": %llu, "
+          ", \"dispatches\": %llu, \"workgroups\": %llu, \"waves\": %llu, "
           "\"instructions\": %llu, \"bytes_loaded\": %llu, \"bytes_stored\": %llu",
-          (int)getpid(), gpu, N(s->dispatches), N(s->workgroups), N(s->waves), N(s->instructions), N(s->bytes_loaded),
-          N(s->bytes_stored));
+          N(s->dispatches), N(s->workgroups), N(s->waves), N(s->instructions), N(s->bytes_loaded), N(s->bytes_stored));
   json_detail(f, &s->detail);
   fputs(", \"kernels\": [", f);
   if (emu_kernels(machine, gpu, &k, &n)) n = 0, k = NULL;
   for (size_t i = 0; i < n; i++) {
     fputs(i ? ", {\"name\": " : "{\"name\": ", f);
-    json_string(f, k[i].name);
+    emu_json_text(f, k[i].name);
     fprintf(f, ", \"address\": %llu, \"dispatches\": %llu, \"waves\": %llu, \"instructions\": %llu", N(k[i].pgm),
             N(k[i].dispatches), N(k[i].waves), N(k[i].instructions));
     json_detail(f, &k[i].detail);
+    char *text = NULL;
+    if (lines && !emu_instructions_json(machine, gpu, &k[i], &text)) fprintf(f, ", \"lines\": %s", text);
+    free(text);
     fputc('}', f);
   }
   fputs("]}\n", f);
@@ -140,7 +147,7 @@ static void print_json(struct os *machine) {
     size_t size = 0;
     FILE *f = open_memstream(&line, &size);
     if (!f) return;
-    json_gpu(f, machine, gpu, &s);
+    json_gpu(f, machine, gpu, &s, false);
     if (!fclose(f)) (void)!write(STDERR_FILENO, line, size);
     free(line);
   }
@@ -154,7 +161,7 @@ void client_save_stats(struct os *machine, const char *folder) {
   char *path = NULL;
   if (asprintf(&path, "%s/%ld.emu", folder, (long)getpid()) < 0) return;
   FILE *f = REAL->fopen(path, "we");
-  for (unsigned gpu = 0; f && !emu_stats(machine, gpu, &s); gpu++) json_gpu(f, machine, gpu, &s);
+  for (unsigned gpu = 0; f && !emu_stats(machine, gpu, &s); gpu++) json_gpu(f, machine, gpu, &s, true);
   if (!f || fclose(f)) dprintf(STDERR_FILENO, "doorbell emu: PROF=%s: the counts cannot be written\n", folder);
   free(path);
 }

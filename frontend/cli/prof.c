@@ -15,7 +15,7 @@
 enum format { AS_TEXT, AS_JSON, AS_CSV };
 struct ctx {
   const struct command *self;
-  const char *counters, *out, *html;
+  const char *counters, *out, *html, *emulate; /* emulate: names of emulated GPUs, or NULL */
   bool trace, code, annotate;
   enum format format;
   char **words; /* what follows the options, NULL-terminated */
@@ -25,7 +25,7 @@ struct ctx {
   unsigned pass;
 };
 
-enum { COUNTERS = OPTION_KEYS, TRACE, CODE, ANNOTATE, OUT, HTML, JSON, CSV };
+enum { COUNTERS = OPTION_KEYS, TRACE, CODE, ANNOTATE, EMULATE, OUT, HTML, JSON, CSV };
 static const struct argp_option options[] = {
     {"counters", COUNTERS, "SET", 0,
      "Count around each kernel: names of counters and metrics, separated by commas; \"metrics\" means all metrics, "
@@ -46,6 +46,11 @@ static const struct argp_option options[] = {
      "Like --code, and also count each instruction that emulated devices execute: lanes, memory sectors, bank "
      "conflicts, divergence, and a model of caches. They then run the workgroups of a launch one after another",
      0},
+    {"emulate", EMULATE, "GPU[,GPU...]", OPTION_ARG_OPTIONAL,
+     "Run COMMAND under doorbell emu with these GPUs (gfx1100), also if it does not use Doorbell, and count each "
+     "instruction that they execute, as --annotate does; with --annotate, also print the instructions with their "
+     "counts. Programs that use Doorbell run on the GPU unless they choose another device than $DEV",
+     0},
     {"html", HTML, "FILE", 0,
      "Write the report as a page for a browser: timeline, roofline, kernels, and what --code, --annotate and "
      "--thread-trace of doorbell run record. The page is one file and needs no network",
@@ -64,6 +69,7 @@ static error_t parse(int key, char *value, struct argp_state *state) {
   case TRACE: x->trace = true; return 0;
   case CODE: x->code = true; return 0;
   case ANNOTATE: x->annotate = true; return 0;
+  case EMULATE: x->emulate = value ? value : "gfx1100"; return 0;
   case HTML: x->html = value; return 0;
   case OUT: x->out = value; return 0;
   case JSON:
@@ -127,7 +133,10 @@ static bool prepare(const void *input) {
   snprintf(pass, sizeof pass, "%u", x->pass);
   if (setenv("PROF", x->folder, 1) || setenv("PROF_PASS", pass, 1)) return false;
   if (x->names && setenv("PROF_COUNTERS", x->names, 1)) return false;
-  if ((x->code || x->annotate) && setenv("PROF_CODE", x->annotate ? "2" : "1", 1)) return false;
+  bool annotate = x->annotate || x->emulate;
+  if ((x->code || annotate) && setenv("PROF_CODE", annotate ? "2" : "1", 1)) return false;
+  if (x->emulate && setenv("DEV", strncmp(x->emulate, "sm_", 3) ? "AMD" : "NV", 1)) return false;
+  if (x->emulate && x->annotate && setenv("DOORBELL_EMU_ANNOTATE", "1", 1)) return false;
   if (x->format != AS_TEXT && dup2(STDERR_FILENO, STDOUT_FILENO) < 0) return false;
   if (!x->trace || x->pass) return true;
   if (!x->out && !getcwd(here, sizeof here)) return false;
@@ -188,26 +197,32 @@ static int profile(struct ctx *x, char **command) {
   return status ? status : failed;
 }
 
-/* ---- prof run, prof diff, prof report ---- */
-
-/* Profiles this program's command `run`, with repetitions. */
-static int profile_kernel(struct ctx *x) {
-  static char self[] = "/proc/self/exe", repeat[] = "--repeat=20";
-  char path[PATH_MAX], **argv = calloc((size_t)x->nwords + 3, sizeof *argv);
-  ssize_t n = readlink(self, path, sizeof path - 1);
-  if (!argv || n < 0) {
+/* Profiles this program with n words of its own, then the user's words from `first` on. */
+static int profile_self(struct ctx *x, const char *const *own, size_t n, int first) {
+  char path[PATH_MAX], **argv = calloc((size_t)x->nwords + n + 2, sizeof *argv);
+  ssize_t length = readlink("/proc/self/exe", path, sizeof path - 1);
+  if (!argv || length < 0) {
     free(argv);
     return fail_work(x->self, "cannot find this program: %s", strerror(errno));
   }
-  path[n] = 0;
+  path[length] = 0;
   argv[0] = path;
-  argv[1] = x->words[0];
-  argv[2] = repeat;
-  memcpy(argv + 3, x->words + 1, ((size_t)x->nwords - 1) * sizeof *argv);
+  memcpy(argv + 1, own, n * sizeof *argv);
+  memcpy(argv + 1 + n, x->words + first, (size_t)(x->nwords - first) * sizeof *argv);
   int status = profile(x, argv);
   free(argv);
   return status;
 }
+
+/* Profiles the program on emulated GPUs. */
+static int profile_emulated(struct ctx *x) {
+  return profile_self(x, (const char *const[]){"emu", "--gpu", x->emulate, "--"}, 4, 0);
+}
+
+/* ---- prof run, prof diff, prof report ---- */
+
+/* Profiles this program's command `run`, with repetitions. */
+static int profile_kernel(struct ctx *x) { return profile_self(x, (const char *const[]){"run", "--repeat=20"}, 2, 1); }
 
 /* diff and report run no program. */
 static int refuse_recording(const struct ctx *x) {
@@ -279,6 +294,7 @@ static int prof_main(const struct command *self, int argc, char **argv) {
   x->self = self;
   command_parse(self, argc, argv, ARGP_IN_ORDER, x);
   if (lists_metrics(x)) return print_metrics(x);
+  if (x->emulate) return profile_emulated(x);
   bool after_dashes = !strcmp(x->words[-1], "--");
   for (unsigned i = 0; i < sizeof verbs / sizeof *verbs && !after_dashes; i++)
     if (!strcmp(x->words[0], verbs[i].word)) return verbs[i].main(x);
@@ -306,9 +322,10 @@ const struct command prof_command = {
              "those of the profiled program. With --counters, kernels do not overlap; their times are without the "
              "commands that start and read the counters, and the report says what those add.\n"
              "\n"
-             "Programs that do not use Doorbell run through the emulator: doorbell prof -- doorbell emu -- COMMAND "
-             "prints the kernels that the emulated GPUs executed, with calls, waves, instructions and the time of "
-             "the emulator's model. Measured times, copies and host work of such programs are not known.\n"
+             "Programs that do not use Doorbell run through the emulator: doorbell prof --emulate -- COMMAND prints "
+             "the kernels that the emulated GPUs executed, with calls, waves, instructions and the time of the "
+             "emulator's model, and --html shows their instructions with counts. Measured times, copies and host "
+             "work of such programs are not known.\n"
              "\n"
              "diff marks a kernel if its mean moved by more than three standard errors and 2 %, and its minimum moved "
              "in the same direction by 2 % or more.\n"
@@ -321,6 +338,7 @@ const struct command prof_command = {
              "  doorbell prof --out before -- ./train; doorbell prof --out after -- ./train\n"
              "  doorbell prof diff before after\n"
              "  doorbell prof --code --out run --html run.html -- ./train\n"
+             "  doorbell prof --emulate=sm_90 --annotate -- ./program\n"
              "  doorbell prof --counters metrics run saxpy.co --grid 4 --block 256 \\\n"
              "    --arg f32[1024]=ones --arg f32[1024]=iota --arg f32:2 --arg u32:1024"},
     .main = prof_main,

@@ -30,6 +30,8 @@ struct prof_kernel {
   bool rated;                     /* flops and bytes are known */
   uint32_t grid[3], block[3];     /* of the last launch that the record describes */
   uint32_t registers, local_bytes, private_bytes, wave;
+  uint64_t address; /* of its first instruction, in process pid */
+  int64_t pid;
   struct prof_counter *counters;
   unsigned ncounters;
   double check[PROF_PASSES]; /* sums of the checks, by pass */

@@ -180,6 +180,7 @@ static int read_kernel(struct reader *r, json_t *o) {
   r->bytes[r->nkernels++] = json_number_value(json_object_get(o, "bytes"));
   struct prof_kernel *k = &r->s->kernels[at];
   k->rated = json_object_get(o, "flops") != NULL;
+  k->address = r->address[r->nkernels - 1], k->pid = process_of(r)->pid;
   dimensions(o, "grid", k->grid);
   dimensions(o, "block", k->block);
   k->registers = (uint32_t)integer(o, "registers");
@@ -403,10 +404,41 @@ struct emulated_reader {
   struct prof_session *s;
   const char *path;
 };
+
+/* The emulator does not know the names of all kernels. Takes that of a kernel of the process's record, or the
+ * address. */
+static void name_emulated(const struct prof_session *s, const json_t *gpu, json_t *kernel) {
+  uint64_t address = integer(kernel, "address");
+  int64_t pid = json_integer_value(json_object_get(gpu, "process"));
+  char name[32];
+  if (*text(kernel, "name")) return;
+  snprintf(name, sizeof name, "0x%llx", (unsigned long long)address);
+  json_object_set_new(kernel, "name", json_string(name));
+  for (unsigned i = 0; i < s->nkernels; i++)
+    if (s->kernels[i].address == address && s->kernels[i].pid == pid)
+      json_object_set_new(kernel, "name", json_text(s->kernels[i].name));
+}
+
+/* Keeps the instructions of a kernel for the page, apart from the report. */
+static void keep_emulated_lines(struct prof_session *s, const json_t *gpu, json_t *kernel) {
+  json_t *lines = json_object_get(kernel, "lines");
+  if (!json_is_array(json_object_get(lines, "rows")) || !json_is_array(json_object_get(lines, "columns"))) return;
+  json_object_set_new(lines, "arch", json_text(text(gpu, "arch")));
+  json_object_set_new(lines, "name", json_text(text(kernel, "name")));
+  json_object_set_new(lines, "source", json_text(text(lines, "source")));
+  json_array_append(s->code, lines);
+}
+
 static int read_emulated_line(void *ctx, const char *line, size_t n) {
   const struct emulated_reader *r = ctx;
   json_error_t error;
-  json_t *o = json_loadb(line, n, 0, &error);
+  json_t *o = json_loadb(line, n, 0, &error), *kernel;
+  size_t i;
+  json_array_foreach(json_object_get(o, "kernels"), i, kernel) {
+    name_emulated(r->s, o, kernel);
+    keep_emulated_lines(r->s, o, kernel);
+    json_object_del(kernel, "lines");
+  }
   return json_array_append_new(r->s->emulated, o) ? db_fail(-EINVAL, "%s: not a record of the emulator", r->path) : 0;
 }
 
@@ -467,10 +499,10 @@ int prof_session_read(struct prof_session *s, const char *folder) {
   struct dirent **entries = NULL;
   int n = scandir(folder, &entries, is_record, alphasort), err = 0;
   if (n < 0) return db_fail(-errno, "%s: %s", folder, strerror(errno));
-  for (int i = 0; i < n; i++) {
-    if (!err) err = read_file(s, folder, entries[i]->d_name);
-    free(entries[i]);
-  }
+  for (int emulated = 0; emulated < 2; emulated++) /* the emulator's take names from the others */
+    for (int i = 0; i < n; i++)
+      if (!err && ends_in(entries[i]->d_name, ".emu") == emulated) err = read_file(s, folder, entries[i]->d_name);
+  for (int i = 0; i < n; i++) free(entries[i]);
   free(entries);
   if (!err && !n) err = db_fail(-ENOENT, "%s: no records: no process used Doorbell", folder);
   check_passes(s);

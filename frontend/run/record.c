@@ -122,44 +122,14 @@ void record_schedule(const struct env *env, const struct schedule *s, const stru
 
 enum { ANNOTATED = 2 /* least PROF_CODE */ };
 
-/* An instruction has no value in a column that does not concern it. */
-static json_t *ratio(uint64_t of, uint64_t to, double factor) {
-  return to ? json_real(factor * (double)of / (double)to) : json_null();
-}
-
-/* The kernel starts at pgm. */
-static json_t *site_json(const struct emu_site *s, uint64_t pgm) {
-  uint64_t looked_up = s->l1_hits + s->l2_hits + s->memory_lines;
-  return json_pack(
-      "[I, I, o, o, o, o, o, o, o, o, o, o]", (json_int_t)(s->pc - pgm), (json_int_t)s->executed,
-      ratio(s->lanes, s->lanes ? s->executed : 0, 1), ratio(s->sectors, s->sectors ? s->executed : 0, 1),
-      ratio(s->bytes, s->sectors * EMU_SECTOR, 100), ratio(s->lds_cycles, s->lds_cycles ? s->executed : 0, 1),
-      s->lds_cycles ? json_integer((json_int_t)s->lds_conflicts) : json_null(), ratio(s->divergent, s->branches, 100),
-      ratio(s->l1_hits, looked_up, 100), ratio(s->l2_hits, looked_up, 100),
-      ratio(s->wait_cycles, s->wait_cycles ? s->executed : 0, 1), json_text(s->text));
-}
-
 static void record_instructions(db_device *dev, const struct emu_kernel_stats *k) {
-  char source[1024], assumptions[512];
-  struct emu_site *sites;
-  size_t n;
-  struct os *os = db_device_os(dev);
-  unsigned gpu = db_device_index(dev);
-  if (emu_instructions(os, gpu, k, &sites, &n)) return;
-  if (emu_assumptions(os, gpu, assumptions, sizeof assumptions)) *assumptions = 0;
-  snprintf(source, sizeof source,
-           "Counts of the emulator. Exact: executions; active lanes, sectors of %d bytes and LDS cycles per execution; "
-           "the percentage of the sectors' bytes that lanes access, above 100 if they share bytes; cycles that bank "
-           "conflicts add, in sum; the percentage of branches that diverge. L1 and L2, percentages of lines found "
-           "there, and wait, cycles until a load has its data, are of a %s.",
-           EMU_SECTOR, *assumptions ? assumptions : "model");
-  json_t *rows = json_array();
-  for (size_t i = 0; i < n; i++) json_array_append_new(rows, site_json(&sites[i], k->pgm));
-  hcq_record_line("lines", dev,
-                  json_pack("{s:I, s:o, s:[s, s, s, s, s, s, s, s, s, s], s:o}", "address", (json_int_t)k->pgm,
-                            "source", json_text(source), "columns", "executed", "lanes", "sectors", "used %", "LDS",
-                            "conflicts", "diverge %", "L1 %", "L2 %", "wait", "rows", rows));
-  free(sites);
+  char *text = NULL;
+  if (emu_instructions_json(db_device_os(dev), db_device_index(dev), k, &text)) return;
+  json_t *lines = json_loads(text, 0, NULL);
+  free(text);
+  if (!lines) return;
+  json_object_set_new(lines, "address", json_integer((json_int_t)k->pgm));
+  hcq_record_line("lines", dev, lines);
 }
 
 static void count_instructions(db_device *dev) { emu_annotate(db_device_os(dev), true); }

@@ -125,6 +125,27 @@ static void counts_foreign_programs(void **state) {
   json_decref(report);
 }
 
+/* Programs without Doorbell: the report and the page have the kernels of the emulated GPU, with their instructions. */
+static void emulates_programs(void **state) {
+#ifdef SANITIZED
+  skip();
+#endif
+  EXPECT(0, "prof --json --emulate --annotate --out emulated --html emulated.html -- " DOORBELL
+            " run " SAXPY_CO SAXPY_ARGS " --dev AMD 2>emulated.txt; exit $?");
+  json_t *report = json_out(), *gpu = json_array_get(json_object_get(report, "emulated"), 0);
+  const json_t *k = entry(gpu, "kernels", "name", "saxpy");
+  assert_string_equal(text(gpu, "arch"), "gfx1100");
+  assert_float_equal(number(k, "waves"), 32, 0);
+  assert_null(json_object_get(k, "lines"));
+  assert_float_equal(number(entry(report, "kernels", "name", "saxpy"), "calls"), 1, 0);
+  json_decref(report);
+  EXPECT(0, "version; cat emulated/*.emu emulated.txt");
+  assert_contains(out, "\"columns\":[\"executed\",\"lanes\"");
+  assert_contains(out, "[0,32,"); /* the first instruction, once per wave */
+  assert_contains(out, "executed lanes sectors");
+  REFUSES("no emulated AMD GPU", "prof --emulate=gfx0 -- true");
+}
+
 /* ---- counters ---- */
 
 static void counts_kernels(void **state) {
@@ -329,13 +350,21 @@ static void refuses_broken_records(void **state) {
 
 int main(void) {
   const struct CMUnitTest tests[] = {
-      cmocka_unit_test(reports_a_program),   cmocka_unit_test(adds_up_processes),
-      cmocka_unit_test(prints_text_and_csv), cmocka_unit_test(exits_like_the_program),
-      cmocka_unit_test(keeps_records),       cmocka_unit_test(counts_foreign_programs),
-      cmocka_unit_test(counts_kernels),      cmocka_unit_test(counts_the_cpu),
-      cmocka_unit_test(counts_in_passes),    cmocka_unit_test(counts_until_the_program_fails),
-      cmocka_unit_test(measures_roofs),      cmocka_unit_test(compares_runs),
-      cmocka_unit_test(reads_cut_records),   cmocka_unit_test(refuses_broken_records),
+      cmocka_unit_test(reports_a_program),
+      cmocka_unit_test(adds_up_processes),
+      cmocka_unit_test(prints_text_and_csv),
+      cmocka_unit_test(exits_like_the_program),
+      cmocka_unit_test(keeps_records),
+      cmocka_unit_test(counts_foreign_programs),
+      cmocka_unit_test(emulates_programs),
+      cmocka_unit_test(counts_kernels),
+      cmocka_unit_test(counts_the_cpu),
+      cmocka_unit_test(counts_in_passes),
+      cmocka_unit_test(counts_until_the_program_fails),
+      cmocka_unit_test(measures_roofs),
+      cmocka_unit_test(compares_runs),
+      cmocka_unit_test(reads_cut_records),
+      cmocka_unit_test(refuses_broken_records),
   };
   return cmocka_run_group_tests_name("prof command", tests, begin, finish);
 }

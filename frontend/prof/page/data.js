@@ -11,12 +11,31 @@ async function inflate(text) {
 
 const keyOf = (...parts) => JSON.stringify(parts);
 
+// Kernels that the emulator executed for programs without a record of Doorbell: the times are those of its model.
+function emulatedKernels(report) {
+  const known = new Set(report.kernels.map((kernel) => kernel.name));
+  const kernels = report.emulated.flatMap((gpu) => (gpu.kernels || []).filter((kernel) => !known.has(kernel.name))
+    .map((kernel) => ({ ...kernel, gpu })));
+  const total = kernels.reduce((sum, kernel) => sum + kernel.model_ps / 1000, 0);
+  return kernels.map(({ gpu, name, dispatches, waves, instructions, sectors, lds_conflict_cycles, model_ps }) => {
+    const mean = model_ps / 1000 / dispatches;
+    const count = (value, unit) => ({ mean: value / dispatches, total: value, calls: dispatches, unit,
+      source: 'exact' });
+    return { name, device: `emulated GPU ${gpu.gpu} of process ${gpu.process}`, machine: { arch: gpu.arch },
+      calls: dispatches, total_ns: model_ps / 1000, min_ns: mean, mean_ns: mean, max_ns: mean, deviation_ns: 0,
+      flops: null, bytes: null, gflops: null, gb_per_s: null, roofline: null, limit: null, occupancy: null,
+      share: total ? model_ps / 1000 / total : 0, grid: null, block: null, registers: 0, wave: 0, metrics: {},
+      counters: { waves: count(waves, 'waves'), instructions: count(instructions, 'instructions'),
+        sectors: count(sectors, 'sectors'), 'bank conflicts': count(lds_conflict_cycles, 'cycles') } };
+  });
+}
+
 // A kernel of the report with all that the record has about it: the `texts` and `lines` of its code, the `machine`, and
 // its `index` in the list.
 function joinKernels(data) {
   const code = new Map(data.code.map((entry) => [keyOf(entry.arch, entry.name), entry]));
-  return data.report.kernels.map((kernel, index) => {
-    const machine = data.machines[kernel.device] || null;
+  return [...data.report.kernels, ...emulatedKernels(data.report)].map((kernel, index) => {
+    const machine = kernel.machine || data.machines[kernel.device] || null;
     const { texts = {}, lines = null } = (machine && code.get(keyOf(machine.arch, kernel.name))) || {};
     return { ...kernel, index, machine, texts, lines };
   });

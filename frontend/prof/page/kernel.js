@@ -66,8 +66,8 @@ function summary(model, kernel) {
       ['bytes', known(perCall(kernel.bytes), (v) => `${formatBytes(v)} per call, ${digits(kernel.gb_per_s)} GB/s`)],
       ['roofline', known(kernel.roofline, (v) => `${formatPercent(v)}, limited by ${kernel.limit}`)],
       ['occupancy', known(kernel.occupancy, (v) => `${formatPercent(v)}, limited by ${kernel.occupancy_limit}`)],
-      ['grid', formatSize(kernel.grid)],
-      ['block', formatSize(kernel.block)],
+      ['grid', kernel.grid && formatSize(kernel.grid)],
+      ['block', kernel.block && formatSize(kernel.block)],
       ['registers', kernel.registers ? `${kernel.registers} per work-item` : null],
       ['local memory', kernel.wave ? `${formatBytes(kernel.local_bytes)} per workgroup` : null],
       ['private memory', kernel.wave ? `${formatBytes(kernel.private_bytes)} per work-item` : null],
@@ -248,8 +248,8 @@ function countedLines(lines) {
 function instructionTab(kernel) {
   const { lines, texts } = kernel;
   if (lines && lines.columns.length) return countedLines(lines);
-  const counts = missing('No counts beside the instructions. `doorbell prof --annotate` records them on emulated ' +
-    'devices, `doorbell prof run FILE --thread-trace PREFIX ...` on AMD GPUs.');
+  const counts = missing('No counts beside the instructions. `doorbell prof --annotate` or --emulate records them on ' +
+    'emulated devices, `doorbell prof run FILE --thread-trace PREFIX ...` on AMD GPUs.');
   if (lines) return [counts, countedLines(lines)];
   if (texts.assembly) return [counts, el('pre', {}, texts.assembly)];
   return [missing(NEEDS_CODE), counts];
