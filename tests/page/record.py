@@ -12,7 +12,10 @@ EVIL = "</script><img src=x onerror=window.hurt=1>"
 KERNELS = [("r_512_32_4_768", 2.4e9, 9.4e6, 90000, 96, 16384), ("r_512_12_64_64", 8.1e8, 6.3e6, 60000, 144, 32768),
            ("E_4096_32_3", 1.2e6, 1.6e7, 21000, 24, 0), ("r_1024_256_4", 4.0e6, 8.4e6, 14000, 40, 2048),
            (EVIL, 1e3, 1e4, 3000, 16, 0)]
-PEAKS = {"rates": [{"name": "f32", "flops": 5.2e13}, {"name": "f16 matrix", "flops": 1.1e14}],
+PEAKS = {"rates": [{"name": "f32", "flops": 5.2e13}, {"name": "f16 matrix", "flops": 1.1e14},
+                   {"name": "bf16 matrix", "flops": 1.09e14}, {"name": "f16", "flops": 1.04e14},
+                   {"name": "i32", "flops": 1.0e11}, {"name": "f64", "flops": 1.01e11},
+                   {"name": "f64 matrix", "flops": 1.02e11}],
          "levels": [{"name": "16 KiB", "bytes": 16384, "bandwidth": 4e12},
                     {"name": "1 GiB", "bytes": 1 << 30, "bandwidth": 8.2e11}],
          "launch_s": 4e-6, "copy_s": 6e-6, "copy_bandwidth": 2.4e10}

@@ -216,6 +216,13 @@ def draws_roofs(b):
     b.key("1")
     assert b.run("document.querySelectorAll('.roofline .dot').length") == 5
     assert "f16 matrix: 110,000" in text_of(b, ".roofline")
+    boxes = b.run("[...document.querySelectorAll('.roof-name.flat')].map((name) => {"
+                  " const r = name.getBoundingClientRect();"
+                  " return [r.top, r.bottom]; })")
+    assert len(boxes) == 7 and all(a[1] <= b[0] + 1.5 for a, b in zip(sorted(boxes), sorted(boxes)[1:]))
+    inside = b.run("(() => { const r = document.querySelector('.roofline').getBoundingClientRect(); return [r.top, "
+                   "r.bottom]; })()")
+    assert boxes[0][0] >= inside[0] and boxes[-1][1] <= inside[1]
     # A kernel of 2.4 GFLOP and 9.4 MB is to the right of one of 1.2 MFLOP and 16 MB.
     at = lambda name: b.run("Number([...document.querySelectorAll('.dot')].find((dot) => "
                             f"page.model.kernels[dot.dataset.kernel].name === '{name}').getAttribute('cx'))")

@@ -51,6 +51,19 @@ function roofAxes(sx, sy) {
   return parts;
 }
 
+const NAME_HEIGHT = 13;
+
+// Moves names down, or up where they would leave the plot, so that none overlaps another. places: y of each name,
+// from the top; returns them.
+function spreadNames(places, bottom) {
+  const spread = [];
+  places.forEach((y, i) => spread.push(i ? Math.max(y, spread[i - 1] + NAME_HEIGHT) : y));
+  for (let i = spread.length - 1, limit = bottom; i >= 0; limit = spread[i--] - NAME_HEIGHT) {
+    spread[i] = Math.min(spread[i], limit);
+  }
+  return spread;
+}
+
 // Roofs end where they meet: the slopes at the highest flat roof, flat roofs at the steepest slope.
 function roofLines(peaks, sx, sy) {
   const flats = flatRoofs(peaks);
@@ -69,14 +82,16 @@ function roofLines(peaks, sx, sy) {
     parts.push(svg('text', { class: 'roof-name', transform: `translate(${x} ${y}) rotate(${angle})` },
       `${name}: ${digits(gb)} GB/s`));
   });
-  let above = -Infinity; // where the last name is; names of near roofs move down
-  for (const { name, y } of flats) {
+  const places = spreadNames(flats.map(({ y }) => sy(y)), ROOF.height - ROOF.bottom);
+  flats.forEach(({ name, y }, i) => {
     const from = steepest ? Math.max(sx.low, y / steepest) : sx.low;
-    parts.push(svg('line', { x1: sx(from), x2: sx(sx.high), y1: sy(y), y2: sy(y), class: 'roof' }));
-    const at = Math.max(sy(y) + 4, above + 13);
-    above = at;
-    parts.push(svg('text', { x: sx(sx.high) + 6, y: at, class: 'roof-name' }, `${name}: ${digits(y)}`));
-  }
+    const end = sx(sx.high);
+    parts.push(svg('line', { x1: sx(from), x2: end, y1: sy(y), y2: sy(y), class: 'roof' }));
+    if (places[i] !== sy(y)) {
+      parts.push(svg('line', { x1: end, x2: end + 8, y1: sy(y), y2: places[i], class: 'grid' }));
+    }
+    parts.push(svg('text', { x: end + 10, y: places[i] + 4, class: 'roof-name flat' }, `${name}: ${digits(y)}`));
+  });
   return parts;
 }
 
