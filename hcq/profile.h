@@ -29,6 +29,7 @@ struct hcq_event {
   enum hcq_event_kind { HCQ_EVENT_KERNEL, HCQ_EVENT_COPY, HCQ_EVENT_EXCHANGE } kind;
   const db_program *program;  /* of a kernel; NULL if unknown */
   uint32_t grid[3], block[3]; /* of a kernel; grid may be an upper bound */
+  uint32_t local_bytes;       /* of a kernel: static and dynamic local memory of a workgroup; 0: the program's */
   unsigned queue, args;       /* queue: which of the device's queues of that kind */
   bool uncounted;             /* bytes and flops are unknown */
   uint64_t bytes, begin_ns, end_ns;

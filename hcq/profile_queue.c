@@ -25,7 +25,7 @@ struct hcq_profile {
     db_counter_set *set; /* counted the kernel; NULL if none did */
     uint64_t bytes;
     unsigned args;
-    uint32_t grid[3], block[3];
+    uint32_t grid[3], block[3], local_bytes;
   } *commands;
   db_buffer **stamps; /* one buffer per COMMANDS commands; they keep the device open */
   unsigned n, buffers;
@@ -53,6 +53,7 @@ static size_t gather(const struct hcq_profile *p, struct hcq_event *events) {
                           .queue = p->ring->index,
                           .args = c->args,
                           .uncounted = c->program != NULL,
+                          .local_bytes = c->local_bytes,
                           .bytes = c->bytes};
     memcpy(e.grid, c->grid, sizeof e.grid);
     memcpy(e.block, c->block, sizeof e.block);
@@ -170,6 +171,7 @@ int hcq_profile_end(db_queue *q, const struct hcq_launch *l, uint64_t bytes) {
     hcq_retain(&l->program->object);
     c->program = l->program;
     c->args = l->args;
+    c->local_bytes = l->local_bytes;
     memcpy(c->grid, l->grid, sizeof c->grid);
     memcpy(c->block, l->block, sizeof c->block);
   }

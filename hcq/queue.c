@@ -418,6 +418,7 @@ static int record_exec(db_queue *q, db_program *prog, const struct db_arg *args,
   if (!err) err = dev->ops->exec(q, prog, kernarg, address, local_size, grid, block);
   if (err) return err;
   q->last_program = prog;
+  q->last_local = local_size;
   q->nkernels++;
   return 0;
 }
@@ -436,7 +437,7 @@ int db_queue_exec_slots(db_queue *q, db_program *prog, const struct db_arg *args
   if (__builtin_expect(q->profiled, 0) && (err = hcq_profile_begin(q, true))) return end_command(q, err);
   err = record_exec(q, prog, args, nargs, grid, block);
   if (__builtin_expect(q->profiled, 0) && !err)
-    err = hcq_profile_end(q, &(struct hcq_launch){prog, nargs, grid, block}, 0);
+    err = hcq_profile_end(q, &(struct hcq_launch){prog, nargs, grid, block, q->last_local}, 0);
   return end_command(q, err);
 }
 

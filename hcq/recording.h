@@ -35,6 +35,7 @@ struct db_queue { /* a recorder */
   uint32_t chunk_used;
   struct hcq_chunk *full; /* chunks that this recording has filled */
   db_program *last_program;
+  uint32_t last_local; /* static and dynamic local memory of the last launch */
   struct { /* used by the backend: a launch that the next one may be chained to, if words and batch have not changed */
     void *launch;
     size_t words;
@@ -148,6 +149,7 @@ struct hcq_launch {
   db_program *program;
   unsigned args;
   const uint32_t *grid, *block; /* 3 components each */
+  uint32_t local_bytes;         /* static and dynamic local memory */
 };
 /* Creates a recorder whose commands are timed if the environment asks for it. */
 db_queue *hcq_queue_profiled(db_device *dev, enum db_queue_kind kind, unsigned index);

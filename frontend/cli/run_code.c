@@ -1,15 +1,11 @@
 /* doorbell prof --code run: the instructions of a kernel in the record. */
-#include "disasm.h"
 #include "run.h"
 #include "../prof/code.h"
+#include "../run/record.h"
 #include "../run/runtime.h"
-#include "../../emu/nv/isa/sass.h"
-#include "../../hcq/elf/elf.h"
 #include "../../hcq/profile.h"
 #include <stdlib.h>
 #include <string.h>
-
-enum { TEXT = 2048 };
 
 /* The instructions of a code object from its entry on, or NULL if it cannot be disassembled. */
 static json_t *amd_rows(const char *arch, const char *kernel, const void *image, size_t size) {
@@ -27,38 +23,11 @@ static json_t *amd_rows(const char *arch, const char *kernel, const void *image,
   return rows;
 }
 
-/* The instructions of section .text.KERNEL of a cubin, or NULL. */
-static json_t *nvidia_rows(const char *arch, const char *kernel, const void *image, size_t size) {
-  static const char text_of[] = ".text.";
-  struct elf e;
-  json_t *rows = NULL;
-  unsigned sm = disasm_nv_arch(arch);
-  if (!sm || elf_open(&e, image, size)) return NULL;
-  for (unsigned i = 1; i < e.nsections && !rows; i++) {
-    const char *name = elf_section_name(&e, i);
-    const Elf64_Shdr *s = &e.sections[i];
-    if (strncmp(name, text_of, strlen(text_of)) || strcmp(name + strlen(text_of), kernel)) continue;
-    if (s->sh_type != SHT_PROGBITS) continue;
-    rows = json_array();
-    for (uint64_t at = 0; at + SASS_BYTES <= s->sh_size; at += SASS_BYTES) {
-      char text[TEXT];
-      uint64_t word[2];
-      struct sass_inst in;
-      memcpy(word, e.data + s->sh_offset + at, sizeof word);
-      sass_decode(word, at, sm / 10 * 16 + sm % 10, &in);
-      sass_print(&in, text, sizeof text);
-      json_array_append_new(rows, json_pack("[I, o]", (json_int_t)at, json_text(text)));
-    }
-  }
-  elf_close(&e);
-  return rows;
-}
-
 void run_code_record(db_device *dev, const char *kernel, const void *image, size_t size) {
   const char *arch = db_device_arch(dev);
   const struct env *env;
   if (env_get(&env) || !env->code || !atomic_load(&hcq_recorded)) return;
-  json_t *rows = (is_cubin(image, size) ? nvidia_rows : amd_rows)(arch, kernel, image, size);
+  json_t *rows = (is_cubin(image, size) ? record_sass_rows : amd_rows)(arch, kernel, image, size);
   if (!rows) return;
   hcq_record_line("lines", dev,
                   json_pack("{s:o, s:s, s:[], s:o}", "name", json_text(kernel), "source", "The code as it was loaded.",

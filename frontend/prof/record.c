@@ -389,7 +389,7 @@ static int read_record(struct prof_session *s, const char *path) {
   if (r.process < 0)
     snprintf(note, sizeof note, "%s: the record has no complete line", path);
   else
-    snprintf(note, sizeof note, "process %lld was killed: the end of its record is missing",
+    snprintf(note, sizeof note, "process %lld was killed or called exec: the end of its record is missing",
              (long long)process_of(&r)->pid);
   if (!err && (r.process < 0 || !process_of(&r)->complete)) add_note(s, note);
   free(r.kernel);

@@ -34,6 +34,13 @@ void record_kernel(const struct env *env, const db_device *dev, const struct ker
   set_text(texts, "c", k->c_text);
   set_text(texts, "assembly", k->disassembly);
   hcq_record_line("code", dev, json_pack("{s:o, s:o}", "name", json_text(k->name), "texts", texts));
+  /* For NVIDIA GPUs the compiler's disassembly is PTX, from which ptxas makes the instructions. */
+  const char *arch = db_device_arch(dev);
+  json_t *rows = k->image ? record_sass_rows(arch, k->name, k->image, k->image_size) : NULL;
+  if (rows)
+    hcq_record_line("lines", dev,
+                    json_pack("{s:o, s:s, s:[], s:o}", "name", json_text(k->name), "source",
+                              "The code as ptxas made it.", "columns", "rows", rows));
 }
 
 /* ---- schedules ---- */

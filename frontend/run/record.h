@@ -7,6 +7,8 @@
 
 /* These functions do nothing unless PROF_CODE or VIZ asks for them. Called with rt.lock held. */
 void record_kernel(const struct env *env, const db_device *dev, const struct kernel *k);
+/* Returns rows of lines [[address, text]] for kernel .text.KERNEL of a cubin, or NULL. */
+json_t *record_sass_rows(const char *arch, const char *kernel, const void *image, size_t size);
 /* Around scheduling, to record its rewrites. */
 void record_schedule_begin(const struct env *env);
 void record_schedule_end(const struct env *env);

@@ -3,7 +3,8 @@
  * PROF names a folder. Each process writes a file of its own there, one JSON object per line (frontend/prof/README.md
  * describes them). While the process runs the file is PID.prof.part. When the process ends, the file gets its name,
  * PID.prof, so a file of that name is complete. After a crash the .part file has the lines up to the last
- * report of commands; its last line may be cut. */
+ * report of commands; its last line may be cut. A process that calls exec leaves its .part file, and the record of its
+ * next program is PID.2.prof. */
 #define _GNU_SOURCE
 #include "../device.h"
 #include "../json.h"
@@ -14,14 +15,14 @@
 #include <string.h>
 #include <unistd.h>
 
-enum { VERSION = 1, MOST_DEVICES = 128, BUCKETS = 1024 };
+enum { VERSION = 1, MOST_DEVICES = 128, BUCKETS = 1024, MOST_PROGRAMS = 1000 /* of a process, one after another */ };
 
 /* A kernel as it was launched; a launch with other numbers has an entry of its own. */
 struct entry {
   struct entry *next; /* in its bucket */
   unsigned id, device;
   char *name;
-  uint32_t grid[3], block[3];
+  uint32_t grid[3], block[3], local_bytes;
   double flops;
   uint64_t bytes;
   bool uncounted;
@@ -68,11 +69,18 @@ static void write_command(FILE *f) {
 static int open_record(void) {
   const struct hcq_profile_env *env = hcq_profile_env();
   free(record.path);
-  if (asprintf(&record.path, "%s/%ld.prof.part", env->record, (long)getpid()) < 0) {
-    record.path = NULL;
-    return db_fail(-ENOMEM, "PROF=%s: out of memory", env->record);
+  record.path = NULL;
+  for (unsigned i = 1; !record.file && i <= MOST_PROGRAMS; i++) {
+    char number[16] = "";
+    free(record.path);
+    if (i > 1) snprintf(number, sizeof number, ".%u", i);
+    if (asprintf(&record.path, "%s/%ld%s.prof.part", env->record, (long)getpid(), number) < 0) {
+      record.path = NULL;
+      return db_fail(-ENOMEM, "PROF=%s: out of memory", env->record);
+    }
+    record.file = fopen(record.path, "wxe");
+    if (!record.file && errno != EEXIST) break;
   }
-  record.file = fopen(record.path, "we");
   if (!record.file) return db_fail(-errno, "PROF=%s: %s", env->record, strerror(errno));
   fprintf(record.file,
           "{\"type\":\"process\",\"version\":%d,\"doorbell\":\"" DB_VERSION
@@ -170,8 +178,8 @@ static unsigned bucket_of(const struct hcq_event *e) {
 
 static bool is_same(const struct entry *k, unsigned device, const struct hcq_event *e) {
   return k->device == device && !strcmp(k->name, e->name) && !memcmp(k->grid, e->grid, sizeof k->grid) &&
-         !memcmp(k->block, e->block, sizeof k->block) && k->uncounted == e->uncounted && k->bytes == e->bytes &&
-         !(k->flops < e->flops) && !(k->flops > e->flops);
+         !memcmp(k->block, e->block, sizeof k->block) && k->local_bytes == e->local_bytes &&
+         k->uncounted == e->uncounted && k->bytes == e->bytes && !(k->flops < e->flops) && !(k->flops > e->flops);
 }
 
 static void write_kernel(const struct entry *k, const db_program *program) {
@@ -185,8 +193,8 @@ static void write_kernel(const struct entry *k, const db_program *program) {
   if (!k->uncounted) fprintf(f, ",\"flops\":%.17g,\"bytes\":%llu", k->flops, (unsigned long long)k->bytes);
   if (program) fprintf(f, ",\"address\":%llu", (unsigned long long)db_program_address(program));
   if (program)
-    fprintf(f, ",\"registers\":%u,\"local_bytes\":%u,\"private_bytes\":%u,\"wave\":%u", r.registers, r.local_bytes,
-            r.private_bytes, r.wave);
+    fprintf(f, ",\"registers\":%u,\"local_bytes\":%u,\"private_bytes\":%u,\"wave\":%u", r.registers,
+            k->local_bytes ? k->local_bytes : r.local_bytes, r.private_bytes, r.wave);
   fputs("}\n", f);
 }
 
@@ -197,13 +205,14 @@ static int kernel_id(unsigned device, const struct hcq_event *e) {
     if (is_same(k, device, e)) return (int)k->id;
   struct entry *k = malloc(sizeof *k);
   if (!k) return -1;
-  *k = (struct entry){*bucket, record.nentries, device, strdup(e->name), {0}, {0}, e->flops, e->bytes, e->uncounted};
+  *k = (struct entry){*bucket, record.nentries, device, strdup(e->name), {0}, {0}, 0, e->flops, e->bytes, e->uncounted};
   if (!k->name) {
     free(k);
     return -1;
   }
   memcpy(k->grid, e->grid, sizeof k->grid);
   memcpy(k->block, e->block, sizeof k->block);
+  k->local_bytes = e->local_bytes;
   *bucket = k;
   write_kernel(k, e->program);
   return (int)record.nentries++;

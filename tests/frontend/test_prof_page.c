@@ -242,6 +242,23 @@ static void contains_code_of_files(void **state) {
   }
 }
 
+/* For NVIDIA GPUs, kernels of tensor programs have the instructions that ptxas makes, beside the PTX. */
+static void contains_sass_of_tensor_kernels(void **state) {
+  if (!has_ptxas()) skip();
+  EXPECT(0, "prof --code --html sass.html -- " DOORBELL " bench --case dot --dev EMU+NV:sm_90");
+  read_page("sass.html");
+  json_t *data = read_data();
+  bool ends = false;
+  size_t k;
+  json_t *row;
+  json_array_foreach(at(data, "code.0.lines.rows"), k, row) ends |=
+      !strcmp(json_string_value(json_array_get(row, 1)), "EXIT");
+  assert_true(ends);
+  assert_int_equal(json_array_size(at(data, "code.0.lines.columns")), 0);
+  assert_non_null(strstr(text_at(data, "code.0.texts.assembly"), ".entry"));
+  json_decref(data);
+}
+
 static void contains_counts_of_thread_traces(void **state) {
   EXPECT(0, "prof --html traced.html run " KERNELS_DIR "/bench/kernels/saxpy.gfx1100.co --grid 96 --block 256 --arg "
             "f32[24576]=ones --arg f32[24576]=iota --arg f32:2 --arg u32:24576 --thread-trace t --dev " EMULATED);
@@ -291,6 +308,7 @@ int main(void) {
       cmocka_unit_test(contains_rewrites),
       cmocka_unit_test(counts_instructions_of_emulated_devices),
       cmocka_unit_test(contains_code_of_files),
+      cmocka_unit_test(contains_sass_of_tensor_kernels),
       cmocka_unit_test(contains_counts_of_thread_traces),
       cmocka_unit_test(names_what_fails),
       cmocka_unit_test(works_in_a_browser),

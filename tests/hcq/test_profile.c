@@ -379,6 +379,39 @@ static unsigned count_type(const json_t *all, const char *type) {
   return n;
 }
 
+/* A program that replaces another one in its process does not overwrite its record. */
+static int after_exec(const struct machine *m) {
+  char path[600];
+  snprintf(path, sizeof path, "%s/%ld.prof.part", folder, (long)getpid());
+  FILE *f = fopen(path, "w");
+  MUST(f && fputs("{}\n", f) >= 0 && !fclose(f));
+  return two_kernels_and_a_copy(m);
+}
+static void record_after_exec(void **state) {
+  unsigned parts = 0, seconds = 0;
+  char path[600], line[8] = "";
+  in_child(after_exec, &machines[0], "PROF", folder);
+  DIR *d = opendir(folder);
+  assert_non_null(d);
+  for (const struct dirent *e; (e = readdir(d));) {
+    if (!strstr(e->d_name, ".prof")) continue;
+    seconds += strstr(e->d_name, ".2.prof") && !strstr(e->d_name, ".part");
+    snprintf(path, sizeof path, "%s/%s", folder, e->d_name);
+    if (strstr(e->d_name, ".part")) {
+      FILE *f = fopen(path, "r");
+      assert_non_null(f);
+      assert_non_null(fgets(line, sizeof line, f));
+      fclose(f);
+      parts++;
+    }
+    unlink(path);
+  }
+  closedir(d);
+  assert_int_equal(parts, 1);
+  assert_int_equal(seconds, 1);
+  assert_string_equal(line, "{}\n");
+}
+
 static void records_of_processes(void **state) {
   static const struct {
     int (*program)(const struct machine *);
@@ -509,6 +542,7 @@ int main(void) {
       cmocka_unit_test(reports_nothing_by_default),
       cmocka_unit_test(trace_on_a_full_disk),
       cmocka_unit_test(records_of_processes),
+      cmocka_unit_test(record_after_exec),
       cmocka_unit_test(counts_of_kernels),
       cmocka_unit_test(trace_of_counters),
       cmocka_unit_test(names_counters_that_do_not_count),

@@ -96,6 +96,22 @@ def make_page(doorbell, folder, steps=60, peaks=True):
     return page
 
 
+def make_emulated_page(doorbell, folder):
+    """Writes the page of a program that does not use Doorbell, on an emulated GPU. Returns its path."""
+    records, page = os.path.join(folder, "emulated"), os.path.join(folder, "emulated.html")
+    os.makedirs(records)
+    lines = {"source": "Counts of the emulator. Exact: executions.", "columns": ["executed", "lanes"],
+             "rows": [[0, 32, None, "S2R R0, SR_TID.X"], [16, 32, 17.5, EVIL]]}
+    kernel = {"address": 4096, "dispatches": 2, "waves": 64, "instructions": 2048, "sectors": 128,
+              "lds_conflict_cycles": 0, "model_ps": 4000000}
+    gpu = {"process": 9, "gpu": 0, "arch": "sm_90", "kernels": [{"name": "first", "lines": lines, **kernel},
+                                                                {"name": "", **kernel, "model_ps": 2000000}]}
+    with open(os.path.join(records, "9.emu"), "w") as f:
+        f.write(json.dumps(gpu) + "\n")
+    subprocess.run([doorbell, "prof", "--html", page, "report", records], check=True, stdout=subprocess.DEVNULL)
+    return page
+
+
 def replace_data(page, change, out):
     """Writes the page with other data: change(data) changes what the page's data are."""
     with open(page) as f:

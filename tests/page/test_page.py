@@ -309,6 +309,17 @@ def shows_no_kernels(b, doorbell, folder):
     assert "No kernels ran." in text_of(b, "#kernels")
 
 
+def shows_emulated_kernels(b, doorbell, folder):
+    b.open(record.make_emulated_page(doorbell, folder))
+    b.key("3")
+    assert [row for row in ("first", "0x1000") if row in text_of(b, "#kernels tbody")] == ["first", "0x1000"]
+    assert text_of(b, ".panel h2") == "first" and "instructions" in text_of(b, ".panel-body")
+    b.press(".panel [data-key=code]")
+    assert "S2R R0, SR_TID.X" in text_of(b, ".panel .code") and "17.5" in text_of(b, ".panel .code")
+    b.press(".panel [data-key=occupancy]")
+    assert "unknown" in text_of(b, ".panel-body") and not b.run("window.hurt")
+
+
 def stays_smooth(b, page, folder):
     """A million events: a frame takes less than a thirtieth of a second at any zoom level."""
     big = record.replace_data(page, record.add_million, os.path.join(folder, "million.html"))
@@ -366,6 +377,7 @@ def main():
             failed = sum(attempt(test.__name__, test, b) for test in TESTS)
             failed += attempt("says_what_is_missing", says_what_is_missing, b, doorbell, folder)
             failed += attempt("shows_no_kernels", shows_no_kernels, b, doorbell, folder)
+            failed += attempt("shows_emulated_kernels", shows_emulated_kernels, b, doorbell, folder)
             failed += attempt("stays_smooth", stays_smooth, b, page, folder)
             if len(sys.argv) > 2:
                 take_pictures(b, page, sys.argv[2])
