@@ -125,6 +125,16 @@ static void counts_foreign_programs(void **state) {
   json_decref(report);
 }
 
+/* Dynamic local memory counts for occupancy. */
+static void occupancy_with_dynamic_memory(void **state) {
+  EXPECT(0, "prof --json run " SAXPY_CO SAXPY_ARGS " --arg local:32768 --dev " EMULATED QUIET);
+  json_t *report = json_out();
+  const json_t *k = entry(report, "kernels", "name", "saxpy");
+  assert_float_equal(number(k, "local_bytes"), 32768, 0);
+  assert_string_equal(text(k, "occupancy_limit"), "local memory");
+  json_decref(report);
+}
+
 /* Programs without Doorbell: the report and the page have the kernels of the emulated GPU, with their instructions. */
 static void emulates_programs(void **state) {
 #ifdef SANITIZED
@@ -357,6 +367,7 @@ int main(void) {
       cmocka_unit_test(keeps_records),
       cmocka_unit_test(counts_foreign_programs),
       cmocka_unit_test(emulates_programs),
+      cmocka_unit_test(occupancy_with_dynamic_memory),
       cmocka_unit_test(counts_kernels),
       cmocka_unit_test(counts_the_cpu),
       cmocka_unit_test(counts_in_passes),
