@@ -74,7 +74,7 @@ static void train_as_torch(const char *where, unsigned kind, unsigned steps) {
   db_jit *j = db_jit_new(step, &n, 2, 1);
   for (unsigned i = 0; i < steps; i++) {
     DB_SCOPED;
-    db_tensor *loss, *x = db_shrink(in_file("x"), i, i + 1, 0, 8, 0, 1, 0, 6, 0, 6);
+    db_tensor *loss = NULL, *x = db_shrink(in_file("x"), i, i + 1, 0, 8, 0, 1, 0, 6, 0, 6);
     db_tensor *in[] = {db_reshape(x, 8, 1, 6, 6), db_reshape(db_shrink(in_file("t"), i, i + 1, 0, 8), 8)};
     double factor;
     if (db_optim_loss_scale(n.adam, &factor) || db_jit_call(j, in, &loss)) fail_msg("%s", db_error());
