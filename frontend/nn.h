@@ -204,6 +204,13 @@ db_tensor *db_recurrent_apply(DB_AT, const db_recurrent *l, db_tensor *x);
       db_recurrent: db_recurrent_apply,                                                                                \
       db_multihead: db_multihead_apply)(DB_HERE, layer, x)
 
+/* Computes fn of x, and computes it again for its gradients, so that what is computed inside of fn needs no memory in
+ * the meantime. The result and the gradients, also of parameters that fn uses, are those of fn; random numbers are the
+ * same both times. fn is called twice and must compute the same; running statistics are updated once. */
+typedef db_tensor *db_block_fn(void *ctx, db_tensor *const *x, unsigned n);
+#define db_recompute(fn, ctx, x, n) db_recompute_at(DB_HERE, fn, ctx, x, n)
+db_tensor *db_recompute_at(DB_AT, db_block_fn *fn, void *ctx, db_tensor *const *x, unsigned n);
+
 /* A training step: computes the gradients of the loss, takes a step of the optimizer, realizes the loss and all
  * statistics of p together with it, and drops the gradients. Returns 0 or a negative errno. */
 typedef struct db_optim db_optim;

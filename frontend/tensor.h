@@ -1059,6 +1059,13 @@ void db_grad_all_at(DB_AT, db_tensor *y, db_tensor *dy, db_tensor *const *x, uns
 #define db_detach(x) db_detach_at(DB_HERE, x)
 db_tensor *db_detach_at(DB_AT, db_tensor *x);
 
+/* y with gradients by hand. y is computed from the n tensors x. fn stores the gradients of x in dx, in the shapes of x;
+ * NULL stands for zeros. dy is the gradient of y. fn is called at once and may not read dy. Gradients of the result
+ * reach nothing but x. fn returns 0, or a negative errno, which poisons the result. */
+typedef int db_gradient_fn(void *ctx, db_tensor *dy, db_tensor *const *x, unsigned n, db_tensor **dx);
+#define db_custom_gradient(y, x, n, fn, ctx) db_custom_gradient_at(DB_HERE, y, x, n, fn, ctx)
+db_tensor *db_custom_gradient_at(DB_AT, db_tensor *y, db_tensor *const *x, unsigned n, db_gradient_fn *fn, void *ctx);
+
 /* Marks t for db_backward. Mark a tensor before it is used. Returns t. */
 #define db_requires_grad(t) db_requires_grad_at(DB_HERE, t)
 db_tensor *db_requires_grad_at(DB_AT, db_tensor *t);

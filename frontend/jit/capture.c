@@ -238,7 +238,7 @@ static int on_use(struct capture *c, struct value *v) {
   return err;
 }
 
-const struct capture_ops jit_capture_ops = {on_run, on_copy, on_refusal, on_use, jit_on_random};
+const struct capture_ops jit_capture_ops = {on_run, on_copy, on_refusal, on_use, jit_on_random, jit_on_random_calls};
 
 /* ---- after the function has returned ---- */
 

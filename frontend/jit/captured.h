@@ -110,7 +110,9 @@ unsigned jit_input_of(const db_jit *j, unsigned place, unsigned *part);
 void jit_stream_taken(uint32_t stream);
 
 /* ---- random.c ---- */
-db_tensor *jit_on_random(struct capture *c, db_device *dev, uint32_t *stream); /* a capture_ops function */
+/* Functions of capture_ops. */
+db_tensor *jit_on_random(struct capture *c, db_device *dev, uint32_t *stream);
+uint32_t *jit_on_random_calls(struct capture *c);
 /* Adds the calls of the function that has run, so that the next call continues the sequence. */
 int jit_advance_random(db_jit *j);
 

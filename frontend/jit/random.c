@@ -15,8 +15,12 @@ static db_tensor *new_count(db_jit *j, unsigned slot, db_device *dev) {
   return db_retain(t);
 }
 
+static db_jit *jit_of(struct capture *c) { return (db_jit *)((char *)c - offsetof(db_jit, capture)); }
+
+uint32_t *jit_on_random_calls(struct capture *c) { return jit_of(c)->random_calls; }
+
 db_tensor *jit_on_random(struct capture *c, db_device *dev, uint32_t *stream) {
-  db_jit *j = (db_jit *)((char *)c - offsetof(db_jit, capture));
+  db_jit *j = jit_of(c);
   struct capture *was = capturing;
   capturing = NULL; /* the following is done once, not in every replay */
   pthread_mutex_lock(&rt.lock);

@@ -122,7 +122,7 @@ static db_tensor *batch_norm(DB_AT, const db_norm *l, db_tensor *x) {
   if (!db_params_training(l->params))
     return db_batch_norm_at(file, line, x, w, b, param_tensor(l->mean), param_tensor(l->var), l->eps);
   db_tensor *y = db_batch_norm_at(file, line, x, w, b, NULL, NULL, l->eps);
-  if (db_poison(y) || !l->mean || !l->var) return y;
+  if (db_poison(y) || !l->mean || !l->var || params_recomputing()) return y;
   double n = (double)db_numel(x) / (double)(db_dim(x, 1) ? db_dim(x, 1) : 1);
   {
     DB_SCOPED;

@@ -6,6 +6,8 @@
 
 /* Makes a constant parameter that is not trained. */
 db_parameter *params_statistic(db_params *p, const char *name, double value, db_list shape);
+/* Whether db_recompute computes a block for the second time on this thread. */
+bool params_recomputing(void);
 /* a * b for sizes of parameters; INT64_MAX, which no tensor can have as a size, on overflow. */
 static inline int64_t size_times(int64_t a, int64_t b) {
   int64_t r;

@@ -16,6 +16,9 @@ struct history {
   unsigned n, nlinks;
   struct value *keeper; /* built on all of them */
   struct gradient_link *links;
+  struct gradient_by_hand *hands; /* by index of the value */
+  struct uop **hand_nodes;        /* of all hands */
+  unsigned nhands, nhand_nodes;
   /* By node id: the node with memory substituted for realized values; NULL if none is realized */
   struct uop **current;
   size_t nids;
@@ -25,6 +28,8 @@ static void history_free(struct history *h) {
   value_release(h->keeper);
   free(h->values);
   free(h->links);
+  free(h->hands);
+  free(h->hand_nodes);
   free(h->current);
 }
 
@@ -68,9 +73,51 @@ out:
   return err;
 }
 
+static bool is_by_hand(const struct value *v) { return v->by_hand && v->nsrc; }
+
 static bool was_replaced(const struct value *v) { return v->real && v->real != v->expr; }
 /* The memory of a value whose expression is known. */
 static struct uop *memory_of(const struct value *v) { return v->real ? v->real : v->overwritten_real; }
+
+static struct uop *current_node(const struct history *h, struct value *v) {
+  if (v->real) return v->real;
+  return h->current && v->expr->id < h->nids && h->current[v->expr->id] ? h->current[v->expr->id] : v->expr;
+}
+
+/* Adds a link to v's gradients by hand, whose expression is node. */
+static void add_hand(struct history *h, struct value *v, struct uop *node) {
+  struct gradient_by_hand *hand = &h->hands[h->nhands++];
+  struct uop **x = h->hand_nodes + h->nhand_nodes, **g = x + v->by_hand;
+  for (unsigned i = 0; i < v->by_hand; i++) {
+    x[i] = current_node(h, v->src[2 + i]);
+    g[i] = current_node(h, v->src[2 + v->by_hand + i]);
+  }
+  *hand = (struct gradient_by_hand){current_node(h, v->src[1]), x, g, v->by_hand};
+  h->nhand_nodes += 2 * v->by_hand;
+  h->links[h->nlinks++] = (struct gradient_link){node, node, hand};
+}
+
+/* Fills links. rebuilt has the expressions with memory substituted, by node id; NULL if no value is realized. */
+static void add_links(struct history *h, struct uop *const *rebuilt) {
+  for (unsigned i = 0; i < h->n; i++) {
+    struct value *v = h->values[i];
+    struct uop *expr = rebuilt ? rebuilt[v->expr->id] : v->expr;
+    if (v->nsrc && memory_of(v) && memory_of(v) != expr)
+      h->links[h->nlinks++] = (struct gradient_link){memory_of(v), expr, NULL};
+    if (is_by_hand(v)) add_hand(h, v, expr);
+  }
+}
+
+/* Makes room for two links per value, and for the gradients by hand. */
+static bool reserve_links(struct history *h) {
+  size_t hands = 0, nodes = 0;
+  for (unsigned i = 0; i < h->n; i++)
+    if (is_by_hand(h->values[i])) hands++, nodes += 2 * (size_t)h->values[i]->by_hand;
+  h->links = calloc(2 * (size_t)h->n + 1, sizeof *h->links);
+  h->hands = calloc(hands + 1, sizeof *h->hands);
+  h->hand_nodes = calloc(nodes + 1, sizeof *h->hand_nodes);
+  return h->links && h->hands && h->hand_nodes;
+}
 
 /* Fills current and links in one walk over all expressions. */
 static int substitute_memory(struct history *h) {
@@ -85,8 +132,7 @@ static int substitute_memory(struct history *h) {
     if (order[i]->id >= h->nids) h->nids = (size_t)order[i]->id + 1;
   h->current = calloc(h->nids + 1, sizeof(struct uop *));
   rebuilt = calloc(h->nids + 1, sizeof *rebuilt);
-  h->links = calloc(h->n, sizeof *h->links);
-  if (!h->current || !rebuilt || !h->links) goto out;
+  if (!h->current || !rebuilt) goto out;
   for (unsigned i = 0; i < h->n; i++)
     if (was_replaced(h->values[i])) h->current[h->values[i]->expr->id] = h->values[i]->real;
   for (size_t i = 0; i < count; i++) {
@@ -101,12 +147,7 @@ static int substitute_memory(struct history *h) {
     if (src != few) free(src);
     if (!h->current[u->id]) h->current[u->id] = rebuilt[u->id];
   }
-  for (unsigned i = 0; i < h->n; i++) {
-    const struct value *v = h->values[i];
-    if (!memory_of(v) || !v->nsrc) continue;
-    struct gradient_link link = {memory_of(v), rebuilt[v->expr->id]};
-    if (link.memory != link.expr) h->links[h->nlinks++] = link;
-  }
+  add_links(h, rebuilt);
   err = 0;
 out:
   free(roots);
@@ -119,15 +160,12 @@ static int history_of(struct value *v, struct history *h) {
   *h = (struct history){0};
   if (list_values(v, h)) return -ENOMEM;
   h->keeper = value_over(v->expr, v->slot, h->values, h->n);
-  if (!h->keeper) return -ENOMEM;
+  if (!h->keeper || !reserve_links(h)) return -ENOMEM;
   bool any = false;
   for (unsigned i = 0; i < h->n; i++) any |= memory_of(h->values[i]) && memory_of(h->values[i]) != h->values[i]->expr;
-  return any ? substitute_memory(h) : 0;
-}
-
-static struct uop *current_node(const struct history *h, struct value *v) {
-  if (v->real) return v->real;
-  return h->current && v->expr->id < h->nids && h->current[v->expr->id] ? h->current[v->expr->id] : v->expr;
+  if (any) return substitute_memory(h);
+  add_links(h, NULL);
+  return 0;
 }
 
 /* Stores in out[i] the derivative of y with respect to x[i], weighted by dy (NULL: 1), or NULL if y does not depend on

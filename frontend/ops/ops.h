@@ -49,6 +49,15 @@ struct expr expr_cumsum(struct expr x, unsigned axis); /* has x's type */
 void random_state(uint64_t *seed, uint32_t *calls);
 void random_restore(uint64_t seed, uint32_t calls);
 
+/* ---- by_hand.c ---- */
+/* db_custom_gradient. Results over one y that have different keys have gradients of their own; a key that is the same
+ * in each step of a training makes its schedule found again. */
+db_tensor *gradient_by_hand(DB_AT, db_tensor *y, db_tensor *const *x, unsigned n, db_gradient_fn *fn, void *ctx,
+                            uint64_t key);
+static inline uint64_t gradient_key(const void *fn, const void *ctx) {
+  return (uint64_t)(uintptr_t)fn * 31 + (uint64_t)(uintptr_t)ctx;
+}
+
 /* ---- assign.c ---- */
 /* Replaces the value of x by v and takes over the reference on v. If x is marked for gradients, it stays marked. */
 void tensor_set_value(db_tensor *x, struct value *v);

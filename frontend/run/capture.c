@@ -63,3 +63,5 @@ int capture_unshare(struct value *v) { return capturing ? capturing->ops->unshar
 db_tensor *capture_random_count(db_device *dev, uint32_t *stream) {
   return counting ? counting->ops->random_count(counting, dev, stream) : NULL;
 }
+
+uint32_t *capture_random_calls(void) { return counting ? counting->ops->random_calls(counting) : NULL; }

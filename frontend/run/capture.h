@@ -20,6 +20,7 @@ struct capture {
     void (*refuse)(struct capture *c, int err, const char *why);
     int (*unshare)(struct capture *c, struct value *v);
     db_tensor *(*random_count)(struct capture *c, db_device *dev, uint32_t *stream);
+    uint32_t *(*random_calls)(struct capture *c);
   } *ops;
   uint64_t before; /* rt.serials when the capture began */
 };
@@ -54,4 +55,7 @@ void capture_assign_moves(const struct value *from);
 /* Inside a function passed to db_jit: returns a tensor in memory, one u32, with the number of earlier random calls on
  * dev, and stores in *stream what separates its random numbers from others. Elsewhere returns NULL. */
 db_tensor *capture_random_count(db_device *dev, uint32_t *stream);
+/* Inside a function passed to db_jit: the number of random calls of this call so far, by slot (SLOT_NUMBERS of them).
+ * Elsewhere NULL. */
+uint32_t *capture_random_calls(void);
 #endif

@@ -19,6 +19,7 @@ struct value {
   bool tracked;              /* expr depends on a leaf; keeps expr and src when realized, because gradients need them */
   uint8_t slot;
   unsigned nsrc, room;         /* room: the capacity of src */
+  unsigned by_hand;            /* n, if src is: the value, dy, n inputs, the n gradients of these (grad.c) */
   struct value *older, *newer; /* older: the value that this assign overwrote; newer: the assign that overwrote this
                                   value; both NULL unless both exist */
   int line;                    /* location of the assign call, for an assign and for the values it made stale */

@@ -13,6 +13,7 @@ enum { NO_DEVICE = 256 };
 struct place {         /* a node of the walk */
   struct uop *u, *sum; /* sum: of the gradients that have reached it so far */
   struct uop *expr;    /* if u is the memory of a link: its expression */
+  const struct gradient_by_hand *hand;
   uint16_t device;
   bool wanted; /* it is a target or depends on one */
   bool target;
@@ -79,6 +80,13 @@ static void add_gradient(struct walk *w, struct uop *to, struct uop *v) {
   p->sum = uop_binary(g, OP_ADD, widen(g, p->sum, t), widen(g, v, t));
 }
 
+/* Adds the gradients by hand of a node with the gradient w->dy. */
+static void add_gradients_by_hand(struct walk *w, const struct gradient_by_hand *h) {
+  struct uop *all = uop_new(w->graph, OP_SINK, DT_VOID, 1, (union uop_arg){0}, 0, h->g, h->n);
+  all = uop_substitute(w->graph, all, &h->dy, &w->dy, 1);
+  for (unsigned i = 0; i < h->n && !graph_error(w->graph); i++) add_gradient(w, h->x[i], all->src[i]);
+}
+
 /* Finds the nodes between the root and the targets, and the device of each. */
 static void find_wanted(struct walk *w, size_t n) {
   for (size_t i = 0; i < n; i++) {
@@ -117,7 +125,10 @@ int graph_gradient(struct graph *g, struct uop *root, struct uop *seed, struct u
   }
   for (unsigned i = 0; i < nlinks; i++) {
     struct place *p = place_of(&w, links[i].memory);
-    if (p) p->expr = links[i].expr;
+    if (p && links[i].hand)
+      p->hand = links[i].hand;
+    else if (p)
+      p->expr = links[i].expr;
   }
   for (unsigned i = 0; i < n; i++) {
     struct place *p = place_of(&w, target[i]);
@@ -133,6 +144,11 @@ int graph_gradient(struct graph *g, struct uop *root, struct uop *seed, struct u
     w.dy = p->sum = widen(g, p->sum, u->dtype);
     if (p->expr) {
       add_gradient(&w, p->expr, w.dy);
+      continue;
+    }
+    if (p->hand) {
+      add_gradients_by_hand(&w, p->hand);
+      if (graph_error(g)) goto out;
       continue;
     }
     bool further = false;

@@ -3,10 +3,16 @@
 #define DOORBELL_GRAPH_GRADIENT_H
 #include "../uop.h"
 
+/* Gradients by hand: those of x[i] are g[i], in which the node dy stands for the gradient of the result. */
+struct gradient_by_hand {
+  struct uop *dy, *const *x, *const *g;
+  unsigned n;
+};
 /* Links a realized node to the expression that computed it, which the graph no longer contains: a gradient that reaches
- * `memory` continues at `expr`. */
+ * `memory` continues at `expr`. Or, if `hand` is set, memory and expr are one node, whose gradients are by hand. */
 struct gradient_link {
   struct uop *memory, *expr;
+  const struct gradient_by_hand *hand;
 };
 
 /* Stores in out[i] the derivative of root with respect to target[i], weighted by seed and summed over root. It has
