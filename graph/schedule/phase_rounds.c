@@ -276,12 +276,38 @@ bool phases_fit_rounds(struct phaser *p, struct phased *k) {
 
 /* ---- blocks ---- */
 
-/* The type in which a wide value is passed on: without a conversion to a wider type. */
-static struct uop *narrow_value(struct uop *v) {
+/* The type of the factors with which sums multiply what wide member w passes on, if matrix instructions multiply it,
+ * and if all its readers are such sums. Otherwise DT_VOID. */
+static enum dtype factor_type(const struct rounds *o, unsigned w) {
+  const struct schedule_machine *m = schedule_machine_of(o->p->s, unit_of(o, w)->device);
+  enum dtype t = DT_VOID;
+  for (unsigned i = 0; i < o->k->n; i++) {
+    const struct unit *u = unit_of(o, i);
+    bool reads = o->part[i].kind != ROUND_WIDE && o->part[i].summed == w;
+    for (unsigned j = 0; j < u->nloads; j++) reads = reads || member_of(o, u->load[j]) == w;
+    if (!reads) continue;
+    if (o->part[i].kind != ROUND_SUM || !phases_contracts(u)) return DT_VOID;
+    for (unsigned j = 0; j < u->ninner; j++) {
+      enum dtype other = u->load[j]->src[0]->src[0]->dtype;
+      if (member_of(o, u->load[j]) != MOST_MEMBERS) continue;
+      if (!dtype_is_narrow_float(other) || !(m->tile_types >> other & 1) || (t != DT_VOID && t != other))
+        return DT_VOID;
+      t = other;
+    }
+  }
+  return t;
+}
+
+/* The value that wide member i passes on: without a conversion to a wider type, and rounded to the type of the factors
+ * with which matrix instructions multiply it. */
+static struct uop *passed_value(const struct rounds *o, unsigned i) {
+  struct uop *v = o->part[i].scaled.value;
+  enum dtype t = factor_type(o, i);
   // NOLINTNEXTLINE(clang-analyzer-core.NullDereference): every wide member has a value
   bool widened = v->op == OP_CAST && dtype_is_float(v->src[0]->dtype) &&
                  dtype_info[v->src[0]->dtype].size < dtype_info[v->dtype].size;
-  return widened ? v->src[0] : v;
+  if (widened) return v->src[0];
+  return v->dtype == DT_F32 && t != DT_VOID ? uop_cast(o->p->s->graph, v, t) : v;
 }
 
 /* The distance of rows of n elements: accesses to a column of consecutive rows use all banks. */
@@ -297,7 +323,7 @@ static int64_t measure(struct rounds *o, int64_t rows, int64_t columns, int64_t 
   for (unsigned i = 0; i < o->k->n; i++) {
     struct member *m = &o->k->member[i];
     const struct unit *u = unit_of(o, i);
-    enum dtype t = o->part[i].reduce ? o->part[i].reduce->dtype : narrow_value(o->part[i].scaled.value)->dtype;
+    enum dtype t = o->part[i].reduce ? o->part[i].reduce->dtype : passed_value(o, i)->dtype;
     m->length = o->part[i].kind == ROUND_WIDE ? columns : 1;
     for (unsigned r = 0; r < u->nranges && o->part[i].kind != ROUND_WIDE; r++)
       if (m->row[r] == NO_ROW) m->length *= u->range[r]->src[0]->arg.i;
@@ -534,7 +560,7 @@ static void make_phase(struct round_maker *r, unsigned i, struct unit *out, stru
   *part = (struct part){0};
   begin_position(r, i, &at);
   if (x->kind == ROUND_WIDE) {
-    struct uop *value = narrow_value(x->scaled.value);
+    struct uop *value = passed_value(&r->o, i);
     r->m->local[i] = new_local(r, value->dtype, m->k->block * m->k->member[i].stride, 0);
     value = value_at(r, i, value, &at);
     if (at.valid && value->op != OP_REDUCE) /* a sum of products is 0 where nothing is loaded */

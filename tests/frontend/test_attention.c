@@ -238,6 +238,10 @@ static void check_gradients(const struct gradients *c, const char *device) {
     for (unsigned i = 0; i < 3; i++) db_requires_grad(in[i]);
     db_tensor *y = db_attention(in[0], in[1], in[2], .causal = c->mask == CAUSAL);
     if (!c->together) assert_int_equal(db_realize(y), 0);
+    bool counted = !strncmp(device, "EMU", 3) && c->t != DB_F32 && c->mask == NO_MASK && !c->together;
+    struct emu_detail executed = {{0}};
+    if (counted) assert_int_equal(emu_detail(db_device_os(dev), true), 0);
+    if (counted) executed = executed_so_far(dev);
     unsigned before = kernels_so_far(dev);
     db_grad_all(y, in[3], in, 3, out);
     out[3] = y;
@@ -254,6 +258,11 @@ static void check_gradients(const struct gradients *c, const char *device) {
         if (fabs((double)got[k] - want[i][k]) > error * (largest + 1))
           fail_msg("%ld x %ld x %ld: element %ld of gradient %u is %g, not %g", (long)c->queries, (long)c->keys,
                    (long)c->width, (long)k, i, (double)got[k], want[i][k]);
+    }
+    if (counted) { /* nine products; a block has 16 rows, 8 columns and 16 bytes along the sum */
+      uint64_t product = (uint64_t)(size * c->keys) / (16 * 8 * 8);
+      uint64_t blocks = executed_so_far(dev).matrix_blocks - executed.matrix_blocks;
+      if (blocks < 9 * product) fail_msg("%s: %lu blocks, %lu a product", device, blocks, product);
     }
     db_close(dev);
   }
