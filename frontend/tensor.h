@@ -715,8 +715,8 @@ db_tensor *db_take_at(DB_AT, db_tensor *x, db_tensor *index);
 db_tensor *db_gather_at(DB_AT, db_tensor *x, int axis, db_tensor *index);
 /* The inverse of db_gather: x with the elements of value, a number or a tensor not smaller than index, written at these
  * positions. Where several elements have one position, the last one counts, or the reduction `mode` combines them.
- * with_x, the last argument of db_scatter_reduce, includes the element of x. Every run gives the same result. For each
- * element of index the cost is proportional to the size of the axis. */
+ * with_x, the last argument of db_scatter_reduce, includes the element of x. Every run gives the same result. The cost
+ * is proportional to the sizes of x and index; GPUs also compare the elements of a short index with each other. */
 enum db_scatter {
   DB_SCATTER_REPLACE = 200,
   DB_SCATTER_SUM,

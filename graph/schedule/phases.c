@@ -88,7 +88,7 @@ static bool sizes_known(const struct unit *u) {
 
 /* Whether the unit may be a phase: a kernel with one result, which does not replace other contents of its memory. */
 static bool may_be_phase(const struct phaser *p, const struct unit *u) {
-  if (u->gone || unit_moves(u) || u->swaps || u->ordered || u->nparts || !u->nranges || u->nstores != 1) return false;
+  if (u->gone || unit_moves(u) || u->swaps || u->scatters || u->nparts || !u->nranges || u->nstores != 1) return false;
   const struct version *v = phases_version(p, result_of(u));
   return schedule_machine_of(p->s, u->device)->scratch && v && !v->previous && u->store[0].index->nsrc == 2 &&
          sizes_known(u);

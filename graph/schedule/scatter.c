@@ -5,7 +5,10 @@
  * the elements of the index: each position compares all of them. If that costs more, the reduction becomes a SCATTER
  * here: memory filled with the identity element, and a kernel that walks along the index in order and combines each
  * value with the element at its index. One work-item walks for each element off the two axes. The values are combined
- * in the order of the index, so the result is the same on every run. */
+ * in the order of the index, so the result is the same on every run.
+ *
+ * Where each step of the walk waits long for memory, the values of equal indices are combined first, each with all
+ * others in parallel. The result is written at the first of these indices only, so the walk needs no order. */
 #include "../movement.h"
 #include "scheduler.h"
 #include <math.h>
@@ -14,6 +17,9 @@
 
 enum { COMPARE_COST = 4, MOST_DEEP = 16 };
 
+/* How the reduction is computed: by comparing each position with all elements of the index, by walking along the index,
+ * or by walking along an index without equal elements. */
+enum way { COMPARE, WALK, COMBINE };
 struct scattered {
   unsigned places, walked; /* axis of the positions, axis that is reduced */
   struct uop *index, *value, *none;
@@ -72,20 +78,75 @@ static bool read_scatter(struct graph *g, struct uop *u, struct scattered *out) 
   return false;
 }
 
-static bool is_profitable(const struct schedule_machine *m, const struct uop *u, const struct scattered *x) {
+static enum way cheapest(const struct schedule_machine *m, const struct uop *u, const struct scattered *x) {
   const struct shape *shape = u->src[0]->shape;
   int64_t all = shape_numel(shape), results = shape_numel(u->shape), size = dtype_info[u->dtype].size;
-  if (all <= 0 || results <= 0) return false;
+  if (all <= 0 || results <= 0) return COMPARE;
   double count = (double)shape->dim[x->walked]->arg.i,
          parallel = (double)results / (double)shape->dim[x->places]->arg.i;
   double groups = m->bytes_per_ns / 10 < (double)m->groups ? m->bytes_per_ns / 10 : (double)m->groups;
   double rounds = parallel / ((double)m->side * (groups < 1 ? 1 : groups));
   double walk = count * m->access_ns * (rounds < 1 ? 1 : rounds);
   double clear = 2 * (double)results * (double)size / m->bytes_per_ns + 2 * m->launch_ns;
-  return COMPARE_COST * (double)all / m->flops_per_ns > walk + clear;
+  /* Twice as many comparisons: whether an element is the first of its equals is a reduction, too. */
+  double combine = 2 * COMPARE_COST * count * count * parallel / m->flops_per_ns + 2 * m->launch_ns + m->access_ns;
+  double best = combine < walk ? combine : walk;
+  if (COMPARE_COST * (double)all / m->flops_per_ns <= best + clear) return COMPARE;
+  return combine < walk ? COMBINE : WALK;
 }
 
-static struct uop *scatter_of(struct graph *g, const struct uop *u, struct scattered *x) {
+/* u with both axes of x exchanged. */
+static struct uop *exchange_axes(struct graph *g, const struct scattered *x, struct uop *u) {
+  int64_t order = 0;
+  for (unsigned i = 0; i < u->shape->rank; i++)
+    order |= (int64_t)(i == x->places ? x->walked : i == x->walked ? x->places : i) << 4 * i;
+  return uop_new(g, OP_PERMUTE, u->dtype, 1, (union uop_arg){.i = order}, 0, &u, 1);
+}
+
+/* u with `n` elements along both axes of x. */
+static struct uop *expand_axes(struct graph *g, const struct scattered *x, struct uop *u, struct uop *n) {
+  struct uop *dim[MAX_RANK];
+  memcpy(dim, u->shape->dim, u->shape->rank * sizeof *dim);
+  dim[x->places] = dim[x->walked] = n;
+  return uop_movement(g, OP_EXPAND, u, dim, u->shape->rank);
+}
+
+/* Counts along one axis of a tensor of the same rank as u, whose other axes have size 1. */
+static struct uop *counter(struct graph *g, const struct uop *u, unsigned axis, struct uop *n) {
+  struct uop *dim[MAX_RANK], *count = uop_new(g, OP_IOTA, DT_I64, 1, (union uop_arg){0}, 0, &n, 1);
+  for (unsigned i = 0; i < u->shape->rank; i++) dim[i] = i == axis ? n : uop_index(g, 1);
+  return uop_movement(g, OP_RESHAPE, count, dim, u->shape->rank);
+}
+
+/* Where element i of the index, along `walked`, equals element j, along `places`. */
+static struct uop *equal_elements(struct graph *g, const struct scattered *x, struct uop *index, struct uop *n) {
+  struct uop *other = exchange_axes(g, x, index);
+  return uop_binary(g, OP_CMPEQ, expand_axes(g, x, index, n), expand_axes(g, x, other, n));
+}
+
+static struct uop *reduce_walked(struct graph *g, const struct scattered *x, enum op op, struct uop *u) {
+  union uop_arg axes = {.i = INT64_C(1) << x->walked};
+  return exchange_axes(g, x, uop_new(g, OP_REDUCE_AXIS, u->dtype, 1, axes, op, &u, 1));
+}
+
+/* Combines the values of equal indices. All but the first of these indices become -1, so nothing is written there. */
+static void combine_equal(struct graph *g, enum op op, struct scattered *x) {
+  const struct shape *shape = x->index->shape;
+  struct uop *index = x->index, *n = shape->dim[x->walked], *narrow;
+  if (dtype_info[index->dtype].cls != 'i') index = uop_cast(g, index, DT_I64);
+  struct uop *values = uop_where(g, equal_elements(g, x, index, n), expand_axes(g, x, x->value, n), x->none);
+  x->value = reduce_walked(g, x, op, values);
+  for (unsigned i = 0; i < shape->rank; i++) /* the index may be the same along other axes */
+    if (i != x->places && i != x->walked && (narrow = collapse_axis(g, index, i, MOST_DEEP))) index = narrow;
+  struct uop *before = uop_binary(g, OP_CMPLT, expand_axes(g, x, counter(g, index, x->walked, n), n),
+                                  expand_axes(g, x, counter(g, index, x->places, n), n));
+  struct uop *equal = equal_elements(g, x, index, n);
+  struct uop *again = reduce_walked(g, x, OP_MAX, uop_binary(g, OP_AND, equal, expand_to(g, before, equal->shape)));
+  index = uop_where(g, again, uop_const_int(g, index->dtype, -1), index);
+  x->index = shape_equal(index->shape, shape) ? index : expand_to(g, index, shape);
+}
+
+static struct uop *scatter_of(struct graph *g, const struct uop *u, struct scattered *x, enum way way) {
   const struct shape *shape = x->index->shape;
   if (!x->value->shape->rank || !shape_equal(x->value->shape, shape)) { /* a scalar */
     if (x->value->shape->rank) return NULL;
@@ -95,23 +156,25 @@ static struct uop *scatter_of(struct graph *g, const struct uop *u, struct scatt
     for (unsigned i = 0; i < shape->rank; i++) src[i + 1] = shape->dim[i];
     x->value = uop_new(g, OP_EXPAND, u->dtype, 1, (union uop_arg){0}, 0, src, shape->rank + 1);
   }
+  if (way == COMBINE) combine_equal(g, (enum op)u->aux, x);
   struct uop *src[] = {x->value, x->index, u->shape->dim[x->places], x->none};
-  return uop_new(g, OP_SCATTER, u->dtype, 1, (union uop_arg){.i = x->places | x->walked << 4}, u->aux, src, 4);
+  union uop_arg arg = {.i = x->places | x->walked << 4 | (way == COMBINE) << 8};
+  return uop_new(g, OP_SCATTER, u->dtype, 1, arg, u->aux, src, 4);
 }
 
 bool schedule_make_scatters(struct scheduler *s, struct uop **roots, unsigned nroots) {
   struct graph *g = s->graph;
   size_t n = 0, room = graph_node_count(g), most = 1;
   struct uop **order = uop_toposort(roots, nroots, &n), **now = NULL, **src = NULL;
-  uint8_t *found = calloc(room + 1, 1);
+  uint8_t *found = calloc(room + 1, 1); /* enum way, by node id */
   bool any = false, ok = order && found;
   struct scattered x;
   if (!ok) goto out;
   for (size_t i = 0; i < n; i++) {
     if (order[i]->nsrc > most) most = order[i]->nsrc;
-    found[order[i]->id] = read_scatter(g, order[i], &x) &&
-                          is_profitable(schedule_machine_of(s, schedule_device_under(x.index)), order[i], &x);
-    any |= found[order[i]->id];
+    if (!read_scatter(g, order[i], &x)) continue;
+    found[order[i]->id] = cheapest(schedule_machine_of(s, schedule_device_under(x.index)), order[i], &x);
+    any |= found[order[i]->id] != COMPARE;
   }
   if (!any) goto out;
   now = calloc(room + 1, sizeof *now);
@@ -123,7 +186,7 @@ bool schedule_make_scatters(struct scheduler *s, struct uop **roots, unsigned nr
     for (unsigned k = 0; k < u->nsrc; k++) src[k] = now[u->src[k]->id], same &= src[k] == u->src[k];
     now[u->id] = same ? u : uop_with_src(g, u, src);
     if (!found[u->id] || !read_scatter(g, now[u->id], &x)) continue;
-    struct uop *scatter = scatter_of(g, now[u->id], &x);
+    struct uop *scatter = scatter_of(g, now[u->id], &x, found[u->id]);
     if (scatter) now[u->id] = scatter;
   }
   for (unsigned i = 0; i < nroots && ok; i++) roots[i] = now[roots[i]->id];
@@ -197,5 +260,7 @@ void schedule_scatter_values(struct scheduler *s, struct node *n) {
   src[0] = after;
   index = uop_new(g, OP_INDEX, u->dtype, 1, (union uop_arg){0}, 0, src, valid ? 3 : 2);
   struct unit *unit = schedule_add_kernel(s, n, index, uop_binary(g, (enum op)u->aux, old, value));
-  if (unit && walk->idx[walked]->op == OP_RANGE) unit->ordered = walk->idx[walked];
+  bool in_order = !(u->arg.i >> 8);
+  if (unit) unit->scatters = true;
+  if (unit && in_order && walk->idx[walked]->op == OP_RANGE) unit->ordered = walk->idx[walked];
 }

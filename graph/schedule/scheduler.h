@@ -116,6 +116,7 @@ struct unit {
   struct uop *copy_to, *copy_from; /* buffers; an EXCHANGE's first unit has copy_from, its second copy_to */
   struct uop *exchange;            /* the EXCHANGE that it begins or ends */
   struct uop *ordered;             /* the AXIS_ORDERED range, or NULL */
+  bool scatters;                   /* it stores at positions that an index selects */
   bool swaps, gone;
   bool contracts;    /* see struct planned_kernel */
   struct uop **load; /* every LOAD in it, those inside reductions first */

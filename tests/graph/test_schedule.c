@@ -616,6 +616,40 @@ static struct uop *scattered(enum op op, struct uop *index, struct uop *value, s
   return reduce(op, value || !none ? hit : uop_cast(g, hit, none->dtype), 1 << walked);
 }
 
+/* A machine whose work-items wait long for memory. */
+static const struct schedule_machine *distant_machine(unsigned device) {
+  static const struct schedule_machine m = {
+      .groups = 12, .side = 2, .launch_ns = 0, .access_ns = 1000, .bytes_per_ns = 100, .flops_per_ns = 10};
+  return &m;
+}
+
+/* Values of equal indices are combined in parallel, before a kernel without order places them. */
+static void test_combined_scatters(void **state) {
+  struct schedule s;
+  char err[500], text[500];
+  struct uop *ids = EXPAND(PLACES(DT_I32, 2000, 1, 40), 3, 40), *rows = TENSOR(3, 40), *zero = num(0);
+  struct uop *sum = scattered(OP_ADD, ids, rows, zero, 1, 2, 2000);
+  machine_of = distant_machine;
+  check(sum);
+  assert_int_equal(graph_schedule_on(machine_of, &sum, 1, &next_buffer, &s, err, sizeof err), 0);
+  for (size_t i = 0; i < s.nitems; i++)
+    assert_null(strstr(uop_expr(s.items[i].ast, text, sizeof text), "o1")); /* no AXIS_ORDERED range */
+  assert_in_range(s.nitems, 2, 4);
+  schedule_free(&s);
+  check(scattered(OP_MAX, ids, rows, num(-INFINITY), 0, 2, 2000));
+  check(scattered(OP_ADD, EXPAND(PLACES(DT_U8, 250, 1, 40), 3, 40), rows, zero, 1, 2, 2000));
+  check(scattered(OP_ADD, ids, NULL, uop_const_int(g, DT_I64, 0), 1, 2, 2000));
+  for (int round = 0; round < 100; round++) {
+    start();
+    int64_t dims[3] = {pick(1, 3), pick(1, 3), pick(1, 3)}, n = pick(1, 300);
+    unsigned walked = (unsigned)pick(0, 2), along = (unsigned)pick(0, 3);
+    dims[walked] = pick(3, 20);
+    struct uop *at = places(pick(0, 1) ? DT_I32 : DT_I64, pick(1, n), 3, dims), *value = tensor(DT_F32, 3, dims);
+    check(scattered(OP_ADD, at, value, num(0), along, walked + (walked >= along), n));
+  }
+  machine_of = NULL;
+}
+
 /* The cost of sums at indices is proportional to the number of values: memory is cleared, and the index is walked along
  * once. */
 static void test_scatters(void **state) {
@@ -1047,6 +1081,7 @@ int main(void) {
       cmocka_unit_test_setup_teardown(test_windows, setup, teardown),
       cmocka_unit_test_setup_teardown(test_joins, setup, teardown),
       cmocka_unit_test_setup_teardown(test_scatters, setup, teardown),
+      cmocka_unit_test_setup_teardown(test_combined_scatters, setup, teardown),
       cmocka_unit_test_setup_teardown(test_selections, setup, teardown),
       cmocka_unit_test_setup_teardown(test_parts, setup, teardown),
       cmocka_unit_test_setup_teardown(test_symbolic, setup, teardown),
