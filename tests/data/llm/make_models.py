@@ -1,8 +1,9 @@
 """Writes small random models of every architecture, and the logits that llama.cpp computes for them
 (tests/frontend/test_llm.c). Needs PyPI's gguf and llama-cpp-python.
 
-NAME.gguf: the model. logits.json: {NAME: {"tokens", "prompt", "logits"}}: the logits after the prompt, the first tokens,
-and after each further token.
+NAME.gguf: the model. logits.json: {NAME: {"tokens", "prompt", "logits", "greedy"}}: the logits after the prompt, the first tokens, and after
+each further token; and the most likely tokens after the prompt. Of mistral there are none, because llama.cpp ignores
+the window of this architecture.
 
 Weights are small multiples of 1/64, so that the files compress well.
 """
@@ -15,17 +16,18 @@ import llama_cpp
 import numpy as np
 
 FOLDER = os.path.dirname(os.path.abspath(__file__))
-HEADS, KV, LAYERS, WORDS, CONTEXT = 4, 2, 2, 64, 64
-PROMPT, TOKENS = 13, 18
+HEADS, KV, LAYERS, WORDS, CONTEXT = 4, 2, 2, 64, 256
+PROMPT, TOKENS, GREEDY = 13, 18, 200
 
 # name: (architecture, options)
 MODELS = {
     "llama": ("llama", {}),
     "llama-linear": ("llama", {"scaling": "linear"}),
     "llama-yarn": ("llama", {"scaling": "yarn"}),
+    "mistral": ("llama", {"window": 4}),
     "llama3": ("llama", {"freqs": True, "tied": True}),
     "mixtral": ("llama", {"experts": 4}),
-    "qwen2": ("qwen2", {"bias": True, "tied": True}),
+    "qwen2": ("qwen2", {"bias": True, "tied": True, "chat": True}),
     "qwen2moe": ("qwen2moe", {"bias": True, "experts": 4, "shared": True}),
     "qwen3": ("qwen3", {"head_norm": True}),
     "qwen3moe": ("qwen3moe", {"head_norm": True, "experts": 4}),
@@ -123,9 +125,11 @@ class Model:
         texts = ["<unk>", "<s>", "</s>", "\u2581"] + [chr(ord("!") + i) for i in range(WORDS - 4)]
         w = self.w
         w.add_tokenizer_model("llama")
+        if self.o.get("chat"):
+            texts[-2:] = ["<|im_start|>", "<|im_end|>"]
         w.add_token_list(texts)
         w.add_token_scores([-float(i) for i in range(WORDS)])
-        w.add_token_types([2, 3, 3] + [1] * (WORDS - 3))
+        w.add_token_types([2, 3, 3] + [1] * (WORDS - 5) + [3 if self.o.get("chat") else 1] * 2)
         w.add_bos_token_id(1)
         w.add_eos_token_id(2)
         w.add_unk_token_id(0)
@@ -202,15 +206,22 @@ def logits_of(name):
     m = llama_cpp.Llama(os.path.join(FOLDER, name + ".gguf"), n_ctx=CONTEXT, n_batch=CONTEXT, n_threads=1,
                         logits_all=True, verbose=False)
     m.eval(tokens)
-    rows = m.scores[PROMPT - 1:TOKENS]
-    return {"tokens": tokens, "prompt": PROMPT, "logits": [[round(float(x), 5) for x in row] for row in rows]}
+    rows = [[round(float(x), 5) for x in row] for row in m.scores[PROMPT - 1:TOKENS]]
+    m.reset()
+    m.eval(tokens[:PROMPT])
+    greedy = []
+    while len(greedy) < GREEDY:
+        greedy.append(int(np.argmax(m.scores[m.n_tokens - 1])))
+        m.eval(greedy[-1:])
+    return {"tokens": tokens, "prompt": PROMPT, "logits": rows, "greedy": greedy}
 
 
 def main():
     out = {}
     for name, (arch, options) in MODELS.items():
         Model(name, arch, options).write()
-        out[name] = logits_of(name)
+        if name != "mistral":
+            out[name] = logits_of(name)
     with open(os.path.join(FOLDER, "logits.json"), "w") as f:
         json.dump(out, f)
 
