@@ -311,6 +311,16 @@ int db_realize_all(db_tensor *const *t, unsigned n);
 /* Realizes t, waits, and copies its elements to dst in row-major order without conversion. bytes must be exactly the
  * size of t. Returns 0 or a negative errno. */
 int db_read(db_tensor *t, void *dst, size_t bytes);
+/* Reads t converted to dtype: bytes must be exactly the size of its elements in that type. Returns 0 or a negative
+ * errno. */
+int db_read_as(db_tensor *t, db_dtype dtype, void *dst, size_t bytes);
+/* Type and shape as text: "f32 [2, 3]", or "poisoned". Valid until the next call on this thread. */
+const char *db_shape_text(const db_tensor *t);
+/* The elements as text, a line per row, as NumPy prints them; of long axes only the first and last three elements.
+ * The caller frees the text. Returns NULL and sets db_error() on an error. */
+char *db_text(db_tensor *t);
+/* Prints type, shape, device and elements to standard output. Returns 0 or a negative errno. */
+int db_print(db_tensor *t);
 /* Reads the value of a tensor with one element, converted to double. Returns 0 or a negative errno. */
 int db_item(db_tensor *t, double *out);
 
@@ -1116,6 +1126,30 @@ int db_save(const char *path, const struct db_named *named, unsigned n);
  * .safetensors.index.json. db_save writes files of 5 GB. The index is replaced last, so an error leaves the old one and
  * its files. Returns 0 or a negative errno. */
 int db_save_shards(const char *path, const struct db_named *named, unsigned n, size_t most);
+
+/* ---- memory of others ---- */
+
+/* A tensor over the row-major elements in buf (hcq.h) that start at byte `offset`, a multiple of 16, on buf's device.
+ * It keeps a reference on buf. Work that others submitted on the buffer must have finished. Assigning to the tensor
+ * writes to the buffer if offset is 0; otherwise it gives the tensor memory of its own. */
+#define db_from_buffer(buf, offset, dtype, ...) db_from_buffer_at(DB_HERE, buf, offset, dtype, DB_LIST(__VA_ARGS__))
+db_tensor *db_from_buffer_at(DB_AT, db_buffer *buf, size_t offset, db_dtype dtype, db_list shape);
+/* Computes t, waits, and returns the buffer with its row-major elements; *offset (may be NULL) is the byte at which
+ * they start. The buffer is borrowed: it may be used until t is released or assigned to. Returns NULL and sets
+ * db_error() on an error. */
+db_buffer *db_buffer_of(db_tensor *t, size_t *offset);
+
+/* DLPack, the exchange of arrays with Python and other libraries: pointers to struct DLManagedTensor of dlpack.h,
+ * version 0.8, in host memory. */
+struct DLManagedTensor;
+/* Returns t as a DLPack tensor, which keeps t until its deleter is called. Tensors of GPUs are copied to the host.
+ * Returns NULL and sets db_error() on an error. */
+struct DLManagedTensor *db_to_dlpack(db_tensor *t);
+/* A tensor on dev (NULL: the default device) with the elements of m. On the CPU it uses m's memory if that is aligned
+ * and row-major; otherwise the elements are copied. Takes over m, whose deleter is called when the memory is not needed
+ * any more; not after an error. */
+#define db_from_dlpack(m, dev) db_from_dlpack_at(DB_HERE, m, dev)
+db_tensor *db_from_dlpack_at(DB_AT, struct DLManagedTensor *m, db_device *dev);
 
 /* ---- observing commands ---- */
 

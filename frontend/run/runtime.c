@@ -425,26 +425,45 @@ static bool buckets_grow(void) {
   return true;
 }
 
-static struct storage *make_storage(unsigned slot, int64_t id, size_t bytes, bool pinned) {
+/* Makes a storage without memory. */
+static struct storage *blank_storage(unsigned slot, int64_t id, size_t size) {
   if (rt.nstorages >= rt.nbuckets && !buckets_grow()) return db_fail_null(-ENOMEM, "out of memory");
   struct storage *s = object_new(sizeof *s);
   if (!s) return db_fail_null(-ENOMEM, "out of memory");
-  s->size = bytes;
-  s->bytes = round_size(bytes ? bytes : 1);
-  s->pinned = pinned;
-  s->buffer = buffer_get(rt.slots[slot], s->bytes, pinned);
-  if (!s->buffer) {
-    object_free(s, sizeof *s);
-    return NULL;
-  }
+  s->size = size;
   s->id = id;
   s->refs = 1;
   s->slot = (uint8_t)slot;
-  slot_retain(slot);
-  s->next = *bucket_of(id);
-  *bucket_of(id) = s;
+  return s;
+}
+
+static struct storage *add_storage(struct storage *s) {
+  slot_retain(s->slot);
+  s->next = *bucket_of(s->id);
+  *bucket_of(s->id) = s;
   rt.nstorages++;
   return s;
+}
+
+static struct storage *make_storage(unsigned slot, int64_t id, size_t bytes, bool pinned) {
+  struct storage *s = blank_storage(slot, id, bytes);
+  if (!s) return NULL;
+  s->bytes = round_size(bytes ? bytes : 1);
+  s->pinned = pinned;
+  s->buffer = buffer_get(rt.slots[slot], s->bytes, pinned);
+  if (s->buffer) return add_storage(s);
+  object_free(s, sizeof *s);
+  return NULL;
+}
+
+struct storage *storage_over(unsigned slot, int64_t id, db_buffer *buffer, size_t bytes, void (*give_back)(void *ctx),
+                             void *ctx) {
+  struct storage *s = blank_storage(slot, id, bytes);
+  if (!s) return NULL;
+  s->bytes = bytes;
+  s->buffer = db_buffer_retain(buffer);
+  s->give_back = give_back, s->ctx = ctx;
+  return add_storage(s);
 }
 
 struct storage *storage_new(unsigned slot, int64_t id, size_t bytes) { return make_storage(slot, id, bytes, false); }
@@ -483,7 +502,12 @@ void storage_release(struct storage *s) {
   if (!s || --s->refs) return;
   unlink_storage(s);
   rt.nstorages--;
-  buffer_put(rt.slots[s->slot], s->buffer, s->bytes, s->pinned);
+  if (s->give_back) {
+    db_buffer_release(s->buffer);
+    s->give_back(s->ctx);
+  } else {
+    buffer_put(rt.slots[s->slot], s->buffer, s->bytes, s->pinned);
+  }
   slot_release(s->slot);
   object_free(s, sizeof *s);
 }

@@ -50,6 +50,9 @@ struct storage {        /* the memory of one BUFFER node */
   uint32_t refs;
   uint8_t slot;
   bool pinned; /* host memory that every device addresses */
+  /* Memory that was not allocated here: called instead of keeping it for reuse; or NULL */
+  void (*give_back)(void *ctx);
+  void *ctx;
 };
 
 struct runtime {
@@ -122,6 +125,9 @@ db_program *slot_load(unsigned slot, const struct kernel *kernel);
 struct storage *storage_new(unsigned slot, int64_t id, size_t bytes);
 /* The same in pinned host memory. */
 struct storage *storage_new_pinned(unsigned slot, int64_t id, size_t bytes);
+/* The same over existing memory, with a reference of its own on buffer. Calls give_back(ctx) when it is released. */
+struct storage *storage_over(unsigned slot, int64_t id, db_buffer *buffer, size_t bytes, void (*give_back)(void *ctx),
+                             void *ctx);
 struct storage *storage_find(int64_t id);
 /* Changes the id. Nodes with the old id no longer find the memory. */
 void storage_rename(struct storage *s, int64_t id);
