@@ -6,7 +6,8 @@
 #   tests/hw/nv.sh [DEV] [--record FOLDER]    default NV; EMU+NV:sm_90 rehearses it without a GPU.
 #                                             B=folder: build folder (build)
 #
-# --record writes to FOLDER what the kernels computed (nv.golden) and a trace of the bring-up (steps.trace).
+# --record writes to FOLDER what the kernels computed (nv.golden), a trace of the bring-up (steps.trace), and what the
+# profiling steps printed (nv.profile).
 # The script changes no clocks, modes or settings, and resets nothing.
 set -eu
 cd "$(dirname "$0")/../.."
@@ -47,6 +48,42 @@ if [ -n "$record" ]; then
 fi
 step "benchmark" 300 "$build/doorbell" bench --dev "$dev"
 step "roofs" 120 "$build/doorbell" bench --peaks --dev "$dev"
+# Profiling: timestamps, counters or the reason why there are none, thread traces, a profile by the device's clock.
+saxpy=bench/kernels/saxpy.sm_90.cubin
+[ "$("$build/doorbell" devices | awk -v dev="$dev" '$1 == dev { print $2 }')" = sm_90 ] || saxpy=bench/kernels/saxpy.cu
+saxpy_args="--grid 1000 --block 64 --arg f32[64000]=ones --arg f32[64000]=iota --arg f32:2 --arg u32:64000"
+profile=$log/profile
+: >"$profile"
+# expected TEXT PATTERN COMMAND...: prints and keeps the output, which must have a line that matches the pattern
+expected() {
+  say "$1"
+  pattern=$2
+  shift 2
+  timeout -k 10 120 "$@" >"$log/out" 2>&1 || echo "exit status $?" >>"$log/out"
+  cat "$log/out"
+  { echo "== $*"; cat "$log/out"; } >>"$profile"
+  grep -qE "$pattern" "$log/out" || { failed; say "FAILED: no line matches $pattern"; exit 1; }
+}
+case $dev in
+EMU+*)
+  no_counters='^SM_WARPS '
+  counted='SM_WARPS +2000'
+  ;;
+*)
+  # What RM permits is the administrator's choice; beyond that, the events are not public.
+  no_counters='NVreg_RestrictProfilingToAdminUsers=0|not supported: performance counters'
+  counted=$no_counters
+  ;;
+esac
+expected "list of counters" "$no_counters" "$build/doorbell" run "$saxpy" --dev "$dev" --counters list
+# shellcheck disable=SC2086
+expected "counters of a launch" "$counted" "$build/doorbell" run "$saxpy" --dev "$dev" $saxpy_args --counters SM_WARPS
+# shellcheck disable=SC2086
+expected "thread trace" "not supported: thread traces" \
+  "$build/doorbell" run "$saxpy" --dev "$dev" $saxpy_args --thread-trace "$log/saxpy"
+# shellcheck disable=SC2086
+expected "profile of a kernel" "saxpy +20 " "$build/doorbell" prof run "$saxpy" --dev "$dev" $saxpy_args
+[ -z "$record" ] || cp "$profile" "$record/nv.profile"
 step "profile of programs" 300 "$build/doorbell" prof -- "$build/doorbell" bench --dev "$dev"
 step "launches and replays" 300 "$build/bench/launch" "$dev"
 for t in tensor cases kernels; do
