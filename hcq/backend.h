@@ -97,6 +97,10 @@ struct hcq_backend {
               const uint32_t grid[3], const uint32_t block[3]);
   int (*copy)(db_queue *q, uint64_t dst, uint64_t src, uint64_t n);
 
+  /* Keeps the clocks stable, or stops it. Called with the device's lock held. On failure returns a negative errno, with
+   * a message that says what a person can do. NULL: there is no control. */
+  int (*stable_clocks)(db_device *dev, bool on);
+
   /* Thread traces; trace_engines is NULL if devices have none. trace_engines returns the number of traces that a device
    * writes at once. trace_size reads what trace_end wrote to t->status for an engine: the bytes and the packets lost.
    */

@@ -40,8 +40,10 @@ struct db_device {
   struct hcq_import *imports;
   /* For PROF_COUNTERS: none of its names can be counted; what cannot be counted has been reported. */
   atomic_bool uncounted, explained;
-  struct hcq_clock { /* the device's clock and the host's, read at the same time; guarded by lock */
-    uint32_t khz;    /* set by open */
+  unsigned measured;  /* sets of counters and thread traces; guarded by lock */
+  char unstable[320]; /* why the clocks are not stable meanwhile; "" if they are, or if the backend has no control */
+  struct hcq_clock {  /* the device's clock and the host's, read at the same time; guarded by lock */
+    uint32_t khz;     /* set by open */
     uint64_t ticks, ns;
     uint64_t checked_ns; /* last time at which a reading confirmed the calibration */
   } clock;

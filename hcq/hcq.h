@@ -319,8 +319,8 @@ unsigned db_recording_patches(const db_recording *r);
  *   db_queue_submit(q, &when), db_wait(db_queue_timeline(q), when, timeout);
  *   void *bytes = db_thread_trace_read(t, engine, &size, &lost);
  *
- * A trace is of the whole GPU: at most one may be on at a time, and it may include what other queues run. On a real
- * GPU the clocks should be stable: the administrator sets power_dpm_force_performance_level to profile_standard. */
+ * A trace is of the whole GPU: at most one may be on at a time, and it may include what other queues run. While
+ * it exists, the GPU's clocks are stable if the kernel driver offers that. */
 
 /* Allocates memory for traces of `bytes` each (rounded up to 4096), one per shader engine. Returns NULL with -ENOTSUP
  * if the device has no thread traces. */

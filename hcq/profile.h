@@ -129,6 +129,15 @@ void hcq_record_closing(db_device *dev);
 void hcq_record_before_fork(void);
 void hcq_record_after_fork(bool in_child);
 
+/* ---- profiling/clocks.c ---- */
+
+/* Called when a set of counters or a thread trace is made, and when it is released: meanwhile the clocks are stable if
+ * the driver offers that. */
+void hcq_clocks_hold(db_device *dev);
+void hcq_clocks_drop(db_device *dev);
+/* Returns why the clocks of a device with sets of counters or thread traces are not stable, or "". */
+const char *hcq_clocks_unstable(const db_device *dev);
+
 /* ---- profile_queue.c: recorders that stamp their commands ---- */
 
 /* Creates a recorder like db_queue_new_at, but does not time its commands: the caller times and reports them. With

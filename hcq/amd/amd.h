@@ -112,6 +112,7 @@ struct amd_device {
   atomic_uint cpu_mapped;
   _Atomic uint64_t hdp_writes;
 
+  uint32_t context;             /* of the render node, while the clocks are stable; else 0 */
   struct hcq_counter *counters; /* the performance counters; NULL before the first use, guarded by the device's lock */
   unsigned ncounters;
 };
@@ -171,6 +172,7 @@ int amd_exec(db_queue *q, db_program *prog, uint8_t *kernarg, uint64_t kernarg_a
              const uint32_t grid[3], const uint32_t block[3]);
 
 /* counters.c */
+int amd_stable_clocks(db_device *dev, bool on); /* clocks.c */
 int amd_counters(db_device *dev, const struct hcq_counter **list, unsigned *n, const struct hcq_counter **check);
 unsigned amd_counter_slots(db_device *dev, const struct hcq_counter *counter);
 int amd_counters_begin(db_queue *q, const struct hcq_counter_pick *picks, unsigned n);

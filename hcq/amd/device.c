@@ -211,6 +211,7 @@ const struct hcq_backend hcq_amd_backend = {
     .memory_barrier = amd_memory_barrier,
     .exec = amd_exec,
     .copy = amd_copy,
+    .stable_clocks = amd_stable_clocks,
     .trace_engines = amd_trace_engines,
     .trace_begin = amd_trace_begin,
     .trace_end = amd_trace_end,

@@ -1,5 +1,6 @@
 /* Sets of performance counters: their passes, and the memory that receives the values. */
 #include "../backend.h"
+#include "../profile.h"
 #include <errno.h>
 #include <stdlib.h>
 #include <string.h>
@@ -97,6 +98,7 @@ static int allocate(db_counter_set *s) {
 static void set_destroy(struct hcq_object *object) {
   db_counter_set *s = (db_counter_set *)object;
   db_device *dev = s->dev;
+  hcq_clocks_drop(dev);
   if (s->memory) db_buffer_release(s->memory);
   free(s->picks);
   free(s->pick_of);
@@ -132,6 +134,7 @@ db_counter_set *db_counter_set_new(db_device *dev, const char *const *names, uns
   hcq_object_init(&s->object, set_destroy);
   s->dev = dev, s->n = n;
   hcq_retain(&dev->object);
+  hcq_clocks_hold(dev);
   const struct hcq_counter **chosen = calloc(n, sizeof(*chosen));
   s->picks = calloc(2 * n, sizeof *s->picks); /* a pass has at least one counter beside the check */
   s->pick_of = calloc(n, sizeof *s->pick_of);

@@ -71,7 +71,11 @@ db_counter_set *hcq_counters_asked(db_device *dev, unsigned *pass) {
   db_counter_set *s = make_set(dev, env->counters);
   *pass = env->pass;
   if (!s && !atomic_exchange(&dev->uncounted, true)) report_missing(dev);
-  if (s && !atomic_exchange(&dev->explained, true)) explain(dev, env->counters);
+  if (s && !atomic_exchange(&dev->explained, true)) {
+    explain(dev, env->counters);
+    const char *unstable = hcq_clocks_unstable(dev);
+    if (*unstable) hcq_profile_counts(&(struct hcq_counts){.device = dev, .kernel = "", .why = unstable});
+  }
   if (!s || *pass < db_counter_set_passes(s)) return s;
   db_counter_set_release(s);
   return NULL;

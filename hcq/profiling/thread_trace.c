@@ -1,5 +1,6 @@
 /* Thread traces: their memory, and reading them back. queue.c records the commands. */
 #include "../backend.h"
+#include "../profile.h"
 #include <errno.h>
 #include <stdlib.h>
 #include <string.h>
@@ -17,6 +18,7 @@ db_thread_trace *db_thread_trace_new(db_device *dev, size_t bytes) {
   db_thread_trace *t = calloc(1, sizeof *t);
   if (!t) return db_fail_null(-ENOMEM, "%s: out of host memory for a thread trace", dev->name);
   t->dev = db_device_retain(dev);
+  hcq_clocks_hold(dev);
   t->engines = dev->ops->trace_engines(dev);
   t->bytes = (bytes + HCQ_TRACE_PAGE - 1) / HCQ_TRACE_PAGE * HCQ_TRACE_PAGE;
   t->data = db_alloc(dev, t->engines * t->bytes, 0);
@@ -32,6 +34,7 @@ db_thread_trace *db_thread_trace_new(db_device *dev, size_t bytes) {
 
 void db_thread_trace_release(db_thread_trace *t) {
   if (!t) return;
+  hcq_clocks_drop(t->dev);
   db_buffer_release(t->data);
   db_buffer_release(t->status);
   db_close(t->dev);

@@ -97,6 +97,7 @@ static const struct call kfd_calls[] = {
     {"KFD_AVAILABLE_MEMORY", KFD_AVAILABLE_MEMORY, sizeof(struct kfd_available_memory)},
     {"DRM_AMDGPU_INFO", (uint32_t)DRM_IOCTL_AMDGPU_INFO, sizeof(struct drm_amdgpu_info),
      .arrays = {ARRAY(drm_amdgpu_info, return_pointer, return_size, 1)}, .fields = info},
+    {"DRM_AMDGPU_CTX", (uint32_t)DRM_IOCTL_AMDGPU_CTX, sizeof(union drm_amdgpu_ctx)},
     {"DRM_VERSION", (uint32_t)DRM_IOCTL_VERSION, sizeof(struct drm_version),
      .arrays = {ARRAY(drm_version, name, name_len, 1), ARRAY(drm_version, date, date_len, 1),
                 ARRAY(drm_version, desc, desc_len, 1)}},

@@ -463,6 +463,31 @@ static void lends_an_event_page(void **state) {
   client_close(&c);
 }
 
+static int context_call(struct client *c, uint32_t op, uint32_t id, uint32_t flags, uint32_t *made) {
+  union drm_amdgpu_ctx a = {.in = {.op = op, .ctx_id = id, .flags = flags}};
+  int rc = c->os->ioctl(c->os, c->drm, DRM_IOCTL_AMDGPU_CTX, &a);
+  if (made) *made = a.out.alloc.ctx_id;
+  return rc;
+}
+
+/* One context at a time keeps the clocks stable, until it ends it or is freed. */
+static void keeps_clocks_stable(void **state) {
+  enum { ALLOC = AMDGPU_CTX_OP_ALLOC_CTX, FREE = AMDGPU_CTX_OP_FREE_CTX, SET = AMDGPU_CTX_OP_SET_STABLE_PSTATE };
+  struct client c;
+  client_open(&c);
+  uint32_t a, b;
+  assert_int_equal(context_call(&c, ALLOC, 0, 0, &a), 0);
+  assert_int_equal(context_call(&c, ALLOC, 0, 0, &b), 0);
+  assert_int_not_equal(a, b);
+  assert_int_equal(context_call(&c, SET, a, AMDGPU_CTX_STABLE_PSTATE_STANDARD, NULL), 0);
+  assert_int_equal(context_call(&c, SET, b, AMDGPU_CTX_STABLE_PSTATE_PEAK, NULL), -EBUSY);
+  assert_int_equal(context_call(&c, SET, b, 9, NULL), -EINVAL);
+  assert_int_equal(context_call(&c, FREE, a, 0, NULL), 0);
+  assert_int_equal(context_call(&c, SET, b, AMDGPU_CTX_STABLE_PSTATE_STANDARD, NULL), 0);
+  assert_int_equal(context_call(&c, FREE, 77, 0, NULL), -EINVAL);
+  client_close(&c);
+}
+
 static void answers_the_render_node(void **state) {
   struct client c;
   client_open(&c);
@@ -504,6 +529,7 @@ int main(void) {
       cmocka_unit_test(signals_events),
       cmocka_unit_test(lends_an_event_page),
       cmocka_unit_test(answers_the_render_node),
+      cmocka_unit_test(keeps_clocks_stable),
   };
   return cmocka_run_group_tests(tests, NULL, NULL);
 }

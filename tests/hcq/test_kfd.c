@@ -5,6 +5,7 @@
 #include "hcq/amd/pm4_wire.h"
 #include "hcq/backend.h"
 #include "hcq/os.h"
+#include "hcq/profile.h"
 #include <amdgpu_drm.h>
 #include <errno.h>
 #include <fcntl.h>
@@ -46,11 +47,13 @@ static struct {
   uint64_t clock_error;        /* error of reading the GPU's clock, in ticks */
   bool slow_open;              /* opening the second GPU takes until this is false */
   bool complete;               /* WAIT_EVENTS lets the compute timeline advance */
+  int context_errno;           /* of keeping the clocks stable */
   bool event_page_taken;       /* the next CREATE_EVENT fails with the page taken */
   /* observed by the script */
   int calls, open_fds, handles, maps, reservations, events, queues;
   unsigned waits, looks;
-  uint32_t slept_on; /* the first queue event that was waited for */
+  unsigned contexts, stable; /* of the render node; which one keeps the clocks stable */
+  uint32_t slept_on;         /* the first queue event that was waited for */
   bool slept_on_others, opening;
   struct kfd_create_queue queue[2];
   struct kfd_alloc_memory alloc[512];
@@ -85,7 +88,25 @@ static int fake_open(struct os *os, const char *path, int flags) {
 }
 static int fake_close(struct os *os, int fd) { return k.open_fds--, 0; }
 
+/* A context, whose only use is to keep the clocks stable. */
+static int ioctl_context(union drm_amdgpu_ctx *c) {
+  switch (c->in.op) {
+  case AMDGPU_CTX_OP_ALLOC_CTX: c->out.alloc.ctx_id = ++k.contexts; return 0;
+  case AMDGPU_CTX_OP_FREE_CTX:
+    assert_int_equal(c->in.ctx_id, k.contexts);
+    k.contexts--, k.stable = 0;
+    return 0;
+  case AMDGPU_CTX_OP_SET_STABLE_PSTATE:
+    assert_int_equal(c->in.ctx_id, k.contexts);
+    assert_int_equal(c->in.flags, AMDGPU_CTX_STABLE_PSTATE_STANDARD);
+    if (!k.context_errno) k.stable = c->in.ctx_id;
+    return k.context_errno;
+  default: return -EINVAL;
+  }
+}
+
 static int ioctl_drm(unsigned long request, void *arg) {
+  if (request == DRM_IOCTL_AMDGPU_CTX) return ioctl_context(arg);
   assert_int_equal(request, DRM_IOCTL_AMDGPU_INFO);
   struct drm_amdgpu_info *ask = arg;
   struct drm_amdgpu_info_device info = {.gpu_counter_freq = 100000};
@@ -1054,6 +1075,29 @@ static void counts_processors_of_full_arrays(void **state) {
   assert_nothing_left();
 }
 
+/* The clocks are stable from the first thread trace or set of counters to the last one. */
+static void keeps_clocks_stable(void **state) {
+  db_device *dev = db_open(device);
+  assert_non_null(dev);
+  db_thread_trace *first = db_thread_trace_new(dev, 4096), *second = db_thread_trace_new(dev, 4096);
+  assert_true(first && second);
+  assert_int_equal(k.stable, 1);
+  assert_string_equal(hcq_clocks_unstable(dev), "");
+  db_thread_trace_release(first);
+  assert_int_equal(k.stable, 1);
+  db_thread_trace_release(second);
+  assert_int_equal(k.contexts, 0);
+  k.context_errno = -EBUSY;
+  first = db_thread_trace_new(dev, 4096);
+  assert_non_null(first);
+  assert_int_equal(k.contexts, 0);
+  assert_non_null(strstr(hcq_clocks_unstable(dev), "another program has set them"));
+  assert_non_null(
+      strstr(hcq_clocks_unstable(dev), "/sys/class/drm/renderD128/device/power_dpm_force_performance_level"));
+  db_thread_trace_release(first);
+  db_close(dev);
+}
+
 int main(void) {
 #define T(f) cmocka_unit_test_setup(f, fresh)
   const struct CMUnitTest tests[] = {
@@ -1078,6 +1122,7 @@ int main(void) {
       T(exceptions_of_other_gpus),
       T(traces_active_processors),
       T(counts_processors_of_full_arrays),
+      T(keeps_clocks_stable),
       T(timestamps_are_host_time),
       T(intervals_are_ticks),
   };

@@ -194,6 +194,7 @@ struct amd_gpu {
   uint32_t gpu_id, minor;
   struct vm *vm;
   struct heap vram;
+  uint32_t contexts, stable; /* of the render node: how many were made; the one that keeps the clocks stable, or 0 */
   struct amd_file *acquired; /* the render node's file whose address space the GPU uses */
   int doorbell_fd;
   _Atomic uint64_t *doorbells;

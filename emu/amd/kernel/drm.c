@@ -1,5 +1,5 @@
-/* The render node's ioctls that a compute driver uses: the DRM version and the queries of AMDGPU_INFO. Sources:
- * libdrm's drm.h and amdgpu_drm.h, the kernel's user interface. */
+/* The render node's ioctls that a compute driver uses: the DRM version, the queries of AMDGPU_INFO, and contexts.
+ * Sources: libdrm's drm.h and amdgpu_drm.h, the kernel's user interface. */
 #include "process.h"
 #include <amdgpu_drm.h>
 #include <drm.h>
@@ -166,6 +166,33 @@ static int info(struct amd_gpu *gpu, void *arg) {
   return user_write(q->return_pointer, &answer, (size_t)n);
 }
 
+/* Contexts, of which one at a time may keep the clocks stable (Linux amdgpu_ctx.c). They do nothing else here, because
+ * KFD's queues belong to none. */
+static int context(struct amd_gpu *gpu, void *arg) {
+  union drm_amdgpu_ctx *c = arg;
+  struct drm_amdgpu_ctx_in in = c->in;
+  bool known = in.ctx_id && in.ctx_id <= gpu->contexts;
+  switch (in.op) {
+  case AMDGPU_CTX_OP_ALLOC_CTX:
+    if (in.flags) return emu_refuse(&gpu->machine->base, -EINVAL, "AMDGPU_CTX: flags 0x%x", in.flags);
+    c->out.alloc.ctx_id = ++gpu->contexts;
+    return 0;
+  case AMDGPU_CTX_OP_FREE_CTX:
+    if (!known) break;
+    if (gpu->stable == in.ctx_id) gpu->stable = 0;
+    return 0;
+  case AMDGPU_CTX_OP_SET_STABLE_PSTATE:
+    if (!known || in.flags > AMDGPU_CTX_STABLE_PSTATE_PEAK) break;
+    if (gpu->stable && gpu->stable != in.ctx_id)
+      return emu_refuse(&gpu->machine->base, -EBUSY, "AMDGPU_CTX: context %u keeps the clocks stable", gpu->stable);
+    gpu->stable = in.flags ? in.ctx_id : 0;
+    return 0;
+  default: break;
+  }
+  return emu_refuse(&gpu->machine->base, -EINVAL, "AMDGPU_CTX: operation %u, context %u, flags 0x%x", in.op, in.ctx_id,
+                    in.flags);
+}
+
 _Static_assert(sizeof(struct drm_version) <= 256 && sizeof(struct drm_amdgpu_info) <= 256, "a copy of the argument");
 
 int amd_drm_ioctl(struct amd_gpu *gpu, unsigned long request, void *arg) {
@@ -176,7 +203,8 @@ int amd_drm_ioctl(struct amd_gpu *gpu, unsigned long request, void *arg) {
     size_t size;
     int (*handler)(struct amd_gpu *gpu, void *arg);
   } calls[] = {{_IOC_NR(DRM_IOCTL_VERSION), sizeof(struct drm_version), version},
-               {DRM_COMMAND_BASE + DRM_AMDGPU_INFO, sizeof(struct drm_amdgpu_info), info}};
+               {DRM_COMMAND_BASE + DRM_AMDGPU_INFO, sizeof(struct drm_amdgpu_info), info},
+               {DRM_COMMAND_BASE + DRM_AMDGPU_CTX, sizeof(union drm_amdgpu_ctx), context}};
   if (_IOC_TYPE(request) != DRM_IOCTL_BASE)
     return emu_refuse(&m->base, -ENOTTY, "the render node has no ioctl 0x%lx", request);
   for (size_t i = 0; i < sizeof calls / sizeof calls[0]; i++)
