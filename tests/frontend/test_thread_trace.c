@@ -9,7 +9,6 @@
 #include "../hcq/sqtt_recordings.h"
 #include "../ok.h"
 #include "emu/amd/exec/rdna3_wave.h"
-#include "emu/exec/lines.h"
 
 enum { ENGINES = 6, ARRAYS = 2, PROCESSORS = 4, MOST_WAVES = 4096, BUFFER = 1 << 16, MOST_ARGS = 4 };
 #define SKIP_ARG UINT32_MAX
@@ -81,19 +80,19 @@ static void fill(uint32_t *p) {
 /* Returns whether the kernel's workgroups use both compute units of a processor (bit 29 of RSRC1, WGP_MODE). */
 static bool run_steps(const struct launch *l) {
   struct run r;
-  struct emu_detail detail = {0};
-  struct emu_lines lines = {0};
+  static struct shader_trace recorder;
+  recorder = (struct shader_trace){.instructions = true};
   for (unsigned i = 0; i < nexpected; i++) expected[i].n = 0;
   nexpected = 0;
   run_open(&r, l->file, l->kernel);
   r.run_group = step_group;
-  r.stats.detail = &detail, r.stats.lines = &lines; /* else steps pass over instructions that do nothing here */
+  r.stats.trace = &recorder; /* else steps pass over instructions that do nothing here */
   for (unsigned i = 0; i < l->buffers; i++) fill(run_buffer(&r, NULL, BUFFER));
   for (unsigned i = 0; i < l->values; i++) run_u32(&r, l->value[i]);
   run_ok(&r, l->groups, 1, 1, l->items, 1, 1);
   bool both = r.rsrc1 >> 29 & 1;
   run_close(&r);
-  emu_lines_free(&lines);
+  for (unsigned i = 0; i < SHADER_TRACE_WAVES; i++) free(recorder.wave[i].insts);
   return both;
 }
 
