@@ -360,22 +360,14 @@ static void refuses_broken_records(void **state) {
 
 int main(void) {
   const struct CMUnitTest tests[] = {
-      cmocka_unit_test(reports_a_program),
-      cmocka_unit_test(adds_up_processes),
-      cmocka_unit_test(prints_text_and_csv),
-      cmocka_unit_test(exits_like_the_program),
-      cmocka_unit_test(keeps_records),
-      cmocka_unit_test(counts_foreign_programs),
-      cmocka_unit_test(emulates_programs),
-      cmocka_unit_test(occupancy_with_dynamic_memory),
-      cmocka_unit_test(counts_kernels),
-      cmocka_unit_test(counts_the_cpu),
-      cmocka_unit_test(counts_in_passes),
-      cmocka_unit_test(counts_until_the_program_fails),
-      cmocka_unit_test(measures_roofs),
-      cmocka_unit_test(compares_runs),
-      cmocka_unit_test(reads_cut_records),
-      cmocka_unit_test(refuses_broken_records),
+      cmocka_unit_test(reports_a_program),   cmocka_unit_test(adds_up_processes),
+      cmocka_unit_test(prints_text_and_csv), cmocka_unit_test(exits_like_the_program),
+      cmocka_unit_test(keeps_records),       cmocka_unit_test(counts_foreign_programs),
+      cmocka_unit_test(emulates_programs),   cmocka_unit_test(occupancy_with_dynamic_memory),
+      cmocka_unit_test(counts_kernels),      cmocka_unit_test(counts_the_cpu),
+      cmocka_unit_test(counts_in_passes),    cmocka_unit_test(counts_until_the_program_fails),
+      cmocka_unit_test(measures_roofs),      cmocka_unit_test(compares_runs),
+      cmocka_unit_test(reads_cut_records),   cmocka_unit_test(refuses_broken_records),
   };
   return cmocka_run_group_tests_name("prof command", tests, begin, finish);
 }

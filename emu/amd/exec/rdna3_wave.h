@@ -42,9 +42,9 @@ struct rdna3_wave {
   bool wave64;
   bool counts; /* stats->detail is set: each straight-line run adds its instructions to stats->steps */
   enum rdna3_state state;
-  int64_t budget;    /* instructions left of the time slice; only taken branches check it. If counts is set,
-                        RDNA3_COUNTING is subtracted, so every branch calls rdna3_jump_slow. */
-  uint64_t executed; /* instructions before run */
+  int64_t budget;               /* instructions left of the time slice; only taken branches check it. If counts is set,
+                                   RDNA3_COUNTING is subtracted, so every branch calls rdna3_jump_slow. */
+  uint64_t executed;            /* instructions before run */
   const struct rdna3_uop *run;  /* first instruction of the straight-line run that executed does not include yet */
   const struct rdna3_uop *next; /* where a stopped wave resumes */
   uint32_t s[RDNA3_SGPRS];      /* by scalar number: SGPRs 0..105, VCC, TTMPs, null (always 0), M0, EXEC; SCC at 253 */
