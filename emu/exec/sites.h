@@ -18,11 +18,11 @@ int emu_sites_init(struct emu_sites *s, const char *gpu);
 /* Returns the counts of the instruction at pc, or NULL if memory is out. *added: it is new, so its text is missing. */
 struct emu_site *emu_sites_find(struct emu_sites *s, uint64_t pc, bool *added);
 /* The counts that an instruction's execution changes beside struct emu_step: X(field of struct emu_site). */
+/* clang-format off */
 #define EMU_SITE_COUNTS(X)                                                                                             \
-  X(lanes)                                                                                                             \
-  X(lines)                                                                                                             \
-  X(sectors) X(branches) X(divergent) X(lds_cycles) X(lds_conflicts) X(l1_hits) X(l2_hits) X(memory_lines)             \
-      X(wait_cycles)
+  X(lanes) X(lines) X(sectors) X(branches) X(divergent) X(lds_cycles) X(lds_conflicts) X(l1_hits) X(l2_hits)           \
+  X(memory_lines) X(wait_cycles)
+/* clang-format on */
 struct emu_site_mark {
 #define X(field) uint64_t field;
   EMU_SITE_COUNTS(X)
