@@ -3,13 +3,14 @@
 #include "../../hcq/error.h"
 #include "../files/files.h"
 #include <errno.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
-enum { DEFAULT_CONTEXT = 4096, SIZES = 3, PADDED = 8 };
+enum { DEFAULT_CONTEXT = 4096, SIZES = 3, MOST_TOKENS = 256, PADDED = 8 };
 /* Numbers of tokens that are computed together. The last tokens of a prompt are padded if that is worth it: if they are
  * more than one in PADDED of the size. */
-static const int64_t sizes[SIZES] = {256, 32, 1};
+static const int64_t program_sizes[SIZES] = {MOST_TOKENS, 32, 1};
 
 struct llm {
   struct mapping file;
@@ -57,7 +58,7 @@ static int step(void *ctx, db_tensor *const *in, db_tensor **out) {
 
 static int run(struct program *p, const int32_t *tokens, int64_t n, float *logits) {
   struct llm *l = p->l;
-  int32_t padded[256] = {0};
+  int32_t padded[MOST_TOKENS] = {0};
   DB_SCOPED;
   memcpy(padded, tokens, (size_t)n * sizeof *tokens);
   p->last = n - 1, p->token = *tokens;
@@ -75,7 +76,7 @@ static int run(struct program *p, const int32_t *tokens, int64_t n, float *logit
 /* The program for the next tokens of n; *count is how many. */
 static struct program *program_for(struct llm *l, size_t n, int64_t *count) {
   for (unsigned i = 0; i < SIZES; i++) {
-    int64_t size = sizes[i];
+    int64_t size = program_sizes[i];
     if (l->length + size > l->m.room) continue;
     if ((int64_t)n >= size || (int64_t)n * PADDED > size) {
       *count = (int64_t)n < size ? (int64_t)n : size;
@@ -116,8 +117,8 @@ static int open_model(struct llm *l, const char *path, db_device *dev, int64_t c
   l->all = calloc(2 * (size_t)n.layers + 1, sizeof *l->all);
   if (!l->all) return db_fail(-ENOMEM, "out of memory");
   DB_SCOPED;
-  l->sizes = db_retain(db_contiguous(db_zeros(DB_U8, dev, context + l->m.n.vocabulary + sizes[0])));
-  for (unsigned i = 0; i < SIZES; i++) l->program[i] = (struct program){.l = l, .size = sizes[i]};
+  l->sizes = db_retain(db_contiguous(db_zeros(DB_U8, dev, context + l->m.n.vocabulary + MOST_TOKENS)));
+  for (unsigned i = 0; i < SIZES; i++) l->program[i] = (struct program){.l = l, .size = program_sizes[i]};
   return db_realize(l->sizes);
 }
 

@@ -22,7 +22,7 @@ int64_t llm_length(const struct llm *l);
 /* Forgets the text, or all but its first `length` tokens. */
 void llm_truncate(struct llm *l, int64_t length);
 /* Appends n > 0 tokens to the text and reads the logits of the next one. Many tokens are computed together. Tokens one
- * by one replay a captured program: one submission each. Returns 0, or a negative errno with a message; -ENOSPC if the
- * context is full. */
+ * by one replay a captured program: one submission each. Returns 0, or a negative errno with a message: -ENOSPC if the
+ * context is full, and then the text is unchanged. After another error, it may have some of the tokens. */
 int llm_eval(struct llm *l, const int32_t *tokens, size_t n, float *logits);
 #endif

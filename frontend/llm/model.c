@@ -2,6 +2,7 @@
 #include "model.h"
 #include "../../hcq/error.h"
 #include <errno.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 

@@ -4,8 +4,11 @@
 #include "model.h"
 #include <errno.h>
 #include <math.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+
+enum { MOST_LAYERS = 4096 };
 
 static const struct architecture architectures[] = {
     {"llama", ROTATION_PAIRS, .normalized_experts = true}, /* also Mistral and Mixtral */
@@ -99,9 +102,10 @@ static int read_all(struct keys *k, struct numbers *n) {
   n->scale = number_of(k, "attention.scale", 1 / sqrt((double)(wide ? n->width / n->heads : n->key)));
   if (n->arch->rotation != ROTATION_NONE) read_rope(k, n);
   if (k->err) return k->err;
-  if (n->heads % n->kv_heads || n->layers > 4096)
-    return db_fail(-EINVAL, "%s: %lld layers, %lld heads, %lld of keys and values", k->arch, (long long)n->layers,
-                   (long long)n->heads, (long long)n->kv_heads);
+  if (n->heads % n->kv_heads || n->layers > MOST_LAYERS || n->key < 1 || n->value < 1)
+    return db_fail(-EINVAL, "%s: %lld layers, %lld heads, %lld of keys and values, of width %lld and %lld", k->arch,
+                   (long long)n->layers, (long long)n->heads, (long long)n->kv_heads, (long long)n->key,
+                   (long long)n->value);
   if (n->experts && (n->used_experts < 1 || n->used_experts > n->experts))
     return db_fail(-EINVAL, "%s.expert_used_count: %lld of %lld experts", k->arch, (long long)n->used_experts,
                    (long long)n->experts);

@@ -2,6 +2,7 @@
 #include "../../hcq/error.h"
 #include "tokenizer_parts.h"
 #include <errno.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -216,12 +217,12 @@ static int32_t special_at(const struct tokenizer *t, const char *text, size_t le
   return found;
 }
 
-int tokenizer_encode(const struct tokenizer *t, const char *text, size_t length, bool special, struct tokens *out) {
+int tokenizer_encode(const struct tokenizer *t, const char *text, size_t length, unsigned flags, struct tokens *out) {
   bool first = true, good = true;
   int err = 0;
-  if (special && t->add_bos && t->bos >= 0) good = tokens_add(out, t->bos);
+  if ((flags & TOKENIZER_ENDS) && t->add_bos && t->bos >= 0) good = tokens_add(out, t->bos);
   for (size_t begin = 0, at = 0; begin < length && good && !err;) {
-    int32_t id = at < length ? special_at(t, text + at, length - at, special) : -1;
+    int32_t id = at < length ? special_at(t, text + at, length - at, flags & TOKENIZER_CONTROL) : -1;
     if (at < length && id < 0) {
       at++;
       continue;
@@ -230,7 +231,7 @@ int tokenizer_encode(const struct tokenizer *t, const char *text, size_t length,
     if (id >= 0) good = tokens_add(out, id), at += t->text[id].length, first = true;
     begin = at;
   }
-  if (special && t->add_eos && t->eos >= 0 && !err) good = good && tokens_add(out, t->eos);
+  if ((flags & TOKENIZER_ENDS) && t->add_eos && t->eos >= 0 && !err) good = good && tokens_add(out, t->eos);
   return good ? err : db_fail(-ENOMEM, "tokenizer: out of memory");
 }
 

@@ -15,10 +15,13 @@ struct tokens {
   size_t n, room;
 };
 bool tokens_add(struct tokens *t, int32_t id); /* false if memory runs out */
-/* Appends the tokens of a text, which may be any bytes. Texts of user-defined tokens in it become these tokens. With
- * special, so do the texts of control tokens ("<s>"), and the model's first and last tokens are added if it wants them.
- * Returns 0 or a negative errno. */
-int tokenizer_encode(const struct tokenizer *t, const char *text, size_t length, bool special, struct tokens *out);
+enum tokenizer_flags {
+  TOKENIZER_CONTROL = 1, /* texts of control tokens ("<s>") become these tokens */
+  TOKENIZER_ENDS = 2,    /* adds the model's first and last tokens, if it wants them */
+};
+/* Appends the tokens of a text, which may be any bytes. Texts of user-defined tokens in it become these tokens. flags:
+ * of enum tokenizer_flags. Returns 0 or a negative errno. */
+int tokenizer_encode(const struct tokenizer *t, const char *text, size_t length, unsigned flags, struct tokens *out);
 /* Writes the bytes of a token to out and returns their number, at most cap. Bytes of one character may be in several
  * tokens. Control tokens have no bytes unless special is set. */
 size_t tokenizer_piece(const struct tokenizer *t, int32_t id, bool special, char *out, size_t cap);

@@ -1,7 +1,7 @@
-/* Unpacks quantized weights by tensor operations. A block of a type has its elements in an order of two or three axes
- * (`axes` below): element [i, j, k] of a Q4_K block is at i * 64 + j * 32 + k, and the loops of a kernel over these
- * axes need no division. Source of the layouts: ggml-common.h and gguf-py/gguf/quants.py of ggml. The operations are in
- * the order of the latter, so that the values are equal. */
+/* Unpacks quantized weights by tensor operations. The elements of a block are in the order of a few axes: element [i,
+ * j, k] of a Q4_K block is i * 128 + j * 32 + k, so the loops of a kernel over these axes need no division. Source of
+ * the layouts: ggml-common.h and gguf-py/gguf/quants.py of ggml. The operations are in the order of the latter, so that
+ * the values are equal. */
 #include "weights.h"
 #include "../../hcq/error.h"
 #include <errno.h>

@@ -32,9 +32,8 @@ static void expect_tokens(const char *name, const struct tokenizer *t, const jso
   const json_t *text = json_object_get(line, "text"), *ids = json_object_get(line, "ids");
   struct tokens got = {0};
   size_t n = json_array_size(ids);
-  assert_int_equal(tokenizer_encode(t, json_string_value(text), json_string_length(text),
-                                    json_is_true(json_object_get(line, "special")), &got),
-                   0);
+  unsigned flags = json_is_true(json_object_get(line, "special")) ? TOKENIZER_CONTROL | TOKENIZER_ENDS : 0;
+  assert_int_equal(tokenizer_encode(t, json_string_value(text), json_string_length(text), flags, &got), 0);
   for (size_t i = 0; i < n || i < got.n; i++) {
     int want = i < n ? (int)json_integer_value(json_array_get(ids, i)) : -1, id = i < got.n ? got.id[i] : -1;
     if (id != want) fail_msg("%s, \"%s\": token %zu is %d, not %d", name, json_string_value(text), i, id, want);
@@ -70,7 +69,7 @@ static void pieces_are_the_text(void **state) {
     struct tokens got = {0};
     char all[512];
     size_t n = 0;
-    assert_int_equal(tokenizer_encode(f.t, text, sizeof text - 1, false, &got), 0);
+    assert_int_equal(tokenizer_encode(f.t, text, sizeof text - 1, 0, &got), 0);
     for (size_t k = 0; k < got.n; k++) n += tokenizer_piece(f.t, got.id[k], false, all + n, sizeof all - n);
     size_t prefix = i == 0; /* SentencePiece begins with a space */
     if (n != sizeof text - 1 + prefix || memcmp(all + prefix, text, n - prefix) != 0)

@@ -1,6 +1,7 @@
-/* Reads arbitrary bytes as a GGUF file: no crash, and all values and tensors are inside the file. */
+/* Reads arbitrary bytes as a GGUF file and as a model's numbers: no crash, and all values and tensors are inside the
+ * file. */
 #include <stdlib.h>
-#include "frontend/llm/gguf.h"
+#include "frontend/llm/model.h"
 
 static uint64_t read_value(const struct gguf_value *v) {
   const uint8_t *at = v->data;
@@ -30,6 +31,8 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size) {
     if (t->data < data || t->bytes > (size_t)(data + size - t->data)) abort();
     if (gguf_tensor(&g, t->name) != t) abort();
   }
+  struct numbers n;
+  if (!numbers_read(&n, &g) && (n.layers < 1 || n.heads < 1 || n.key < 1 || n.rope.dims > n.key)) abort();
   gguf_free(&g);
   return sum == UINT64_MAX;
 }

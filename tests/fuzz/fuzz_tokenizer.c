@@ -14,7 +14,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size) {
   if (gguf_parse(data, size - text, &g, err, sizeof err)) return 0;
   if (!tokenizer_new(&t, &g)) {
     struct tokens out = {0};
-    if (!tokenizer_encode(t, (const char *)data + size - text, text, size & 1, &out))
+    if (!tokenizer_encode(t, (const char *)data + size - text, text, size & 3, &out))
       for (size_t i = 0; i < out.n; i++) {
         if (out.id[i] < 0 || out.id[i] >= tokenizer_count(t)) abort();
         tokenizer_piece(t, out.id[i], true, piece, sizeof piece);

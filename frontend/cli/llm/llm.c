@@ -117,19 +117,10 @@ struct session {
 static int add_text(struct session *s, const char *text, bool first) {
   struct tokens all = {0};
   double start = now();
-  int err = tokenizer_encode(s->t, text, strlen(text), true, &all);
-  const int32_t *id = all.id;
-  /* Only the first text has the tokens that begin a text. */
-  struct tokens bare = {0};
-  if (!err && !first && !(err = tokenizer_encode(s->t, "", 0, true, &bare))) {
-    size_t begins = 0;
-    while (begins < bare.n && begins < all.n && bare.id[begins] == all.id[begins]) begins++;
-    id += begins, all.n -= begins;
-  }
-  if (!err && all.n) err = llm_eval(s->l, id, all.n, s->logits);
+  int err = tokenizer_encode(s->t, text, strlen(text), TOKENIZER_CONTROL | (first ? TOKENIZER_ENDS : 0), &all);
+  if (!err && all.n) err = llm_eval(s->l, all.id, all.n, s->logits);
   if (!err && !all.n) err = -ENODATA;
   s->prompt.tokens += all.n, s->prompt.seconds += now() - start;
-  free(bare.id);
   free(all.id);
   return err;
 }
