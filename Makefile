@@ -6,6 +6,7 @@
 # make test-long   the heavy suites as well
 # make test-strict the suites that use emulated devices, in the mode that reports data races
 # make test-page   the page of `doorbell prof --html` in Chromium; PICTURES=FOLDER keeps screenshots
+# make test-onnx   the tests of operators in PyPI's onnx; PYTHON=python3, EVERY=8 (one in eight), DEV as usual
 # make bench       the benchmarks of bench/, except those that take minutes
 # make lint        format, folders and lengths, gcc and clang with -Werror, clang-tidy
 # make fuzz        each parser of untrusted bytes under libFuzzer, FUZZ_SECONDS=60
@@ -62,7 +63,8 @@ LIBS_MSGPACK := $(shell for l in msgpack-c msgpackc; do \
 # several.
 MPI_LIBS   := $(shell pkg-config --libs ompi-c 2>/dev/null)
 MPI_LIB     = $(if $(MPI_LIBS),$(B)/libdoorbell-mpi.so)
-LIBS        = $(LIBS_LLVM) -ldrm_amdgpu -ldrm $(or $(LIBS_MSGPACK),-lmsgpackc) -ljansson -lzip -lpcre2-8 -lz -lm -ldl
+LIBS        = $(LIBS_LLVM) -ldrm_amdgpu -ldrm $(or $(LIBS_MSGPACK),-lmsgpackc) -ljansson -lzip -lpcre2-8 \
+               -lprotobuf-c -lz -lm -ldl
 
 # ---- sources: one archive per folder; dependencies run one way ----
 FOLDERS := hcq emu graph compiler frontend
@@ -84,7 +86,8 @@ endif
 
 obj_of = $(patsubst %.c,$(B)/obj/%.o,$(call src,$(1))) \
          $(foreach l,$(SIMD_LEVELS),$(patsubst %.simd.c,$(B)/obj/%.$(l).o,$(call simd,$(1)))) \
-         $(patsubst %.rules,$(B)/obj/gen/%.o,$(filter $(1)/%,$(rules)))
+         $(patsubst %.rules,$(B)/obj/gen/%.o,$(filter $(1)/%,$(rules))) \
+         $(patsubst %.proto,$(B)/obj/gen/%.pb-c.o,$(wildcard $(1)/*/*.proto))
 OBJS    := $(foreach f,$(FOLDERS),$(call obj_of,$(f)))
 MAN     := $(B)/share/man/doorbell.1
 EMU_OBJ := $(patsubst %.c,$(B)/obj/%.o,$(wildcard emu/lib/*.c))
@@ -141,6 +144,17 @@ $(B)/obj/gen/%.o: $(B)/gen/%.c $(B)/flags
 
 # Where a file finds libdoorbell-mpi.so, from its own folder.
 rpath = '-Wl,-rpath,$$ORIGIN$(1)'
+
+# ---- the protobuf of ONNX files ----
+ONNX_SCHEMA := $(B)/gen/frontend/onnx/schema.pb-c
+$(ONNX_SCHEMA).c: frontend/onnx/schema.proto
+	$(call say,PROTO,$<)
+	@mkdir -p $(@D)
+	$(Q)protoc-c --proto_path=$(<D) --c_out=$(@D) $<
+$(ONNX_SCHEMA).h: $(ONNX_SCHEMA).c
+# Objects that include the generated header.
+$(patsubst %.c,$(B)/obj/%.o,$(wildcard frontend/onnx/*.c) tests/fuzz/fuzz_onnx.c) \
+  $(patsubst %.c,tidy/%.c,$(wildcard frontend/onnx/*.c)): $(ONNX_SCHEMA).h
 
 # ---- libraries and the command ----
 define FOLDER_LIB
@@ -208,7 +222,8 @@ $(EMBEDDED:%=$(B)/obj/gen/%.o): $(B)/obj/gen/%.o: $(B)/gen/%.S $(B)/flags
 
 # ---- dependencies: Debian 12+, Ubuntu 24.04+ ----
 DEPS := llvm-$(LLVM)-dev clang-$(LLVM) lld-$(LLVM) libdrm-dev libcmocka-dev \
-        msgpack libzstd-dev zlib1g-dev libjansson-dev libzip-dev libpcre2-dev pkg-config
+        msgpack libzstd-dev zlib1g-dev libjansson-dev libzip-dev libpcre2-dev \
+        libprotobuf-c-dev protobuf-c-compiler pkg-config
 # NV=1: also NVIDIA's assembler from Debian's non-free section, which compiling for DEV=NV and EMU+NV needs.
 DEPS += $(if $(NV),nvidia-cuda-toolkit)
 # MPI=1: also Open MPI, for programs of several processes.

@@ -108,6 +108,14 @@ test-page: deps
 	$(Q)$(MAKE) --no-print-directory $(jobs) $(B)/doorbell
 	@python3 tests/page/test_page.py $(B)/doorbell $(PICTURES)
 
+# The tests that the `onnx` package of PYTHON carries, on the device DEV; EVERY=8 runs one in eight of them.
+PYTHON ?= python3
+EVERY  ?= 1
+.PHONY: test-onnx
+test-onnx: deps
+	$(Q)$(MAKE) --no-print-directory $(jobs) $(B)/libdoorbell.so
+	@$(PYTHON) tests/onnx/test_nodes.py $(B)/libdoorbell.so --every $(EVERY) || [ $$? = 77 ]
+
 # ---- fuzzing ----
 # libFuzzer needs clang. Everything is built with coverage in a separate folder. Each fuzzer runs for FUZZ_SECONDS.
 FUZZ_SECONDS ?= 60

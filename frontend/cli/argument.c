@@ -205,3 +205,42 @@ void element_print(FILE *f, db_dtype t, const void *data, int64_t i, bool json) 
   default: print_float(f, ((const double *)data)[i], json); break;
   }
 }
+
+int print_tensor(const struct command *self, const char *name, db_tensor *t, bool json) {
+  enum { SHOWN = 8 };
+  size_t item = db_dtype_size(db_dtype_of(t));
+  int64_t n = db_numel(t);
+  void *data = malloc((size_t)n * item + 1);
+  if (!data || db_read(t, data, (size_t)n * item)) {
+    free(data);
+    return fail_work(self, "%s: %s", name ? name : "an output", data ? db_error() : "out of memory");
+  }
+  const char *type = db_dtype_name(db_dtype_of(t));
+  if (json) {
+    json_t *text = name ? json_text(name) : NULL;
+    fputs("\n  {", stdout);
+    if (text) fputs("\"name\": ", stdout), json_dumpf(text, stdout, JSON_ENCODE_ANY | JSON_ENSURE_ASCII);
+    printf("%s\"dtype\": \"%s\", \"shape\": [", text ? ", " : "", type);
+    json_decref(text);
+  } else
+    printf("%s %s[", name, type);
+  for (unsigned i = 0; i < db_rank(t); i++) printf("%s%" PRId64, i ? ", " : "", db_dim(t, (int)i));
+  fputs(json ? "], \"first\": [" : "] =", stdout);
+  for (int64_t i = 0; i < n && i < SHOWN; i++) {
+    fputs(!json ? " " : i ? ", " : "", stdout);
+    element_print(stdout, db_dtype_of(t), data, i, json);
+  }
+  fputs(json ? "]}" : n > SHOWN ? " ...\n" : "\n", stdout);
+  free(data);
+  return EXIT_DONE;
+}
+
+db_tensor *load_input(const struct command *self, const char *name, const char *file, db_device *dev) {
+  struct db_named *named;
+  unsigned count;
+  if (db_load(file, dev, &named, &count)) return fail_work(self, "%s", db_error()), NULL;
+  db_tensor *t = count == 1 ? db_retain(named[0].tensor) : NULL;
+  db_named_free(named, count);
+  if (count != 1) fail_work(self, "--in %s=%s: expected one tensor, found %u", name, file, count);
+  return t;
+}

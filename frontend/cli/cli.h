@@ -15,7 +15,7 @@ struct command {
   int (*main)(const struct command *self, int argc, char **argv); /* argv[0] is "doorbell NAME" */
 };
 extern const struct command devices_command, bench_command, run_command, emu_command, prof_command, disasm_command,
-    jit_command, show_command, llm_command, cache_command, help_command;
+    jit_command, onnx_command, show_command, llm_command, cache_command, help_command;
 extern const struct command *const commands[]; /* NULL-terminated */
 
 /* A file that the command contains (.ci/embed.sh). A table of them ends with a NULL name. */
@@ -110,6 +110,12 @@ int argument_parse(const char *spec, struct argument *out, char *err, size_t err
 bool dtype_parse(const char *text, size_t n, db_dtype *out);
 /* Prints element i as text or as a JSON value. */
 void element_print(FILE *f, db_dtype t, const void *data, int64_t i, bool json);
+
+/* Prints the type, the shape and the first elements of a tensor, as a line of text or a JSON object. Returns the exit
+ * status. */
+int print_tensor(const struct command *self, const char *name, db_tensor *t, bool json);
+/* Loads the only tensor of the file of --in NAME=FILE. The caller releases it. NULL after a message. */
+db_tensor *load_input(const struct command *self, const char *name, const char *file, db_device *dev);
 
 /* ---- jit.c: prints a captured program that was read from a file as JSON ---- */
 struct jit_file;

@@ -5,7 +5,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-enum { MOST_TENSORS = 64, MOST_DEVICES = 16, SHOWN = 8 };
+enum { MOST_TENSORS = 64, MOST_DEVICES = 16 };
 struct ctx {
   const struct command *self;
   const char *file;
@@ -65,39 +65,12 @@ static error_t parse(int key, char *value, struct argp_state *state) {
 
 /* ---- running ---- */
 
-static int print_output(const struct ctx *x, unsigned k, db_tensor *t) {
-  size_t item = db_dtype_size(db_dtype_of(t));
-  int64_t n = db_numel(t);
-  void *data = malloc((size_t)n * item + 1);
-  if (!data || db_read(t, data, (size_t)n * item)) {
-    free(data);
-    return fail_work(x->self, "output %u: %s", k, data ? db_error() : "out of memory");
-  }
-  const char *const type = db_dtype_name(db_dtype_of(t));
-  if (x->json)
-    printf("%s\n  {\"dtype\": \"%s\", \"shape\": [", k ? "," : "", type);
-  else
-    printf("out %u %s[", k, type);
-  for (unsigned i = 0; i < db_rank(t); i++) printf("%s%" PRId64, i ? ", " : "", db_dim(t, (int)i));
-  fputs(x->json ? "], \"first\": [" : "] =", stdout);
-  for (int64_t i = 0; i < n && i < SHOWN; i++) {
-    fputs(!x->json ? " " : i ? ", " : "", stdout);
-    element_print(stdout, db_dtype_of(t), data, i, x->json);
-  }
-  fputs(x->json ? "]}" : n > SHOWN ? " ...\n" : "\n", stdout);
-  free(data);
-  return EXIT_DONE;
-}
-
 static int load_inputs(const struct ctx *x, unsigned n, db_device *dev, db_tensor **in) {
   for (unsigned i = 0; i < n; i++) {
-    struct db_named *named;
-    unsigned count;
     if (!x->in[i]) return fail_work(x->self, "%s has %u inputs: --in %u=FILE is missing", x->file, n, i);
-    if (db_load(x->in[i], dev, &named, &count)) return fail_work(x->self, "%s", db_error());
-    if (count == 1) in[i] = db_retain(named[0].tensor);
-    db_named_free(named, count);
-    if (count != 1) return fail_work(x->self, "--in %u=%s: expected one tensor, found %u", i, x->in[i], count);
+    char name[12];
+    snprintf(name, sizeof name, "%u", i);
+    if (!(in[i] = load_input(x->self, name, x->in[i], dev))) return EXIT_FAILED;
   }
   return EXIT_DONE;
 }
@@ -119,7 +92,10 @@ static int call_program(const struct ctx *x, db_jit *j, db_device *dev) {
   for (unsigned i = 0; i < nout && !status; i++) {
     struct db_named named = {"", out[i]};
     if (x->out[i] && db_save(x->out[i], &named, 1)) status = fail_work(x->self, "%s", db_error());
-    if (!status) status = print_output(x, i, out[i]);
+    char name[24];
+    snprintf(name, sizeof name, "out %u", i);
+    if (x->json && !status && i) fputc(',', stdout);
+    if (!status) status = print_tensor(x->self, x->json ? NULL : name, out[i], x->json);
   }
   if (x->json && !status) fputs("\n]}\n", stdout);
   for (unsigned i = 0; i < nin; i++) db_release(in[i]);

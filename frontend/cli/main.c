@@ -3,9 +3,9 @@
 #include <signal.h>
 #include <string.h>
 
-const struct command *const commands[] = {&devices_command, &bench_command,  &run_command,  &prof_command,
-                                          &emu_command,     &disasm_command, &jit_command,  &show_command,
-                                          &llm_command,     &cache_command,  &help_command, NULL};
+const struct command *const commands[] = {&devices_command, &bench_command, &run_command,  &prof_command, &emu_command,
+                                          &disasm_command,  &jit_command,   &show_command, &llm_command,  &onnx_command,
+                                          &cache_command,   &help_command,  NULL};
 
 const struct command *command_find(const char *name) {
   for (const struct command *const *c = commands; *c; c++)

@@ -199,10 +199,11 @@ static int show_tensors(const struct command *self, const struct show_options *x
   if (!err) return print_list(x, list, show_print_tensors);
   json_decref(list);
   if (!npy && !zip && !ends_in(x->file, ".safetensors"))
-    return fail_work(self,
-                     "%s: not a file of tensors (.safetensors, .npy, .npz, .gguf), a captured program (.dbj), a "
-                     "thread trace (.sqtt), a code object or a cubin",
-                     x->file);
+    return fail_work(
+        self,
+        "%s: not a file of tensors (.safetensors, .npy, .npz, .gguf), a model (.onnx), a captured program (.dbj), a "
+        "thread trace (.sqtt), a code object or a cubin",
+        x->file);
   /* The message for a .npz names the file already. */
   return zip ? fail_work(self, "%s", why) : fail_work(self, "%s: %s", x->file, why);
 }
@@ -237,11 +238,12 @@ static int show_main(const struct command *self, int argc, char **argv) {
     return fail_usage(self, "--code, --kernel, --waves, --instructions and --packets need a thread trace (.sqtt)");
   }
   bool gguf = m.size >= 4 && !memcmp(m.bytes, "GGUF", 4);
-  int status = (elf                       ? show_kernels
-                : gguf                    ? show_gguf
-                : ends_in(x.file, ".dbj") ? show_program
-                : trace                   ? show_trace
-                                          : show_tensors)(self, &x, &m);
+  int status = (elf                        ? show_kernels
+                : gguf                     ? show_gguf
+                : ends_in(x.file, ".dbj")  ? show_program
+                : ends_in(x.file, ".onnx") ? show_onnx
+                : trace                    ? show_trace
+                                           : show_tensors)(self, &x, &m);
   unmap_file(&m);
   return status;
 }

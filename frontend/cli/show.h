@@ -12,6 +12,8 @@ struct show_options {
 int show_trace(const struct command *self, const struct show_options *x, const struct mapping *m);
 /* llm/show_gguf.c: prints metadata and tensors of a language model. Returns the exit status. */
 int show_gguf(const struct command *self, const struct show_options *x, const struct mapping *m);
+/* onnx/onnx.c: prints the inputs and outputs of a model. Returns the exit status. */
+int show_onnx(const struct command *self, const struct show_options *x, const struct mapping *m);
 /* Prints a list of objects {name, dtype, shape, bytes}, a line each, and their sum. */
 void show_print_tensors(const json_t *list);
 #endif

@@ -1,0 +1,208 @@
+/* Types of elements, and tensors of an ONNX file as arrays. */
+#include "model.h"
+#include <errno.h>
+#include <limits.h>
+#include <stdlib.h>
+#include <string.h>
+
+/* In which field of TensorProto the elements are if they are not in raw_data. */
+enum field { NO_FIELD, FLOATS, INT32S, INT64S, DOUBLES, UINT64S };
+static const struct {
+  const char *name;
+  db_dtype dtype; /* DB_NONE: not supported */
+  unsigned bits;
+  enum field field;
+} elements[] = {
+    [1] = {"FLOAT", DB_F32, 32, FLOATS},
+    [2] = {"UINT8", DB_U8, 8, INT32S},
+    [3] = {"INT8", DB_I8, 8, INT32S},
+    [4] = {"UINT16", DB_U16, 16, INT32S},
+    [5] = {"INT16", DB_I16, 16, INT32S},
+    [6] = {"INT32", DB_I32, 32, INT32S},
+    [7] = {"INT64", DB_I64, 64, INT64S},
+    [8] = {"STRING"},
+    [9] = {"BOOL", DB_BOOL, 8, INT32S},
+    [10] = {"FLOAT16", DB_F16, 16, INT32S},
+    [11] = {"DOUBLE", DB_F64, 64, DOUBLES},
+    [12] = {"UINT32", DB_U32, 32, UINT64S},
+    [13] = {"UINT64", DB_U64, 64, UINT64S},
+    [14] = {"COMPLEX64"},
+    [15] = {"COMPLEX128"},
+    [16] = {"BFLOAT16", DB_BF16, 16, INT32S},
+    [17] = {"FLOAT8E4M3FN", DB_F8E4M3, 8, INT32S},
+    [18] = {"FLOAT8E4M3FNUZ"},
+    [19] = {"FLOAT8E5M2", DB_F8E5M2, 8, INT32S},
+    [20] = {"FLOAT8E5M2FNUZ"},
+    [21] = {"UINT4", DB_U8, 4, INT32S},
+    [22] = {"INT4", DB_I8, 4, INT32S},
+    [23] = {"FLOAT4E2M1"},
+    [24] = {"FLOAT8E8M0"},
+    [25] = {"UINT2", DB_U8, 2, INT32S},
+    [26] = {"INT2", DB_I8, 2, INT32S},
+};
+enum { ELEMENTS = sizeof elements / sizeof *elements };
+
+const char *onnx_element_name(int32_t element, char unknown[24]) {
+  if (element > 0 && element < ELEMENTS && elements[element].name) return elements[element].name;
+  snprintf(unknown, 24, "type %d", element);
+  return unknown;
+}
+db_dtype onnx_element_dtype(int32_t element) {
+  return element > 0 && element < ELEMENTS ? elements[element].dtype : DB_NONE;
+}
+
+unsigned onnx_element_bits(int32_t element) { return elements[element].bits; }
+
+/* ---- external data ---- */
+
+void onnx_files_free(struct onnx_files *f) {
+  for (unsigned i = 0; i < f->n; i++) free(f->file[i].name), unmap_file(&f->file[i].m);
+  free(f->file);
+  f->file = NULL, f->n = 0;
+}
+
+/* Whether a path, with links resolved, is inside the folder. */
+static bool is_inside(const char *folder, const char *path) {
+  char *a = realpath(folder, NULL), *b = realpath(path, NULL);
+  size_t n = a ? strlen(a) : 0;
+  bool inside = a && b && !strncmp(a, b, n) && (b[n] == '/' || (n && a[n - 1] == '/'));
+  free(a), free(b);
+  return inside;
+}
+
+static int open_external(struct onnx_files *f, const char *name, struct mapping *out, char *err, size_t cap) {
+  char path[PATH_MAX];
+  for (unsigned i = 0; i < f->n; i++)
+    if (!strcmp(f->file[i].name, name)) return *out = f->file[i].m, 0;
+  if (!f->folder) return refuse_input(err, cap, "its data is in another file, '%s', and the model in none", name);
+  if (snprintf(path, sizeof path, "%s/%s", f->folder, name) >= (int)sizeof path)
+    return refuse_input(err, cap, "the name of its file is too long");
+  if (name[0] == '/') return refuse_input(err, cap, "its file '%s' is not in the model's folder", name);
+  struct onnx_file *more = realloc(f->file, (f->n + 1) * sizeof *more), one = {strdup(name), {0}};
+  if (more) f->file = more;
+  int status = !more || !one.name ? refuse_input(err, cap, "out of memory") : 0;
+  if (!status && map_file(path, &one.m)) status = refuse_input(err, cap, "%s", db_error());
+  if (!status && !is_inside(f->folder, path))
+    status = refuse_input(err, cap, "its file '%s' is not in the model's folder", name);
+  if (status) {
+    unmap_file(&one.m);
+    free(one.name);
+    return status;
+  }
+  f->file[f->n++] = one;
+  *out = one.m;
+  return 0;
+}
+
+static bool parse_size(const char *text, size_t *out) {
+  char *end;
+  errno = 0;
+  unsigned long long v = strtoull(text, &end, 10);
+  *out = v;
+  return !errno && *text >= '0' && *text <= '9' && !*end;
+}
+
+static int external_data(const Onnx__Tensor *t, size_t bytes, struct onnx_files *f, const void **out, char *err,
+                         size_t cap) {
+  const char *name = NULL;
+  size_t offset = 0, length = bytes;
+  struct mapping m = {0};
+  for (size_t i = 0; i < t->n_external_data; i++) {
+    const char *key = t->external_data[i]->key, *value = t->external_data[i]->value;
+    if (!key || !value) continue;
+    if (!strcmp(key, "location")) name = value;
+    if ((!strcmp(key, "offset") && !parse_size(value, &offset)) ||
+        (!strcmp(key, "length") && !parse_size(value, &length)))
+      return refuse_input(err, cap, "the %s of its data is '%.40s'", key, value);
+  }
+  if (!name || !*name) return refuse_input(err, cap, "its data is in another file, but the file has no name");
+  int status = open_external(f, name, &m, err, cap);
+  if (status) return status;
+  if (length != bytes) return refuse_input(err, cap, "%zu bytes of data, but its shape needs %zu", length, bytes);
+  if (offset > m.size || bytes > m.size - offset)
+    return refuse_input(err, cap, "%zu bytes at %zu of '%s', but the file has %zu", bytes, offset, name, m.size);
+  *out = bytes ? (const void *)((const uint8_t *)m.bytes + offset) : "";
+  return 0;
+}
+
+/* ---- arrays ---- */
+
+/* Integers of 2 or 4 bits, the first one in the lowest bits, as bytes. */
+static void *unpack_bits(const uint8_t *packed, size_t count, unsigned bits, bool is_signed) {
+  uint8_t *out = malloc(count + 1);
+  unsigned per_byte = 8 / bits, unused = 8 - bits;
+  for (size_t i = 0; out && i < count; i++) {
+    uint8_t v = (uint8_t)(packed[i / per_byte] >> (i % per_byte * bits) << unused);
+    out[i] = is_signed ? (uint8_t)((int8_t)v >> unused) : v >> unused;
+  }
+  return out;
+}
+
+/* Keeps the low bytes of each number. */
+static void *narrow(const void *numbers, size_t count, size_t from, size_t to) {
+  uint8_t *out = calloc(count + 1, to);
+  for (size_t i = 0; out && i < count; i++) memcpy(out + i * to, (const uint8_t *)numbers + i * from, to);
+  return out;
+}
+
+/* Elements in the field of their type. bytes: as packed in raw_data. */
+static int typed_data(const Onnx__Tensor *t, size_t count, size_t bytes, struct onnx_array *out, char *err,
+                      size_t cap) {
+  unsigned bits = elements[t->data_type].bits;
+  const struct {
+    const void *data;
+    size_t n, size;
+  } all[] = {[FLOATS] = {t->float_data, t->n_float_data, 4},
+             [INT32S] = {t->int32_data, t->n_int32_data, 4},
+             [INT64S] = {t->int64_data, t->n_int64_data, 8},
+             [DOUBLES] = {t->double_data, t->n_double_data, 8},
+             [UINT64S] = {t->uint64_data, t->n_uint64_data, 8}},
+    *f = &all[elements[t->data_type].field];
+  size_t want = bits < 8 ? bytes : count, item = bits < 8 ? 1 : bits / 8;
+  if (f->n != want) return refuse_input(err, cap, "%zu elements of data, but its shape needs %zu", f->n, want);
+  out->data = f->data;
+  if (item != f->size) out->data = out->own = narrow(f->data, want, f->size, item);
+  return out->data || !want ? 0 : refuse_input(err, cap, "out of memory");
+}
+
+static int shape_of(const Onnx__Tensor *t, struct onnx_array *out, size_t *count, char *err, size_t cap) {
+  *count = 1;
+  if (t->n_dims > ONNX_RANK) return refuse_input(err, cap, "not supported: %zu axes", t->n_dims);
+  out->rank = (unsigned)t->n_dims;
+  for (unsigned i = 0; i < out->rank; i++) {
+    out->dim[i] = t->dims[i];
+    if (t->dims[i] < 0 || __builtin_mul_overflow(*count, (size_t)t->dims[i], count) || *count > SIZE_MAX / 64)
+      return refuse_input(err, cap, "the sizes of its axes are negative or too large");
+  }
+  return 0;
+}
+
+int onnx_array_of(const Onnx__Tensor *t, struct onnx_files *files, struct onnx_array *out, char *err, size_t cap) {
+  enum { EXTERNAL = 1 };
+  char unknown[24];
+  size_t count;
+  *out = (struct onnx_array){.dtype = onnx_element_dtype(t->data_type)};
+  if (out->dtype == DB_NONE)
+    return refuse_input(err, cap, "not supported: elements of type %s", onnx_element_name(t->data_type, unknown));
+  int status = shape_of(t, out, &count, err, cap);
+  if (status) return status;
+  unsigned bits = elements[t->data_type].bits;
+  size_t bytes = (count * bits + 7) / 8;
+  if (t->data_location == EXTERNAL)
+    status = external_data(t, bytes, files, &out->data, err, cap);
+  else if (!t->has_raw_data)
+    status = typed_data(t, count, bytes, out, err, cap);
+  else if (t->raw_data.len != bytes)
+    status = refuse_input(err, cap, "%zu bytes of data, but its shape needs %zu", t->raw_data.len, bytes);
+  else
+    out->data = t->raw_data.data;
+  if (!status && !out->data) out->data = ""; /* no elements */
+  if (!status && bits < 8) {
+    void *packed = out->own;
+    out->data = out->own = unpack_bits(out->data, count, bits, db_dtype_name(out->dtype)[0] == 'i');
+    free(packed);
+    if (!out->data) status = refuse_input(err, cap, "out of memory");
+  }
+  if (status) free(out->own), out->own = NULL;
+  return status;
+}

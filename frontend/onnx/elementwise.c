@@ -1,0 +1,173 @@
+/* Operators on single elements. */
+#include "operators.h"
+
+db_tensor *onnx_op_unary(struct onnx_call *c) {
+  return db_unary_at(DB_HERE, (enum db_unary_op)c->op->param, node_input(c, 0));
+}
+db_tensor *onnx_op_identity(struct onnx_call *c) { return node_input(c, 0); }
+
+db_tensor *onnx_op_binary(struct onnx_call *c) {
+  db_tensor *a = node_input(c, 0), *b = node_input(c, 1);
+  int op = c->op->param;
+  if (op == DB_BINARY_DIV && !is_float(a)) op = DB_BINARY_IDIV_TRUNC;
+  return db_binary_at(DB_HERE, (enum db_binary_op)op, node_operand(c, 0, b), node_operand(c, 1, a));
+}
+
+db_tensor *onnx_op_pow(struct onnx_call *c) {
+  db_tensor *a = node_input(c, 0), *b = node_input(c, 1);
+  db_operand exponent = node_operand(c, 1, a);
+  if (exponent.kind == DB_OPERAND_TENSOR && is_float(a) && !is_float(b))
+    exponent = db_operand_tensor(db_cast(b, db_dtype_of(a)));
+  return db_cast(db_binary_at(DB_HERE, DB_BINARY_POW, db_operand_tensor(a), exponent), db_dtype_of(a));
+}
+
+db_tensor *onnx_op_mod(struct onnx_call *c) {
+  return node_int(c, "fmod", 0) ? db_fmod(node_input(c, 0), node_input(c, 1))
+                                : db_mod(node_input(c, 0), node_input(c, 1));
+}
+
+db_tensor *onnx_op_bit_shift(struct onnx_call *c) {
+  return node_is(c, "direction", "RIGHT", "") ? db_shr(node_input(c, 0), node_input(c, 1))
+                                              : db_shl(node_input(c, 0), node_input(c, 1));
+}
+
+/* Sum, Mean, Max and Min of any number of inputs. */
+db_tensor *onnx_op_variadic(struct onnx_call *c) {
+  db_tensor *x = node_input(c, 0);
+  int op = c->op->param == DB_BINARY_DIV ? DB_BINARY_ADD : c->op->param;
+  for (unsigned i = 1; i < c->nin; i++)
+    x = db_binary_at(DB_HERE, (enum db_binary_op)op, db_operand_tensor(x), db_operand_tensor(node_input(c, i)));
+  return c->op->param == DB_BINARY_DIV ? db_div(x, (double)c->nin) : x;
+}
+
+db_tensor *onnx_op_where(struct onnx_call *c) {
+  db_tensor *a = node_input(c, 1), *b = node_input(c, 2);
+  return db_where_at(DB_HERE, node_input(c, 0), node_operand(c, 1, b), node_operand(c, 2, a));
+}
+
+/* ---- activations ---- */
+
+db_tensor *onnx_op_leaky_relu(struct onnx_call *c) {
+  return db_leaky_relu(node_input(c, 0), node_float(c, "alpha", 0.01));
+}
+db_tensor *onnx_op_elu(struct onnx_call *c) { return db_elu(node_input(c, 0), node_float(c, "alpha", 1)); }
+db_tensor *onnx_op_celu(struct onnx_call *c) { return db_celu(node_input(c, 0), node_float(c, "alpha", 1)); }
+db_tensor *onnx_op_selu(struct onnx_call *c) {
+  double alpha = node_float(c, "alpha", 1.67326319217681884765625);
+  return db_mul(db_elu(node_input(c, 0), alpha), node_float(c, "gamma", 1.05070102214813232421875));
+}
+db_tensor *onnx_op_thresholded_relu(struct onnx_call *c) {
+  return db_threshold(node_input(c, 0), node_float(c, "alpha", 1), 0);
+}
+db_tensor *onnx_op_hard_sigmoid(struct onnx_call *c) {
+  double alpha = node_float(c, "alpha", (double)0.2f), beta = node_float(c, "beta", 0.5);
+  return db_clamp(db_add(db_mul(node_input(c, 0), alpha), beta), 0, 1);
+}
+db_tensor *onnx_op_softplus(struct onnx_call *c) { return db_softplus(node_input(c, 0), 1); }
+db_tensor *onnx_op_swish(struct onnx_call *c) {
+  db_tensor *x = node_input(c, 0);
+  return db_mul(x, db_sigmoid(db_mul(x, node_float(c, "alpha", 1))));
+}
+db_tensor *onnx_op_gelu(struct onnx_call *c) {
+  return node_is(c, "approximate", "tanh", "none") ? db_gelu_tanh(node_input(c, 0)) : db_gelu(node_input(c, 0));
+}
+db_tensor *onnx_op_prelu(struct onnx_call *c) {
+  db_tensor *x = node_input(c, 0);
+  return db_where(db_lt(x, 0), db_mul(x, node_input(c, 1)), x);
+}
+db_tensor *onnx_op_shrink(struct onnx_call *c) {
+  db_tensor *x = node_input(c, 0);
+  double lambda = node_float(c, "lambd", 0.5), bias = node_float(c, "bias", 0);
+  db_tensor *moved = db_where(db_lt(x, -lambda), db_add(x, bias), db_where(db_gt(x, lambda), db_sub(x, bias), 0));
+  return db_cast(moved, db_dtype_of(x));
+}
+db_tensor *onnx_op_swiglu(struct onnx_call *c) { return db_mul(onnx_op_swish(c), node_input(c, 1)); }
+
+/* Bounds are inputs since opset 11, attributes before. */
+db_tensor *onnx_op_clip(struct onnx_call *c) {
+  db_tensor *x = node_input(c, 0);
+  bool low_given = node_attribute(c, "min"), high_given = node_attribute(c, "max");
+  if (node_has_input(c, 1))
+    x = db_binary_at(DB_HERE, DB_BINARY_MAX, db_operand_tensor(x), node_operand(c, 1, x));
+  else if (low_given)
+    x = db_maximum(x, node_float(c, "min", 0));
+  if (node_has_input(c, 2))
+    x = db_binary_at(DB_HERE, DB_BINARY_MIN, db_operand_tensor(x), node_operand(c, 2, x));
+  else if (high_given)
+    x = db_minimum(x, node_float(c, "max", 0));
+  return x;
+}
+
+/* ---- types ---- */
+
+db_tensor *onnx_op_is_inf(struct onnx_call *c) {
+  db_tensor *x = node_input(c, 0), *inf = db_isinf(x);
+  if (!node_int(c, "detect_negative", 1)) inf = db_and(inf, db_gt(x, 0));
+  if (!node_int(c, "detect_positive", 1)) inf = db_and(inf, db_lt(x, 0));
+  return inf;
+}
+
+static db_tensor *cast(struct onnx_call *c, db_tensor *x, db_dtype to) {
+  static const struct {
+    db_dtype dtype;
+    double most;
+  } saturating[] = {{DB_F8E4M3, 448}, {DB_F8E5M2, 57344}};
+  for (unsigned i = 0; i < 2; i++)
+    if (to == saturating[i].dtype && db_dtype_of(x) != to && node_int(c, "saturate", 1)) {
+      if (!is_float(x)) x = db_cast(x, DB_F32);
+      x = db_where(db_isnan(x), x, db_clamp(x, -saturating[i].most, saturating[i].most));
+    }
+  return db_cast(x, to);
+}
+
+/* Integers of 2 and 4 bits wrap around, and are held in 8. */
+static db_tensor *cast_small(struct onnx_call *c, db_tensor *x, int32_t to) {
+  unsigned bits = onnx_element_bits(to);
+  db_tensor *low = db_and(db_cast(is_float(x) ? db_round(x) : x, DB_I32), (1 << bits) - 1);
+  if (onnx_element_dtype(to) == DB_I8) low = db_sub(db_xor(low, 1 << (bits - 1)), 1 << (bits - 1));
+  return db_cast(low, onnx_element_dtype(to));
+}
+
+db_tensor *onnx_op_cast(struct onnx_call *c) {
+  char unknown[24];
+  int32_t to = (int32_t)node_int(c, "to", 0);
+  db_tensor *x = node_input(c, 0);
+  if (onnx_element_dtype(to) == DB_NONE)
+    return node_unsupported(c, "elements of type %s", onnx_element_name(to, unknown));
+  return onnx_element_bits(to) < 8 ? cast_small(c, x, to) : cast(c, x, onnx_element_dtype(to));
+}
+db_tensor *onnx_op_cast_like(struct onnx_call *c) {
+  int32_t to = node_declared_element(c, 1);
+  db_tensor *x = node_input(c, 0);
+  return to && onnx_element_bits(to) < 8 ? cast_small(c, x, to) : cast(c, x, db_dtype_of(node_input(c, 1)));
+}
+
+db_tensor *onnx_op_bit_cast(struct onnx_call *c) {
+  char unknown[24];
+  int32_t to = (int32_t)node_int(c, "to", 0);
+  db_tensor *x = node_input(c, 0);
+  db_dtype t = onnx_element_dtype(to);
+  if (t == DB_NONE || onnx_element_bits(to) < 8)
+    return node_unsupported(c, "elements of type %s", onnx_element_name(to, unknown));
+  if (db_dtype_of(x) == DB_BOOL) x = db_cast(x, DB_U8);
+  return t == DB_BOOL ? db_cast(db_bitcast(x, DB_U8), DB_BOOL) : db_bitcast(x, t);
+}
+
+/* Training mode: a mask of random numbers. Otherwise the input. */
+db_tensor *onnx_op_dropout(struct onnx_call *c) {
+  db_tensor *x = node_input(c, 0), *mask = NULL;
+  double ratio = node_float(c, "ratio", 0.5);
+  int64_t training = 0;
+  if (node_has_input(c, 1) && node_read_numbers(c, 1, &ratio, 1) < 0) return NULL;
+  if (node_has_input(c, 2) && node_read_ints(c, 2, &training, 1) < 0) return NULL;
+  int64_t dim[ONNX_RANK];
+  node_shape(x, dim);
+  if (training && ratio > 0) {
+    db_tensor *random = db_random_at(DB_HERE, DB_RANDOM_UNIFORM, 0, 1, DB_F32, c->dev, SIZES(db_rank(x), dim));
+    mask = db_ge(random, ratio);
+    x = db_mul(x, db_div(db_cast(mask, db_dtype_of(x)), 1 - ratio));
+  }
+  if (node_has_output(c, 1))
+    c->out[1] = mask ? mask : db_full_at(DB_HERE, db_operand_int(1), DB_BOOL, c->dev, SIZES(db_rank(x), dim));
+  return x;
+}

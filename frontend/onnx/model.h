@@ -1,0 +1,127 @@
+/* A loaded ONNX model: the parsed file, its values, and the conversion of its nodes to operations on tensors. */
+#ifndef DOORBELL_FRONTEND_ONNX_MODEL_H
+#define DOORBELL_FRONTEND_ONNX_MODEL_H
+#include "../files/files.h"
+#include "../onnx.h"
+#include "frontend/onnx/schema.pb-c.h"
+
+enum { ONNX_RANK = 16, ONNX_LEAST_OPSET = 7, ONNX_LAST_OPSET = 28 };
+
+/* ---- element.c: types of elements and tensors in the file ---- */
+
+/* Values of TensorProto.DataType. */
+enum onnx_element {
+  ONNX_FLOAT = 1,
+  ONNX_INT64 = 7,
+  ONNX_DOUBLE = 11,
+};
+/* The name of a type of elements in messages; "type 99" is stored in `unknown` for others. */
+const char *onnx_element_name(int32_t element, char unknown[24]);
+/* The type of tensors that hold these elements; DB_NONE if it is not supported. Integers of 2 and 4 bits are held as
+ * i8 and u8. */
+db_dtype onnx_element_dtype(int32_t element);
+unsigned onnx_element_bits(int32_t element); /* of a supported type */
+
+struct onnx_files {
+  const char *folder; /* where external data is; NULL refuses it */
+  struct onnx_file {
+    char *name;
+    struct mapping m;
+  } *file;
+  unsigned n;
+};
+void onnx_files_free(struct onnx_files *f);
+
+/* The elements of a tensor in the file, row-major. */
+struct onnx_array {
+  db_dtype dtype;
+  unsigned rank;
+  int64_t dim[ONNX_RANK];
+  const void *data; /* points into the parsed file or an external one, or is `own` */
+  void *own;        /* the caller frees it */
+};
+/* Returns 0, or a negative errno with a message in err. */
+int onnx_array_of(const Onnx__Tensor *t, struct onnx_files *files, struct onnx_array *out, char *err, size_t cap);
+
+/* ---- parse.c ---- */
+/* Parses a file and checks what does not depend on operators: opsets, and that there is a graph. Returns NULL with a
+ * message in err. onnx__model__free_unpacked frees the result. */
+Onnx__Model *onnx_parse(const void *bytes, size_t size, char *err, size_t cap);
+/* The version of the standard domain in a list of opsets; 0 if it is not listed. */
+int64_t onnx_opset(Onnx__OperatorSet *const *sets, size_t n);
+bool onnx_is_standard(const char *domain); /* domain may be NULL */
+
+/* ---- scope.c: values by name ---- */
+
+/* What a name stands for while the graph is evaluated. */
+struct onnx_value {
+  db_tensor *t;     /* on the model's device; if known, on the CPU */
+  bool known;       /* the value does not depend on the inputs of the model, at most on their shapes */
+  bool ready;       /* known: t is computed, or stays an expression because its memory would be large */
+  db_tensor *there; /* known: a copy on the model's device, made when first used; NULL: not yet */
+};
+/* A table of values. It holds references on their tensors. */
+struct onnx_scope {
+  struct onnx_scope *up; /* searched for names that are not here */
+  struct onnx_entry {
+    const char *name; /* NULL: free */
+    struct onnx_value value;
+  } *entry;
+  size_t capacity; /* a power of two */
+};
+/* Makes a table with space for n names. Returns 0 or -ENOMEM. */
+int onnx_scope_new(struct onnx_scope *s, struct onnx_scope *up, size_t n);
+void onnx_scope_free(struct onnx_scope *s);
+/* The value of a name in this table or those above it; NULL if there is none. */
+struct onnx_value *onnx_scope_find(struct onnx_scope *s, const char *name);
+bool onnx_scope_has(const struct onnx_scope *s, const char *name); /* in this table only */
+/* Adds a value, or replaces the one of this name. Retains its tensors. */
+struct onnx_value *onnx_scope_put(struct onnx_scope *s, const char *name, struct onnx_value v);
+
+/* ---- evaluate.c ---- */
+
+/* What is kept for one set of input shapes. */
+struct onnx_plan {
+  struct db_onnx *model;
+  struct onnx_shape {
+    db_dtype dtype;
+    unsigned rank;
+    int64_t dim[ONNX_RANK];
+  } *port;                  /* of each input */
+  struct onnx_scope folded; /* known results of nodes */
+  struct onnx_reads {
+    struct onnx_read {
+      void *data;
+      size_t bytes;
+    } *read;
+    size_t n, capacity;
+  } reads;             /* known values in the order in which nodes read them */
+  bool evaluated;      /* reads is complete */
+  const char *dynamic; /* the operator that reads values that depend on inputs; NULL: none */
+  db_jit *jit;
+  unsigned runs; /* that succeeded, of jit */
+  bool captured;
+};
+
+struct db_onnx {
+  char *name; /* the file's, for messages */
+  char *folder;
+  Onnx__Model *file;
+  int64_t opset;
+  db_device *dev, *cpu; /* the model's device, and the one of known values */
+  bool owns_cpu;
+  struct onnx_files files;
+  struct onnx_scope initial; /* initializers of the main graph */
+  Onnx__ValueInfo **input;   /* of the graph, without initializers */
+  unsigned ninputs;
+  struct onnx_plan *plan[8]; /* most recently used first */
+};
+
+void onnx_plan_free(struct onnx_plan *p); /* p may be NULL */
+/* Checks that all nodes have operators that are supported. Returns 0, or a negative errno with a message. */
+int onnx_check_nodes(struct db_onnx *m);
+/* Adds the initializers of a graph to a scope. Returns 0, or a negative errno with a message. */
+int onnx_add_initializers(struct db_onnx *m, const Onnx__Graph *g, struct onnx_scope *s);
+/* Evaluates the main graph. Returns 0, or a negative errno with a message. */
+int onnx_evaluate(struct onnx_plan *p, db_tensor *const *in, db_tensor **out);
+#endif

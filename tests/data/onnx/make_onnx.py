@@ -1,0 +1,160 @@
+"""Writes the models of tests/frontend/test_onnx.c and of fuzz_onnx, each with a .npz of inputs (in:NAME) and the
+outputs (out:NAME) that the reference implementation of the `onnx` package computes. Needs PyPI's onnx 1.23 and NumPy.
+"""
+import os
+
+import numpy as np
+import onnx
+from onnx import TensorProto, helper, numpy_helper
+from onnx.reference import ReferenceEvaluator
+
+FOLDER = os.path.dirname(os.path.abspath(__file__))
+SEEDS = os.path.join(FOLDER, "..", "..", "fuzz", "seeds", "fuzz_onnx")
+random = np.random.default_rng(16)
+F32, I64, BOOL = TensorProto.FLOAT, TensorProto.INT64, TensorProto.BOOL
+
+
+def weight(name, *shape):
+    return numpy_helper.from_array(random.normal(0, 0.5, shape).astype(np.float32), name)
+
+
+def ints(name, *values):
+    return numpy_helper.from_array(np.array(values, np.int64), name)
+
+
+def port(name, shape, element=F32):
+    return helper.make_tensor_value_info(name, element, shape)
+
+
+def save(name, nodes, inputs, outputs, initializers, arrays, opset=17, external=False):
+    graph = helper.make_graph(nodes, name, inputs, outputs, initializers)
+    model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", opset)], ir_version=8, producer_name="test")
+    onnx.checker.check_model(model)
+    expected = ReferenceEvaluator(model).run(None, arrays)
+    path = os.path.join(FOLDER, f"{name}.onnx")
+    if external:
+        onnx.save(model, path, save_as_external_data=True, location=f"{name}.data", size_threshold=0)
+    else:
+        onnx.save(model, path)
+        with open(os.path.join(SEEDS, name), "wb") as f:
+            f.write(model.SerializeToString())
+    np.savez(os.path.join(FOLDER, f"{name}.npz"), **{f"in:{k}": v for k, v in arrays.items()},
+             **{f"out:{p.name}": np.asarray(v) for p, v in zip(outputs, expected)})
+
+
+def block():
+    """A residual block of a convolutional network, with a classifier."""
+    node = helper.make_node
+    nodes = [
+        node("Conv", ["x", "w1", "b1"], ["c1"], pads=[1, 1, 1, 1]),
+        node("BatchNormalization", ["c1", "scale", "bias", "mean", "var"], ["n1"]),
+        node("Relu", ["n1"], ["r1"]),
+        node("MaxPool", ["r1"], ["p1"], kernel_shape=[3, 3], strides=[2, 2], pads=[1, 1, 1, 1]),
+        node("Conv", ["p1", "w2"], ["c2"], pads=[1, 1, 1, 1], group=4),
+        node("Add", ["c2", "p1"], ["sum"]),
+        node("GlobalAveragePool", ["sum"], ["g"]),
+        node("Flatten", ["g"], ["f"]),
+        node("Gemm", ["f", "w3", "b3"], ["y"], transB=1),
+        node("Softmax", ["y"], ["probabilities"], axis=-1)]
+    values = [weight("w1", 4, 3, 3, 3), weight("b1", 4), weight("w2", 4, 1, 3, 3), weight("w3", 5, 4), weight("b3", 5),
+              weight("scale", 4), weight("bias", 4), weight("mean", 4),
+              numpy_helper.from_array(np.full(4, 0.75, np.float32), "var")]
+    x = random.normal(0, 1, (2, 3, 9, 9)).astype(np.float32)
+    save("block", nodes, [port("x", ["batch", 3, 9, 9])], [port("probabilities", ["batch", 5]), port("sum", ["batch", 4, 5, 5])],
+         values, {"x": x})
+
+
+def encoder():
+    """Self-attention with an embedding; shapes are computed from the input's shape, as exporters write them."""
+    node = helper.make_node
+    nodes = [
+        node("Gather", ["words", "tokens"], ["e"]),
+        node("Shape", ["tokens"], ["shape"]),
+        node("Gather", ["shape", "zero"], ["batch"], axis=0),
+        node("Gather", ["shape", "one"], ["length"], axis=0),
+        node("Unsqueeze", ["batch", "axis0"], ["batch1"]),
+        node("Unsqueeze", ["length", "axis0"], ["length1"]),
+        node("Concat", ["batch1", "length1", "heads"], ["split_shape"], axis=0),
+        node("Concat", ["batch1", "length1", "width"], ["joined_shape"], axis=0),
+        node("Range", ["zero", "length", "one"], ["range"]),
+        node("Gather", ["places", "range"], ["place"]),
+        node("Add", ["e", "place"], ["h"])]
+    for name in "qkv":
+        nodes += [node("MatMul", ["h", f"w{name}"], [f"{name}0"]),
+                  node("Reshape", [f"{name}0", "split_shape"], [f"{name}1"]),
+                  node("Transpose", [f"{name}1"], [name], perm=[0, 2, 3, 1] if name == "k" else [0, 2, 1, 3])]
+    nodes += [
+        node("MatMul", ["q", "k"], ["scores0"]),
+        node("Div", ["scores0", "root"], ["scores1"]),
+        node("Cast", ["mask"], ["seen"], to=BOOL),
+        node("Unsqueeze", ["seen", "axes12"], ["seen4"]),
+        node("Where", ["seen4", "scores1", "least"], ["scores"]),
+        node("Softmax", ["scores"], ["p"], axis=-1),
+        node("MatMul", ["p", "v"], ["a0"]),
+        node("Transpose", ["a0"], ["a1"], perm=[0, 2, 1, 3]),
+        node("Reshape", ["a1", "joined_shape"], ["a2"]),
+        node("Add", ["a2", "h"], ["a3"]),
+        node("LayerNormalization", ["a3", "gamma", "beta"], ["n"], axis=-1),
+        node("MatMul", ["n", "wf"], ["f0"]),
+        node("Div", ["f0", "sqrt2"], ["f1"]), node("Erf", ["f1"], ["f2"]), node("Add", ["f2", "unit"], ["f3"]),
+        node("Mul", ["f0", "f3"], ["f4"]), node("Mul", ["f4", "half"], ["y"])]
+    values = [weight("words", 11, 8), weight("places", 16, 8), weight("wq", 8, 8), weight("wk", 8, 8),
+              weight("wv", 8, 8), weight("gamma", 8), weight("beta", 8), weight("wf", 8, 12),
+              numpy_helper.from_array(np.array(0, np.int64), "zero"),
+              numpy_helper.from_array(np.array(1, np.int64), "one"), ints("axis0", 0), ints("heads", 2, 4),
+              ints("width", 8), ints("axes12", 1, 2)]
+    values += [numpy_helper.from_array(np.array(v, np.float32), n)
+               for n, v in [("root", 2), ("least", -1e4), ("sqrt2", np.sqrt(2)), ("unit", 1), ("half", 0.5)]]
+    tokens = random.integers(0, 11, (2, 5))
+    mask = np.array([[1, 1, 1, 1, 1], [1, 1, 1, 0, 0]], np.int64)
+    save("encoder", nodes, [port("tokens", ["batch", "length"], I64), port("mask", ["batch", "length"], I64)],
+         [port("y", ["batch", "length", 12])], values, {"tokens": tokens, "mask": mask})
+
+
+def loop():
+    """A Loop of three repetitions with a state and a collected result, and an If with a constant condition."""
+    body = helper.make_graph(
+        [helper.make_node("Mul", ["state", "w"], ["scaled"]), helper.make_node("Tanh", ["scaled"], ["next"]),
+         helper.make_node("Identity", ["more"], ["still"])],
+        "body", [port("i", [], I64), port("more", [], BOOL), port("state", [4])],
+        [port("still", [], BOOL), port("next", [4]), port("scaled", [4])])
+    then = helper.make_graph([helper.make_node("Add", ["last", "x"], ["a"])], "then", [], [port("a", [4])])
+    other = helper.make_graph([helper.make_node("Sub", ["last", "x"], ["s"])], "else", [], [port("s", [4])])
+    true = numpy_helper.from_array(np.array(True), "true")
+    save("loop", [helper.make_node("Loop", ["three", "true", "x"], ["last", "all"], body=body),
+                  helper.make_node("If", ["true"], ["y"], then_branch=then, else_branch=other)],
+         [port("x", [4])], [port("y", [4]), port("all", [3, 4])],
+         [weight("w", 4), numpy_helper.from_array(np.array(3, np.int64), "three"), true],
+         {"x": random.normal(0, 1, 4).astype(np.float32)})
+
+
+def dynamic():
+    """The shape of the output depends on values of the input."""
+    save("dynamic", [helper.make_node("NonZero", ["x"], ["at"]), helper.make_node("Transpose", ["at"], ["rows"]),
+                     helper.make_node("GatherND", ["x", "rows"], ["y"])],
+         [port("x", [3, 3])], [port("y", ["count"])], [],
+         {"x": np.array([[0, 2, 0], [3, 0, 0], [0, 0, 4]], np.float32)})
+
+
+def quantized():
+    """Weights of 8 bits for each channel, and a product of integers."""
+    scale = numpy_helper.from_array(np.array([0.5, 0.25, 0.125, 1], np.float32), "scale")
+    bytes_ = numpy_helper.from_array(random.integers(-128, 128, (6, 4)).astype(np.int8), "w8")
+    zero = numpy_helper.from_array(np.array([0, 1, -2, 3], np.int8), "zero")
+    save("quantized", [helper.make_node("DequantizeLinear", ["w8", "scale", "zero"], ["w"], axis=1),
+                       helper.make_node("MatMul", ["x", "w"], ["y"]),
+                       helper.make_node("DynamicQuantizeLinear", ["x"], ["x8", "s", "z"]),
+                       helper.make_node("MatMulInteger", ["x8", "w8", "z"], ["n"])],
+         [port("x", [3, 6])], [port("y", [3, 4]), port("n", [3, 4], TensorProto.INT32)], [scale, bytes_, zero],
+         {"x": random.normal(0, 1, (3, 6)).astype(np.float32)}, opset=21)
+
+
+def external():
+    save("external", [helper.make_node("MatMul", ["x", "w"], ["y0"]), helper.make_node("Add", ["y0", "b"], ["y"])],
+         [port("x", [2, 5])], [port("y", [2, 3])], [weight("w", 5, 3), weight("b", 3)],
+         {"x": random.normal(0, 1, (2, 5)).astype(np.float32)}, external=True)
+
+
+os.makedirs(SEEDS, exist_ok=True)
+for make in (block, encoder, loop, dynamic, quantized, external):
+    make()

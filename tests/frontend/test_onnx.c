@@ -1,0 +1,227 @@
+/* ONNX models: runs files that onnx.helper made (tests/data/onnx/make_onnx.py), and rejects malformed ones. */
+#define _GNU_SOURCE /* memmem */
+#include "command.h"
+#include "../../frontend/files/files.h"
+#include "../../frontend/onnx.h"
+#include "../../hcq/error.h"
+
+#define DATA(name) DATA_DIR "/onnx/" name
+enum { MOST = 8, RUNS = 3 };
+
+/* ---- results ---- */
+
+struct arrays {
+  struct db_named *named;
+  unsigned n;
+};
+static db_tensor *find(const struct arrays *a, const char *kind, const char *name) {
+  char key[64];
+  snprintf(key, sizeof key, "%s:%s", kind, name);
+  for (unsigned i = 0; i < a->n; i++)
+    if (!strcmp(a->named[i].name, key)) return a->named[i].tensor;
+  fail_msg("no %s", key);
+  return NULL;
+}
+
+static void expect_same(const char *model, const char *name, db_tensor *got, db_tensor *want) {
+  double least;
+  assert_int_equal(db_rank(got), db_rank(want));
+  for (unsigned i = 0; i < db_rank(got); i++) assert_int_equal(db_dim(got, (int)i), db_dim(want, (int)i));
+  assert_int_equal(db_dtype_of(got), db_dtype_of(want));
+  db_tensor *here = db_to(want, db_device_of(got));
+  if (db_item(db_cast(db_allclose(here, got, 1e-4, 1e-5, false), DB_F32), &least)) fail_msg("%s", db_error());
+  if (least != 1) fail_msg("%s: output %s is wrong", model, name);
+}
+
+/* Runs a model with the inputs of its .npz: once, captured and replayed. */
+static void run_model(const char *model, db_device *dev) {
+  char path[256];
+  struct arrays a;
+  snprintf(path, sizeof path, "%s/onnx/%s.npz", DATA_DIR, model);
+  if (db_load(path, dev, &a.named, &a.n)) fail_msg("%s", db_error());
+  snprintf(path, sizeof path, "%s/onnx/%s.onnx", DATA_DIR, model);
+  db_onnx *m = db_onnx_load(path, dev);
+  if (!m) fail_msg("%s", db_error());
+  for (int run = 0; run < RUNS; run++) {
+    DB_SCOPED;
+    struct db_onnx_port p;
+    db_tensor *in[MOST], *result[MOST];
+    for (unsigned i = 0; i < db_onnx_inputs(m); i++) {
+      assert_int_equal(db_onnx_input(m, i, &p), 0);
+      in[i] = find(&a, "in", p.name);
+    }
+    if (db_onnx_run(m, in, result)) fail_msg("%s", db_error());
+    for (unsigned i = 0; i < db_onnx_outputs(m); i++) {
+      assert_int_equal(db_onnx_output(m, i, &p), 0);
+      expect_same(model, p.name, result[i], find(&a, "out", p.name));
+    }
+  }
+  db_onnx_free(m);
+  db_named_free(a.named, a.n);
+}
+
+static void results_equal_the_reference(void **state) {
+  static const char *const models[] = {"block", "encoder", "loop", "dynamic", "quantized", "external"};
+  FOR_DEVICES {
+    db_device *dev = open_device(DEVICE_NAME);
+    for (unsigned i = 0; i < sizeof models / sizeof *models; i++) run_model(models[i], dev);
+    db_close(dev);
+  }
+}
+
+/* Sizes that the file leaves open: each shape has its own program, and more shapes than are kept. */
+static void inputs_may_have_any_shape(void **state) {
+  db_device *dev = open_device("CPU");
+  db_onnx *m = db_onnx_load(DATA("block.onnx"), dev);
+  assert_non_null(m);
+  for (int run = 0; run < 3; run++)
+    for (int64_t batch = 1; batch <= 10; batch++) {
+      DB_SCOPED;
+      db_tensor *in = db_ones(DB_F32, dev, batch, 3, 9, 9), *result[2];
+      if (db_onnx_run(m, &in, result)) fail_msg("%s", db_error());
+      double sum;
+      assert_int_equal(db_item(db_sum(result[0]), &sum), 0);
+      assert_true(fabs(sum - (double)batch) < 1e-4);
+    }
+  db_onnx_free(m);
+  db_close(dev);
+}
+
+static void a_saved_program_runs_without_the_model(void **state) {
+  char path[96];
+  db_device *dev = open_device("CPU");
+  DB_SCOPED;
+  db_onnx *m = db_onnx_load(DATA("block.onnx"), dev);
+  assert_non_null(m);
+  db_tensor *in = db_ones(DB_F32, dev, 2, 3, 9, 9), *result[2], *again[2];
+  snprintf(path, sizeof path, "%s/block.dbj", dir);
+  assert_int_equal(db_onnx_save(m, path), -EINVAL);
+  for (int run = 0; run < 2; run++) assert_int_equal(db_onnx_run(m, &in, result), 0);
+  if (db_onnx_save(m, path)) fail_msg("%s", db_error());
+  db_jit *j = db_jit_load(path, &dev, 1);
+  if (!j || db_jit_call(j, &in, again)) fail_msg("%s", db_error());
+  expect_same("block.dbj", "probabilities", again[0], result[0]);
+  db_jit_free(j);
+  db_onnx_free(m);
+  m = db_onnx_load(DATA("dynamic.onnx"), dev);
+  in = db_ones(DB_F32, dev, 3, 3);
+  for (int run = 0; run < 2; run++) assert_int_equal(db_onnx_run(m, &in, result), 0);
+  assert_int_equal(db_onnx_save(m, path), -EINVAL);
+  assert_contains(db_error(), "NonZero reads values");
+  db_onnx_free(m);
+  db_close(dev);
+}
+
+/* ---- errors ---- */
+
+static void expect_error(const char *part) {
+  if (!strstr(db_error(), part)) fail_msg("'%s' is not in: %s", part, db_error());
+}
+
+/* The bytes of a file with the first `from` replaced by a text of the same length. */
+static void refuses_changed(const char *from, const char *to, const char *part) {
+  void *bytes;
+  size_t size;
+  char why[256];
+  assert_int_equal(strlen(from), strlen(to));
+  assert_int_equal(read_file(DATA("external.onnx"), &bytes, &size, why, sizeof why), 0);
+  char *at = memmem(bytes, size, from, strlen(from));
+  assert_non_null(at);
+  memcpy(at, to, strlen(to));
+  assert_null(db_onnx_parse(bytes, size, DATA_DIR "/onnx", NULL));
+  expect_error(part);
+  free(bytes);
+}
+
+static void malformed_files_are_refused_with_a_reason(void **state) {
+  void *bytes;
+  size_t size;
+  char why[256];
+  refuses_changed("external.data", "../llm/x.data", "initializer 'w'");
+  refuses_changed("external.data", "../make_gguf.", "initializer 'w'");
+  refuses_changed("external.data", "/etc/hostname", "not in the model's folder");
+  refuses_changed("MatMul", "MotMul", "node 0 (MotMul): not supported: this operator");
+  assert_int_equal(read_file(DATA("block.onnx"), &bytes, &size, why, sizeof why), 0);
+  assert_null(db_onnx_parse("", 0, NULL, NULL));
+  expect_error("not an ONNX model");
+  for (size_t n = 1; n < size; n += 97) {
+    db_onnx *m = db_onnx_parse(bytes, n, NULL, NULL);
+    if (m) fail_msg("%zu bytes of %zu are a model", n, size);
+  }
+  /* Graphs in attributes of nodes in graphs ... are parsed recursively. */
+  enum { DEEP = 301 };
+  static const uint8_t keys[] = {6 << 3 | 2, 5 << 3 | 2, 1 << 3 | 2}; /* a node's attribute's graph */
+  uint8_t nested[3 * DEEP], *end = nested + sizeof nested, *p = end;
+  for (int i = 0; i < DEEP; i++) {
+    unsigned n = (unsigned)(end - p);
+    *--p = (uint8_t)(n >> 7), *--p = (uint8_t)(n | 0x80);
+    *--p = i == DEEP - 1 ? 7 << 3 | 2 : keys[i % 3]; /* the outermost one is the model's graph */
+  }
+  assert_null(db_onnx_parse(p, (size_t)(end - p), NULL, NULL));
+  expect_error("nested messages");
+  free(bytes);
+}
+
+static void wrong_inputs_are_refused_by_name(void **state) {
+  db_device *dev = open_device("CPU");
+  DB_SCOPED;
+  db_onnx *m = db_onnx_load(DATA("block.onnx"), dev);
+  db_tensor *in = db_ones(DB_F32, dev, 2, 4, 9, 9), *result[2];
+  assert_int_equal(db_onnx_run(m, &in, result), -EINVAL);
+  expect_error("axis 1 of input 'x' has size 4, expected 3");
+  in = db_ones(DB_I32, dev, 2, 3, 9, 9);
+  assert_int_equal(db_onnx_run(m, &in, result), -EINVAL);
+  expect_error("input 'x' is i32, expected f32");
+  in = db_ones(DB_F32, dev, 2, 3);
+  assert_int_equal(db_onnx_run(m, &in, result), -EINVAL);
+  expect_error("input 'x' has 2 axes, expected 4");
+  in = NULL;
+  assert_int_equal(db_onnx_run(m, &in, result), -EINVAL);
+  expect_error("input 'x' is NULL");
+  db_onnx_free(m);
+  db_close(dev);
+}
+
+/* ---- the command ---- */
+
+static void the_command_shows_and_runs_models(void **state) {
+  EXPECT(0, "onnx " DATA("encoder.onnx"));
+  assert_contains(out, "input  i64   [batch, length]  tokens");
+  assert_contains(out, "output f32   [batch, length, 12]  y");
+  EXPECT(0, "show --json " DATA("block.onnx"));
+  json_t *json = json_out();
+  assert_int_equal(json_array_size(json_object_get(json, "inputs")), 1);
+  json_decref(json);
+  DB_SCOPED;
+  db_device *dev = open_device("CPU");
+  char path[96];
+  struct db_named x = {"", db_ones(DB_F32, dev, 2, 5)};
+  snprintf(path, sizeof path, "%s/x.npy", dir);
+  assert_int_equal(db_save(path, &x, 1), 0);
+  db_close(dev);
+  EXPECT(0, "onnx " DATA("external.onnx") " --in x=x.npy --out y=y.npy --save y.dbj");
+  assert_contains(out, "y f32[2, 3] = ");
+  EXPECT(0, "onnx " DATA("external.onnx") " --in x=x.npy --json");
+  json_decref(json_out());
+  EXPECT(0, "show y.npy");
+  assert_contains(out, "[2, 3]");
+  EXPECT(0, "jit y.dbj --run --in 0=x.npy");
+  REFUSES("has no input of this name", "onnx " DATA("external.onnx") " --in z=x.npy");
+  REFUSES("--in x=FILE is missing", "onnx " DATA("external.onnx") " --out y=y.npy");
+  REFUSES("expected NAME=FILE", "onnx " DATA("external.onnx") " --in x");
+  write_text("text.onnx", "text");
+  EXPECT(1, "onnx text.onnx");
+  assert_contains(out, "not an ONNX model");
+}
+
+int main(void) {
+  const struct CMUnitTest tests[] = {
+      cmocka_unit_test(results_equal_the_reference),
+      cmocka_unit_test(inputs_may_have_any_shape),
+      cmocka_unit_test(a_saved_program_runs_without_the_model),
+      cmocka_unit_test(malformed_files_are_refused_with_a_reason),
+      cmocka_unit_test(wrong_inputs_are_refused_by_name),
+      cmocka_unit_test(the_command_shows_and_runs_models),
+  };
+  return cmocka_run_group_tests(tests, begin, finish);
+}
