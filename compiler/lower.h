@@ -81,6 +81,7 @@ struct lowerer {
   struct kept *kept;
   size_t nkept, kept_capacity;
   struct block *before_rounds;
+  unsigned fetching;      /* phases that fetch ahead; in each round they make a group of FETCHes each */
   struct uop *kept_order; /* loads of kept elements follow it: the last node before the current phase */
   unsigned next_reg, next_local, next_range;
   unsigned depth;
@@ -185,6 +186,8 @@ void lower_kept_store(struct lowerer *L, struct uop *index, struct uop *value);
 
 /* lower_stage.c */
 struct uop *lower_eval_stage(struct lowerer *L, struct uop *u);
+/* Whether the phase has stages that change along the axis, and FETCHes can copy them ahead of its rounds. */
+bool lower_fetches_ahead(struct lowerer *L, unsigned axis);
 struct uop *lower_stage_offset(struct lowerer *L, const struct uop *stage); /* of the round's buffer, or NULL */
 void lower_finish_round(struct lowerer *L, const struct block *body);       /* at the end of a loop body */
 

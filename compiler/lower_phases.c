@@ -341,6 +341,14 @@ static bool lower_each(struct lowerer *L, struct codegen *k, const struct uop *r
 
 static bool lower_rounds(struct lowerer *L, struct codegen *k, unsigned axis, struct block *in, struct uop **value) {
   const struct uop *range = k->axes[axis].range;
+  L->fetching = 0;
+  for (unsigned i = 0; i < k->nparts; i++) {
+    int a = axis_of_rounds(&k->parts[i]);
+    if (!lower_prepare(L, &k->parts[i])) return false;
+    L->fetching += a >= 0 && lower_fetches_ahead(L, (unsigned)a);
+  }
+  if (!lower_prepare(L, k)) return false;
+  memcpy(L->axis_value, value, sizeof L->axis_value);
   find_kept(L);
   begin_carried(L, in);
   struct block *round = lower_loop_open(L, in, axis, AXIS_SERIAL);

@@ -254,13 +254,6 @@ static struct uop *fill_stages(struct lowerer *L, struct uop *const *stage, cons
 
 /* ---- pipelines ------------------------------------------------------------------------------------------------- */
 
-/* The axis ahead of whose rounds the stages of the block are copied, or -1. */
-static int pipelined_axis(const struct lowerer *L, const struct block *place) {
-  for (unsigned a = 0; a < L->k->naxes; a++)
-    if (L->k->axes[a].buffers && place->open && L->axis_value[a] == place->open) return (int)a;
-  return -1;
-}
-
 /* Whether FETCH can copy the stage's value: 4, 8 or 16 bytes, aligned and contiguous on both sides. Sets *along to the
  * axis of the elements that one FETCH copies, VEC if that is one element. Returns false if the value is computed or has
  * another layout. */
@@ -282,6 +275,28 @@ static bool can_fetch(struct lowerer *L, const struct uop *u, int *along) {
   for (unsigned i = 0; i < from.n; i++)
     if (from.term[i] != range && from.coef[i] % lanes) return false;
   return from.constant % lanes == 0;
+}
+
+bool lower_fetches_ahead(struct lowerer *L, unsigned axis) {
+  size_t count;
+  struct uop *ast = L->k->ast, **order = uop_toposort(&ast, 1, &count);
+  bool found = false, ok = order && L->k->axes[axis].buffers;
+  for (size_t i = 0; ok && i < count; i++) {
+    int along;
+    if (order[i]->op != OP_STAGE || !(mask_of(L, order[i]) >> axis & 1)) continue;
+    found = true, ok = can_fetch(L, order[i], &along);
+  }
+  free(order);
+  return found && ok;
+}
+
+/* The axis ahead of whose rounds the stages of the block are copied, or -1. Phases only fetch ahead. */
+static int pipelined_axis(struct lowerer *L, const struct block *place) {
+  for (unsigned a = 0; a < L->k->naxes; a++) {
+    bool open = L->k->axes[a].buffers && place->open && L->axis_value[a] == place->open;
+    if (open && (L->k->axes[a].kind != AXIS_GLOBAL || lower_fetches_ahead(L, a))) return (int)a;
+  }
+  return -1;
 }
 
 /* Fetches the stage's elements, or only computes their addresses. Where `valid` does not hold, nothing is fetched.
@@ -471,16 +486,16 @@ static struct uop *copy_versions(struct lowerer *L, struct block *in, struct uop
 static struct uop *copy_round(struct lowerer *L, const struct pipeline *p, struct block *in, struct uop *round,
                               unsigned pass, bool *fetches) {
   struct uop *was = L->axis_value[p->axis], *last;
-  int64_t rounds = L->k->axes[p->axis].size;
   struct memo *memo = L->memo;
   size_t cap = L->memo_cap, n = L->memo_n;
   struct round r = {.axis = p->axis, .fetched = round, .computed = round, .buffer = round};
-  if (round->op != OP_CONST) { /* past the last round nothing is fetched, and computed values are those of the last
-                                * round again */
-    struct uop *end = lower_iconst(L, DT_I32, rounds), *buffers = lower_iconst(L, DT_I32, p->buffers);
+  struct uop *end = lower_to_dtype(L, p->body->open->src[0], DT_I32);
+  if (round->op != OP_CONST || end->op != OP_CONST) { /* past the last round nothing is fetched, and computed values are
+                                                       * those of the last round again */
+    struct uop *buffers = lower_iconst(L, DT_I32, p->buffers);
     r.buffer = lower_mk(L, OP_MOD, DT_I32, 1, 0, 0, (struct uop *[]){round, buffers}, 2);
     r.valid = lower_mk(L, OP_CMPLT, DT_BOOL, 1, 0, 0, (struct uop *[]){round, end}, 2);
-    struct uop *src[3] = {r.valid, round, lower_iconst(L, DT_I32, rounds - 1)};
+    struct uop *src[3] = {r.valid, round, lower_index_op(L, OP_ADD, end, lower_iconst(L, DT_I32, -1))};
     r.computed = lower_mk(L, OP_WHERE, DT_I32, 1, 0, 0, src, 3);
   }
   L->memo_cap = 1024, L->memo_n = 0, L->memo = calloc(L->memo_cap, sizeof *L->memo);
@@ -508,7 +523,8 @@ static struct uop *fill_ahead(struct lowerer *L, struct pipeline *p) {
     last = copy_round(L, p, outside, lower_iconst(L, DT_I32, r), 2, &fetches);
     if (fetches && last) add_wait(L, outside, true, r, last);
   }
-  waited[0] = fetches ? add_wait(L, p->body, false, ahead - 1, round) : round;
+  int64_t groups = L->k->is_phase ? L->fetching : 1; /* per round */
+  waited[0] = fetches ? add_wait(L, p->body, false, ahead * groups - 1, round) : round;
   struct uop *ready = lower_mk_in(L, p->body, OP_BARRIER, DT_VOID, waited, 1 + p->n);
   p->next = lower_index_op(L, OP_ADD, round, lower_iconst(L, DT_I32, ahead));
   last = copy_round(L, p, p->body, p->next, 0, &fetches);

@@ -165,12 +165,13 @@ static bool collect_params(struct codegen *k) {
   return ok;
 }
 
-/* Names the axes that steps may take, with letters in order. */
+/* Names the axes that steps may take, with letters in order; R is the axis of a phase that counts rounds. */
 static void name_axes(struct codegen *k) {
   for (unsigned a = 0, n = 0; a < k->naxes; a++) {
     char letter = (char)(n < 26 ? 'a' + n : 'A' + n - 26);
     bool named = k->axes[a].kind != AXIS_GLOBAL;
-    k->axes[a].name = (struct axis_name){named ? letter : 0, 0};
+    bool rounds = k->is_phase && !named && k->axes[a].range->aux == AXIS_ORDERED;
+    k->axes[a].name = (struct axis_name){named ? letter : rounds ? ROUNDS_LETTER : 0, 0};
     n += named;
   }
 }

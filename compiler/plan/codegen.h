@@ -27,6 +27,7 @@ enum {
   MAX_BUFFERED = 8,        /* buffers of a pipeline */
   LINE_BYTES = 64,         /* sizes of stages and stacks are rounded up to this */
   MAX_ORDERED = 16,        /* reductions of one ORDER step */
+  ROUNDS_LETTER = 'R',     /* names the axis of a phase that counts rounds */
   MAX_PHASE_MEMORIES = 24, /* memories through which phases pass values */
 };
 

@@ -9,7 +9,7 @@ enum {
   MOST_WAVES = 8,  /* of a workgroup */
   MOST_GROUPS = 2, /* of instructions that four waves execute together */
   MOST_DEPTH = 16, /* instructions along a sum whose operands are copied at once */
-  TILE_SHARE = 2,  /* tiles of a round that share the memory of a workgroup */
+  BUFFERS = 2,     /* of each tile that changes in each round */
 };
 
 /* The axes of rows and columns of a phase: those of the LOCAL memory of both that it accesses. */
@@ -114,11 +114,26 @@ static int64_t waves_for(const struct codegen *k, const struct matrix *x, int64_
   return waves <= (wide > 1 ? MOST_GROUPS : MOST_WAVES) ? waves : 0;
 }
 
+/* The number of phases that sum products. Their tiles share the memory of a workgroup. */
+static int64_t products_of(const struct codegen *around) {
+  int64_t n = 0;
+  for (unsigned i = 0; i < around->nparts; i++) {
+    size_t count;
+    struct uop *ast = around->ast->src[i], **order = uop_toposort(&ast, 1, &count);
+    bool found = false;
+    for (size_t u = 0; order && u < count; u++) found = found || summed_product(order[u]);
+    free(order);
+    n += found;
+  }
+  return n;
+}
+
 /* Divides the sum into rounds of copies, so that the tiles fit in the workgroup's memory. */
 static int64_t depth_for(const struct codegen *k, const struct matrix *x, int64_t columns, int64_t sum) {
   int64_t most = sum / x->k, room = x->parts == PARTS_MEMORY ? k->target->group_bytes : k->target->local_bytes;
   for (int64_t depth = most < MOST_DEPTH ? most : MOST_DEPTH; depth > 0; depth--)
-    if (most % depth == 0 && columns * depth * x->k * dtype_info[x->in].size * TILE_SHARE <= room) return depth;
+    if (most % depth == 0 && columns * depth * x->k * dtype_info[x->in].size * products_of(k->around) <= room)
+      return depth;
   return 0;
 }
 
@@ -142,8 +157,14 @@ static bool plan_product(struct codegen *k, const struct matrix *x, bool *done) 
   *done = true;
   if (!pad(k, g.row, y->m * waves) || !pad(k, g.column, y->n) || !pad(k, g.sum, y->k) || !step_apply(k, matrix))
     return false;
-  return step(k, STEP_UPCAST, matrix.list[1], columns / y->n) && step(k, STEP_LOCAL, matrix.list[0], waves) &&
-         step(k, STEP_UNROLL, matrix.list[2], depth);
+  if (!step(k, STEP_UPCAST, matrix.list[1], columns / y->n) || !step(k, STEP_LOCAL, matrix.list[0], waves) ||
+      !step(k, STEP_UNROLL, matrix.list[2], depth))
+    return false;
+  /* the tiles of the next round are copied during this one, if there is room for both */
+  int64_t bytes = products_of(k->around) * BUFFERS * columns * depth * y->k * dtype_info[y->in].size;
+  struct step ahead = {.kind = STEP_PIPELINE, .axis = {ROUNDS_LETTER, 0}, .amount = BUFFERS};
+  if (!k->target->has_fetch || bytes > local_room(k) || !step_possible(k, ahead, NULL, 0)) return true;
+  return step_apply(k, ahead);
 }
 
 /* Another phase: its values are distributed like the results of x. */

@@ -363,8 +363,10 @@ static int64_t buffers_of(const struct codegen *k) {
 /* Whether the copies that work-items share can run ahead of the rounds of the axis. */
 static bool pipeline_possible(const struct codegen *k, unsigned axis, int64_t buffers, char *why, size_t cap) {
   const struct axis *a = &k->axes[axis];
-  if (a->kind != AXIS_REDUCE) return refuse(why, cap, "a %s axis has no rounds of copies", axis_kind_name(a->kind));
-  if (!is_static(a)) return refuse(why, cap, "the axis has a symbolic size");
+  bool rounds = (int)axis == axis_of_rounds(k);
+  if (a->kind != AXIS_REDUCE && !rounds)
+    return refuse(why, cap, "a %s axis has no rounds of copies", axis_kind_name(a->kind));
+  if (!is_static(a) && !rounds) return refuse(why, cap, "the axis has a symbolic size");
   if (buffers > MAX_BUFFERED) return refuse(why, cap, "the amount must be at most %d", MAX_BUFFERED);
   if (a->size < buffers) return refuse(why, cap, "the axis has %" PRId64 " rounds", a->size);
   for (unsigned i = 0; i < k->naxes; i++)

@@ -1,7 +1,7 @@
 /* Kernels of several phases: contractions and row reductions for each block of rows, which pass on the block in local
  * memory, of all columns or in rounds. Runs random kernels with random plans and compares the host's machine code and
- * the C text for the host and for gfx1100 with the interpreter of their asts. PHASES_SEED=n runs only the kernel with
- * that number, PHASES_FROM and PHASES_COUNT run others. */
+ * the C text for the host, gfx1100 and sm_80 with the interpreter of their asts. PHASES_SEED=n runs only the kernel
+ * with that number, PHASES_FROM and PHASES_COUNT run others. */
 #include "c_text.h"
 #include "random_plans.h"
 #include "compiler/search/beam.h"
@@ -235,7 +235,7 @@ static char *random_plans(const struct random_kernel *r, const struct target *t)
   return text;
 }
 
-enum { BATCH = 60, TARGETS = 2 };
+enum { BATCH = 60, TARGETS = 3 };
 
 struct made {
   struct random_kernel k;
@@ -251,7 +251,7 @@ static bool is_too_much(const char *why) {
 }
 
 static void compile_random(struct made *m, unsigned i, unsigned target, struct c_library *l) {
-  static const char *const arch[TARGETS] = {HOST_ARCH, "gfx1100"};
+  static const char *const arch[TARGETS] = {HOST_ARCH, "gfx1100", "sm_80"};
   const struct target *t = target_find(arch[target]);
   char err[512], id[32];
   m->plan[target] = random_plans(&m->k, t);
