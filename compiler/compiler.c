@@ -440,7 +440,7 @@ static struct entry *find_or_begin(struct compiler *c, const struct target *t, s
   if (k.g && e) {
     e->kernel.number = c->kernels++;
     k.ast = uop_import(k.g, ast);
-    ok = graph_error(k.g) ? codegen_fail(&k, "%s", graph_error(k.g)) : compile(c, &k, e, plan);
+    ok = graph_error(k.g) ? codegen_fail(&k, "%s", graph_error(k.g)) : move_bits(&k) && compile(c, &k, e, plan);
     if (ok && graph_error(k.g)) ok = codegen_fail(&k, "%s", graph_error(k.g));
   } else
     codegen_fail(&k, "out of memory");

@@ -30,6 +30,9 @@ struct uop *build_int(struct builder *b, enum dtype t, int64_t v);
 /* The type in which arithmetic on t is computed: f32 for bf16 and the 8-bit floats. */
 enum dtype compute_dtype(enum dtype t);
 
+/* moves.c: lets a kernel that only moves bf16 or 8-bit floats move integers instead */
+bool move_bits(struct codegen *k);
+
 /* stream.c: sets a bit for each argument of the linear list that is stored past the caches */
 void streamed_slots(const struct codegen *k, uint64_t slots[MAX_PARAMS / 64]);
 

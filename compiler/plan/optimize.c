@@ -12,6 +12,8 @@
 #include <string.h>
 
 enum { MAX_ACCESSES = 64, LONG_REDUCE = 64, HUGE_REDUCE = 1 << 16, WORK = 1 << 14 };
+/* adjacent work-items along the stores of a transposition; more are adjacent along its loads */
+enum { TRANSPOSED = 2 };
 enum { PHASE_EXPANDED = 8 }; /* most positions of a loop that are expanded after all other steps of a phase */
 enum { PADDED = 4 }; /* an axis is padded only if it has at least this many whole amounts, so the padding is small */
 
@@ -316,11 +318,24 @@ static bool share_reductions(struct view *p, const struct shared *s, int v) {
   return columns || amount >= t->wave || spread(p, -1, t->group / amount, t->group / amount, true);
 }
 
+/* The output axis along which a load is contiguous, if none is along v; -1 otherwise. */
+static int transposed_axis(const struct view *p, int v) {
+  int found = -1;
+  for (unsigned i = 0; i < p->n; i++)
+    for (unsigned a = 0; a < p->k->naxes && !p->access[i].store; a++) {
+      if (p->k->axes[a].kind != AXIS_LOOP || stride(p, &p->access[i], (int)a) != 1) continue;
+      if ((int)a == v) return -1;
+      found = (int)a;
+    }
+  return found;
+}
+
 /* One work-item computes an output, or a vector of outputs along axis v. */
 static bool item_per_output(struct view *p, int v, int64_t outputs) {
   struct codegen *k = p->k;
   int64_t lanes = v >= 0 ? largest_padded(p, STEP_VECTOR, v, lanes_for(p, v, k->target->load_bytes)) : 1;
   if (p->nreduces && outputs / lanes < WORK) lanes = 1;
+  int w = lanes > 1 && !p->nreduces ? transposed_axis(p, v) : -1;
   if (lanes > 1 && !step_padded(p, STEP_VECTOR, v, lanes)) return false;
   if (lanes == 1 && p->nreduces)
     for (unsigned a = 0, n = k->naxes; a < n; a++) { /* rows: vectors along the reduction */
@@ -331,6 +346,11 @@ static bool item_per_output(struct view *p, int v, int64_t outputs) {
     }
   if (!unroll(p)) return false;
   int first = v;
+  if (w >= 0) { /* a transposition */
+    int64_t few = largest_local(p, v, TRANSPOSED);
+    return (few < 2 || step(p, STEP_LOCAL, v, few)) && spread(p, w, items_of(k) / few, items_of(k) / few, false) &&
+           expand_rest(p);
+  }
   for (unsigned a = 0; first < 0 && a < k->naxes; a++)
     if (k->axes[k->naxes - 1 - a].kind == AXIS_LOOP) first = (int)(k->naxes - 1 - a);
   return spread(p, first, items_of(k), items_of(k), false) && expand_rest(p);

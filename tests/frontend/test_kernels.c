@@ -255,6 +255,46 @@ static void nvidia_warp_groups(void **state) {
   db_close(dev);
 }
 
+/* A transposed copy moves the bits of elements, NaNs included, without conversions. On GPUs the work-items of a wave
+ * are adjacent along rows of both sides, so that an access has few lines. */
+static void check_moves(const char *name) {
+  enum { ROWS = 256, COLUMNS = 512 };
+  static const enum dtype types[] = {DT_F8E4M3, DT_BF16, DT_F16, DT_F32};
+  db_device *dev = db_open(name);
+  if (!dev) fail_msg("%s", db_error());
+  for (unsigned i = 0; i < sizeof types / sizeof *types; i++) {
+    int64_t n = ROWS * COLUMNS, size = dtype_info[types[i]].size;
+    struct uop *r = range(ROWS, 0, AXIS_LOOP), *c = range(COLUMNS, 1, AXIS_LOOP);
+    struct uop *x = load(at(param(1, types[i], n), add(mul(c, ix(ROWS)), r)));
+    struct uop *ast = sink1(store(at(param(0, types[i], n), add(mul(r, ix(COLUMNS)), c)), x));
+    const struct kernel *kernel = must_compile(tuned, db_device_arch(dev), ast);
+    size_t bytes = (size_t)(n * size);
+    uint8_t *from = malloc(bytes), *to = calloc(1, bytes);
+    for (size_t b = 0; b < bytes; b++) from[b] = (uint8_t)rnd();
+    db_buffer *bufs[2] = {db_alloc(dev, bytes, 0), db_alloc(dev, bytes, 0)};
+    OK(db_buffer_write(bufs[1], 0, from, bytes));
+    struct emu_stats stats[2] = {{0}};
+    bool counts = !emu_detail(db_device_os(dev), true);
+    emu_stats(db_device_os(dev), db_device_index(dev), &stats[0]);
+    launch(dev, kernel, bufs, NULL);
+    emu_stats(db_device_os(dev), db_device_index(dev), &stats[1]);
+    emu_detail(db_device_os(dev), false);
+    OK(db_buffer_read(bufs[0], 0, to, bytes));
+    for (int64_t e = 0; e < n; e++)
+      if (memcmp(to + e * size, from + (e % COLUMNS * ROWS + e / COLUMNS) * size, (size_t)size))
+        fail_msg("%s, %s, element %ld", name, dtype_info[types[i]].name, (long)e);
+    uint64_t lines = stats[1].detail.lines - stats[0].detail.lines;
+    uint64_t instructions = stats[1].instructions - stats[0].instructions;
+    if (counts && (lines > bytes / 4 || instructions * 32 > 8 * (uint64_t)n))
+      fail_msg("%s, %s: %lu lines, %lu instructions", name, dtype_info[types[i]].name, (unsigned long)lines,
+               (unsigned long)instructions);
+    for (unsigned b = 0; b < 2; b++) db_buffer_release(bufs[b]);
+    free(from);
+    free(to);
+  }
+  db_close(dev);
+}
+
 _Static_assert(sizeof(struct tensor_text) == sizeof(struct tensor_description), "the compiler and the driver differ");
 _Static_assert(offsetof(struct tensor_text, stride) == offsetof(struct tensor_description, stride), "stride");
 _Static_assert(offsetof(struct tensor_text, offset) == offsetof(struct tensor_description, offset), "offset");
@@ -401,6 +441,12 @@ static void nvidia_matrices(void **state) {
   if (!ptxas) skip();
   check_matrices(NVIDIA);
 }
+static void cpu_moves(void **state) { check_moves("CPU"); }
+static void emulated_moves(void **state) { check_moves("EMU+AMD:gfx1100"); }
+static void nvidia_moves(void **state) {
+  if (!ptxas) skip();
+  check_moves(NVIDIA);
+}
 static void emulated_operations(void **state) { check_operations("EMU+AMD:gfx1100"); }
 static void nvidia_operations(void **state) {
   if (!ptxas) skip();
@@ -422,13 +468,23 @@ static void cpu_plain(void **state) { check_device("CPU", plain); }
 
 int main(void) {
   const struct CMUnitTest tests[] = {
-      cmocka_unit_test(emulated_tuned),      cmocka_unit_test(emulated_plain),
-      cmocka_unit_test(nvidia_tuned),        cmocka_unit_test(nvidia_plain),
-      cmocka_unit_test(cpu_tuned),           cmocka_unit_test(cpu_plain),
-      cmocka_unit_test(emulated_operations), cmocka_unit_test(nvidia_operations),
-      cmocka_unit_test(cpu_operations),      cmocka_unit_test(emulated_matrices),
-      cmocka_unit_test(nvidia_matrices),     cmocka_unit_test(emulated_instructions),
-      cmocka_unit_test(nvidia_instructions), cmocka_unit_test(nvidia_warp_groups),
+      cmocka_unit_test(emulated_tuned),
+      cmocka_unit_test(emulated_plain),
+      cmocka_unit_test(nvidia_tuned),
+      cmocka_unit_test(nvidia_plain),
+      cmocka_unit_test(cpu_tuned),
+      cmocka_unit_test(cpu_plain),
+      cmocka_unit_test(emulated_operations),
+      cmocka_unit_test(nvidia_operations),
+      cmocka_unit_test(cpu_operations),
+      cmocka_unit_test(emulated_matrices),
+      cmocka_unit_test(nvidia_matrices),
+      cmocka_unit_test(cpu_moves),
+      cmocka_unit_test(emulated_moves),
+      cmocka_unit_test(nvidia_moves),
+      cmocka_unit_test(emulated_instructions),
+      cmocka_unit_test(nvidia_instructions),
+      cmocka_unit_test(nvidia_warp_groups),
       cmocka_unit_test(nvidia_boxes),
   };
   return cmocka_run_group_tests_name("frontend/kernels", tests, setup, teardown);
