@@ -25,7 +25,8 @@ static const struct argp_option options[] = {
      "LDS bank conflicts, divergence",
      0},
     {"json", JSON, NULL, 0,
-     "Print the counts of --stats as a line of JSON per process and GPU: {process, gpu, dispatches, instructions, "
+     "Print the counts of --stats as a line of JSON per process and GPU: {process, gpu, arch, dispatches, "
+     "instructions, "
      "executed: {CLASS}, memory: {SPACE: {loaded, stored}}, ..., kernels: [{name, ...}]}",
      0},
     {"annotate", ANNOTATE, NULL, 0,

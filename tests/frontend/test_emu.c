@@ -416,7 +416,7 @@ static void runs_the_driver(void **state) {
   WITH_OUTPUT(shell("%s emu --stats --json -- %s run %s/bench/kernels/saxpy.gfx1100.co %s --dev AMD 2>&1 >&-", DOORBELL,
                     DOORBELL, KERNELS_DIR, run),
               0);
-  says("\"gpu\": 0, \"dispatches\": 1, \"workgroups\": 8, \"waves\": 32");
+  says("\"gpu\": 0, \"arch\": \"gfx1100\", \"dispatches\": 1, \"workgroups\": 8, \"waves\": 32");
   says("\"global\": {\"loaded\": 8192, \"stored\": 4096}");
   says("\"kernels\": [{\"name\": \"saxpy\"");
   WITH_OUTPUT(shell("%s emu --annotate -- %s run %s/bench/kernels/saxpy.gfx1100.co %s --dev AMD 2>&1", DOORBELL,
