@@ -422,7 +422,7 @@ static void runs_the_driver(void **state) {
   WITH_OUTPUT(shell("%s emu --annotate -- %s run %s/bench/kernels/saxpy.gfx1100.co %s --dev AMD 2>&1", DOORBELL,
                     DOORBELL, KERNELS_DIR, run),
               0);
-  says("model of caches: each workgroup begins with an empty L1 of 32 KiB");
+  says("model of caches: each workgroup or cluster begins with an empty L1 of 32 KiB");
   says("kernel saxpy at 0x");
   /* Loads of 32 lanes that are contiguous: four sectors, all bytes used, no line in a cache. */
   says("          32  32.0     4.0  100                             0    0    780  ");
