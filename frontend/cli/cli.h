@@ -32,7 +32,7 @@ void command_unknown(const char *self, const char *word);
 /* ---- help.c ---- */
 void help_print(FILE *f);
 
-/* Options have no short form: their keys start above the characters. */
+/* The keys of options without a short form start above the characters. */
 enum { OPTION_KEYS = 256 };
 
 /* ---- options.c ---- */

@@ -104,7 +104,8 @@ static void print_synopsis(FILE *f, const struct command *c) {
 static void print_options(FILE *f, const struct command *c) {
   for (const struct argp_option *o = c->argp.options; o && o->name; o++) {
     char name[64];
-    snprintf(name, sizeof name, "--%s", o->name);
+    int written = o->key < OPTION_KEYS ? snprintf(name, sizeof name, "-%c, ", o->key) : 0;
+    snprintf(name + written, sizeof name - (size_t)written, "--%s", o->name);
     print_entry(f, name, o->arg, o->doc);
   }
 }

@@ -246,6 +246,8 @@ static void the_command_continues_texts(void **state) {
   EXPECT(1, "llm bad.gguf -p x");
   assert_contains(out, "bad.gguf: at byte 0: not a GGUF file");
   EXPECT(1, "llm " DATA "llama.gguf --dev nothing -p x");
+  EXPECT(0, "help --man llm");
+  assert_contains(out, "\\-p, \\-\\-prompt");
   REFUSES("no file", "llm -p x");
   REFUSES("no text", "llm x.gguf");
   REFUSES("--top-p needs a number from 0 to 1, not '2'", "llm x.gguf -p x --top-p 2");
