@@ -87,6 +87,7 @@ HELPER bool c_must_wait(unsigned i, unsigned n) {
 /* n: 0: a barrier of the workgroup; > 0: of n work-items; < 0: lets others run */
 HELPER void c_at_barrier(int n) {
   unsigned i = c_current;
+  if (c_nitems == 1) return; /* it runs on the caller's stack */
   if (n >= 0) *(n ? &c_items[i].wave_barriers : &c_items[i].barriers) += 1;
   do swapcontext(&c_items[i].context, &c_scheduler);
   while (n >= 0 && c_must_wait(i, (unsigned)n));
@@ -116,7 +117,7 @@ HELPER void c_run(const struct c_library *l, const char *id, const struct kernel
   c_arguments = bufs, c_variable = (int)var;
   set_barrier(c_at_barrier);
   unsigned n = k->block[0] * k->block[1] * k->block[2];
-  bool barriers = strstr(k->c_text, "barrier(") || strstr(k->c_text, "SHUFFLE(");
+  bool barriers = n > 1 && (strstr(k->c_text, "barrier(") || strstr(k->c_text, "SHUFFLE("));
   c_nitems = n;
   char *stacks = barriers ? malloc((size_t)n * C_STACK) : NULL;
   for (uint32_t z = 0; z < k->grid[2]; z++)
