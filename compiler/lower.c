@@ -691,7 +691,7 @@ static bool lanes_update(const struct lowerer *L, struct uop *ast) {
   size_t count;
   struct uop **order = uop_toposort(&ast, 1, &count);
   bool found = !order;
-  for (size_t i = 0; i < count && L->grouped; i++)
+  for (size_t i = 0; order && i < count && L->grouped; i++)
     for (unsigned s = 0; s < ast->nsrc; s++) {
       const struct uop *to = ast->src[s]->src[0]->src[0];
       bool loads = order[i]->op == OP_LOAD && order[i]->src[0]->src[0] == to;

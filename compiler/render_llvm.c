@@ -643,7 +643,7 @@ static LLVMValueRef build_tiles(struct render *r, const struct uop *u) {
   if (dtype_info[x->in].size == 2 && tile) p += sprintf(p, ", %u", u->aux & 1); /* transposed */
   if (dtype_info[x->in].size == 2) p += sprintf(p, ", %u", u->aux >> 1 & 1);
   sprintf(p, "; }");
-  for (unsigned i = 0; i < words; i++) memcpy(more + 2 * i, tile ? "l," : "r,", 2);
+  for (unsigned i = 0; i < words; i++) strcpy(more + 2 * i, tile ? "l," : "r,");
   strcpy(more + 2 * words, "l,");
   return build_asm_in_place(r, text, value_of(r, u->src[2]), more, last, n);
 }
@@ -699,7 +699,7 @@ static LLVMValueRef build_fragments(struct render *r, const struct uop *mma, uns
 static LLVMValueRef build_mma_ldmatrix(struct render *r, const struct uop *u) {
   const struct matrix *x = &matrices[u->arg.i];
   LLVMTypeRef pair = LLVMVectorType(LLVMHalfTypeInContext(r->c), 2);
-  LLVMValueRef arg[16], sum = value_of(r, u->src[2]), v = LLVMGetPoison(type_of(r, u->dtype, u->lanes));
+  LLVMValueRef arg[16] = {NULL}, sum = value_of(r, u->src[2]), v = LLVMGetPoison(type_of(r, u->dtype, u->lanes));
   unsigned n = 0;
   for (unsigned o = 0; o < 2; o++) {
     bool tile = matrix_reads_tile(x, o);

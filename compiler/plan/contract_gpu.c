@@ -134,7 +134,8 @@ static double store_time(const struct choice *c) {
   const struct codegen *k = c->k;
   double results = (double)(c->others * k->axes[c->side[0].axis].size * k->axes[c->side[1].axis].size);
   double rounds = (double)(k->axes[c->sum].size * c->windows) / matrices[c->row].k;
-  return results / STORED / (k->target->workgroups / 2) / rounds;
+  int64_t processors = k->target->workgroups / 2;
+  return results / STORED / (double)processors / rounds;
 }
 
 /* Chooses the tiles of a wave with the least time: the work of all waves divided by the number of waves that the
