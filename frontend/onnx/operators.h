@@ -108,6 +108,7 @@ static inline struct onnx_value onnx_value_of(db_tensor *t, bool known) {
 /* Parameters of op_reduce beside those of enum db_reduce_op. */
 enum { ONNX_REDUCE_L1 = 1, ONNX_REDUCE_L2, ONNX_REDUCE_LOG_SUM, ONNX_REDUCE_SUM_SQUARE };
 
+onnx_operator_fn onnx_op_affine_grid, onnx_op_non_max_suppression, onnx_op_rotary_embedding;
 onnx_operator_fn onnx_op_arg, onnx_op_batch_normalization, onnx_op_bernoulli, onnx_op_binary, onnx_op_bit_cast,
     onnx_op_bit_shift, onnx_op_cast, onnx_op_cast_like, onnx_op_celu, onnx_op_center_crop_pad, onnx_op_clip,
     onnx_op_col2im, onnx_op_compress, onnx_op_concat, onnx_op_constant, onnx_op_constant_of_shape, onnx_op_conv,
