@@ -1,13 +1,13 @@
 /* Internal to the scheduler: its data about each node of the tensor graph, the uses that kernels make of nodes, and the
  * units of work that result.
  *
- * schedule.c calls the others. place.c gives each device its own constants, join.c finds tensors that are concatenated,
- * and split.c splits large reductions. use.c decides what is realized, and index.c computes the location of an element
- * in memory. kernel.c builds the value of every use and makes units, sum.c merges a sum over movement of another sum
- * with that sum, select.c drops reductions of values that are not 0 at one position, phases.c turns units that pass on
- * rows into phases of one unit (with phase_*.c), and fuse.c joins units. recompute.c drops stores of values that are
- * cheap to compute again. order.c orders units so that memory is read before it is overwritten, and makes the items of
- * the schedule. */
+ * schedule.c calls the others. place.c gives each device its own constants, join.c finds tensors that are
+ * concatenated, and split.c splits large reductions. use.c decides what is realized, and index.c computes the
+ * location of an element in memory. kernel.c builds the value of every use and makes units, sum.c merges a sum over
+ * movement of another sum with that sum, select.c replaces reductions of values that are 0 except at one position,
+ * phases.c turns units that pass on rows into phases of one unit (with phase_*.c), and fuse.c joins units.
+ * recompute.c drops stores of values that are cheap to compute again. order.c orders units so that memory is read
+ * before it is overwritten, and makes the items of the schedule. */
 #ifndef DOORBELL_GRAPH_SCHEDULER_H
 #define DOORBELL_GRAPH_SCHEDULER_H
 #include "../index.h"
