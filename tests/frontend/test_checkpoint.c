@@ -3,6 +3,7 @@
 #include "../../frontend/nn.h"
 #include <signal.h>
 #include <sys/resource.h>
+#include <sys/wait.h>
 #include <unistd.h>
 
 static char folder[] = "/tmp/doorbell-checkpoint-XXXXXX";
@@ -153,6 +154,44 @@ static void full_disk(void **state) {
   }
 }
 
+/* Trains in a child process that saves after every step, and kills it. */
+static void train_and_kill(const char *path, unsigned ms) {
+  pid_t child = fork();
+  assert_true(child >= 0);
+  if (!child) {
+    struct training t;
+    double losses[1000];
+    begin(&t, "CPU", 3);
+    if (!access(path, F_OK) && db_checkpoint_load(path, &t.all)) _exit(1);
+    while (t.all.step < 1000) {
+      run(&t, t.all.step + 1, losses);
+      if (db_checkpoint_save(path, &t.all)) _exit(1);
+    }
+    _exit(0);
+  }
+  int status;
+  usleep(ms * 1000);
+  kill(child, SIGKILL);
+  assert_int_equal(waitpid(child, &status, 0), child);
+  if (WIFEXITED(status)) fail_msg("the training ended with %d", WEXITSTATUS(status));
+}
+
+/* A training that is killed at any moment continues from its last checkpoint. */
+static void killed_trainings(void **state) {
+  const char *path = in_folder("killed.safetensors");
+  int64_t last = 0;
+  for (unsigned i = 0; i < 8; i++) {
+    struct training t;
+    train_and_kill(path, 150 + 37 * i);
+    if (access(path, F_OK)) continue; /* on a busy machine it was killed before its first step ended */
+    begin(&t, "CPU", 5);
+    if (db_checkpoint_load(path, &t.all)) fail_msg("%s", db_error());
+    assert_true(t.all.step >= last && t.all.step > 0);
+    last = t.all.step;
+    end(&t);
+  }
+}
+
 /* A checkpoint of another training is refused, and the message says what differs. */
 static void other_trainings(void **state) {
   struct training t;
@@ -262,7 +301,8 @@ static int finish(void **state) {
 
 int main(void) {
   const struct CMUnitTest tests[] = {cmocka_unit_test(resumed_trainings), cmocka_unit_test(averages),
-                                     cmocka_unit_test(full_disk),         cmocka_unit_test(other_trainings),
-                                     cmocka_unit_test(imports),           cmocka_unit_test(captured_types)};
+                                     cmocka_unit_test(full_disk),         cmocka_unit_test(killed_trainings),
+                                     cmocka_unit_test(other_trainings),   cmocka_unit_test(imports),
+                                     cmocka_unit_test(captured_types)};
   return cmocka_run_group_tests_name("checkpoint", tests, make_folder, finish);
 }
