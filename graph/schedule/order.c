@@ -1,8 +1,8 @@
 /* Scheduling: orders units so that each reads the contents that it means to read, and makes the items of the schedule.
  *
  * A unit runs after the writers of the versions that it reads. A unit that overwrites memory runs after the readers of
- * the previous version; a reader that itself needs the new version gets a copy of the old contents. Otherwise units
- * keep the order in which the graph names them.
+ * the previous version; a reader that itself needs the new version gets a copy of the old contents. Of the units that
+ * may run, the one with the shortest chain of units after it is the next, then the one that the graph names first.
  *
  * A kernel gets a window of each buffer: the range of elements that it accesses. Kernels that differ only in which
  * slice of memory they access, such as the steps of a recurrence, are therefore the same kernel at different offsets.
@@ -389,6 +389,7 @@ static bool put_exchanges_first(struct sorter *q, uint32_t *order, size_t n, boo
   bool any = false;
   for (size_t i = 0; i < n && !any; i++) any = ends_exchange(&s->unit[order[i]]);
   if (!any) return true;
+  free(q->key);
   q->key = calloc(s->nunits + 1, sizeof *q->key);
   q->level = calloc(2 * s->nunits + 1, sizeof *q->level);
   if (!q->key || !q->level) return false;
@@ -407,6 +408,20 @@ static bool put_exchanges_first(struct sorter *q, uint32_t *order, size_t n, boo
   return true;
 }
 
+static void lengthen(struct sorter *q, uint32_t after) {
+  if (q->key[q->at] < q->key[after] + 1) q->key[q->at] = q->key[after] + 1;
+}
+
+/* Sorts units by the length of the longest chain of units after them. So the gradient of a weight is computed as soon
+ * as its inputs are known, and their memory is free before the gradients of earlier layers need theirs. */
+static bool put_short_chains_first(struct sorter *q, uint32_t *order, size_t n, bool *done) {
+  q->key = calloc(q->s->nunits + 1, sizeof *q->key);
+  if (!q->key) return false;
+  for (size_t i = n; i-- > 0;) followers(q, q->at = order[i], lengthen);
+  sort_by_key(q, order, done);
+  return true;
+}
+
 /* Tries to order all units. Returns the first unit that can never run, or NO_UNIT if all are ordered. Sets done[i] for
  * each unit i in order. */
 static uint32_t sort(struct scheduler *s, uint32_t *order, size_t *norder, bool *done) {
@@ -421,6 +436,7 @@ static uint32_t sort(struct scheduler *s, uint32_t *order, size_t *norder, bool 
   *norder = sort_by_key(&q, order, done);
   for (size_t i = 0; i < s->nunits && stuck == NO_UNIT; i++)
     if (!s->unit[i].gone && !done[i]) stuck = (uint32_t)i;
+  if (stuck == NO_UNIT && !put_short_chains_first(&q, order, *norder, done)) schedule_no_memory(s);
   if (stuck == NO_UNIT && !put_exchanges_first(&q, order, *norder, done)) schedule_no_memory(s);
 out:
   free(q.waits);
