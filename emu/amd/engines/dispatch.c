@@ -79,11 +79,11 @@ static bool run_groups(void *ctx, unsigned worker, unsigned seat, uint64_t begin
   struct amd_gpu *gpu = r->q->gpu;
   struct shader_core *core = core_of(r, worker);
   bool detailed = r->counted.detail, counts = r->counts;
-  struct emu_detail detail;
+  struct emu_detail detail = {0};
   struct emu_lines lines = {0};
   struct shader_stats stats = {0};
   struct shader_trace recorder;
-  if (detailed || counts) stats.detail = memset(&detail, 0, sizeof detail);
+  if (detailed || counts) stats.detail = &detail;
   if (detailed) stats.lines = &lines;
   if (r->counted.sites) stats.sites = &r->sites, lines.caches = r->sites.caches.model ? &r->sites.caches : NULL;
   stats.counting = r->counting;

@@ -69,11 +69,11 @@ static bool run_clusters(void *ctx, unsigned worker, unsigned seat, uint64_t beg
   struct run *r = ctx;
   struct nv_engines *e = r->ch->e;
   struct sm_core *core = core_of(r->ch, worker);
-  struct emu_detail detail;
+  struct emu_detail detail = {0};
   struct emu_lines lines = {0};
   struct sm_stats stats = {0};
   bool go_on = true;
-  if (r->counted.detail || r->counts) stats.detail = memset(&detail, 0, sizeof detail);
+  if (r->counted.detail || r->counts) stats.detail = &detail;
   if (r->counted.detail) stats.lines = &lines;
   if (!r->counted.detail && r->counts == NV_COUNTERS_OF_INSTRUCTIONS) stats.counting = EMU_COUNT_CLASSES;
   if (r->counted.sites) stats.sites = &r->sites, lines.caches = r->sites.caches.model ? &r->sites.caches : NULL;
