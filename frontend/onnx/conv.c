@@ -317,6 +317,9 @@ db_tensor *onnx_op_col2im(struct onnx_call *c) {
   node_ints(c, "dilations", dilation, (unsigned)n);
   node_ints(c, "pads", pads, 2 * (unsigned)n);
   db_tensor *at = NULL, *inside = NULL;
+  for (int i = 0; i < n; i++)
+    if (stride[i] < 1 || dilation[i] < 1 || block[i] < 1 || image[i] < 1)
+      return node_unsupported(c, "strides, dilations and sizes below 1");
   for (int i = 0; i < n; i++) {
     patches[i] = (image[i] + pads[i] + pads[n + i] - (block[i] - 1) * dilation[i] - 1) / stride[i] + 1;
     cells *= block[i], total *= image[i];
