@@ -242,7 +242,7 @@ static struct uop *load_masked(struct lowerer *L, struct uop *index, int along) 
   return lower_mk(L, OP_LOAD, index->dtype, n, 0, 0, (struct uop *[]){pointer, zero}, 2);
 }
 
-/* The same for an element in a register, or the elements along an axis. */
+/* Evaluates a LOAD of memory that is in registers: an element, or the elements along the vector axis, in type t. */
 static struct uop *eval_kept(struct lowerer *L, struct uop *u, enum dtype t) {
   int vec = lower_vector_axis(L, mask_of(L, u));
   if (vec >= 0) {

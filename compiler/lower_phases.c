@@ -1,8 +1,9 @@
 /* Phases: kernels that run one after the other in each round of the loops around them, and pass values through memory
  * that is private to a work-item of the host, or shared by the workgroup of a GPU. Each phase is lowered inside these
  * loops like a kernel. A copy or computation in a phase that does not change along one of the loops is placed before
- * that loop and serves all its rounds. On GPUs a barrier follows each phase, and the phases use the same work-items; a
- * phase may leave some of them idle.
+ * that loop and serves all its rounds. On GPUs the phases use the same work-items; a phase may leave some of them idle.
+ * Memory of which each work-item accesses only its own elements is in registers; a barrier follows each phase that
+ * accesses other memory of phases.
  *
  * If the loop over rounds (graph/schedule/schedule.h) is present, it is the innermost one. Memory that is carried from
  * round to round is initialized before it. Stores that do not depend on the round follow it. */

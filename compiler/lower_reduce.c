@@ -454,6 +454,8 @@ static void evaluate_operands(struct lowerer *L, const struct shared_loop *r) {
   }
 }
 
+/* Lowers all REDUCEs over the same ranges to one loop, and stores their results in the memo for every combination of
+ * positions. */
 static bool lower_reduces(struct lowerer *L, struct uop *reduce) {
   struct shared_loop r;
   int saved[MAX_AXES];

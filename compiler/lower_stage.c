@@ -284,13 +284,20 @@ bool lower_fetches_ahead(struct lowerer *L, unsigned axis) {
   for (size_t i = 0; ok && i < count; i++) {
     int along;
     if (order[i]->op != OP_STAGE || !(mask_of(L, order[i]) >> axis & 1)) continue;
+    bool inner = false; /* it is filled in a loop of the phase, not ahead of the rounds */
+    for (uint64_t m = axes_of(L, order[i]); m; m &= m - 1) {
+      enum axis_kind kind = L->k->axes[__builtin_ctzll(m)].kind;
+      inner = inner || kind == AXIS_REDUCE || kind == AXIS_SERIAL;
+    }
+    if (inner) continue;
     found = true, ok = can_fetch(L, order[i], &along);
   }
   free(order);
   return found && ok;
 }
 
-/* The axis ahead of whose rounds the stages of the block are copied, or -1. Phases only fetch ahead. */
+/* The axis ahead of whose rounds the stages of the block are copied, or -1. Ahead of the
+ * rounds of phases, only FETCHes are made. */
 static int pipelined_axis(struct lowerer *L, const struct block *place) {
   for (unsigned a = 0; a < L->k->naxes; a++) {
     bool open = L->k->axes[a].buffers && place->open && L->axis_value[a] == place->open;
@@ -523,8 +530,10 @@ static struct uop *fill_ahead(struct lowerer *L, struct pipeline *p) {
     last = copy_round(L, p, outside, lower_iconst(L, DT_I32, r), 2, &fetches);
     if (fetches && last) add_wait(L, outside, true, r, last);
   }
-  int64_t groups = L->k->is_phase ? L->fetching : 1; /* per round */
-  waited[0] = fetches ? add_wait(L, p->body, false, ahead * groups - 1, round) : round;
+  int64_t groups = L->k->axes[p->axis].kind == AXIS_GLOBAL ? L->fetching : 1; /* per round: of all phases, or 1 */
+  /* At least so many groups are newer than that of this round. In round 0 they are the fewest: each phase makes all its
+   * first groups before the rounds. */
+  waited[0] = fetches ? add_wait(L, p->body, false, ahead + groups - 2, round) : round;
   struct uop *ready = lower_mk_in(L, p->body, OP_BARRIER, DT_VOID, waited, 1 + p->n);
   p->next = lower_index_op(L, OP_ADD, round, lower_iconst(L, DT_I32, ahead));
   last = copy_round(L, p, p->body, p->next, 0, &fetches);

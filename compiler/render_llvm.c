@@ -292,9 +292,9 @@ static void build_box(struct render *r, const struct uop *u) {
   run_asm(r, text, constraints, arg, 3 + n);
 }
 
-/* Unlike a comparison of a lane's number, elect.sync shows ptxas that only one lane continues. */
 static LLVMValueRef i32_of(struct render *r, uint64_t v) { return LLVMConstInt(i32(r), v, 0); }
 
+/* Unlike a comparison of a lane's number, elect.sync shows ptxas that only one lane continues. */
 static LLVMValueRef build_elect(struct render *r) {
   LLVMValueRef v =
       build_asm(r, "{ .reg .pred p; elect.sync _|p, 0xffffffff; selp.b32 $0, 1, 0, p; }", "=r", i32(r), NULL, 0);

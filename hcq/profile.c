@@ -105,7 +105,7 @@ static int report_error(void) {
   return err ? db_fail(err, "PROFILE=%s: %s", asked.path, strerror(-err)) : 0;
 }
 
-/* Begins and ends to write events. Returns false if there is no file. */
+/* Call begin_events and end_events before and after writing events. begin_events returns false if there is no file. */
 static bool begin_events(void) {
   if (trace.file) fseek(trace.file, trace.end, SEEK_SET);
   return trace.file;

@@ -60,7 +60,8 @@ struct hcq_counts {
 /* Opens the trace file and the record if the environment asks for them and they are not open. On failure returns a
  * negative errno, with a message that names the file. */
 int hcq_profile_open(void);
-/* Likewise, to include what happens before the first queue is made. Making that reports an error. */
+/* Likewise, when a device is opened, so the files include what happens before its first queue is created. Reports no
+ * error; creating the queue does. */
 void hcq_profile_open_early(void);
 /* Prints the lines and writes the files, as the environment asks. If a file cannot be written, one call fails with a
  * negative errno and a message; later calls do not write it. */

@@ -37,16 +37,16 @@ struct axis {
   struct uop *range;
   int64_t size; /* upper bound; the exact bound of a symbolic range is its range's source */
   enum axis_kind kind;
-  uint8_t buffers; /* REDUCE only: number of buffers for what is copied in each round; 0: not pipelined */
+  uint8_t buffers; /* REDUCE, rounds of phases: buffers for what is copied in each round; 0: not pipelined */
   bool vector;     /* UPCAST or UNROLL: values are vectors along this axis */
-  bool fragment;   /* made by MATRIX: bits of the lane's number (LOCAL) or of the number of an operand's element */
+  bool fragment;   /* made by MATRIX or FRAGMENT: bits of the number of a lane (LOCAL, GROUP) or of an element */
   bool padded;     /* outermost part of a split with a remainder: work-items with whole >= limit do nothing */
   struct uop *whole, *limit;
 };
 
+struct matrix;
 /* Where a kernel's steps come from: a given plan, or the steps that the optimizer may choose. If steps fail because
  * they exceed the machine's resources, the kernel is built again with the next value, which allows fewer. */
-struct matrix;
 enum steps { STEPS_GIVEN, STEPS_ALL, STEPS_NO_GROUP, STEPS_PLAIN, STEPS_NONE };
 
 /* A tensor in global memory of which one instruction copies boxes to workgroup memory, where it zeroes what is outside

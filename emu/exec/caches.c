@@ -17,7 +17,7 @@ static uint64_t set_of(const struct emu_cache *c, uint64_t number) {
   return rest < c->sets ? rest : rest - c->sets;
 }
 
-/* Returns whether the line is there; it is there afterwards. */
+/* Returns whether the cache has the line, and makes it the most recently used one of its set. */
 static bool cache_access(struct emu_cache *c, uint64_t number) {
   uint64_t *set = &c->line[set_of(c, number) * c->ways], key = number + 1, moved = set[0];
   set[0] = key;

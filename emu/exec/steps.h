@@ -20,7 +20,8 @@ struct emu_kind {
   uint16_t matrix_blocks;
 };
 
-/* Of the runs that begin with an instruction, less those that ended before it. */
+/* At an instruction: what the runs that begin with it add, minus what the runs whose last instruction precedes it
+ * added. */
 struct emu_step {
   int64_t executed, lanes, partial;
 };

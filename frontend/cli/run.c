@@ -2,6 +2,7 @@
 #include "run.h"
 #include "../../emu/emu.h"
 #include "../../hcq/backend.h"
+#include "../../hcq/profile.h"
 #include <errno.h>
 #include <pthread.h>
 #include <stdlib.h>
@@ -428,6 +429,8 @@ static void print_json(const struct job *j, const struct db_param *p, double lea
 static int prepare_profiling(struct job *j) {
   if (j->trace_prefix && !(j->trace = run_trace_open(j->self, j->dev))) return EXIT_FAILED;
   if (j->counted && !(j->counters = run_counters_open(j->self, j->dev, j->counted))) return EXIT_FAILED;
+  if ((j->trace || j->counters) && *hcq_clocks_unstable(j->dev))
+    fprintf(stderr, "doorbell run: %s\n", hcq_clocks_unstable(j->dev));
   unsigned passes = run_counters_passes(j->counters);
   if (j->repeat < passes) j->repeat = passes;
   return 0;

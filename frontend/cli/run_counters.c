@@ -25,7 +25,6 @@ static struct db_counter *list_counters(db_device *dev, int *n) {
 }
 
 int run_counters_list(const struct command *self, db_device *dev) {
-  if (*hcq_clocks_unstable(dev)) fprintf(stderr, "doorbell run: %s\n", hcq_clocks_unstable(dev));
   int n;
   struct db_counter *all = list_counters(dev, &n);
   if (!all) return fail_work(self, "--counters: %s", db_error());

@@ -48,10 +48,9 @@ bool sink_wants(const struct sink *to, const char *name, db_device **dev) {
   return to->wants(to->ctx, name, dev);
 }
 
-int sink_add(const struct sink *to, const char *name, const void *data, db_dtype t, db_list shape, bool reversed) {
+int sink_make(const struct sink *to, const char *name, db_device *dev, const void *data, db_dtype t, db_list shape,
+              bool reversed) {
   int64_t axes[MAX_RANK], dim[MAX_RANK];
-  db_device *dev;
-  if (!sink_wants(to, name, &dev)) return 0;
   DB_SCOPED;
   db_tensor *x;
   if (reversed && shape.n <= MAX_RANK) { /* a column-major array is a row-major one with the axes reversed */
@@ -62,6 +61,11 @@ int sink_add(const struct sink *to, const char *name, const void *data, db_dtype
     x = db_from_at(NULL, 0, data, t, dev, shape);
   }
   return db_poison(x) ? db_fail(-EINVAL, "%s: %s", name, db_poison(x)) : to->take(to->ctx, name, x);
+}
+
+int sink_add(const struct sink *to, const char *name, const void *data, db_dtype t, db_list shape, bool reversed) {
+  db_device *dev;
+  return sink_wants(to, name, &dev) ? sink_make(to, name, dev, data, t, shape, reversed) : 0;
 }
 
 static int npy_load(const char *path, const struct sink *to) {

@@ -9,6 +9,9 @@
  * negative errno with a message. */
 int sink_add(const struct sink *to, const char *name, const void *data, db_dtype t, db_list shape, bool reversed);
 bool sink_wants(const struct sink *to, const char *name, db_device **dev);
+/* As sink_add, of a tensor that is known to be wanted, on dev. */
+int sink_make(const struct sink *to, const char *name, db_device *dev, const void *data, db_dtype t, db_list shape,
+              bool reversed);
 
 /* A tensor's shape and type, without data. */
 struct npy describe_tensor(const db_tensor *t);

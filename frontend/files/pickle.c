@@ -7,6 +7,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+enum { MOST_KEY = 255 };
 enum kind { NONE, NUMBER, OTHER, TEXT, TUPLE, LIST, DICT, GLOBAL, STORAGE, TENSOR, MARK };
 enum role { MAKES_DICT, MAKES_TENSOR, MAKES_PARAMETER, MAKES_SIZE, STORAGE_OF, TYPE };
 static const char *const kind_names[] = {"None",   "a number", "a value",   "a text",   "a tuple", "a list",
@@ -293,6 +294,8 @@ static int op_storage(struct machine *m, int unused) {
   bool good = id->n == 5 && id->item[0]->kind == TEXT && id->item[1]->kind == GLOBAL && id->item[2]->kind == TEXT &&
               id->item[4]->kind == NUMBER && id->item[0]->length == 7 && !memcmp(id->item[0]->text, "storage", 7);
   if (!good || id->item[1]->global->role != STORAGE_OF) return refuse(m, "an external object that is not a storage");
+  if (id->item[2]->length > MOST_KEY) /* each of its tensors has a copy */
+    return refuse(m, "not supported: a storage's key of %zu bytes", id->item[2]->length);
   struct node *x;
   int err = push_new(m, STORAGE, &x);
   if (err) return err;

@@ -188,12 +188,15 @@ static void remove_shards(const struct shards *s) {
   }
 }
 
-/* Removes the files of the old map that the new one does not name. */
+/* Removes the shards of the old map that the new one does not name. */
 static void remove_old(const char *path, json_t *old, json_t *map) {
+  static const char shard_end[] = ".safetensors";
   json_t *files = count_files(old), *now = count_files(map), *v;
   const char *file;
   json_object_foreach(files, file, v) {
-    char *at = json_object_get(now, file) ? NULL : beside(path, file);
+    size_t n = strlen(file), k = sizeof shard_end - 1; /* an index from elsewhere may name any file */
+    bool shard = n > k && !strcmp(file + n - k, shard_end);
+    char *at = !shard || json_object_get(now, file) ? NULL : beside(path, file);
     if (at) unlink(at);
     free(at);
   }

@@ -109,12 +109,13 @@ static int load_tensor(struct archive *a, const struct pickled_tensor *t, const 
   int err = t->count ? load_storage(a, t) : 0;
   if (err) return err;
   db_list shape = {t->rank, t->dim};
-  if (!t->count) return sink_add(to, t->name, "", t->dtype, shape, false);
-  if (is_row_major(t)) return sink_add(to, t->name, (char *)a->bytes + (size_t)t->first * size, t->dtype, shape, false);
+  if (!t->count) return sink_make(to, t->name, dev, "", t->dtype, shape, false);
+  if (is_row_major(t))
+    return sink_make(to, t->name, dev, (char *)a->bytes + (size_t)t->first * size, t->dtype, shape, false);
   char *copy = malloc((size_t)t->count * size);
   if (!copy) return db_fail(-ENOMEM, "%s: out of memory for %s", a->path, t->name);
   copy_elements(t, a->bytes, copy);
-  err = sink_add(to, t->name, copy, t->dtype, shape, false);
+  err = sink_make(to, t->name, dev, copy, t->dtype, shape, false);
   free(copy);
   return err;
 }

@@ -14,7 +14,6 @@ void llm_close(struct llm *l); /* l may be NULL */
 /* NULL if the file has no tokenizer; *why is the reason. */
 const struct tokenizer *llm_tokenizer(const struct llm *l, const char **why);
 const struct gguf *llm_file(const struct llm *l);
-db_device *llm_device(const struct llm *l);
 int64_t llm_vocabulary(const struct llm *l);
 int64_t llm_context(const struct llm *l);
 /* The number of tokens of the text so far. */

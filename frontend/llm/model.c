@@ -194,6 +194,8 @@ int model_load(struct model *m, const struct gguf *g, db_device *dev, int64_t ro
   if (!l.err && !m->embedding.data) l.err = db_fail(-EINVAL, "token_embd.weight: missing");
   m->n.vocabulary = m->embedding.rows;
   load_weight(&l, &m->positions, -1, "position_embd", -1, m->n.width);
+  if (!l.err && (m->embedding.experts || m->positions.experts))
+    l.err = db_fail(-EINVAL, "%s.weight: not a matrix", m->embedding.experts ? "token_embd" : "position_embd");
   load_norm(&l, &m->norm, -1, "output_norm", m->n.width);
   load_linear(&l, &m->out, -1, "output", m->n.vocabulary, m->n.width);
   if (!l.err && !m->norm.weight) l.err = db_fail(-EINVAL, "output_norm.weight: missing");

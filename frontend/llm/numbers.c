@@ -102,7 +102,8 @@ static int read_all(struct keys *k, struct numbers *n) {
   n->scale = number_of(k, "attention.scale", 1 / sqrt((double)(wide ? n->width / n->heads : n->key)));
   if (n->arch->rotation != ROTATION_NONE) read_rope(k, n);
   if (k->err) return k->err;
-  if (n->heads % n->kv_heads || n->layers > MOST_LAYERS || n->key < 1 || n->value < 1)
+  if (n->heads % n->kv_heads || n->layers > MOST_LAYERS || n->key < 1 || n->value < 1 ||
+      n->key > INT32_MAX / n->heads || n->value > INT32_MAX / n->heads)
     return db_fail(-EINVAL, "%s: %lld layers, %lld heads, %lld of keys and values, of width %lld and %lld", k->arch,
                    (long long)n->layers, (long long)n->heads, (long long)n->kv_heads, (long long)n->key,
                    (long long)n->value);

@@ -161,7 +161,10 @@ int weight_load(struct weight *w, const struct gguf_tensor *t, db_device *dev) {
   w->data = db_retain(db_from_at(DB_HERE, t->data, dtype != DB_NONE ? dtype : DB_U8, dev, (db_list){n, dim}));
   db_scope_end();
   const char *why = db_poison(w->data);
-  return why ? db_fail(-EINVAL, "%s: %s", t->name, why) : 0;
+  if (!why) return 0;
+  int err = db_fail(-EINVAL, "%s: %s", t->name, why);
+  weight_free(w);
+  return err;
 }
 
 void weight_free(struct weight *w) {

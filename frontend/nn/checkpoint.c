@@ -6,6 +6,8 @@
 #include "../jit/random.h"
 #include "../ops/ops.h"
 #include <errno.h>
+#include <limits.h>
+#include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -97,6 +99,11 @@ static struct numbers list_numbers(const struct db_checkpoint *c) {
   return l;
 }
 
+static int check_room(const struct numbers *l, const char *path) {
+  if (l->n < MOST_NUMBERS) return 0;
+  return db_fail(-ENOTSUP, "%s: not supported: so many groups of parameters", path);
+}
+
 static int restore_numbers(struct db_checkpoint *c, const double *v) {
   int err = 0;
   c->step = (int64_t)*v++;
@@ -151,9 +158,10 @@ static int restore_random(const char *path, const struct db_checkpoint *c, const
 int db_checkpoint_save(const char *path, const struct db_checkpoint *c) {
   if (!c || !c->params) return db_fail_argument("checkpoint_save", c ? "tree of parameters" : "checkpoint");
   uint64_t words[WORDS];
-  int err = list_random(c, words);
-  if (err) return err;
   struct numbers l = list_numbers(c);
+  int err = check_room(&l, path);
+  if (!err) err = list_random(c, words);
+  if (err) return err;
   struct entries e = list_entries(c);
   db_device *host = db_open("CPU");
   {
@@ -223,6 +231,7 @@ static int take(void *ctx, const char *name, db_tensor *t) {
 static int compare(const char *path, struct loading *l, const struct db_checkpoint *c) {
   struct names missing = {0};
   struct numbers own = list_numbers(c);
+  if (check_room(&own, path)) return -ENOTSUP;
   for (size_t i = 0; i < l->e.n; i++)
     if (!l->e.found[i]) add_name(&missing, l->e.at[i].name);
   if (!l->has_numbers || !l->has_random) return db_fail(-EINVAL, "%s: not a checkpoint", path);
@@ -233,7 +242,10 @@ static int compare(const char *path, struct loading *l, const struct db_checkpoi
                    "%s: not supported: the checkpoint has another version, or the training has other kinds of "
                    "optimizers, groups, functions or schedules",
                    path);
-  return 0;
+  const double *v = l->numbers.v + own.fixed;
+  bool possible = fabs(v[0]) <= 0x1p53;
+  if (c->plateau) possible = possible && v[3] >= 0 && v[3] <= UINT_MAX && v[4] >= 0 && v[4] <= UINT_MAX;
+  return possible ? 0 : db_fail(-EINVAL, "%s: the step or a count of the schedule is not possible", path);
 }
 
 int db_checkpoint_load(const char *path, struct db_checkpoint *c) {

@@ -68,14 +68,18 @@ int db_ema_update(db_ema *e) {
 int db_ema_use(db_ema *e, bool use) {
   if (!e) return db_fail_argument("ema_use", "db_ema");
   int err = 0;
-  for (unsigned i = 0; i < e->n && !err && use != e->used; i++) {
+  for (unsigned i = 0; i < e->n && !err; i++) {
     DB_SCOPED;
-    if (use && !(e->kept[i] = copy_of(e->param[i]))) return -EINVAL;
+    if (use == (e->kept[i] != NULL)) continue;
+    if (use && !(e->kept[i] = copy_of(e->param[i]))) {
+      err = -EINVAL;
+      break;
+    }
     db_assign(e->param[i], db_cast(use ? e->mean[i] : e->kept[i], db_dtype_of(e->param[i])));
     err = db_realize(e->param[i]);
+    if (!use && !err) db_release(e->kept[i]), e->kept[i] = NULL;
   }
-  for (unsigned i = 0; i < e->n && !use && !err; i++) db_release(e->kept[i]), e->kept[i] = NULL;
-  if (!err) e->used = use;
+  e->used = use || err; /* after an error, db_ema_use(e, false) restores what was kept */
   return err;
 }
 

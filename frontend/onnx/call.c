@@ -89,15 +89,15 @@ const Onnx__Attribute *node_attribute(const struct onnx_call *c, const char *nam
 }
 int64_t node_int(const struct onnx_call *c, const char *name, int64_t unset) {
   const Onnx__Attribute *a = node_attribute(c, name);
-  return a && a->has_i ? a->i : unset;
+  return a ? a->i : unset; /* writers may leave out a field that is 0 */
 }
 double node_float(const struct onnx_call *c, const char *name, double unset) {
   const Onnx__Attribute *a = node_attribute(c, name);
-  return a && a->has_f ? (double)a->f : unset;
+  return a ? (double)a->f : unset;
 }
 bool node_is(const struct onnx_call *c, const char *name, const char *text, const char *unset) {
   const Onnx__Attribute *a = node_attribute(c, name);
-  if (!a || !a->has_s) return !strcmp(text, unset);
+  if (!a) return !strcmp(text, unset);
   return a->s.len == strlen(text) && !memcmp(a->s.data, text, a->s.len);
 }
 unsigned node_ints(const struct onnx_call *c, const char *name, int64_t *out, unsigned cap) {

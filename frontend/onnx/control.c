@@ -186,6 +186,7 @@ db_tensor *onnx_op_scan(struct onnx_call *c) {
   node_ints(c, first ? "directions" : "scan_input_directions", s.in_backward, MOST_STATE);
   node_ints(c, "scan_output_directions", s.out_backward, MOST_STATE);
   for (unsigned k = 0; k < s.nscanned; k++) {
+    if (db_rank(in[s.nstate + k].t) <= first) return node_unsupported(c, "scanned input %u without axes", k);
     int axis = node_axis(c, s.in_axis[k], db_rank(in[s.nstate + k].t) - first);
     if (axis < 0) return NULL;
     s.in_axis[k] = axis;

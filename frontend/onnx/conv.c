@@ -322,7 +322,8 @@ db_tensor *onnx_op_col2im(struct onnx_call *c) {
       return node_unsupported(c, "strides, dilations and sizes below 1");
   for (int i = 0; i < n; i++) {
     patches[i] = (image[i] + pads[i] + pads[n + i] - (block[i] - 1) * dilation[i] - 1) / stride[i] + 1;
-    cells *= block[i], total *= image[i];
+    if (__builtin_mul_overflow(cells, block[i], &cells) || __builtin_mul_overflow(total, image[i], &total))
+      return node_unsupported(c, "these sizes");
   }
   /* The position of cell [block...] of patch [patches...] in the image. */
   for (int i = 0; i < n; i++) {

@@ -51,7 +51,7 @@ db_dtype onnx_element_dtype(int32_t element) {
   return element > 0 && element < ELEMENTS ? elements[element].dtype : DB_NONE;
 }
 
-unsigned onnx_element_bits(int32_t element) { return elements[element].bits; }
+unsigned onnx_element_bits(int32_t element) { return element > 0 && element < ELEMENTS ? elements[element].bits : 0; }
 
 /* ---- external data ---- */
 

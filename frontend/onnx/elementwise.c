@@ -42,7 +42,9 @@ db_tensor *onnx_op_variadic(struct onnx_call *c) {
 
 db_tensor *onnx_op_where(struct onnx_call *c) {
   db_tensor *a = node_input(c, 1), *b = node_input(c, 2);
-  return db_where_at(DB_HERE, node_input(c, 0), node_operand(c, 1, b), node_operand(c, 2, a));
+  db_operand no = node_operand(c, 2, a); /* one of them stays a tensor, which gives the type and the axes */
+  db_operand yes = no.kind == DB_OPERAND_TENSOR ? node_operand(c, 1, b) : db_operand_tensor(a);
+  return db_where_at(DB_HERE, node_input(c, 0), yes, no);
 }
 
 /* ---- activations ---- */
@@ -139,7 +141,8 @@ db_tensor *onnx_op_cast(struct onnx_call *c) {
 db_tensor *onnx_op_cast_like(struct onnx_call *c) {
   int32_t to = node_declared_element(c, 1);
   db_tensor *x = node_input(c, 0);
-  return to && onnx_element_bits(to) < 8 ? cast_small(c, x, to) : cast(c, x, db_dtype_of(node_input(c, 1)));
+  return onnx_element_dtype(to) != DB_NONE && onnx_element_bits(to) < 8 ? cast_small(c, x, to)
+                                                                        : cast(c, x, db_dtype_of(node_input(c, 1)));
 }
 
 db_tensor *onnx_op_bit_cast(struct onnx_call *c) {

@@ -119,7 +119,9 @@ static int keep_results(struct onnx_call *c) {
     int64_t n = db_numel(v.t);
     /* A broadcast value stays an expression. */
     v.ready = v.ready || (n > SMALL && n > given);
-    onnx_scope_put(main_graph && v.known ? &c->e->plan->folded : c->scope, c->node->output[k], v);
+    /* Once a node has read values of the inputs, later "known" results may depend on them, so no run keeps them. */
+    bool fold = main_graph && v.known && !c->e->plan->dynamic;
+    onnx_scope_put(fold ? &c->e->plan->folded : c->scope, c->node->output[k], v);
   }
   return 0;
 }
@@ -155,6 +157,7 @@ static int call_function(struct onnx_call *c, const Onnx__Function *f) {
 }
 
 static int run_operator(struct onnx_call *c) {
+  if (!c->op) return db_fail(-EINVAL, "not supported: this operator");
   db_tensor *first = c->op->fn(c);
   if (!first) return -EINVAL;
   c->out[0] = first;
@@ -200,7 +203,7 @@ static int evaluate_node(struct evaluation *e, struct onnx_scope *s, const Onnx_
                         .e = e,
                         .scope = s,
                         .node = n,
-                        .op = f ? NULL : onnx_operator(text(n->op_type)),
+                        .op = f || !onnx_is_standard(n->domain) ? NULL : onnx_operator(text(n->op_type)),
                         .number = number,
                         .opset = e->opset,
                         .nin = (unsigned)n->n_input,
@@ -240,6 +243,7 @@ int node_evaluate_body(struct onnx_call *c, const Onnx__Graph *g, const struct o
   struct evaluation *e = c->e;
   if (g->n_input != nin) return db_fail(-EINVAL, "the body has %zu inputs, expected %u", g->n_input, nin);
   if (g->n_output < nout) return db_fail(-EINVAL, "the body has %zu outputs, expected %u", g->n_output, nout);
+  if (++e->nodes > MOST_NODES) return db_fail(-EINVAL, "not supported: so many repetitions");
   if (e->depth >= MOST_DEPTH) return db_fail(-EINVAL, "bodies are nested more than %d levels deep", MOST_DEPTH);
   int err = onnx_scope_new(&s, c->scope, names_of(g));
   if (err) return err;

@@ -122,7 +122,7 @@ db_tensor *onnx_op_one_hot(struct onnx_call *c) {
 db_tensor *onnx_op_reverse_sequence(struct onnx_call *c) {
   db_tensor *x = node_input(c, 0);
   int64_t time = node_int(c, "time_axis", 0), batch = node_int(c, "batch_axis", 1), dim[2] = {1, 1};
-  if (time + batch != 1) return node_unsupported(c, "these axes");
+  if ((time != 0 && time != 1) || batch != 1 - time) return node_unsupported(c, "these axes");
   dim[batch] = db_dim(x, (int)batch);
   db_tensor *length = db_reshape_at(DB_HERE, db_cast(node_input(c, 1), DB_I64), SIZES(2, dim));
   dim[batch] = 1, dim[time] = db_dim(x, (int)time);

@@ -20,7 +20,7 @@ const char *onnx_element_name(int32_t element, char unknown[24]);
 /* The type of tensors that hold these elements; DB_NONE if it is not supported. Integers of 2 and 4 bits are held as
  * i8 and u8. */
 db_dtype onnx_element_dtype(int32_t element);
-unsigned onnx_element_bits(int32_t element); /* of a supported type */
+unsigned onnx_element_bits(int32_t element); /* 0 if the type is not supported */
 
 struct onnx_files {
   const char *folder; /* where external data is; NULL refuses it */

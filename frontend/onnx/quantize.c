@@ -41,6 +41,7 @@ db_tensor *onnx_op_dequantize_linear(struct onnx_call *c) {
 static bool range_of(db_dtype t, int32_t element, double *low, double *high) {
   unsigned bits = element ? onnx_element_bits(element) : 8 * (unsigned)db_dtype_size(t);
   *low = *high = 0;
+  if (!bits) return false;
   if (t == DB_I8 || t == DB_I16 || t == DB_I32)
     *low = -ldexp(1, (int)bits - 1), *high = ldexp(1, (int)bits - 1) - 1;
   else if (t == DB_U8 || t == DB_U16)

@@ -91,11 +91,12 @@ static db_tensor *along(struct onnx_call *c, db_tensor *(*fn)(struct onnx_call *
   int64_t dim[ONNX_RANK];
   unsigned rank = db_rank(x);
   int64_t given = node_int(c, "axis", c->opset < 13 ? 1 : -1);
-  if (c->opset < 13 && given == (int64_t)rank) return fn(c, db_reshape(x, -1, 1), 1);
+  node_shape(x, dim);
+  if (c->opset < 13 && given == (int64_t)rank)
+    return db_reshape_at(DB_HERE, fn(c, db_reshape(x, -1, 1), 1), SIZES(rank, dim));
   int axis = node_axis(c, given, rank);
   if (axis < 0) return NULL;
   if (c->opset >= 13) return fn(c, x, axis);
-  node_shape(x, dim);
   return db_reshape_at(DB_HERE, fn(c, db_flatten(x, axis, -1), axis), SIZES(rank, dim));
 }
 static db_tensor *softmax(struct onnx_call *c, db_tensor *x, int axis) {

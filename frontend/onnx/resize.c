@@ -94,9 +94,9 @@ static void fill_weights(struct onnx_call *c, const struct axis_resize *a, const
 static db_tensor *apply(struct onnx_call *c, db_tensor *x, int axis, const struct axis_resize *a,
                         const struct kernel *k, const float *matrix) {
   if (k->mode != NEAREST) {
-    db_dtype t = db_dtype_of(x);
-    db_tensor *w = db_cast(node_tensor(c, matrix, DB_F32, 2, (int64_t[]){a->in, a->out}), t);
-    return db_cast(db_movedim(db_matmul(db_movedim(x, axis, -1), w), -1, axis), t);
+    db_dtype t = db_dtype_of(x), wide = t >= DB_F16 ? t : DB_F32; /* weights of integers are fractions, too */
+    db_tensor *w = db_cast(node_tensor(c, matrix, DB_F32, 2, (int64_t[]){a->in, a->out}), wide);
+    return db_cast(db_movedim(db_matmul(db_movedim(db_cast(x, wide), axis, -1), w), -1, axis), wide);
   }
   bool repeats = a->out % a->in == 0;
   int64_t *at = calloc((size_t)a->out + 1, sizeof *at);
@@ -152,6 +152,7 @@ static void keep_proportions(struct onnx_call *c, struct axis_resize *a, const i
 
 db_tensor *onnx_op_resize(struct onnx_call *c) {
   db_tensor *x = node_input(c, 0);
+  db_dtype t = db_dtype_of(x);
   bool old = c->op->param || c->opset < 11; /* Upsample, and Resize before opset 11: only scales, no region */
   struct axis_resize a[ONNX_RANK];
   double scales[ONNX_RANK] = {0}, region[2 * ONNX_RANK] = {0};
@@ -183,5 +184,5 @@ db_tensor *onnx_op_resize(struct onnx_call *c) {
   for (unsigned i = 0; i < rank && x; i++)
     if (a[i].out != a[i].in || a[i].scale != 1 || a[i].begin != 0 || a[i].end != 1)
       x = resize_axis(c, x, (int)i, &a[i], old ? "asymmetric" : "half_pixel");
-  return x;
+  return db_cast(x, t);
 }

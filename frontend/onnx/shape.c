@@ -56,6 +56,11 @@ db_tensor *onnx_op_range(struct onnx_call *c) {
   double n = ceil((v[1] - v[0]) / v[2]);
   if (!(n > 0)) return db_full_at(DB_HERE, db_operand_int(0), t, c->dev, DB_LIST(0));
   db_dtype wide = t >= DB_F16 ? DB_F64 : DB_I64;
+  int64_t start, step;
+  if (wide == DB_I64) {
+    if (node_read_ints(c, 0, &start, 1) != 1 || node_read_ints(c, 2, &step, 1) != 1) return NULL;
+    return db_cast(db_add(db_mul(db_arange(0, n, 1, wide, c->dev), step), start), t);
+  }
   return db_cast(db_add(db_mul(db_arange(0, n, 1, wide, c->dev), v[2]), v[0]), t);
 }
 

@@ -30,8 +30,6 @@ struct prof_kernel {
   bool rated;                     /* flops and bytes are known */
   uint32_t grid[3], block[3];     /* of the last launch that the record describes */
   uint32_t registers, local_bytes, private_bytes, wave;
-  uint64_t address; /* of its first instruction, in process pid */
-  int64_t pid;
   struct prof_counter *counters;
   unsigned ncounters;
   double check[PROF_PASSES]; /* sums of the checks, by pass */
@@ -84,6 +82,7 @@ struct prof_session {
   struct prof_stats host[PROF_HOST_WORKS];
   struct prof_track *tracks; /* of the processes of pass 0 */
   unsigned ntracks;
+  json_t *addresses; /* names of kernels, by process and address of the first instruction */
   json_t *names;     /* of events */
   json_t *numbers;   /* of names, by name */
   json_t *code;      /* lines of the types code and lines; README.md lists their fields */

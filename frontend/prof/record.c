@@ -156,6 +156,12 @@ static int find_kernel(struct prof_session *s, const char *device, const char *n
   return (int)s->nkernels++;
 }
 
+enum { PLACE = 48 };
+/* The key of a kernel in struct prof_session's addresses. */
+static void print_place(char place[PLACE], int64_t pid, uint64_t address) {
+  snprintf(place, PLACE, "%lld 0x%llx", (long long)pid, (unsigned long long)address);
+}
+
 static int read_kernel(struct reader *r, json_t *o) {
   const struct prof_device *d = device_of(r, o);
   if (!d) return -EINVAL;
@@ -180,7 +186,9 @@ static int read_kernel(struct reader *r, json_t *o) {
   r->bytes[r->nkernels++] = json_number_value(json_object_get(o, "bytes"));
   struct prof_kernel *k = &r->s->kernels[at];
   k->rated = json_object_get(o, "flops") != NULL;
-  k->address = r->address[r->nkernels - 1], k->pid = process_of(r)->pid;
+  char place[PLACE];
+  print_place(place, process_of(r)->pid, r->address[r->nkernels - 1]);
+  if (json_object_set_new(r->s->addresses, place, json_text(k->name))) return no_memory(r);
   dimensions(o, "grid", k->grid);
   dimensions(o, "block", k->block);
   k->registers = (uint32_t)integer(o, "registers");
@@ -405,18 +413,15 @@ struct emulated_reader {
   const char *path;
 };
 
-/* The emulator does not know the names of all kernels. Takes that of a kernel of the process's record, or the
- * address. */
+/* The emulator does not know the names of all kernels. A kernel without a name gets the one that the record of its
+ * process has at its address, or else the address. */
 static void name_emulated(const struct prof_session *s, const json_t *gpu, json_t *kernel) {
   uint64_t address = integer(kernel, "address");
-  int64_t pid = json_integer_value(json_object_get(gpu, "process"));
-  char name[32];
+  char place[PLACE];
   if (*text(kernel, "name")) return;
-  snprintf(name, sizeof name, "0x%llx", (unsigned long long)address);
-  json_object_set_new(kernel, "name", json_string(name));
-  for (unsigned i = 0; i < s->nkernels; i++)
-    if (s->kernels[i].address == address && s->kernels[i].pid == pid)
-      json_object_set_new(kernel, "name", json_text(s->kernels[i].name));
+  print_place(place, json_integer_value(json_object_get(gpu, "process")), address);
+  const char *known = json_string_value(json_object_get(s->addresses, place));
+  json_object_set_new(kernel, "name", known ? json_text(known) : json_sprintf("0x%llx", (unsigned long long)address));
 }
 
 /* Keeps the instructions of a kernel for the page, apart from the report. */
@@ -491,6 +496,7 @@ static void check_passes(struct prof_session *s) {
 int prof_session_read(struct prof_session *s, const char *folder) {
   *s = (struct prof_session){.notes = json_array(),
                              .emulated = json_array(),
+                             .addresses = json_object(),
                              .names = json_array(),
                              .numbers = json_object(),
                              .code = json_array(),
@@ -537,6 +543,7 @@ void prof_session_free(struct prof_session *s) {
   for (unsigned i = 0; i < s->ntransfers; i++) free(s->transfers[i].device);
   for (unsigned i = 0; i < s->ntracks; i++) free(s->tracks[i].events);
   free(s->tracks);
+  json_decref(s->addresses);
   json_decref(s->names);
   json_decref(s->numbers);
   json_decref(s->code);

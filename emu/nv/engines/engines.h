@@ -63,7 +63,7 @@ struct nv_engines {
     pthread_mutex_t lock;
     atomic_bool on;
     uint64_t (*counts)[NV_COUNTERS_COUNT]; /* by SM; guarded by lock */
-    uint32_t started;                      /* the value of the last START */
+    atomic_uint started;                   /* the value of the last START */
   } perf;
 };
 

@@ -157,7 +157,7 @@ void sm_count_run(struct sm_warp *w, const struct sass_inst *after) {
                   (struct emu_step){1, (int64_t)emu_lanes_in(w->running), w->running != UINT32_MAX});
 }
 
-/* The run goes on with fewer lanes, and they are what it will count. */
+/* Counts the exiting lanes for the run up to u. The run continues, and sm_count_run counts its remaining lanes. */
 void sm_count_exit(struct sm_warp *w, const struct sm_uop *u, uint32_t lanes) {
   uint32_t first, n = (uint32_t)(u->inst + 1 - w->run->inst);
   struct emu_traced *t = traced(w, &first);

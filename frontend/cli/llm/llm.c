@@ -1,4 +1,5 @@
 /* doorbell llm: continues a text with a language model, chats with it, or measures it. */
+#include "../../../hcq/error.h"
 #include "../../llm/llm.h"
 #include "../cli.h"
 #include "chat.h"
@@ -132,7 +133,7 @@ static int generate(struct session *s) {
   int64_t most = s->x.tokens >= 0 ? s->x.tokens : INT64_MAX;
   for (int64_t n = 0; n < most && !err && !interrupted; n++) {
     int32_t id = sampler_choose(&s->x.sampler, s->logits, (size_t)llm_vocabulary(s->l));
-    if (id < 0) return -ENOMEM;
+    if (id < 0) return db_fail(-ENOMEM, "out of memory");
     if (tokenizer_is_end(s->t, id) || llm_length(s->l) == llm_context(s->l)) break;
     fwrite(piece, 1, tokenizer_piece(s->t, id, false, piece, sizeof piece), stdout);
     fflush(stdout);
@@ -168,7 +169,7 @@ static int continue_text(struct session *s) {
 static int answer(struct session *s, const struct chat_format *f, const char *message, bool first) {
   size_t size = strlen(message) + 256;
   char *text = malloc(size);
-  if (!text) return -ENOMEM;
+  if (!text) return db_fail(-ENOMEM, "out of memory");
   snprintf(text, size, "%s%s%s%s", first ? "" : f->after, f->before, message, f->between);
   int err = add_text(s, text, first);
   free(text);
@@ -218,7 +219,8 @@ static int measure(struct session *s) {
   for (int64_t i = 0; i < (n < room ? n : room) + warm && !interrupted; i++) {
     if (i == warm) start = now();
     int32_t id = sampler_choose(&s->x.sampler, s->logits, (size_t)words);
-    if (id < 0 || llm_eval(s->l, &id, 1, s->logits)) return failed(s);
+    if (id < 0) return fail_work(s->self, "%s: out of memory", s->x.file);
+    if (llm_eval(s->l, &id, 1, s->logits)) return failed(s);
     done += i >= warm;
   }
   if (done) printf("%lld more tokens: %.2f tokens/s\n", (long long)done, (double)done / (now() - start));
