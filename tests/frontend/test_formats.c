@@ -118,6 +118,16 @@ static void files_of_torch(void **state) {
   assert_int_equal(db_params_import(p, DATA("torch.pt"), .partial = true, .rename = &rename, .nrename = 1), 0);
   expect_counts(l.weight->tensor, DB_F16, -2, DB_LIST(2, 3));
   db_params_free(p);
+  /* An index over such files. */
+  unlink(in_folder("pytorch.pt"));
+  assert_int_equal(symlink(DATA("torch.pt"), in_folder("pytorch.pt")), 0);
+  FILE *f = fopen(in_folder("pytorch.index.json"), "w");
+  fputs("{\"weight_map\": {\"half\": \"pytorch.pt\", \"mask\": \"pytorch.pt\"}}", f);
+  fclose(f);
+  if (db_load(in_folder("pytorch.index.json"), NULL, &t, &n)) fail_msg("%s", db_error());
+  assert_int_equal(n, 2);
+  expect_counts(tensor_of(t, n, "half"), DB_BF16, -2, DB_LIST(4));
+  db_named_free(t, n);
 }
 
 #define STORAGE "(X\7\0\0\0storagectorch\nFloatStorage\nX\1\0\0\0000X\3\0\0\0cpuK\6tQ"

@@ -61,7 +61,7 @@ static void run_model(const char *model, db_device *dev) {
 }
 
 static void results_equal_the_reference(void **state) {
-  static const char *const models[] = {"block", "encoder", "loop", "dynamic", "quantized", "external"};
+  static const char *const models[] = {"block", "encoder", "loop", "dynamic", "quantized", "external", "branches"};
   FOR_DEVICES {
     db_device *dev = open_device(DEVICE_NAME);
     for (unsigned i = 0; i < sizeof models / sizeof *models; i++) run_model(models[i], dev);
@@ -83,6 +83,26 @@ static void inputs_may_have_any_shape(void **state) {
       assert_int_equal(db_item(db_sum(result[0]), &sum), 0);
       assert_true(fabs(sum - (double)batch) < 1e-4);
     }
+  db_onnx_free(m);
+  db_close(dev);
+}
+
+/* Constants of branches and sizes that depend on the input are computed in each run. */
+static void outputs_follow_the_values_of_the_input(void **state) {
+  static const struct {
+    float x[3];
+    double y, count;
+  } runs[] = {{{1, 2, 0}, 1, 2}, {{-1, 0, 0}, 2, 1}, {{3, 1, 1}, 1, 3}, {{0, 0, -2}, 2, 1}};
+  db_device *dev = open_device("CPU");
+  db_onnx *m = db_onnx_load(DATA("branches.onnx"), dev);
+  assert_non_null(m);
+  for (unsigned i = 0; i < sizeof runs / sizeof *runs; i++) {
+    DB_SCOPED;
+    db_tensor *x = db_from(runs[i].x, DB_F32, dev, 3), *result[2];
+    if (db_onnx_run(m, &x, result)) fail_msg("%s", db_error());
+    assert_float_equal(must_item(result[0]), runs[i].y, 0);
+    assert_float_equal(must_item(result[1]), runs[i].count, 0);
+  }
   db_onnx_free(m);
   db_close(dev);
 }
@@ -218,6 +238,7 @@ int main(void) {
   const struct CMUnitTest tests[] = {
       cmocka_unit_test(results_equal_the_reference),
       cmocka_unit_test(inputs_may_have_any_shape),
+      cmocka_unit_test(outputs_follow_the_values_of_the_input),
       cmocka_unit_test(a_saved_program_runs_without_the_model),
       cmocka_unit_test(malformed_files_are_refused_with_a_reason),
       cmocka_unit_test(wrong_inputs_are_refused_by_name),

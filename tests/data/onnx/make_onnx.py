@@ -136,6 +136,19 @@ def dynamic():
          {"x": np.array([[0, 2, 0], [3, 0, 0], [0, 0, 4]], np.float32)})
 
 
+def branches():
+    """Constants and sizes that depend on values of the input, so that they change from run to run."""
+    branch = [helper.make_graph([helper.make_node("Constant", [], [f"c{value}"], value_float=value)], f"of{value}", [],
+                                [port(f"c{value}", [])]) for value in (1.0, 2.0)]
+    zero = numpy_helper.from_array(np.float32(0), "zero")
+    save("branches", [helper.make_node("ReduceSum", ["x"], ["sum"], keepdims=0),
+                      helper.make_node("Greater", ["sum", "zero"], ["positive"]),
+                      helper.make_node("If", ["positive"], ["y"], then_branch=branch[0], else_branch=branch[1]),
+                      helper.make_node("NonZero", ["x"], ["at"]), helper.make_node("Size", ["at"], ["count"])],
+         [port("x", [3])], [port("y", []), port("count", [], I64)], [zero],
+         {"x": np.array([1, 2, 0], np.float32)})
+
+
 def quantized():
     """Weights of 8 bits for each channel, and a product of integers."""
     scale = numpy_helper.from_array(np.array([0.5, 0.25, 0.125, 1], np.float32), "scale")
@@ -156,5 +169,5 @@ def external():
 
 
 os.makedirs(SEEDS, exist_ok=True)
-for make in (block, encoder, loop, dynamic, quantized, external):
+for make in (block, encoder, loop, dynamic, quantized, external, branches):
     make()
