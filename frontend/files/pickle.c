@@ -247,7 +247,7 @@ static int op_put(struct machine *m, int bytes) {
   return 0;
 }
 static int op_get(struct machine *m, int bytes) {
-  uint64_t at;
+  uint64_t at = 0;
   int err = read_number(m, (unsigned)bytes, &at);
   if (err) return err;
   if (at >= m->memo.n || !m->memo.at[at]) return refuse(m, "memo %llu is empty", (unsigned long long)at);
@@ -343,7 +343,7 @@ static int make_tensor(struct machine *m, const struct node *args, bool typed) {
   int err = push_new(m, TENSOR, &x);
   if (err) return err;
   if (!(t = x->tensor = calloc(1, sizeof *t))) return refuse(m, "out of memory");
-  unsigned rank;
+  unsigned rank = 0;
   x->text = storage->text, x->length = storage->length;
   t->dtype = type->global->dtype, t->first = args->item[1]->number, t->stored = storage->number;
   if (t->dtype == DB_NONE) return refuse(m, "the type of a tensor is missing");

@@ -47,7 +47,7 @@ struct reader {
   size_t errcap;
 };
 
-__attribute__((format(printf, 2, 3))) static int refuse(const struct reader *r, const char *fmt, ...) {
+__attribute__((format(printf, 2, 3))) static void write_reason(const struct reader *r, const char *fmt, ...) {
   char what[256];
   va_list ap;
   va_start(ap, fmt);
@@ -55,8 +55,9 @@ __attribute__((format(printf, 2, 3))) static int refuse(const struct reader *r, 
   va_end(ap);
   refuse_input(r->err, r->errcap, "at byte %zu%s%.120s%s: %s", (size_t)(r->at - r->begin), r->name ? ", '" : "",
                r->name ? r->name : "", r->name ? "'" : "", what);
-  return -EINVAL;
 }
+/* A macro, so that the static analyzer sees that the result is not 0. */
+#define refuse(r, ...) (write_reason((r), __VA_ARGS__), -EINVAL)
 
 static uint64_t number(const uint8_t *at, unsigned bytes) {
   uint64_t v = 0;
@@ -307,8 +308,10 @@ int gguf_parse(const void *bytes, size_t size, struct gguf *g, char *err, size_t
   g->index = calloc(1, sizeof *g->index);
   if (g->index) g->index->pair = calloc(pairs + 1, sizeof *g->index->pair);
   if (g->index) g->index->tensor = calloc(tensors + 1, sizeof *g->index->tensor);
-  if (!offset || !g->pair || !g->tensor || !g->index || !g->index->pair || !g->index->tensor)
-    status = refuse_input(err, errcap, "out of memory");
+  if (!offset || !g->pair || !g->tensor || !g->index || !g->index->pair || !g->index->tensor) {
+    refuse_input(err, errcap, "out of memory");
+    status = -ENOMEM;
+  }
   if (!status) status = take_pairs(&r, g, pairs);
   if (!status) status = index_pairs(&r, g);
   for (; !status && g->ntensors < tensors; r.name = NULL) {

@@ -80,7 +80,8 @@ db_tensor *gradient_by_hand(DB_AT, db_tensor *y, db_tensor *const *x, unsigned n
     DB_SCOPED;
     result = ask_gradients(file, line, in, n, fn, ctx, &dy, g);
     if (!result && !call_begin(&c, op, file, line, n + 1, in)) result = c.result;
-    db_keep(result = result ? result : with_gradients(&c, dy, g, key));
+    if (!result && dy) result = with_gradients(&c, dy, g, key);
+    db_keep(result);
   }
   free(in);
   return result;

@@ -19,9 +19,10 @@ static db_tensor *over_buffer(struct call *c, db_buffer *buf, size_t offset, enu
   if (offset > size || bytes > size - offset)
     return call_fail(c, "%s of %s needs %zu bytes at byte %zu of a buffer of %zu", shape_text(shape.n, dim).s,
                      dtype_info[t].name, bytes, offset, size);
-  if ((db_buffer_address(buf) + offset) % SLICE_ALIGNMENT || offset % SLICE_ALIGNMENT)
+  uint64_t begin = db_buffer_address(buf) + offset;
+  if (begin % SLICE_ALIGNMENT || offset % SLICE_ALIGNMENT)
     return call_fail(c, "the elements start at address 0x%llx, which is not a multiple of %d",
-                     (unsigned long long)(db_buffer_address(buf) + offset), SLICE_ALIGNMENT);
+                     (unsigned long long)begin, SLICE_ALIGNMENT);
   if (!call_device(c, db_buffer_device(buf))) return c->result;
   struct storage *s = storage_over(c->slot, rt.next_buffer++, buf, offset + bytes, give_back, ctx);
   if (!s) return call_fail(c, "%s", db_error());
@@ -136,7 +137,11 @@ static void copy_elements(const DLTensor *d, size_t size, int64_t n, char *to) {
     int64_t place = 0;
     for (int i = 0; i < d->ndim; i++) place += at[i] * d->strides[i];
     memcpy(to, from + place * (int64_t)size, size);
-    for (int i = d->ndim; i-- > 0 && ++at[i] == d->shape[i];) at[i] = 0;
+    for (int i = d->ndim - 1; i >= 0; i--) {
+      at[i]++;
+      if (at[i] < d->shape[i]) break;
+      at[i] = 0;
+    }
   }
 }
 

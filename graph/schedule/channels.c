@@ -84,6 +84,7 @@ static bool find_product(struct product *p, const struct uop *reduce, struct uop
 
 /* The number of the range that the index is, maybe plus a constant, or -1. */
 static int plain(const struct uop *at) {
+  // NOLINTNEXTLINE(clang-analyzer-core.NullDereference): every axis has an index
   if (at->op == OP_ADD && at->src[1]->op == OP_CONST) at = at->src[0];
   return at->op == OP_RANGE ? (int)at->arg.i : -1;
 }
