@@ -1,19 +1,11 @@
 /* Checkpoints: a resumed training has the losses of an uninterrupted one, and files that do not fit are refused. */
 #include "support.h"
+#include "folder.h"
 #include "../../frontend/nn.h"
 #include <signal.h>
 #include <sys/resource.h>
 #include <sys/wait.h>
 #include <unistd.h>
-
-static char folder[] = "/tmp/doorbell-checkpoint-XXXXXX";
-static const char *in_folder(const char *name) {
-  static char path[4][200];
-  static unsigned at;
-  char *p = path[at++ % 4];
-  snprintf(p, 200, "%s/%s", folder, name);
-  return p;
-}
 
 enum { STEPS = 12, HALF = 6 };
 
@@ -291,17 +283,10 @@ static void captured_types(void **state) {
   db_params_free(p), db_params_free(q);
 }
 
-static int make_folder(void **state) { return mkdtemp(folder) ? 0 : -1; }
-static int finish(void **state) {
-  char command[100];
-  snprintf(command, sizeof command, "rm -r %s", folder);
-  return system(command) || db_shutdown();
-}
-
 int main(void) {
   const struct CMUnitTest tests[] = {cmocka_unit_test(resumed_trainings), cmocka_unit_test(averages),
                                      cmocka_unit_test(full_disk),         cmocka_unit_test(killed_trainings),
                                      cmocka_unit_test(other_trainings),   cmocka_unit_test(imports),
                                      cmocka_unit_test(captured_types)};
-  return cmocka_run_group_tests_name("checkpoint", tests, make_folder, finish);
+  return cmocka_run_group_tests_name("checkpoint", tests, make_folder, remove_folder);
 }

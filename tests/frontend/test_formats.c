@@ -1,6 +1,7 @@
 /* Files of tensors: reads files that Python wrote (tests/data/formats/make.py), reads back files written here, and
  * rejects malformed ones. */
 #include "support.h"
+#include "folder.h"
 #include "../../frontend/files/pickle.h"
 #include "../../frontend/nn.h"
 #include <dirent.h>
@@ -10,15 +11,6 @@
 #include <unistd.h>
 
 #define DATA(name) DATA_DIR "/formats/" name
-
-static char folder[] = "/tmp/doorbell-formats-XXXXXX";
-static const char *in_folder(const char *name) {
-  static char path[4][200];
-  static unsigned at;
-  char *p = path[at++ % 4];
-  snprintf(p, 200, "%s/%s", folder, name);
-  return p;
-}
 
 static db_tensor *tensor_of(struct db_named *t, unsigned n, const char *name) {
   for (unsigned i = 0; i < n; i++)
@@ -434,13 +426,6 @@ static void links_and_devices(void **state) {
   assert_int_equal(db_save(other, &named, 1), -ENOENT);
 }
 
-static int begin(void **state) { return mkdtemp(folder) ? 0 : -1; }
-static int finish(void **state) {
-  char command[100];
-  snprintf(command, sizeof command, "rm -r %s", folder);
-  return system(command) || db_shutdown();
-}
-
 int main(void) {
   const struct CMUnitTest tests[] = {cmocka_unit_test(safetensors_of_python),
                                      cmocka_unit_test(numpy_files),
@@ -452,5 +437,5 @@ int main(void) {
                                      cmocka_unit_test(malformed),
                                      cmocka_unit_test(full_disk),
                                      cmocka_unit_test(links_and_devices)};
-  return cmocka_run_group_tests_name("formats", tests, begin, finish);
+  return cmocka_run_group_tests_name("formats", tests, make_folder, remove_folder);
 }
