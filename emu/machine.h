@@ -78,6 +78,6 @@ int nv_machine_version(struct os *os, const char *version);
 /* Makes an NVIDIA machine refuse profiling, as the kernel module does for users that are not administrators unless its
  * parameter NVreg_RestrictProfilingToAdminUsers is 0. A no-op for other machines. */
 void nv_machine_restrict(struct os *os);
-/* site_json.c: writes a text in quotes. */
+/* exec/site_json.c: writes a text in quotes. */
 void emu_json_text(FILE *f, const char *s);
 #endif

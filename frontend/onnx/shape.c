@@ -239,22 +239,25 @@ db_tensor *onnx_op_center_crop_pad(struct onnx_call *c) {
 
 /* ---- blocks of pixels and triangles ---- */
 
+/* Writes the sizes of a block for db_rearrange. Returns the text, which is in `sizes`. */
+static const char *block_sizes(const struct onnx_call *c, char sizes[64]) {
+  long long n = node_int(c, "blocksize", 1);
+  snprintf(sizes, 64, "p=%lld q=%lld", n, n);
+  return sizes;
+}
+
 /* Moves channels to blocks of pixels. CRD: the channel is the outer part of the channel axis, DCR: the inner part. */
 db_tensor *onnx_op_depth_to_space(struct onnx_call *c) {
-  db_tensor *x = node_input(c, 0);
   char sizes[64];
-  snprintf(sizes, sizeof sizes, "p=%lld q=%lld", (long long)node_int(c, "blocksize", 1),
-           (long long)node_int(c, "blocksize", 1));
   bool crd = node_is(c, "mode", "CRD", "DCR");
-  return db_rearrange(x, crd ? "b (c p q) h w -> b c (h p) (w q)" : "b (p q c) h w -> b c (h p) (w q)", sizes);
+  return db_rearrange(node_input(c, 0), crd ? "b (c p q) h w -> b c (h p) (w q)" : "b (p q c) h w -> b c (h p) (w q)",
+                      block_sizes(c, sizes));
 }
 db_tensor *onnx_op_space_to_depth(struct onnx_call *c) {
-  db_tensor *x = node_input(c, 0);
   char sizes[64];
-  snprintf(sizes, sizeof sizes, "p=%lld q=%lld", (long long)node_int(c, "blocksize", 1),
-           (long long)node_int(c, "blocksize", 1));
   bool crd = node_is(c, "mode", "CRD", "DCR");
-  return db_rearrange(x, crd ? "b c (h p) (w q) -> b (c p q) h w" : "b c (h p) (w q) -> b (p q c) h w", sizes);
+  return db_rearrange(node_input(c, 0), crd ? "b c (h p) (w q) -> b (c p q) h w" : "b c (h p) (w q) -> b (p q c) h w",
+                      block_sizes(c, sizes));
 }
 
 db_tensor *onnx_op_trilu(struct onnx_call *c) {

@@ -1,5 +1,5 @@
-/* Gradients by hand. The function of the user runs once, when the tensor is made, with a placeholder for the gradient
- * of the result. What it returns is kept as sources of the value; a gradient replaces the placeholder (grad.c). */
+/* Gradients by hand. The function of the user runs once, when the tensor is made, with a symbol for the gradient of the
+ * result. What it returns is kept as sources of the value; a gradient is substituted for the symbol (grad.c). */
 #include "ops.h"
 #include <errno.h>
 #include <stdlib.h>
@@ -8,7 +8,7 @@
 static const char op[] = "custom_gradient";
 
 /* A tensor that stands for a gradient, unlike any other one. */
-static db_tensor *placeholder(DB_AT, db_tensor *like) {
+static db_tensor *gradient_symbol(DB_AT, db_tensor *like) {
   struct call c;
   if (!call_begin(&c, op, file, line, 1, &like)) return c.result;
   struct uop *zeros = expr_full(expr_const(like->dtype, 0, 0), like->rank, like->dim).u;
@@ -56,7 +56,7 @@ static db_tensor *ask_gradients(DB_AT, db_tensor *const *in, unsigned n, db_grad
   if (!call_begin(&c, op, file, line, n + 1, in)) return c.result;
   if (!dtype_is_float(in[0]->dtype)) return call_fail(&c, "the result is %s", dtype_info[in[0]->dtype].name);
   call_leave(&c);
-  *dy = placeholder(file, line, in[0]);
+  *dy = gradient_symbol(file, line, in[0]);
   if (db_poison(*dy)) return *dy;
   if (fn(ctx, *dy, in + 1, n, g))
     return call_begin(&c, op, file, line, n + 1, in) ? call_fail(&c, "the function failed: %s", db_error()) : c.result;

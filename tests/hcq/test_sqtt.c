@@ -244,6 +244,14 @@ static void addresses(void **state) {
   sqtt_free(&t);
 }
 
+/* Begins a trace of a wave that calls a function. */
+static void put_call(struct sqtt_writer *w, uint32_t program) {
+  sqtt_put_header(w, SQTT_LAYOUT_GFX11);
+  P11(w, REG, 0, F11(REG, is_sh, 1) | F11(REG, address, SQTT_REG_PGM_LO) | F11(REG, value, program >> 8));
+  P11(w, WAVESTART, 0, START11(0, 0, 0, 3, 32));
+  P11(w, INST, 1, OP11(3, CALL));
+}
+
 /* Calls a function at 8 and returns. The targets come late: after the next instruction, and after the wave's end. */
 static void jumps_to_registers(void **state) {
   static const struct sqtt_code_inst insts[] = {{4, SQTT_CLASS_BRANCH, .indirect = true},
@@ -255,10 +263,7 @@ static void jumps_to_registers(void **state) {
   for (unsigned cut = 0; cut < 2; cut++) {
     struct sqtt_writer w;
     struct sqtt_trace t;
-    sqtt_put_header(&w, SQTT_LAYOUT_GFX11);
-    P11(&w, REG, 0, F11(REG, is_sh, 1) | F11(REG, address, SQTT_REG_PGM_LO) | F11(REG, value, PROGRAM >> 8));
-    P11(&w, WAVESTART, 0, START11(0, 0, 0, 3, 32));
-    P11(&w, INST, 1, OP11(3, CALL));
+    put_call(&w, PROGRAM);
     P11(&w, VALUINST, 1, F11(VALUINST, wave, 3));
     P11(&w, NEW_PC, 1, F11(NEW_PC, wave, 2) | F11(NEW_PC, dword, PROGRAM / 4)); /* of another wave */
     P11(&w, NEW_PC, 1, F11(NEW_PC, wave, 3) | F11(NEW_PC, dword, (PROGRAM + 8) / 4));
@@ -283,10 +288,7 @@ static void jumps_out_of_the_code(void **state) {
   enum { PROGRAM = 0x123400 };
   struct sqtt_writer w;
   struct sqtt_trace t;
-  sqtt_put_header(&w, SQTT_LAYOUT_GFX11);
-  P11(&w, REG, 0, F11(REG, is_sh, 1) | F11(REG, address, SQTT_REG_PGM_LO) | F11(REG, value, PROGRAM >> 8));
-  P11(&w, WAVESTART, 0, START11(0, 0, 0, 3, 32));
-  P11(&w, INST, 1, OP11(3, CALL));
+  put_call(&w, PROGRAM);
   P11(&w, NEW_PC, 1, F11(NEW_PC, wave, 3) | F11(NEW_PC, dword, (PROGRAM + 0x1000) / 4));
   P11(&w, INST, 1, OP11(3, CALL));
   P11(&w, NEW_PC, 1, F11(NEW_PC, wave, 3) | F11(NEW_PC, dword, (PROGRAM + 4) / 4));

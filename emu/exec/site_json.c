@@ -2,7 +2,7 @@
 #include <errno.h>
 #include <stdio.h>
 #include <stdlib.h>
-#include "machine.h"
+#include "../machine.h"
 
 void emu_json_text(FILE *f, const char *s) {
   fputc('"', f);
