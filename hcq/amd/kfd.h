@@ -10,6 +10,11 @@
 #include <stdint.h>
 #include <sys/ioctl.h>
 
+/* Padding is declared: undeclared padding is not initialized, so the kernel would get, and a trace record, what was on
+ * the stack. */
+#pragma GCC diagnostic push
+#pragma GCC diagnostic error "-Wpadded"
+
 #define KFD_DEVICE               "/dev/kfd"
 #define KFD_TOPOLOGY             "/sys/devices/virtual/kfd/kfd/topology"
 #define KFD_VERSION_MAJOR        1
@@ -227,4 +232,5 @@ _Static_assert(sizeof(struct kfd_map_memory) == 24, "kfd_ioctl.h");
 enum { KFD_MMIO_HDP_FLUSH = 0 };
 enum kfd_mmap_type { KFD_MMAP_MMIO = 0, KFD_MMAP_RESERVED_MEM = 1, KFD_MMAP_EVENTS = 2, KFD_MMAP_DOORBELL = 3 };
 
+#pragma GCC diagnostic pop
 #endif

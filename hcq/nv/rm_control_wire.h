@@ -6,6 +6,11 @@
 #define DOORBELL_HCQ_NV_RM_CONTROL_WIRE_H
 #include <stdint.h>
 
+/* Padding is declared: undeclared padding is not initialized, so the kernel would get, and a trace record, what was on
+ * the stack. */
+#pragma GCC diagnostic push
+#pragma GCC diagnostic error "-Wpadded"
+
 /* X(name, command, parameters): controls whose parameters have the same size in every branch. */
 #define RM_CONTROLS(X)                                                                                                 \
   /* of the client */                                                                                                  \
@@ -97,6 +102,7 @@ struct rm_gpu_pci_info { /* NV0000_CTRL_GPU_GET_PCI_INFO_PARAMS */
 struct rm_p2p_caps_v2 { /* NV0000_CTRL_SYSTEM_GET_P2P_CAPS_V2_PARAMS */
   uint32_t gpu_ids[32], gpu_count, caps, optimal_read_ces, optimal_write_ces;
   uint8_t caps_status[9];
+  uint8_t pad[3];
   uint32_t bus_peer_ids[1024], bus_egm_peer_ids[1024];
 };
 enum { RM_P2P_WRITES = 1, RM_P2P_READS = 2 }; /* bits of caps */
@@ -110,6 +116,7 @@ enum { RM_CC_FEATURE_DISABLED = 0, RM_CC_FEATURE_APM = 1, RM_CC_FEATURE_HCC = 2 
 
 struct rm_class_list { /* NV0080_CTRL_GPU_GET_CLASSLIST_PARAMS */
   uint32_t count;
+  uint32_t pad;
   uint64_t list;
 };
 struct rm_class_list_v2 { /* NV0080_CTRL_GPU_GET_CLASSLIST_V2_PARAMS */
@@ -147,10 +154,12 @@ struct rm_engines_v2 { /* NV2080_CTRL_GPU_GET_ENGINES_V2_PARAMS */
 };
 struct rm_gr_route { /* NV2080_CTRL_GR_ROUTE_INFO */
   uint32_t flags;
+  uint32_t pad;
   uint64_t route;
 };
 struct rm_gr_info { /* NV2080_CTRL_GR_GET_INFO_PARAMS */
   uint32_t count;
+  uint32_t pad;
   uint64_t list;
   struct rm_gr_route route;
 };
@@ -173,6 +182,7 @@ enum rm_gr_index {
 struct rm_gpc_mask { /* NV2080_CTRL_GR_GET_GPC_MASK_PARAMS */
   struct rm_gr_route route;
   uint32_t gpc_mask;
+  uint32_t pad;
 };
 struct rm_tpc_mask { /* NV2080_CTRL_GR_GET_TPC_MASK_PARAMS */
   struct rm_gr_route route;
@@ -180,10 +190,12 @@ struct rm_tpc_mask { /* NV2080_CTRL_GR_GET_TPC_MASK_PARAMS */
 };
 struct rm_ctx_buffer_size { /* NV2080_CTRL_GR_GET_CTX_BUFFER_SIZE_PARAMS */
   uint32_t channel;
+  uint32_t pad;
   uint64_t size;
 };
 struct rm_fb_info { /* NV2080_CTRL_FB_GET_INFO_PARAMS */
   uint32_t count;
+  uint32_t pad;
   uint64_t list; /* struct rm_info[count] */
 };
 struct rm_fb_info_v2 { /* NV2080_CTRL_FB_GET_INFO_V2_PARAMS */
@@ -204,6 +216,7 @@ enum rm_fb_index { /* KiB; the L2 cache in bytes */
 struct rm_arch_info { /* NV2080_CTRL_MC_GET_ARCH_INFO_PARAMS */
   uint32_t architecture, implementation, revision;
   uint8_t sub_revision;
+  uint8_t pad[3];
 };
 enum rm_architecture {
   RM_ARCH_GA100 = 0x170,
@@ -234,6 +247,7 @@ struct rm_ce_pce_mask { /* NV2080_CTRL_CE_GET_CE_PCE_MASK_PARAMS */
 struct rm_ce_caps_v2 { /* NV2080_CTRL_CE_GET_CAPS_V2_PARAMS */
   uint32_t engine_type;
   uint8_t caps[2];
+  uint8_t pad[2];
 };
 struct rm_perf_boost { /* NV2080_CTRL_PERF_BOOST_PARAMS */
   uint32_t flags, duration;
@@ -246,6 +260,7 @@ struct rm_time_sample { /* NV2080_CTRL_TIMER_GPU_CPU_TIME_SAMPLE */
 };
 struct rm_time_correlation { /* NV2080_CTRL_TIMER_GET_GPU_CPU_TIME_CORRELATION_INFO_PARAMS */
   uint8_t cpu_clock, count;
+  uint8_t pad[6];
   struct rm_time_sample samples[16];
 };
 struct rm_timer_register { /* NV2080_CTRL_TIMER_GET_REGISTER_OFFSET_PARAMS */
@@ -256,12 +271,15 @@ struct rm_flush_gpu_cache { /* NV2080_CTRL_FB_FLUSH_GPU_CACHE_PARAMS */
   uint32_t count, address_align;
   uint64_t block_size;
   uint32_t flags;
+  uint32_t pad;
 };
 struct rm_event_set_notification { /* NV2080_CTRL_EVENT_SET_NOTIFICATION_PARAMS */
   uint32_t event, action;
   uint8_t notify_state;
+  uint8_t pad[3];
   uint32_t info32;
   uint16_t info16;
+  uint8_t pad2[2];
 };
 
 /* ---- of channels and groups ---- */
@@ -280,6 +298,7 @@ struct rm_timeslice { /* NVA06C_CTRL_TIMESLICE_PARAMS */
 };
 struct rm_preempt { /* NVA06C_CTRL_PREEMPT_PARAMS */
   uint8_t wait, manual_timeout;
+  uint8_t pad[2];
   uint32_t timeout_us;
 };
 struct rm_group_info { /* NVA06C_CTRL_GET_INFO_PARAMS */
@@ -297,6 +316,7 @@ struct rm_class_engine { /* NV906F_CTRL_GET_CLASS_ENGINEID_PARAMS */
 struct rm_mmu_fault_info { /* NV906F_CTRL_GET_MMU_FAULT_INFO_PARAMS */
   uint32_t addr_hi, addr_lo, fault_type;
   char fault_string[32];
+  uint32_t pad;
   uint64_t shader_program_va[7];
 };
 
@@ -304,6 +324,7 @@ struct rm_mmu_fault_info { /* NV906F_CTRL_GET_MMU_FAULT_INFO_PARAMS */
 
 struct rm_sm_error_state { /* NV83DE_SM_ERROR_STATE_REGISTERS */
   uint32_t global_esr, warp_esr, warp_esr_pc, global_esr_mask, warp_esr_mask;
+  uint32_t pad;
   uint64_t esr_addr, warp_esr_pc64;
   uint32_t cga_esr, cga_esr_mask;
 };
@@ -313,6 +334,7 @@ struct rm_sm_error_one { /* NV83DE_CTRL_DEBUG_READ_SINGLE_SM_ERROR_STATE_PARAMS 
 };
 struct rm_sm_mmu_fault { /* NV83DE_MMU_FAULT_INFO */
   uint8_t valid;
+  uint8_t pad[3];
   uint32_t fault_info;
 };
 struct rm_sm_error_states { /* NV83DE_CTRL_DEBUG_READ_ALL_SM_ERROR_STATES_PARAMS */
@@ -329,6 +351,8 @@ struct rm_debug_mmu_fault_entry { /* NV83DE_CTRL_DEBUG_READ_MMU_FAULT_INFO_ENTRY
 struct rm_debug_mmu_fault { /* NV83DE_CTRL_DEBUG_READ_MMU_FAULT_INFO_PARAMS */
   struct rm_debug_mmu_fault_entry entries[4];
   uint32_t count;
+  uint32_t pad;
 };
 
+#pragma GCC diagnostic pop
 #endif

@@ -17,6 +17,11 @@
 #include "rm_control_wire.h"
 #include "uvm_wire.h"
 
+/* Padding is declared: undeclared padding is not initialized, so the kernel would get, and a trace record, what was on
+ * the stack. */
+#pragma GCC diagnostic push
+#pragma GCC diagnostic error "-Wpadded"
+
 #define RM_CTL_DEVICE "/dev/nvidiactl"
 #define RM_GPU_DEVICE "/dev/nvidia%u" /* minor number */
 #define RM_UVM_DEVICE "/dev/nvidia-uvm"
@@ -73,16 +78,20 @@ enum { RM_VERSION_STRICT = 0, RM_VERSION_RELAXED = '1', RM_VERSION_QUERY = '2' }
 struct rm_pci_info { /* nv_pci_info_t */
   uint32_t domain;
   uint8_t bus, slot, function;
+  uint8_t pad[1];
   uint16_t vendor_id, device_id;
 };
 struct rm_card_info { /* nv_ioctl_card_info_t */
   uint8_t valid;
+  uint8_t pad[3];
   struct rm_pci_info pci_info;
   uint32_t gpu_id;
   uint16_t interrupt_line;
+  uint8_t pad2[2];
   uint64_t reg_address, reg_size, fb_address, fb_size;
   uint32_t minor;
   uint8_t dev_name[10];
+  uint8_t pad3[2];
 };
 enum { RM_CARDS_MAX = 32 }; /* maximum number of GPUs of a system; entries with valid 0 are padding */
 
@@ -102,6 +111,7 @@ struct rm_sys_params { /* nv_ioctl_sys_params_t */
 struct rm_status_code { /* nv_ioctl_status_code_t */
   uint32_t domain;
   uint8_t bus, slot;
+  uint8_t pad[2];
   uint32_t status;
 };
 struct rm_wait_open_complete { /* nv_ioctl_wait_open_complete_t */
@@ -115,6 +125,7 @@ struct rm_alloc { /* NVOS64_PARAMETERS */
   uint32_t root, parent, object, class;
   uint64_t params, rights;
   uint32_t params_size, flags, status;
+  uint32_t pad;
 };
 struct rm_alloc_short { /* NVOS21_PARAMETERS */
   uint32_t root, parent, object, class;
@@ -134,24 +145,30 @@ struct rm_dup_object { /* NVOS55_PARAMETERS */
 };
 struct rm_alloc_memory { /* NVOS02_PARAMETERS */
   uint32_t root, parent, object, class, flags;
+  uint32_t pad;
   uint64_t memory, limit;
   uint32_t status;
+  uint32_t pad2;
 };
 struct rm_alloc_memory_fd { /* nv_ioctl_nvos02_parameters_with_fd */
   struct rm_alloc_memory params;
   int32_t fd;
+  uint32_t pad;
 };
 struct rm_map_memory { /* NVOS33_PARAMETERS */
   uint32_t client, device, memory;
+  uint32_t pad;
   uint64_t offset, length, address;
   uint32_t status, flags;
 };
 struct rm_map_memory_fd { /* nv_ioctl_nvos33_parameters_with_fd */
   struct rm_map_memory params;
   int32_t fd;
+  uint32_t pad;
 };
 struct rm_unmap_memory { /* NVOS34_PARAMETERS */
   uint32_t client, device, memory;
+  uint32_t pad;
   uint64_t address;
   uint32_t status, flags;
 };
@@ -159,25 +176,33 @@ struct rm_map_memory_dma { /* NVOS46_PARAMETERS */
   uint32_t client, device, dma, memory;
   uint64_t offset, length;
   uint32_t flags, flags2, kind_override;
+  uint32_t pad;
   uint64_t dma_offset;
   uint32_t status;
+  uint32_t pad2;
 };
 struct rm_map_memory_dma_575 { /* NVOS46_PARAMETERS up to 575 */
   uint32_t client, device, dma, memory;
   uint64_t offset, length;
   uint32_t flags;
+  uint32_t pad;
   uint64_t dma_offset;
   uint32_t status;
+  uint32_t pad2;
 };
 struct rm_unmap_memory_dma { /* NVOS47_PARAMETERS */
   uint32_t client, device, dma, memory, flags;
+  uint32_t pad;
   uint64_t dma_offset, size;
   uint32_t status;
+  uint32_t pad2;
 };
 struct rm_unmap_memory_dma_545 { /* NVOS47_PARAMETERS up to 545 */
   uint32_t client, device, dma, memory, flags;
+  uint32_t pad;
   uint64_t dma_offset;
   uint32_t status;
+  uint32_t pad2;
 };
 struct rm_get_event_data { /* NVOS41_PARAMETERS */
   uint64_t event;
@@ -185,12 +210,15 @@ struct rm_get_event_data { /* NVOS41_PARAMETERS */
 };
 struct rm_update_mapping { /* NVOS56_PARAMETERS */
   uint32_t client, device, memory;
+  uint32_t pad;
   uint64_t old_cpu_address, new_cpu_address;
   uint32_t status;
+  uint32_t pad2;
 };
 struct rm_event { /* NvUnixEvent */
   uint32_t object, notify_index, info32;
   uint16_t info16;
+  uint8_t pad[2];
 };
 
 /* Status codes (nvstatuscodes.h). */
@@ -313,12 +341,15 @@ enum { RM_ALLOC_PARAMS_MIN = 512 }; /* bytes to pass, zeroed, so a newer module 
 struct rm_client_alloc { /* NV0000_ALLOC_PARAMETERS */
   uint32_t client, process_id;
   char process_name[100];
+  uint32_t pad;
   uint64_t os_pid_info;
 };
 struct rm_device_alloc { /* NV0080_ALLOC_PARAMETERS */
   uint32_t device_id, client_share, target_client, target_device, flags;
+  uint32_t pad;
   uint64_t va_space_size, va_start_internal, va_limit_internal;
   uint32_t va_mode;
+  uint32_t pad2;
 };
 struct rm_subdevice_alloc { /* NV2080_ALLOC_PARAMETERS */
   uint32_t sub_device_id;
@@ -336,22 +367,27 @@ enum { RM_EVENT_RC_ERROR = 37, RM_EVENT_REPEAT = 2 /* rm_event_set_notification.
 struct rm_memory_virtual_alloc { /* NV_MEMORY_VIRTUAL_ALLOCATION_PARAMS */
   uint64_t offset, limit;
   uint32_t va_space;
+  uint32_t pad;
 };
 struct rm_vaspace_alloc { /* NV_VASPACE_ALLOCATION_PARAMETERS */
   uint32_t index, flags;
   uint64_t va_size, va_start_internal, va_limit_internal;
   uint32_t big_page_size;
+  uint32_t pad;
   uint64_t va_base;
   uint32_t pasid;
+  uint32_t pad2;
 };
 enum { RM_VASPACE_EXTERNALLY_OWNED = 1u << 3, RM_VASPACE_PAGE_FAULTING = 1u << 6 };
 struct rm_memory_alloc { /* NV_MEMORY_ALLOCATION_PARAMS */
   uint32_t owner, type, flags, width, height;
   int32_t pitch;
   uint32_t attr, attr2, format, compr_covg, zcull_covg;
+  uint32_t pad;
   uint64_t range_lo, range_hi, size, alignment, offset, limit, address;
   uint32_t ctag_offset, va_space, internal_flags, tag;
   int32_t numa_node;
+  uint32_t pad2;
 };
 enum rm_memory_type { RM_MEMORY_TYPE_IMAGE = 0, RM_MEMORY_TYPE_NOTIFIER = 13 };
 enum rm_memory_flags {
@@ -394,6 +430,7 @@ enum { RM_DMA_CACHE_SNOOP = 1u << 4, RM_DMA_OFFSET_FIXED = 1u << 15 };
 struct rm_channel_group_alloc { /* NV_CHANNEL_GROUP_ALLOCATION_PARAMETERS */
   uint32_t error_memory, ecc_error_memory, va_space, engine_type;
   uint8_t vgpu_plugin;
+  uint8_t pad[3];
 };
 struct rm_ctxshare_alloc { /* NV_CTXSHARE_ALLOCATION_PARAMETERS */
   uint32_t va_space, flags, subctx_id;
@@ -413,6 +450,7 @@ struct rm_channel_alloc { /* NV_CHANNEL_ALLOC_PARAMS */
   uint32_t phys_channel_group, internal_flags;
   struct rm_memory_desc error_notifier_mem, ecc_error_notifier_mem;
   uint32_t process_id, sub_process_id, encrypt_iv[3], decrypt_iv[3], hmac_nonce[8], tpc_config_id;
+  uint32_t pad;
 };
 struct rm_copy_alloc { /* NVB0B5_ALLOCATION_PARAMETERS */
   uint32_t version, engine_type;
@@ -468,4 +506,5 @@ enum rm_xid {
   RM_XID_CTXSW_TIMEOUT = 109,
 };
 
+#pragma GCC diagnostic pop
 #endif

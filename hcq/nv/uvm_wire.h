@@ -7,6 +7,11 @@
 #define DOORBELL_HCQ_NV_UVM_WIRE_H
 #include <stdint.h>
 
+/* Padding is declared: undeclared padding is not initialized, so the kernel would get, and a trace record, what was on
+ * the stack. */
+#pragma GCC diagnostic push
+#pragma GCC diagnostic error "-Wpadded"
+
 enum uvm_command {
   UVM_INITIALIZE = 0x30000001,
   UVM_DEINITIALIZE = 0x30000002, /* no structure */
@@ -37,6 +42,7 @@ struct uvm_uuid {
 struct uvm_initialize { /* UVM_INITIALIZE_PARAMS */
   uint64_t flags;
   uint32_t status;
+  uint32_t pad;
 };
 enum { UVM_INIT_DISABLE_HMM = 1, UVM_INIT_MULTI_PROCESS = 2 };
 struct uvm_mm_initialize { /* UVM_MM_INITIALIZE_PARAMS */
@@ -46,6 +52,7 @@ struct uvm_mm_initialize { /* UVM_MM_INITIALIZE_PARAMS */
 struct uvm_register_gpu { /* UVM_REGISTER_GPU_PARAMS */
   struct uvm_uuid uuid;
   uint8_t numa_enabled;
+  uint8_t pad[3];
   int32_t numa_node_id, rm_ctrl_fd;
   uint32_t client, smc_part_ref, status;
 };
@@ -66,8 +73,10 @@ struct uvm_register_channel { /* UVM_REGISTER_CHANNEL_PARAMS */
   struct uvm_uuid uuid;
   int32_t rm_ctrl_fd;
   uint32_t client, channel;
+  uint32_t pad;
   uint64_t base, length;
   uint32_t status;
+  uint32_t pad2;
 };
 struct uvm_unregister_channel { /* UVM_UNREGISTER_CHANNEL_PARAMS */
   struct uvm_uuid uuid;
@@ -79,6 +88,7 @@ struct uvm_unregister_channel_590 { /* since 590 */
 struct uvm_create_external_range { /* UVM_CREATE_EXTERNAL_RANGE_PARAMS */
   uint64_t base, length;
   uint32_t status;
+  uint32_t pad;
 };
 struct uvm_mapping { /* UvmGpuMappingAttributes */
   struct uvm_uuid uuid;
@@ -108,19 +118,23 @@ struct uvm_unmap_external { /* UVM_UNMAP_EXTERNAL_PARAMS */
   uint64_t base, length;
   struct uvm_uuid uuid;
   uint32_t status;
+  uint32_t pad;
 };
 struct uvm_map_external_sparse { /* UVM_MAP_EXTERNAL_SPARSE_PARAMS */
   uint64_t base, length;
   struct uvm_uuid uuid;
   uint32_t status;
+  uint32_t pad;
 };
 struct uvm_free { /* UVM_FREE_PARAMS */
   uint64_t base, length;
   uint32_t status;
+  uint32_t pad;
 };
 struct uvm_free_590 { /* since 590 */
   uint64_t base;
   uint32_t status;
+  uint32_t pad;
 };
 struct uvm_peer_access { /* UVM_ENABLE_PEER_ACCESS_PARAMS */
   struct uvm_uuid uuid_a, uuid_b;
@@ -128,19 +142,23 @@ struct uvm_peer_access { /* UVM_ENABLE_PEER_ACCESS_PARAMS */
 };
 struct uvm_pageable_mem_access { /* UVM_PAGEABLE_MEM_ACCESS_PARAMS */
   uint8_t pageable_mem_access;
+  uint8_t pad[3];
   uint32_t status;
 };
 struct uvm_pageable_mem_access_on_gpu { /* UVM_PAGEABLE_MEM_ACCESS_ON_GPU_PARAMS */
   struct uvm_uuid uuid;
   uint8_t pageable_mem_access;
+  uint8_t pad[3];
   uint32_t status;
 };
 struct uvm_validate_va_range { /* UVM_VALIDATE_VA_RANGE_PARAMS */
   uint64_t base, length;
   uint32_t status;
+  uint32_t pad;
 };
 struct uvm_is_8_supported { /* UVM_IS_8_SUPPORTED_PARAMS */
   uint32_t supported, status;
 };
 
+#pragma GCC diagnostic pop
 #endif

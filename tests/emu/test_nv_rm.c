@@ -198,11 +198,11 @@ static void classes_of_the_gpu(void **state) {
   assert_int_equal(nv_control(c.ctl, c.root, DEVICE, 0x800201, &p, 16), 0);
   n = p.count;
   assert_true(n > 20 && n < 64);
-  p = (struct rm_class_list){n - 1, (uintptr_t)list};
+  p = (struct rm_class_list){.count = n - 1, .list = (uintptr_t)list};
   assert_int_equal(nv_control(c.ctl, c.root, DEVICE, 0x800201, &p, 16), 0x3a);
-  p = (struct rm_class_list){n, 16};
+  p = (struct rm_class_list){.count = n, .list = 16};
   assert_int_equal(nv_control(c.ctl, c.root, DEVICE, 0x800201, &p, 16), 0x1e);
-  p = (struct rm_class_list){n, (uintptr_t)list};
+  p = (struct rm_class_list){.count = n, .list = (uintptr_t)list};
   assert_int_equal(nv_control(c.ctl, c.root, DEVICE, 0x800201, &p, 16), 0);
   static const uint32_t hopper[] = {0xc661, 0xc86f, 0xcbc0, 0xc8b5, 0x90f1, 0x40, 0x3e, 0xa06c, 0x9067};
   for (size_t i = 0; i < sizeof hopper / sizeof hopper[0]; i++) {
@@ -278,7 +278,7 @@ static void what_the_gpus_are(void **state) {
     }
     assert_int_equal(sms, gpus[i].sms);
     struct rm_info fb = {8, 0};
-    struct rm_fb_info list = {1, (uintptr_t)&fb};
+    struct rm_fb_info list = {.count = 1, .list = (uintptr_t)&fb};
     assert_int_equal(nv_control(c.ctl, c.root, sub, 0x20801301, &list, 16), 0);
     assert_int_equal(fb.data, gpus[i].memory);
     struct rm_fb_info_v2 fb2 = {.count = 2, .list = {{0x9, 0}, {0x16, 0}}};
@@ -405,7 +405,7 @@ static void other_branches(void **state) {
 
 static uint64_t heap_free(struct nv_client *c) {
   struct rm_info fb = {0x16, 0};
-  struct rm_fb_info list = {1, (uintptr_t)&fb};
+  struct rm_fb_info list = {.count = 1, .list = (uintptr_t)&fb};
   assert_int_equal(nv_control(c->ctl, c->root, SUBDEVICE, 0x20801301, &list, 16), 0);
   return (uint64_t)fb.data << 10;
 }

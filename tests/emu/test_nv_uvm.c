@@ -63,7 +63,12 @@ static uint32_t peers(int fd, struct nv_client *c, uint32_t cmd, unsigned a, uns
 }
 static uint32_t add_channel(int fd, struct nv_client *c, unsigned gpu, uint32_t handle, uint64_t base,
                             uint64_t length) {
-  struct uvm_register_channel p = {nv_uuid(c, gpu), c->ctl, c->root, handle, base, length, 0};
+  struct uvm_register_channel p = {.uuid = nv_uuid(c, gpu),
+                                   .rm_ctrl_fd = c->ctl,
+                                   .client = c->root,
+                                   .channel = handle,
+                                   .base = base,
+                                   .length = length};
   return UVM(fd, 27, p);
 }
 
@@ -93,7 +98,7 @@ static void needs_an_address_space(void **state) {
   assert_int_equal(os->ioctl(os, fd, 0x30000002, NULL), 0);
   assert_true(os_map_failed(os->mmap(os, NULL, 4096, PROT_READ, MAP_SHARED, fd, 0)));
   assert_reason("managed memory");
-  struct uvm_pageable_mem_access pageable = {1, 0};
+  struct uvm_pageable_mem_access pageable = {.pageable_mem_access = 1};
   assert_int_equal(UVM(fd, 39, pageable), 0);
   assert_int_equal(pageable.pageable_mem_access, 0);
 }
