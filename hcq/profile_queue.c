@@ -30,6 +30,7 @@ struct hcq_profile {
   db_buffer **stamps; /* one buffer per COMMANDS commands; they keep the device open */
   unsigned n, buffers;
   pthread_mutex_t reporting;
+  uint64_t runs;  /* of a recording that replays; the others' reports are complete */
   bool under_way; /* submitted and not yet reported */
 };
 
@@ -70,10 +71,15 @@ static int report_counts(const struct hcq_profile *p, unsigned i) {
   return hcq_counters_report(c->set, &counts);
 }
 
-/* Prints errors of the report, because no caller could return them. */
-static void report(struct hcq_profile *p) {
+/* Reports a finished run, unless that was done already. Prints errors of the report, because no caller could return
+ * them. */
+static void report(struct hcq_profile *p, uint64_t run) {
   if (p->dev->inherited) return;
   pthread_mutex_lock(&p->reporting);
+  if (run != p->runs) {
+    pthread_mutex_unlock(&p->reporting);
+    return;
+  }
   struct hcq_event *events = p->under_way ? calloc(p->n, sizeof *events) : NULL;
   size_t n = events ? gather(p, events) : 0;
   int err = n ? hcq_profile_events(events, n, NULL, 0) : 0;
@@ -87,7 +93,7 @@ static void report(struct hcq_profile *p) {
 
 static void profile_destroy(struct hcq_object *object) {
   struct hcq_profile *p = (struct hcq_profile *)object;
-  report(p);
+  report(p, p->runs);
   for (unsigned i = 0; i < p->buffers * COMMANDS; i++) {
     if (p->commands[i].program) hcq_release(&p->commands[i].program->object);
     db_counter_set_release(p->commands[i].set);
@@ -193,22 +199,26 @@ void hcq_profile_submitted(struct hcq_profile *p) {
 struct run {
   struct hcq_object object;
   struct hcq_profile *profile;
+  uint64_t number;
 };
 
 static void run_destroy(struct hcq_object *object) {
   struct run *run = (struct run *)object;
-  report(run->profile);
+  report(run->profile, run->number);
   hcq_release(&run->profile->object);
   free(run);
 }
 
 struct hcq_object *hcq_profile_run(struct hcq_profile *p) {
-  report(p);
+  report(p, p->runs);
   struct run *run = calloc(1, sizeof *run);
   if (!run) return db_fail_null(-ENOMEM, "%s: out of host memory for timestamps", p->dev->name);
   hcq_object_init(&run->object, run_destroy);
   hcq_retain(&p->object);
   run->profile = p;
+  pthread_mutex_lock(&p->reporting);
+  run->number = ++p->runs; /* the previous run may be released later, when this one is under way */
+  pthread_mutex_unlock(&p->reporting);
   return &run->object;
 }
 

@@ -96,6 +96,34 @@ static int replays(const struct machine *m) {
   return 0;
 }
 
+/* Makes the queue wait for the signal. */
+static int hold(struct work *w, db_signal *go, uint64_t value) {
+  uint64_t when;
+  MUST(!db_queue_wait(w->compute, go, value) && !db_queue_submit(w->compute, &when));
+  return 0;
+}
+
+/* No wait for the first run releases it: that happens when the second one has been submitted and has not begun. */
+static int releases_a_run_late(const struct machine *m) {
+  struct work w;
+  uint64_t first, second;
+  int err = setup(&w, m);
+  if (err) return err;
+  db_signal *go = db_signal_new(w.dev), *done = db_queue_timeline(w.compute);
+  db_recording *r;
+  MUST(go && !kernel(&w) && (r = db_queue_bind(w.compute)));
+  MUST(!hold(&w, go, 1) && !db_recording_submit(r, &first) && !hold(&w, go, 2));
+  db_signal_set(go, 1);
+  while (db_signal_value(done) < first) usleep(100);
+  MUST(!db_recording_submit(r, &second));
+  db_signal_set(go, 2);
+  MUST(!db_wait(done, second, 60 * SECOND));
+  db_recording_release(r);
+  db_signal_release(go);
+  close_work(&w);
+  return 0;
+}
+
 /* More commands in one recording than fit the first block of memory for timestamps. */
 static int many_kernels(const struct machine *m) {
   struct work w;
@@ -285,6 +313,17 @@ static void trace_of_replays(void **state) {
       /* Each replay is reported separately, and the clocks may be compared again in between. */
       if (k) assert_true(e[k - 1].begin <= e[k].begin + CLOCK_US && e[k - 1].end <= e[k].begin + CLOCK_US);
     }
+    json_decref(all);
+  }
+}
+
+static void trace_of_a_run_released_late(void **state) {
+  for (int i = 0; i < MACHINES; i++) {
+    struct event e[EVENTS];
+    json_t *all;
+    in_child(releases_a_run_late, &machines[i], "PROFILE", trace);
+    assert_int_equal(slices(&all, e), 2);
+    assert_true(e[0].begin < e[1].begin);
     json_decref(all);
   }
 }
@@ -537,6 +576,7 @@ int main(void) {
   const struct CMUnitTest tests[] = {
       cmocka_unit_test(trace_of_two_kernels_and_a_copy),
       cmocka_unit_test(trace_of_replays),
+      cmocka_unit_test(trace_of_a_run_released_late),
       cmocka_unit_test(trace_of_host_work),
       cmocka_unit_test(reports_each_command),
       cmocka_unit_test(reports_nothing_by_default),
