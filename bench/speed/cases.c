@@ -81,6 +81,8 @@ static const struct row {
     {ON_EMULATOR, DB_F16, "attention", "12x1024x64 causal", {12, 1024, 64, 1}},
     {ON_EMULATOR, DB_BF16, "attention", "4x1024x128", {4, 1024, 128, 0}},
     {ON_EMULATOR, DB_F16, "attention_back", "4x512x64", {4, 512, 64, 0}},
+    {ON_EMULATOR, DB_F16, "attention_back", "4x512x64 causal", {4, 512, 64, 1}},
+    {ON_EMULATOR, DB_F16, "attention_back", "8 heads on 2, 512x64 causal", {8, 512, 64, 1, 4}},
     {ON_EMULATOR, DB_F32, "softmax", "512x1024", {512, 1024}},
     {ON_EMULATOR, DB_F32, "layer_norm", "512x1024", {512, 1024}},
     {ON_EMULATOR, DB_F32, "batch_norm", "16x32x32x32", {16, 32, 32, 32}},

@@ -96,11 +96,13 @@ static double conv_flops(const struct speed_case *c) {
   return 2.0 * (double)speed_numel(conv_shape(c, 2)) * conv_cost(c);
 }
 
-/* ---- attention: heads, length, width, causal ---- */
-enum { AT_HEADS, AT_LENGTH, AT_WIDTH, AT_CAUSAL };
+/* ---- attention: heads of queries, length, width, causal, heads of queries per head of keys and values (0: 1) ---- */
+enum { AT_HEADS, AT_LENGTH, AT_WIDTH, AT_CAUSAL, AT_GROUP };
 
+static int64_t attention_group(const struct speed_case *c) { return c->n[AT_GROUP] ? c->n[AT_GROUP] : 1; }
 static struct tensor_shape attention_shape(const struct speed_case *c, unsigned i) {
-  return SHAPE(c->n[AT_HEADS], c->n[AT_LENGTH], c->n[AT_WIDTH]);
+  int64_t group = i == 1 || i == 2 ? attention_group(c) : 1;
+  return SHAPE(c->n[AT_HEADS] / group, c->n[AT_LENGTH], c->n[AT_WIDTH]);
 }
 static db_tensor *attention_build(const struct speed_case *c, db_tensor *const *in) {
   return db_attention(in[0], in[1], in[2], .causal = c->n[AT_CAUSAL] != 0);
@@ -108,8 +110,8 @@ static db_tensor *attention_build(const struct speed_case *c, db_tensor *const *
 static struct expected attention_element(const struct speed_case *c, float *const *in, int64_t at) {
   int64_t length = c->n[AT_LENGTH], width = c->n[AT_WIDTH], column = at % width, row = at / width % length,
           head = at / width / length, keys = c->n[AT_CAUSAL] ? row + 1 : length;
-  const float *q = in[0] + (head * length + row) * width, *k = in[1] + head * length * width,
-              *v = in[2] + head * length * width;
+  int64_t shared = head / attention_group(c) * length * width;
+  const float *q = in[0] + (head * length + row) * width, *k = in[1] + shared, *v = in[2] + shared;
   double *score = malloc((size_t)keys * sizeof *score), most = -INFINITY, sum = 0;
   struct expected e = {0};
   for (int64_t i = 0; i < keys; i++) {
@@ -133,10 +135,12 @@ static double attention_flops(const struct speed_case *c) {
   return c->n[AT_CAUSAL] ? all / 2 : all;
 }
 
-/* ---- attention and its gradient: the gradients of queries, keys and values for a given gradient of the result ---- */
+/* ---- attention and its gradient: the gradients of queries, keys and values for a given gradient of the result. The
+ * result has the heads of all three, one after the other. ---- */
 
 static struct tensor_shape gradient_shape(const struct speed_case *c, unsigned i) {
-  if (i == 4) return SHAPE(3, c->n[AT_HEADS], c->n[AT_LENGTH], c->n[AT_WIDTH]);
+  int64_t heads = c->n[AT_HEADS] + 2 * c->n[AT_HEADS] / attention_group(c);
+  if (i == 4) return SHAPE(heads, c->n[AT_LENGTH], c->n[AT_WIDTH]);
   return attention_shape(c, i);
 }
 static db_tensor *gradient_build(const struct speed_case *c, db_tensor *const *in) {
@@ -144,7 +148,7 @@ static db_tensor *gradient_build(const struct speed_case *c, db_tensor *const *i
   for (unsigned i = 0; i < 3; i++) x[i] = db_requires_grad(in[i]);
   db_grad_all(attention_build(c, x), in[3], x, 3, dx);
   for (unsigned i = 0; i < 3; i++) dx[i] = db_contiguous(dx[i]);
-  return db_stack_n(dx, 3, 0);
+  return db_cat_n(dx, 3, 0);
 }
 
 /* Stores in p the probabilities of one query, and in ds the gradients of its scores. */
@@ -163,24 +167,33 @@ static void gradient_row(const struct speed_case *c, const float *q, const float
   for (int64_t j = 0; j < c->n[AT_LENGTH]; j++) mean += (p[j] /= sum) * ds[j];
   for (int64_t j = 0; j < c->n[AT_LENGTH]; j++) ds[j] = p[j] * (ds[j] - mean) / sqrt((double)width);
 }
-static struct expected gradient_element(const struct speed_case *c, float *const *in, int64_t at) {
-  int64_t length = c->n[AT_LENGTH], width = c->n[AT_WIDTH], column = at % width, row = at / width % length,
-          begin = at / width / length % c->n[AT_HEADS] * length * width,
-          which = at / speed_numel(attention_shape(c, 0));
-  const float *q = in[0] + begin, *k = in[1] + begin, *v = in[2] + begin, *dy = in[3] + begin;
+/* Adds to e what one head of queries contributes to an element. which: of the gradients. */
+static void add_gradient(const struct speed_case *c, float *const *in, int64_t head, unsigned which, int64_t row,
+                         int64_t column, struct expected *e) {
+  int64_t length = c->n[AT_LENGTH], width = c->n[AT_WIDTH], own = head * length * width,
+          shared = head / attention_group(c) * length * width;
+  const float *q = in[0] + own, *k = in[1] + shared, *v = in[2] + shared, *dy = in[3] + own;
   double *p = malloc((size_t)length * sizeof *p), *ds = malloc((size_t)length * sizeof *ds);
-  struct expected e = {0};
   for (int64_t i = which ? 0 : row; i < (which ? length : row + 1); i++) {
     gradient_row(c, q, k, v, dy, i, p, ds);
     for (int64_t j = which ? row : 0; j < (which ? row + 1 : length); j++) {
       double x = !which       ? ds[j] * (double)k[j * width + column]
                  : which == 1 ? ds[j] * (double)q[i * width + column]
                               : p[j] * (double)dy[i * width + column];
-      e.value += x, e.scale += fabs(x);
+      e->value += x, e->scale += fabs(x);
     }
   }
   free(p);
   free(ds);
+}
+static struct expected gradient_element(const struct speed_case *c, float *const *in, int64_t at) {
+  int64_t length = c->n[AT_LENGTH], width = c->n[AT_WIDTH], column = at % width, row = at / width % length,
+          head = at / width / length, heads = c->n[AT_HEADS], group = attention_group(c);
+  struct expected e = {0};
+  if (head < heads) return add_gradient(c, in, head, 0, row, column, &e), e;
+  unsigned which = 1 + (head - heads) / (heads / group);
+  head = (head - heads) % (heads / group) * group;
+  for (int64_t i = 0; i < group; i++) add_gradient(c, in, head + i, which, row, column, &e);
   return e;
 }
 static double gradient_cost(const struct speed_case *c) { return (double)c->n[AT_LENGTH] * attention_cost(c); }

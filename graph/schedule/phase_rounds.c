@@ -28,9 +28,9 @@ struct scaled {
 /* What a member computes in a round. */
 struct round_part {
   enum { ROUND_WIDE, ROUND_MAXIMUM, ROUND_SUM } kind;
-  struct uop *column; /* the unit's range that numbers columns */
-  struct uop *reduce; /* the reduction over the columns; NULL: WIDE */
-  unsigned summed;    /* the wide member whose values are summed; MOST_MEMBERS: none */
+  struct uop *column[MAX_RANK]; /* the unit's ranges that number columns, in the order of rounds.size */
+  struct uop *reduce;           /* the reduction over the columns; NULL: WIDE */
+  unsigned summed;              /* the wide member whose values are summed; MOST_MEMBERS: none */
   struct scaled scaled;
 };
 
@@ -40,7 +40,10 @@ struct rounds {
   struct round_part part[MOST_MEMBERS]; /* by member */
   unsigned maximum;                     /* member; MOST_MEMBERS: none */
   double exponent;                      /* of the sums that depend on the maximum; 0: none */
-  int64_t columns;
+  /* Of the ranges that number columns. A round has consecutive iterations of the first one and one iteration of each of
+   * the others. */
+  int64_t size[MAX_RANK];
+  unsigned ncolumns;
 };
 
 static const struct unit *unit_of(const struct rounds *o, unsigned i) { return &o->p->s->unit[o->k->member[i].unit]; }
@@ -55,27 +58,48 @@ static unsigned member_of(const struct rounds *o, const struct uop *load) {
 
 /* ---- which kernels ---- */
 
-/* Finds the unit's range that numbers the columns of everything it reads. Returns false if there are several. */
-static bool find_column(struct rounds *o, unsigned i) {
+static bool is_column(const struct rounds *o, unsigned i, const struct uop *range) {
+  for (unsigned c = 0; c < o->ncolumns; c++)
+    if (o->part[i].column[c] == range) return true;
+  return false;
+}
+
+/* Lists the ranges of wide member i that do not number rows, the innermost first. The first wide member defines the
+ * columns of all. Returns false if the number of ranges differs. */
+static bool list_columns(struct rounds *o, unsigned i) {
+  const struct unit *u = unit_of(o, i);
+  unsigned n = 0;
+  for (unsigned r = u->nranges; r-- > 0;)
+    if (o->k->member[i].row[r] == NO_ROW) o->part[i].column[n++] = u->range[r];
+  for (unsigned c = 0; c < n && !o->ncolumns; c++) o->size[c] = o->part[i].column[c]->src[0]->arg.i;
+  if (!o->ncolumns) o->ncolumns = n;
+  return n > 0 && n == o->ncolumns;
+}
+
+/* Finds the unit's ranges that number the columns of everything it reads. Returns false if there are several for the
+ * same columns. */
+static bool find_columns(struct rounds *o, unsigned i) {
   const struct unit *u = unit_of(o, i);
   struct round_part *x = &o->part[i];
-  unsigned own = 0;
-  for (unsigned r = 0; r < u->nranges && x->kind == ROUND_WIDE; r++)
-    if (o->k->member[i].row[r] == NO_ROW) x->column = u->range[r], own++;
-  if (x->kind == ROUND_WIDE && own != 1) return false;
+  bool wide = x->kind == ROUND_WIDE, reads = false;
+  if (wide && !list_columns(o, i)) return false;
   for (unsigned j = 0; j < u->nloads; j++) {
     unsigned w = member_of(o, u->load[j]);
     struct uop *as[MAX_RANK];
     if (w == MOST_MEMBERS || o->part[w].kind != ROUND_WIDE) continue;
     if (!phases_match(unit_of(o, w), u->load[j], as)) return false;
-    struct uop *column = as[phases_own(unit_of(o, w), o->part[w].column)];
-    if (x->column && x->column != column) return false;
-    x->column = column;
+    for (unsigned c = 0; c < o->ncolumns; c++) {
+      struct uop *column = as[phases_own(unit_of(o, w), o->part[w].column[c])];
+      unsigned own = phases_own(u, column);
+      if (wide && (own == MAX_RANK || o->k->member[i].row[own] != NO_ROW)) return false;
+      if (reads && x->column[c] != column) return false;
+      x->column[c] = column;
+    }
+    reads = true;
   }
-  int64_t columns = x->column ? x->column->src[0]->arg.i : 0;
-  if (o->columns && o->columns != columns) return false;
-  o->columns = columns;
-  return columns > 0;
+  for (unsigned c = 0; c < o->ncolumns && (wide || reads); c++)
+    if (x->column[c]->src[0]->arg.i != o->size[c]) return false;
+  return wide || reads;
 }
 
 /* What the value of member i depends on. */
@@ -221,9 +245,11 @@ static bool find_part(struct rounds *o, unsigned i) {
   struct round_part *x = &o->part[i];
   bool recomputed = o->p->role[o->k->member[i].unit] == ROLE_RECOMPUTED;
   *x = (struct round_part){.kind = recomputed ? ROUND_WIDE : ROUND_SUM};
-  if (u->serial || gathers(u) || !find_column(o, i)) return false;
+  if (u->serial || gathers(u) || !find_columns(o, i)) return false;
   if (recomputed) return split_factors(o, i, u->store[0].value, &x->scaled);
-  if (u->nreduces != 1 || u->reduce[0]->nsrc != 2 || u->reduce[0]->src[1] != x->column) return false;
+  if (u->nreduces != 1 || u->reduce[0]->nsrc != 1 + o->ncolumns) return false;
+  for (unsigned s = 1; s < u->reduce[0]->nsrc; s++)
+    if (!is_column(o, i, u->reduce[0]->src[s])) return false;
   x->reduce = u->reduce[0];
   if (!dtype_is_float(x->reduce->dtype) || dtype_is_narrow_float(x->reduce->dtype)) return false;
   if (x->reduce->aux == OP_MAX) {
@@ -246,9 +272,10 @@ static unsigned find_summed(const struct rounds *o, unsigned i) {
   const struct unit *u = unit_of(o, i);
   for (unsigned w = 0; w < o->k->n; w++) {
     const struct unit *to = unit_of(o, w);
-    struct renamed same = {.from = {o->part[i].column}, .to = {o->part[w].column}, .n = 1};
+    struct renamed same = {.n = 0};
     struct uop *value = o->part[w].scaled.value;
     if (o->part[w].kind != ROUND_WIDE) continue;
+    for (unsigned c = 0; c < o->ncolumns; c++) phase_rename_range(&same, o->part[i].column[c], o->part[w].column[c]);
     for (unsigned r = 0; r < u->nranges; r++)
       for (unsigned x = 0; x < to->nranges; x++)
         if (o->k->member[i].row[r] != NO_ROW && o->k->member[i].row[r] == o->k->member[w].row[x])
@@ -266,7 +293,7 @@ static bool find_parts(struct phaser *p, struct phased *k, struct rounds *o) {
     if (!find_part(o, i)) return false;
   for (unsigned i = k->n; i-- > 0;) o->part[i].summed = o->part[i].kind == ROUND_SUM ? find_summed(o, i) : MOST_MEMBERS;
   /* The maximum has two more memories: what is subtracted, and the change. */
-  return o->columns > 0 && k->n + (o->maximum == MOST_MEMBERS ? 0 : 2) <= MOST_MEMBERS;
+  return o->ncolumns > 0 && k->n + (o->maximum == MOST_MEMBERS ? 0 : 2) <= MOST_MEMBERS;
 }
 
 bool phases_fit_rounds(struct phaser *p, struct phased *k) {
@@ -360,7 +387,7 @@ bool phases_choose_rounds(struct phaser *p, struct phased *k) {
     if (tiles ? sizes[i][0] < m->tile_rows && found >= 0 : sizes[i][0] > PLAIN_ROWS) continue;
     if (sizes[i][0] > PLAIN_ROWS && m->tile_rows < PLAIN_ROWS) continue;
     int64_t block = sizes[i][0] < rows ? sizes[i][0] : rows, groups = others * ((rows + block - 1) / block);
-    bool too_wide = i + 1 < SIZES && sizes[i][1] > o.columns && sizes[i][1] > sizes[SIZES - 1][1];
+    bool too_wide = i + 1 < SIZES && sizes[i][1] > o.size[0] && sizes[i][1] > sizes[SIZES - 1][1];
     if (too_wide || measure(&o, block, sizes[i][1], &sums) > m->scratch || block * sums > items * MOST_ITEM_SUMS)
       continue;
     /* smaller blocks give more workgroups, but repeat more loads */
@@ -380,7 +407,7 @@ struct round_maker {
   struct maker *m;
   struct rounds o;
   struct uop *round;               /* the range of the rounds */
-  struct uop *begin;               /* the first column of the current round */
+  struct uop *first[MAX_RANK];     /* the first iteration of each range of columns in the current round */
   struct uop *subtracted, *change; /* the maximum, or 0 if that is -infinity; the factor of sums from before */
   unsigned nlocals;
 };
@@ -419,12 +446,12 @@ static void begin_position(struct round_maker *r, unsigned i, struct position *a
   struct graph *g = m->g;
   *at = (struct position){.valid = NULL};
   at->in_round = phase_new_range(m, uop_index(g, m->k->round), x->reduce ? AXIS_REDUCE : AXIS_LOOP);
-  struct uop *column = uop_binary(g, OP_ADD, r->begin, at->in_round);
-  if (r->o.columns % m->k->round) at->valid = uop_binary(g, OP_CMPLT, column, uop_index(g, r->o.columns));
-  phase_rename_range(&at->to, x->column, column);
+  struct uop *column = uop_binary(g, OP_ADD, r->first[0], at->in_round);
+  if (r->o.size[0] % m->k->round) at->valid = uop_binary(g, OP_CMPLT, column, uop_index(g, r->o.size[0]));
+  for (unsigned c = 0; c < r->o.ncolumns; c++) phase_rename_range(&at->to, x->column[c], c ? r->first[c] : column);
   for (unsigned k = 0; k < u->nranges; k++) {
     unsigned row = m->k->member[i].row[k];
-    if (u->range[k] == x->column) continue;
+    if (is_column(&r->o, i, u->range[k])) continue;
     phase_rename_range(&at->to, u->range[k],
                        row != NO_ROW ? m->row[row] : phase_new_range(m, u->range[k]->src[0], AXIS_LOOP));
   }
@@ -444,7 +471,7 @@ static struct uop *load_existing(struct round_maker *r, struct position *at, uns
   struct uop *in[MAX_RANK * 2], *src[3] = {index->src[0], phase_renamed(r->m, index->src[1], &at->to), at->valid};
   unsigned n = schedule_ranges_in(load, in, MAX_RANK * 2);
   bool along = false;
-  for (unsigned k = 0; k < n; k++) along = along || in[k] == r->o.part[i].column;
+  for (unsigned k = 0; k < n; k++) along = along || in[k] == r->o.part[i].column[0];
   if (!along || !at->valid) return phase_renamed(r->m, load, &at->to);
   if (index->nsrc > 2) src[2] = uop_binary(g, OP_AND, phase_renamed(r->m, index->src[2], &at->to), at->valid);
   struct uop *made[2] = {uop_new(g, OP_INDEX, index->dtype, 1, (union uop_arg){0}, 0, src, 3), NULL};
@@ -586,25 +613,44 @@ static void make_phase(struct round_maker *r, unsigned i, struct unit *out, stru
   part->nstores++;
 }
 
-/* Makes the range over the rounds that the block of rows needs. */
+/* Whether the limited columns are those that the rounds divide. */
+static bool is_limited(const struct round_maker *r) {
+  const struct phased *k = r->m->k;
+  for (unsigned i = 0; i < k->n && k->chunk; i++) {
+    unsigned own = phases_own(unit_of(&r->o, i), r->o.part[i].column[0]);
+    if (r->o.part[i].kind == ROUND_WIDE && (k->member[i].limited >> own & 1)) return true;
+  }
+  return false;
+}
+
+/* Makes the range over the rounds that the block of rows needs. Consecutive rounds have the same columns of the first
+ * range. */
 static void make_round(struct round_maker *r) {
   struct maker *m = r->m;
   struct graph *g = m->g;
   struct simplifier *s = m->p->s->simplifier;
   const struct phased *k = m->k;
-  int64_t rounds = (r->o.columns + k->round - 1) / k->round;
+  int64_t rounds = (r->o.size[0] + k->round - 1) / k->round, others = 1;
   struct uop *end = uop_index(g, rounds), *begin = uop_index(g, 0), *size = uop_index(g, k->round);
-  if (k->chunk && k->upward) {
+  bool limited = is_limited(r);
+  if (limited && k->upward) {
     end = uop_binary(g, OP_ADD, m->first, uop_index(g, k->block + k->round - 1));
     end = uop_binary(g, OP_IDIV, end, size);
     if (uop_max(end) > rounds)
       end = uop_unary(g, OP_NEG, uop_binary(g, OP_MAX, uop_unary(g, OP_NEG, end), uop_index(g, -rounds)));
-  } else if (k->chunk) {
+  } else if (limited) {
     begin = index_binary(s, OP_IDIV, m->first, size);
     end = uop_binary(g, OP_MAX, uop_binary(g, OP_SUB, end, begin), uop_index(g, 0));
   }
+  for (unsigned c = 1; c < r->o.ncolumns; c++) others *= r->o.size[c];
+  end = index_binary(s, OP_MUL, simplify(s, end), uop_index(g, others));
   r->round = phase_new_range(m, simplify(s, end), AXIS_ORDERED);
-  r->begin = simplify(s, uop_binary(g, OP_MUL, uop_binary(g, OP_ADD, r->round, begin), size));
+  struct uop *rest = r->round;
+  for (unsigned c = 1; c < r->o.ncolumns; c++) {
+    r->first[c] = index_binary(s, OP_MOD, rest, uop_index(g, r->o.size[c]));
+    rest = index_binary(s, OP_IDIV, rest, uop_index(g, r->o.size[c]));
+  }
+  r->first[0] = simplify(s, uop_binary(g, OP_MUL, uop_binary(g, OP_ADD, rest, begin), size));
 }
 
 void phases_make_rounds(struct maker *m, struct unit *out, struct store *passed) {

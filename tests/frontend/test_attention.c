@@ -292,7 +292,9 @@ static void gradients_are_kernels_on_gpus(void **state) {
       {2, 1, 131, 129, 17, DB_BF16, CAUSAL, false, 3},
       {2, 1, 128, 131, 24, DB_F16, CAUSAL, true, 3},
       {1, 1, 300, 310, 64, DB_F32, CAUSAL, false, 7}, /* recomputing f32 costs more than its memory */
-      {4, 2, 128, 131, 24, DB_F16, CAUSAL, true, 9},  /* columns of two axes */
+      {4, 2, 128, 131, 24, DB_F16, CAUSAL, true, 3},  /* columns of two axes */
+      {4, 2, 130, 128, 32, DB_BF16, NO_MASK, false, 3},
+      {6, 3, 257, 250, 16, DB_F16, CAUSAL, false, 3},
   };
   for (unsigned i = 0; i < sizeof cases / sizeof *cases; i++) {
     check_gradients(&cases[i], EMULATED);
