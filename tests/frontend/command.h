@@ -8,7 +8,7 @@
 static char out[1 << 18], dir[] = "/tmp/doorbell-test-XXXXXX";
 
 /* Runs `doorbell ARGS` with both output streams in out. Returns the exit status. */
-__attribute__((format(printf, 1, 2))) static int doorbell(const char *fmt, ...) {
+__attribute__((format(printf, 1, 2), unused)) static int doorbell(const char *fmt, ...) {
   char args[4096], line[8192];
   va_list ap;
   va_start(ap, fmt);
@@ -44,7 +44,7 @@ __attribute__((unused)) static json_t *json_out(void) {
 }
 
 /* Writes a file in the suite's folder. */
-static void write_text(const char *name, const char *contents) {
+__attribute__((unused)) static void write_text(const char *name, const char *contents) {
   char path[96];
   snprintf(path, sizeof path, "%s/%s", dir, name);
   FILE *f = fopen(path, "w");

@@ -1,34 +1,7 @@
 /* Language models: logits of small random models of every architecture are equal to those of llama.cpp
  * (tests/data/llm/make_models.py). */
 #include "command.h"
-#include "../../frontend/llm/llm.h"
-
-#define DATA DATA_DIR "/llm/"
-enum { WORDS = 64, CONTEXT = 64 };
-
-static json_t *golden;
-
-static int read_golden(void **state) {
-  golden = json_load_file(DATA "logits.json", 0, NULL);
-  return golden ? begin(state) : -1;
-}
-static int forget(void **state) {
-  json_decref(golden);
-  return finish(state) || db_shutdown();
-}
-
-static struct llm *open_model(const char *name, db_device *dev, int64_t context) {
-  char path[512];
-  struct llm *l;
-  snprintf(path, sizeof path, DATA "%s.gguf", name);
-  if (llm_open(&l, path, dev, context, NULL, NULL)) fail_msg("%s", db_error());
-  assert_int_equal(llm_vocabulary(l), WORDS);
-  return l;
-}
-
-/* The largest difference of a logit, as a part of the largest one. Keys and values are f16 here and in llama.cpp, and
- * may be rounded differently. llama.cpp multiplies quantized weights by inputs that it quantizes to 8 bits. */
-static double tolerance_of(const char *name) { return strcmp(name, "types") != 0 ? 2e-3 : 0.05; }
+#include "llm.h"
 
 static void expect_logits(const char *name, size_t at, const float *got, const json_t *row) {
   double most = 0;
@@ -67,38 +40,18 @@ static void logits_equal_those_of_llama_cpp(void **state) {
   }
 }
 
-/* Two texts may only part where rounding decides between two tokens, or between two experts. */
-static void expect_close(const char *name, const float *logits, int32_t a, int32_t b) {
-  float most = 0;
-  if (strstr(name, "moe") || !strcmp(name, "mixtral")) return;
-  for (int i = 0; i < WORDS; i++) most = fmaxf(most, fabsf(logits[i]));
-  if (!((double)fabsf(logits[a] - logits[b]) <= 2 * tolerance_of(name) * (double)most))
-    fail_msg("%s: token %d instead of %d: %g and %g", name, a, b, (double)logits[a], (double)logits[b]);
-}
-
-static void most_likely_tokens_equal_those_of_llama_cpp(void **state) {
+static void greedy_tokens_equal_those_of_llama_cpp(void **state) {
   const char *name;
   json_t *want;
-  json_object_foreach(golden, name, want) {
-    const json_t *tokens = json_object_get(want, "tokens"), *greedy = json_object_get(want, "greedy");
-    struct llm *l = open_model(name, NULL, 4 * CONTEXT);
-    struct sampler sampler = {.temperature = 0};
-    float logits[WORDS];
-    int32_t id[64], prompt = (int32_t)json_integer_value(json_object_get(want, "prompt"));
-    for (int32_t i = 0; i < prompt; i++) id[i] = (int32_t)json_integer_value(json_array_get(tokens, (size_t)i));
-    assert_int_equal(llm_eval(l, id, (size_t)prompt, logits), 0);
-    size_t same = 0;
-    for (; same < json_array_size(greedy); same++) {
-      int32_t next = sampler_choose(&sampler, logits, WORDS);
-      int32_t other = (int32_t)json_integer_value(json_array_get(greedy, same));
-      if (next != other) {
-        expect_close(name, logits, next, other);
-        break;
-      }
-      assert_int_equal(llm_eval(l, &next, 1, logits), 0);
-    }
-    assert_true(same >= 30);
-    llm_close(l);
+  json_object_foreach(golden, name, want) expect_greedy(name, want, NULL, GREEDY);
+}
+static void emulated_gpus_choose_the_same_tokens(void **state) {
+  static const char *const names[] = {"gpt2", "Q4_K", "Q8_0"};
+  FOR_EMULATED_GPU {
+    db_device *dev = open_device(DEVICE_NAME);
+    for (unsigned i = 0; i < sizeof names / sizeof *names; i++)
+      expect_greedy(names[i], json_object_get(golden, names[i]), dev, 30);
+    db_close(dev);
   }
 }
 
@@ -258,7 +211,8 @@ static void the_command_continues_texts(void **state) {
 int main(void) {
   const struct CMUnitTest tests[] = {
       cmocka_unit_test(logits_equal_those_of_llama_cpp),
-      cmocka_unit_test(most_likely_tokens_equal_those_of_llama_cpp),
+      cmocka_unit_test(greedy_tokens_equal_those_of_llama_cpp),
+      cmocka_unit_test(emulated_gpus_choose_the_same_tokens),
       cmocka_unit_test(tokens_replay_a_program),
       cmocka_unit_test(a_window_hides_older_tokens),
       cmocka_unit_test(texts_can_be_shortened_and_end_at_the_context),

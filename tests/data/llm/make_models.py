@@ -3,7 +3,7 @@
 
 NAME.gguf: the model. logits.json: {NAME: {"tokens", "prompt", "logits", "greedy"}}: the logits after the prompt, the first tokens, and after
 each further token; and the most likely tokens after the prompt. Of mistral there are none, because llama.cpp ignores
-the window of this architecture.
+the window of this architecture. Models whose name is a type have all matrices in this type.
 
 Weights are small multiples of 1/64, so that the files compress well.
 """
@@ -47,6 +47,19 @@ TYPES = {
 }
 
 
+# Models with all matrices of one type. Each has the places of the f16 numbers in its blocks and their ratio, with which
+# the mean of random blocks is near 0.
+UNIFORM = {
+    "F16": [], "BF16": [], "Q4_0": [(0, 1)], "Q4_1": [(0, 1), (2, -7.5)], "Q5_0": [(0, 1)],
+    "Q5_1": [(0, 1), (2, -15.5)], "Q8_0": [(0, 1)], "Q2_K": [(80, 1), (82, 1.5)], "Q3_K": [(108, 1)],
+    "Q4_K": [(0, 1), (2, 7.5)], "Q5_K": [(0, 1), (2, 15.5)], "Q6_K": [(208, 1)],
+}
+for TYPE in UNIFORM:
+    SUPER = TYPE.endswith("_K")  # blocks of 256 elements
+    MODELS[TYPE] = ("llama", {"uniform": TYPE, "width": 256 if SUPER else 64, "head": 64 if SUPER else 16,
+                              "kv": 1 if SUPER else KV, "feed": 256 if SUPER else 64, "layers": 1})
+
+
 class Model:
     def __init__(self, name, arch, options):
         self.o = options
@@ -71,6 +84,23 @@ class Model:
             b[:, at:at + 2] = scale.astype(np.float16).view(np.uint8).reshape(-1, 2)
         self.w.add_tensor(name + ".weight", b.reshape(rows, -1), raw_dtype=kind)
 
+    def uniform(self, name, rows, columns):
+        """Random blocks whose values have the standard deviation 1 / sqrt(columns)."""
+        kind = gguf.GGMLQuantizationType[self.o["uniform"]]
+        elements, size = gguf.GGML_QUANT_SIZES[kind]
+        if not UNIFORM[kind.name]:
+            x = self.rng.standard_normal((rows, columns)).astype(np.float32) / columns ** 0.5
+            b = gguf.quantize(x, kind)
+        else:
+            b = self.rng.integers(0, 256, (rows * columns // elements, size), dtype=np.uint8)
+            for scale in [1, 0]:
+                for at, ratio in UNIFORM[kind.name]:
+                    f16 = np.full(len(b), (scale or 1 / columns ** 0.5 / deviation) * ratio).astype(np.float16)
+                    b[:, at:at + 2] = f16.view(np.uint8).reshape(-1, 2)
+                deviation = gguf.dequantize(b, kind).std()
+            b = b.reshape(rows, -1)
+        self.w.add_tensor(name + ".weight", b, raw_dtype=kind)
+
     def norm(self, name, size=0):
         size = size or self.width
         self.tensor(name + ".weight", size, middle=64)
@@ -79,7 +109,9 @@ class Model:
 
     def linear(self, name, rows, columns, bias=False, experts=0):
         shape = (experts, rows, columns) if experts else (rows, columns)
-        if self.o.get("types"):
+        if self.o.get("uniform"):
+            self.uniform(name, rows, columns)
+        elif self.o.get("types"):
             self.blocks(name, rows, columns)
         else:
             self.tensor(name + ".weight", *shape)

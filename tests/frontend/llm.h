@@ -1,0 +1,69 @@
+/* Shared by suites of language models: what llama.cpp computes for the models of tests/data/llm (make_models.py). */
+#ifndef DOORBELL_TESTS_FRONTEND_LLM_H
+#define DOORBELL_TESTS_FRONTEND_LLM_H
+#include "command.h"
+#include "../../frontend/llm/llm.h"
+
+#define DATA DATA_DIR "/llm/"
+enum { WORDS = 64, CONTEXT = 64 };
+
+static json_t *golden; /* {model: {"tokens", "prompt", "logits", "greedy"}} */
+enum { GREEDY = 200 }; /* tokens */
+
+static int read_golden(void **state) {
+  golden = json_load_file(DATA "logits.json", 0, NULL);
+  return golden ? begin(state) : -1;
+}
+static int forget(void **state) {
+  json_decref(golden);
+  return finish(state) || db_shutdown();
+}
+
+static struct llm *open_model(const char *name, db_device *dev, int64_t context) {
+  char path[512];
+  struct llm *l;
+  snprintf(path, sizeof path, DATA "%s.gguf", name);
+  if (llm_open(&l, path, dev, context, NULL, NULL)) fail_msg("%s", db_error());
+  assert_int_equal(llm_vocabulary(l), WORDS);
+  return l;
+}
+
+static bool is_quantized(const char *name) { return !strcmp(name, "types") || *name == 'Q'; }
+static bool has_experts(const char *name) { return strstr(name, "moe") || !strcmp(name, "mixtral"); }
+
+/* The largest difference of a logit from that of llama.cpp, as a part of the largest one. Keys and values are f16 here
+ * and in llama.cpp, and may be rounded differently. llama.cpp rounds the inputs of quantized matrices to 8 bits, and
+ * those of bf16 matrices to bf16. */
+static double tolerance_of(const char *name) { return is_quantized(name) ? 0.05 : !strcmp(name, "BF16") ? 0.01 : 2e-3; }
+
+static double largest(const float *logits) {
+  float most = 0;
+  for (int i = 0; i < WORDS; i++) most = fmaxf(most, fabsf(logits[i]));
+  return (double)most;
+}
+
+/* Appends n greedy tokens of llama.cpp, and expects at each position that the most likely token here is the same.
+ * It may be another one only in a tie: the logits of the two tokens differ by less than the tolerance, or rounding
+ * chose another expert. Ties are few: one position in 10 if weights are quantized, otherwise one in 100. */
+static void expect_greedy(const char *name, const json_t *want, db_device *dev, size_t n) {
+  const json_t *tokens = json_object_get(want, "tokens"), *greedy = json_object_get(want, "greedy");
+  size_t prompt = (size_t)json_integer_value(json_object_get(want, "prompt")), ties = 0;
+  struct llm *l = open_model(name, dev, 4 * CONTEXT);
+  struct sampler sampler = {.temperature = 0};
+  float logits[WORDS];
+  int32_t id[64];
+  for (size_t i = 0; i < prompt; i++) id[i] = (int32_t)json_integer_value(json_array_get(tokens, i));
+  if (llm_eval(l, id, prompt, logits)) fail_msg("%s: %s", name, db_error());
+  for (size_t i = 0; i < n; i++) {
+    int32_t got = sampler_choose(&sampler, logits, WORDS),
+            other = (int32_t)json_integer_value(json_array_get(greedy, i));
+    ties += got != other;
+    if ((double)(logits[got] - logits[other]) > tolerance_of(name) * largest(logits) && !has_experts(name))
+      fail_msg("%s: token %zu is %d, not %d: the logits are %g and %g", name, i, got, other, (double)logits[got],
+               (double)logits[other]);
+    if (llm_eval(l, &other, 1, logits)) fail_msg("%s: %s", name, db_error());
+  }
+  if (ties > n / (is_quantized(name) ? 10 : 100)) fail_msg("%s: %zu of %zu tokens are different", name, ties, n);
+  llm_close(l);
+}
+#endif
