@@ -2,6 +2,9 @@
  * (tests/data/llm/make_models.py). */
 #include "command.h"
 #include "llm.h"
+#include "../../frontend/llm/chat.h"
+#include <signal.h>
+#include <unistd.h>
 
 static void expect_logits(const char *name, size_t at, const float *got, const json_t *row) {
   double most = 0;
@@ -175,7 +178,97 @@ static void names_what_is_wrong(void **state) {
   assert_int_equal(llm_open(&l, "/nonexistent.gguf", NULL, 0, NULL, NULL), -ENOENT);
 }
 
+/* ---- chats ---- */
+
+/* Templates are recognized, and the texts equal those of llama.cpp (tests/data/llm/make_chats.py). */
+static void chats_equal_those_of_llama_cpp(void **state) {
+  json_t *rows = json_load_file(DATA "chats.json", 0, NULL), *row;
+  size_t i, k;
+  assert_true(json_array_size(rows) > 20);
+  json_array_foreach(rows, i, row) {
+    const char *name, *words, *want;
+    json_t *messages, *message;
+    assert_int_equal(
+        json_unpack(row, "{s:s, s:s, s:o, s:s}", "name", &name, "template", &words, "chat", &messages, "text", &want),
+        0);
+    struct chat c = {.format = chat_format_of_template(words)};
+    if (!c.format) fail_msg("%s: %s", name, db_error());
+    assert_string_equal(chat_format_name(c.format), name);
+    char *text;
+    size_t size;
+    c.out = open_memstream(&text, &size);
+    json_array_foreach(messages, k, message) {
+      const char *role = json_string_value(json_array_get(message, 0));
+      chat_message(&c, chat_role_named(role), json_string_value(json_array_get(message, 1)));
+    }
+    chat_begin_answer(&c);
+    fclose(c.out);
+    assert_string_equal(text, want);
+    free(text);
+  }
+  json_decref(rows);
+  assert_int_equal(chat_role_named("tool"), CHAT_ROLES);
+  assert_null(chat_format_of_template("{{ messages }}"));
+  assert_contains(db_error(),
+                  "not supported: tokenizer.chat_template '{{ messages }}'; the formats are phi4, chatml, ");
+}
+
 /* ---- the command ---- */
+
+/* The command in another process. Its streams are pipes. */
+struct running {
+  pid_t pid;
+  FILE *in, *out, *errors;
+};
+static struct running start_command(const char *const *args) {
+  int in[2], output[2], errors[2];
+  assert_false(pipe(in) || pipe(output) || pipe(errors));
+  fflush(NULL);
+  pid_t pid = fork();
+  assert_true(pid >= 0);
+  if (!pid) {
+    dup2(in[0], 0), dup2(output[1], 1), dup2(errors[1], 2);
+    close(in[1]), close(output[0]), close(errors[0]);
+    execv(DOORBELL, (char *const *)args);
+    _exit(127);
+  }
+  close(in[0]), close(output[1]), close(errors[1]);
+  return (struct running){pid, fdopen(in[1], "w"), fdopen(output[0], "r"), fdopen(errors[0], "r")};
+}
+
+static void ctrl_c_ends_a_chat(void **state) {
+  struct running r =
+      start_command((const char *const[]){"doorbell", "llm", DATA "qwen2.gguf", "--chat", "-n", "5", NULL});
+  char line[512];
+  fputs("#$\n", r.in);
+  fflush(r.in);
+  assert_non_null(fgets(line, sizeof line, r.out)); /* the answer: the command has its handler of signals */
+  kill(r.pid, SIGINT);
+  int status;
+  assert_int_equal(waitpid(r.pid, &status, 0), r.pid);
+  assert_true(WIFEXITED(status));
+  assert_int_equal(WEXITSTATUS(status), 130);
+  assert_non_null(fgets(line, sizeof line, r.errors));
+  assert_contains(line, "prompt: ");
+  assert_contains(line, "; added: ");
+  fclose(r.in), fclose(r.out), fclose(r.errors);
+}
+
+static void terminals_show_the_speed(void **state) {
+  char line[1024];
+  snprintf(line, sizeof line,
+           "cd %s && script -qec \"" DOORBELL " llm " DATA "llama.gguf -p x -n 5 >text\" /dev/null"
+           " </dev/null",
+           dir);
+  FILE *p = popen(line, "r");
+  assert_non_null(p);
+  out[fread(out, 1, sizeof out - 1, p)] = 0;
+  assert_int_equal(pclose(p), 0);
+  assert_contains(out, "\rloading 100 %");
+  assert_contains(out, " tokens/s \r"); /* while tokens come */
+  assert_contains(out, "\033[Kprompt: 3 tokens, ");
+  assert_contains(out, "; added: 3 tokens, ");
+}
 
 static void the_command_continues_texts(void **state) {
   EXPECT(0, "llm " DATA "llama.gguf -p '!#' -n 10");
@@ -191,7 +284,10 @@ static void the_command_continues_texts(void **state) {
   assert_contains(out, "prompt of 192 tokens: ");
   assert_contains(out, "4 more tokens: ");
   EXPECT(1, "llm " DATA "llama.gguf --chat </dev/null");
-  assert_contains(out, "not supported: --chat");
+  assert_contains(out, "tokenizer.chat_template: missing; --chat-template NAME chooses a format");
+  EXPECT(1, "llm " DATA "llama.gguf --chat --chat-template x </dev/null");
+  assert_contains(out, "not supported: the chat format 'x'; the formats are ");
+  EXPECT(0, "llm " DATA "llama.gguf --chat --chat-template llama2 -n 2 -p x </dev/null");
   write_text("messages", "#$\n\n%&\n");
   EXPECT(0, "llm " DATA "qwen2.gguf --chat -p '!' -n 3 <messages");
   assert_contains(out, "prompt: ");
@@ -218,7 +314,10 @@ int main(void) {
       cmocka_unit_test(texts_can_be_shortened_and_end_at_the_context),
       cmocka_unit_test(samplers),
       cmocka_unit_test(names_what_is_wrong),
+      cmocka_unit_test(chats_equal_those_of_llama_cpp),
       cmocka_unit_test(the_command_continues_texts),
+      cmocka_unit_test(ctrl_c_ends_a_chat),
+      cmocka_unit_test(terminals_show_the_speed),
   };
   return cmocka_run_group_tests_name("llm", tests, read_golden, forget);
 }

@@ -1,18 +1,19 @@
 /* doorbell llm: continues a text with a language model, chats with it, or measures it. */
 #include "../../../hcq/error.h"
+#include "../../llm/chat.h"
 #include "../../llm/llm.h"
 #include "../cli.h"
-#include "chat.h"
 #include <errno.h>
 #include <math.h>
 #include <signal.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/select.h>
 #include <time.h>
 #include <unistd.h>
 
-enum { TEMPERATURE = OPTION_KEYS, TOP_K, TOP_P, SEED, CHAT, BENCH, CONTEXT, DEVICE };
-enum { BENCH_PROMPT = 512, BENCH_TOKENS = 64, MOST_LINE = 1 << 16, INTERRUPTED = 128 + SIGINT };
+enum { TEMPERATURE = OPTION_KEYS, TOP_K, TOP_P, SEED, CHAT, CHAT_TEMPLATE, BENCH, CONTEXT, DEVICE };
+enum { BENCH_PROMPT = 512, BENCH_TOKENS = 64, MOST_LINE = 1 << 16, PROMPT_PART = 256, INTERRUPTED = 128 + SIGINT };
 static const struct argp_option options[] = {
     {"prompt", 'p', "TEXT", 0, "The beginning of the text, or the first message of a chat", 0},
     {"tokens", 'n', "N", 0, "How many tokens to add; otherwise until the model ends the text, or the context is full",
@@ -24,12 +25,13 @@ static const struct argp_option options[] = {
     {"seed", SEED, "S", 0, "Of the random numbers; otherwise the time", 0},
     {"context", CONTEXT, "N", 0, "How many tokens a text may have; otherwise as in the file, at most 4096", 0},
     {"chat", CHAT, NULL, 0, "Read messages from standard input and answer them", 0},
+    {"chat-template", CHAT_TEMPLATE, "NAME", 0, "The format of chats, instead of that of the file's template", 0},
     {"bench", BENCH, NULL, 0, "Print tokens per second of a prompt of 512 tokens and of 64 more (-n)", 0},
     {"dev", DEVICE, "DEV", 0, "The device; otherwise the environment's DEV, or the CPU", 0},
     {0}};
 
 struct llm_options {
-  const char *file, *prompt, *device;
+  const char *file, *prompt, *device, *chat_template;
   int64_t tokens, context; /* tokens < 0: not given */
   struct sampler sampler;
   bool chat, bench;
@@ -61,6 +63,7 @@ static error_t parse(int key, char *value, struct argp_state *state) {
   case SEED: x->sampler.seed = (uint64_t)parse_count(state, "--seed", value, 0, INT64_MAX); return 0;
   case CONTEXT: x->context = parse_count(state, "--context", value, 1, INT32_MAX); return 0;
   case CHAT: x->chat = true; return 0;
+  case CHAT_TEMPLATE: x->chat_template = value; return 0;
   case BENCH: x->bench = true; return 0;
   case DEVICE: x->device = value; return 0;
   case ARGP_KEY_ARG: keep_only_file(state, &x->file, value); return 0;
@@ -108,20 +111,45 @@ struct session {
   struct llm *l;
   const struct tokenizer *t;
   float *logits;
+  bool shows_speed; /* while tokens come */
   struct counted {
     size_t tokens;
     double seconds;
   } prompt, added; /* the first call of a program compiles it, so it is not in the seconds of added */
 };
 
-/* Appends a text to the model's. */
+static void print_rate(const char *what, struct counted c) {
+  fprintf(stderr, "%s: %zu tokens, %.2f s", what, c.tokens, c.seconds);
+  if (c.tokens) fprintf(stderr, ", %.2f tokens/s", (double)c.tokens / c.seconds);
+}
+static void print_speed(const struct session *s) {
+  if (s->shows_speed) fputs("\r\033[K", stderr);
+  print_rate("prompt", s->prompt);
+  if (s->added.tokens) print_rate("; added", s->added);
+  fputc('\n', stderr);
+}
+/* Shows the speed so far: in the terminal's title if the text is in the terminal, too. */
+static void show_speed(const struct session *s) {
+  if (!s->shows_speed || !s->added.tokens) return;
+  bool title = isatty(STDOUT_FILENO);
+  fprintf(stderr, title ? "\033]0;%.2f tokens/s\007" : "\r%.2f tokens/s ", (double)s->added.tokens / s->added.seconds);
+}
+
+/* Appends a text to the model's, in parts that Ctrl-C can interrupt. */
 static int add_text(struct session *s, const char *text, bool first) {
   struct tokens all = {0};
   double start = now();
   int err = tokenizer_encode(s->t, text, strlen(text), TOKENIZER_CONTROL | (first ? TOKENIZER_ENDS : 0), &all);
-  if (!err && all.n) err = llm_eval(s->l, all.id, all.n, s->logits);
   if (!err && !all.n) err = -ENODATA;
-  s->prompt.tokens += all.n, s->prompt.seconds += now() - start;
+  if (!err && all.n > (size_t)(llm_context(s->l) - llm_length(s->l)))
+    err = db_fail(-ENOSPC, "the text has %zu tokens, which the context of %lld has no room for", all.n,
+                  (long long)llm_context(s->l));
+  for (size_t at = 0, n; at < all.n && !err && !interrupted; at += n) {
+    n = all.n - at < PROMPT_PART ? all.n - at : PROMPT_PART;
+    err = llm_eval(s->l, all.id + at, n, s->logits);
+    if (!err) s->prompt.tokens += n;
+  }
+  s->prompt.seconds += now() - start;
   free(all.id);
   return err;
 }
@@ -140,16 +168,11 @@ static int generate(struct session *s) {
     double start = now();
     err = llm_eval(s->l, &id, 1, s->logits);
     if (n > 1) s->added.tokens++, s->added.seconds += now() - start; /* the first two calls compile and capture */
+    show_speed(s);
   }
   puts("");
   fflush(stdout);
   return err;
-}
-
-static void print_speed(const struct session *s) {
-  fprintf(stderr, "prompt: %zu tokens, %.2f s", s->prompt.tokens, s->prompt.seconds);
-  if (s->added.tokens) fprintf(stderr, "; added: %.2f tokens/s", (double)s->added.tokens / s->added.seconds);
-  fputc('\n', stderr);
 }
 
 static int failed(const struct session *s) { return fail_work(s->self, "%s: %s", s->x.file, db_error()); }
@@ -166,33 +189,51 @@ static int continue_text(struct session *s) {
 
 /* ---- chats ---- */
 
-static int answer(struct session *s, const struct chat_format *f, const char *message, bool first) {
-  size_t size = strlen(message) + 256;
-  char *text = malloc(size);
-  if (!text) return db_fail(-ENOMEM, "out of memory");
-  snprintf(text, size, "%s%s%s%s", first ? "" : f->after, f->before, message, f->between);
-  int err = add_text(s, text, first);
+static int answer(struct session *s, struct chat *c, const char *message) {
+  char *text = NULL;
+  size_t size = 0;
+  bool first = !c->begun;
+  if (!(c->out = open_memstream(&text, &size))) return db_fail(-ENOMEM, "out of memory");
+  if (!first) chat_end_answer(c);
+  chat_message(c, CHAT_USER, message);
+  chat_begin_answer(c);
+  bool good = !fclose(c->out);
+  int err = good ? add_text(s, text, first) : db_fail(-ENOMEM, "out of memory");
   free(text);
   return err ? err : generate(s);
 }
 
+/* Reads a line without its end. Returns false at the end of standard input, or after Ctrl-C. SIGINT is blocked between
+ * the test of `interrupted` and the wait, because the wait would not see a signal that comes between them. */
+static bool read_line(char *line, int size) {
+  sigset_t sigint, before;
+  fd_set in;
+  FD_ZERO(&in);
+  FD_SET(STDIN_FILENO, &in);
+  sigemptyset(&sigint);
+  sigaddset(&sigint, SIGINT);
+  sigprocmask(SIG_BLOCK, &sigint, &before);
+  bool ready = !interrupted && pselect(STDIN_FILENO + 1, &in, NULL, NULL, NULL, &before) > 0;
+  sigprocmask(SIG_SETMASK, &before, NULL);
+  if (!ready || !fgets(line, size, stdin)) return false;
+  line[strcspn(line, "\n")] = 0;
+  return true;
+}
+
 static int chat(struct session *s) {
-  const struct chat_format *f = chat_format_of(s->t);
   static char line[MOST_LINE];
-  bool terminal = isatty(STDIN_FILENO) && isatty(STDERR_FILENO), first = true;
+  bool terminal = isatty(STDIN_FILENO) && isatty(STDERR_FILENO);
   const char *message = s->x.prompt;
-  if (!f) return fail_work(s->self, "%s: not supported: --chat: the vocabulary has no known format", s->x.file);
+  struct chat c = {.format = chat_format_find(s->x.chat_template, llm_file(s->l))};
+  if (!c.format) return failed(s);
+  setvbuf(stdin, NULL, _IONBF, 0); /* so that pselect sees all input that is left */
   while (!interrupted) {
     if (!message) {
       if (terminal) fputs("> ", stderr);
-      if (!fgets(line, sizeof line, stdin)) break;
-      line[strcspn(line, "\n")] = 0;
+      if (!read_line(line, sizeof line)) break;
       message = line;
     }
-    if (*message) {
-      if (answer(s, f, message, first)) return failed(s);
-      first = false;
-    }
+    if (*message && answer(s, &c, message)) return failed(s);
     message = NULL;
   }
   print_speed(s);
@@ -240,8 +281,9 @@ static int run_session(struct session *s) {
 }
 
 static int llm_main(const struct command *self, int argc, char **argv) {
-  struct session s = {.self = self, .x = {.tokens = -1, .sampler = {.top_k = 40, .top_p = 0.95}}};
-  struct progress p = {.terminal = isatty(STDERR_FILENO), .percent = -1};
+  struct session s = {
+      .self = self, .shows_speed = isatty(STDERR_FILENO), .x = {.tokens = -1, .sampler = {.top_k = 40, .top_p = 0.95}}};
+  struct progress p = {.terminal = s.shows_speed, .percent = -1};
   s.x.sampler.seed = (uint64_t)time(NULL);
   command_parse(self, argc, argv, 0, &s.x);
   db_device *dev = NULL;
@@ -268,7 +310,8 @@ const struct command llm_command = {
              .parser = parse,
              .args_doc = "FILE",
              .doc = "Loads a language model from a .gguf file, prints a text and continues it. Quantized weights stay "
-                    "quantized in memory. Standard error shows the progress of loading and the speed. Ctrl-C ends the "
+                    "quantized in memory. Standard error shows the progress of loading and the speed, of the prompt "
+                    "and of added tokens. Ctrl-C ends the "
                     "text after the current token; a second one ends the program at once. The architectures are llama "
                     "(with Mistral and Mixtral), qwen2, qwen3, both with mixtures of experts, gemma, gemma2, gemma3, "
                     "phi3 and gpt2."

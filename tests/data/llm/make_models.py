@@ -159,6 +159,7 @@ class Model:
         w.add_tokenizer_model("llama")
         if self.o.get("chat"):
             texts[-2:] = ["<|im_start|>", "<|im_end|>"]
+            w.add_chat_template("{% for m in messages %}<|im_start|>{{ m.role }}\n{{ m.content }}<|im_end|>\n{% endfor %}")
         w.add_token_list(texts)
         w.add_token_scores([-float(i) for i in range(WORDS)])
         w.add_token_types([2, 3, 3] + [1] * (WORDS - 5) + [3 if self.o.get("chat") else 1] * 2)
