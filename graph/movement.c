@@ -151,7 +151,7 @@ int counts_along(const struct uop *u) {
   if (u->op == OP_EXPAND) u = u->src[0];
   const struct shape *shape = u->shape;
   if (u->op == OP_RESHAPE) u = u->src[0];
-  if (u->op != OP_IOTA || !shape) return -1;
+  if (u->op != OP_IOTA || !shape || !dtype_holds(u->dtype, 0, uop_max(u->src[0]))) return -1;
   int axis = -1;
   for (unsigned i = 0; i < shape->rank; i++) {
     if (uop_is_const(shape->dim[i]) && shape->dim[i]->arg.i == 1) continue;

@@ -21,7 +21,7 @@ struct uop *shrink_padded(struct graph *g, struct uop *shrink);
 struct uop *shrink_expanded(struct graph *g, struct uop *shrink);
 struct uop *shrink_permuted(struct graph *g, struct uop *shrink);
 struct uop *shrink_chosen(struct graph *g, struct uop *shrink); /* of a WHERE whose condition the slice may decide */
-/* The axis along which u counts 0, 1, ..., or -1 if u is not such a counter. */
+/* The axis along which u counts 0, 1, ..., or -1 if u is not such a counter or its type is too small. */
 int counts_along(const struct uop *u);
 /* An elementwise node with its broadcast numbers replaced by scalars. */
 struct uop *alu_of_scalars(struct graph *g, struct uop *alu);

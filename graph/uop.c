@@ -406,6 +406,14 @@ int64_t dtype_wrap(enum dtype t, int64_t v) {
   }
 }
 
+bool dtype_holds(enum dtype t, int64_t lo, int64_t hi) {
+  if (t == DT_INDEX || t == DT_I64 || t == DT_U64) return lo > INT64_MIN && hi < INT64_MAX && (t != DT_U64 || lo >= 0);
+  if (t == DT_BOOL || !dtype_is_int(t)) return false;
+  bool negative = dtype_info[t].cls == 'i';
+  int64_t top = (INT64_C(1) << (dtype_info[t].size * 8 - negative)) - 1;
+  return lo >= (negative ? -top - 1 : 0) && hi <= top;
+}
+
 double dtype_round(enum dtype t, double v) {
   return t == DT_F64 || !dtype_is_float(t) ? v : float_from_bits(t, float_to_bits(t, v));
 }

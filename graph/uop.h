@@ -116,6 +116,7 @@ struct uop *uop_const_int(struct graph *g, enum dtype t, int64_t v);  /* wraps t
 struct uop *uop_const_float(struct graph *g, enum dtype t, double v); /* rounds to t; an integer t stores v truncated */
 int64_t dtype_wrap(enum dtype t, int64_t v);                          /* v as a constant of type t stores it */
 double dtype_round(enum dtype t, double v);
+bool dtype_holds(enum dtype t, int64_t lo, int64_t hi); /* whether integer type t holds all values from lo to hi */
 struct uop *uop_with_src(struct graph *g, struct uop *u, struct uop *const *src); /* u with other sources */
 struct uop *uop_var(struct graph *g, const char *name, int64_t min, int64_t max);
 struct uop *uop_index(struct graph *g, int64_t v); /* CONST of DT_INDEX */

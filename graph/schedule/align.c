@@ -92,8 +92,7 @@ static unsigned count_casts(const struct uop *x) {
   return n;
 }
 
-/* Exchanges two axes. */
-static struct uop *exchange_axes(struct graph *g, struct uop *x, unsigned a, unsigned b) {
+struct uop *schedule_exchange_axes(struct graph *g, struct uop *x, unsigned a, unsigned b) {
   int64_t order = 0;
   for (unsigned i = 0; i < x->shape->rank; i++) order |= (int64_t)(i == a ? b : i == b ? a : i) << 4 * i;
   return a == b ? x : uop_new(g, OP_PERMUTE, x->dtype, 1, (union uop_arg){.i = order}, 0, &x, 1);
@@ -109,10 +108,10 @@ static struct uop *straighten(struct graph *g, struct uop *x, const struct uop *
   for (unsigned i = 0; i < s->rank; i++)
     if (reduce->arg.i >> i & 1 && s->dim[i]->arg.i > 1) sum = (int)i;
   if (sum < 0) return x;
-  struct uop *stored = exchange_axes(g, without_casts(g, inner), (unsigned)sum, (unsigned)last);
+  struct uop *stored = schedule_exchange_axes(g, without_casts(g, inner), (unsigned)sum, (unsigned)last);
   struct uop *copy = align_matrix(g, stored, align, true);
   if (copy == stored) return x;
-  copy = uop_cast(g, exchange_axes(g, copy, (unsigned)sum, (unsigned)last), inner->dtype);
+  copy = uop_cast(g, schedule_exchange_axes(g, copy, (unsigned)sum, (unsigned)last), inner->dtype);
   return uop_substitute(g, x, &inner, &copy, 1);
 }
 

@@ -66,25 +66,17 @@ struct uop *schedule_load(struct scheduler *s, struct node *n, struct uop *const
 }
 
 /* ---- GATHER ---------------------------------------------------------------------------------- */
-static bool type_holds(enum dtype t, int64_t lo, int64_t hi) {
-  if (t == DT_INDEX || t == DT_I64 || t == DT_U64) return lo > INT64_MIN && hi < INT64_MAX && (t != DT_U64 || lo >= 0);
-  if (t == DT_BOOL || !dtype_is_int(t)) return false;
-  bool negative = dtype_info[t].cls == 'i';
-  int64_t top = (INT64_C(1) << (dtype_info[t].size * 8 - negative)) - 1;
-  return lo >= (negative ? -top - 1 : 0) && hi <= top;
-}
-
 /* Converts v to an index. Arithmetic that cannot overflow its type becomes DT_INDEX arithmetic, about which the rules
  * know more. */
 static struct uop *to_index(struct scheduler *s, struct uop *v) {
   struct graph *g = s->graph;
   if (v->dtype == DT_INDEX) return v;
   if (v->op == OP_CONST && !dtype_is_float(v->dtype)) return uop_index(g, v->arg.i);
-  if (v->op == OP_CAST && v->src[0]->dtype == DT_INDEX && type_holds(v->dtype, uop_min(v->src[0]), uop_max(v->src[0])))
+  if (v->op == OP_CAST && v->src[0]->dtype == DT_INDEX && dtype_holds(v->dtype, uop_min(v->src[0]), uop_max(v->src[0])))
     return v->src[0];
   if (v->op == OP_ADD || v->op == OP_SUB || v->op == OP_MUL) {
     struct uop *a = to_index(s, v->src[0]), *b = to_index(s, v->src[1]), *c = index_binary(s->simplifier, v->op, a, b);
-    if (type_holds(v->dtype, uop_min(c), uop_max(c))) return c;
+    if (dtype_holds(v->dtype, uop_min(c), uop_max(c))) return c;
   }
   return uop_cast(g, v, DT_INDEX);
 }

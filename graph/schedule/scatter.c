@@ -95,14 +95,6 @@ static enum way cheapest(const struct schedule_machine *m, const struct uop *u, 
   return combine < walk ? COMBINE : WALK;
 }
 
-/* u with both axes of x exchanged. */
-static struct uop *exchange_axes(struct graph *g, const struct scattered *x, struct uop *u) {
-  int64_t order = 0;
-  for (unsigned i = 0; i < u->shape->rank; i++)
-    order |= (int64_t)(i == x->places ? x->walked : i == x->walked ? x->places : i) << 4 * i;
-  return uop_new(g, OP_PERMUTE, u->dtype, 1, (union uop_arg){.i = order}, 0, &u, 1);
-}
-
 /* u with `n` elements along both axes of x. */
 static struct uop *expand_axes(struct graph *g, const struct scattered *x, struct uop *u, struct uop *n) {
   struct uop *dim[MAX_RANK];
@@ -120,13 +112,14 @@ static struct uop *counter(struct graph *g, const struct uop *u, unsigned axis, 
 
 /* Where element i of the index, along `walked`, equals element j, along `places`. */
 static struct uop *equal_elements(struct graph *g, const struct scattered *x, struct uop *index, struct uop *n) {
-  struct uop *other = exchange_axes(g, x, index);
+  struct uop *other = schedule_exchange_axes(g, index, x->places, x->walked);
   return uop_binary(g, OP_CMPEQ, expand_axes(g, x, index, n), expand_axes(g, x, other, n));
 }
 
 static struct uop *reduce_walked(struct graph *g, const struct scattered *x, enum op op, struct uop *u) {
   union uop_arg axes = {.i = INT64_C(1) << x->walked};
-  return exchange_axes(g, x, uop_new(g, OP_REDUCE_AXIS, u->dtype, 1, axes, op, &u, 1));
+  struct uop *sums = uop_new(g, OP_REDUCE_AXIS, u->dtype, 1, axes, op, &u, 1);
+  return schedule_exchange_axes(g, sums, x->places, x->walked);
 }
 
 /* Combines the values of equal indices. All but the first of these indices become -1, so nothing is written there. */

@@ -2,7 +2,8 @@
  * units of work that result.
  *
  * schedule.c calls the others. place.c gives each device its own constants, join.c finds tensors that are
- * concatenated, and split.c splits large reductions. use.c decides what is realized, and index.c computes the
+ * concatenated, and split.c splits large reductions, whose factors align.c and channels.c first copy to aligned rows or
+ * adjacent channels. use.c decides what is realized, and index.c computes the
  * location of an element in memory. kernel.c builds the value of every use and makes units, sum.c merges a sum over
  * movement of another sum with that sum, select.c replaces reductions of values that are 0 except at one position,
  * phases.c turns units that pass on rows into phases of one unit (with phase_*.c), and fuse.c joins units.
@@ -214,6 +215,8 @@ bool schedule_split_reduces(struct scheduler *s, struct uop **roots, unsigned nr
 
 /* align.c: x, which the reduction sums, with factors whose rows are aligned if the machine needs that */
 struct uop *schedule_align(struct graph *g, const struct schedule_machine *m, const struct uop *reduce, struct uop *x);
+struct uop *schedule_exchange_axes(struct graph *g, struct uop *x, unsigned a,
+                                   unsigned b); /* x with two axes exchanged */
 
 /* channels.c: x, which the reduction sums, with factors whose channels are adjacent if it is a convolution */
 struct uop *schedule_channels(struct scheduler *s, const struct schedule_machine *m, const struct uop *reduce,

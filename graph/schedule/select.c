@@ -17,9 +17,7 @@ static bool depends_on(struct uop *u, const struct uop *range) {
 static struct uop *compared_position(const struct uop *x, const struct uop *range) {
   for (unsigned k = 0; k < 2 && x->op == OP_CMPEQ; k++) {
     const struct uop *position = x->src[k];
-    int64_t largest = dtype_info[position->dtype].size == 4 ? INT32_MAX : INT64_MAX;
-    if (position->op == OP_CAST && dtype_info[position->dtype].cls == 'i' && uop_max(range) <= largest)
-      position = position->src[0];
+    if (position->op == OP_CAST && dtype_holds(position->dtype, 0, uop_max(range))) position = position->src[0];
     if (position == range) return depends_on(x->src[!k], range) ? NULL : x->src[!k];
   }
   return NULL;

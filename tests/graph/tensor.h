@@ -139,7 +139,7 @@ static inline union value element(struct uop_map *done, struct uop *u, const uni
   struct uop *s = u->nsrc ? u->src[0] : NULL;
   take_apart(u, linear, at);
   switch (u->op) {
-  case OP_IOTA: return (union value){.i = linear};
+  case OP_IOTA: return (union value){.i = dtype_wrap(u->dtype, linear)};
   case OP_GATHER: {
     const union value *index = uop_map_get(done, u->src[1]);
     int64_t i = index[linear].i;

@@ -637,7 +637,9 @@ static void test_combined_scatters(void **state) {
   assert_in_range(s.nitems, 2, 4);
   schedule_free(&s);
   check(scattered(OP_MAX, ids, rows, num(-INFINITY), 0, 2, 2000));
-  check(scattered(OP_ADD, EXPAND(PLACES(DT_U8, 250, 1, 40), 3, 40), rows, zero, 1, 2, 2000));
+  check(scattered(OP_ADD, EXPAND(PLACES(DT_U8, 250, 1, 40), 3, 40), rows, zero, 1, 2, 250));
+  check(
+      scattered(OP_ADD, EXPAND(PLACES(DT_U8, 250, 1, 40), 3, 40), rows, zero, 1, 2, 2000)); /* of u8: equal positions */
   check(scattered(OP_ADD, ids, NULL, uop_const_int(g, DT_I64, 0), 1, 2, 2000));
   for (int round = 0; round < 100; round++) {
     start();
@@ -734,6 +736,16 @@ static void test_selections(void **state) {
   assert_int_equal(reductions(reduce(OP_ADD, mul(x, num(INFINITY)), 2)), 1); /* NaN at the other positions */
   assert_int_equal(reductions(reduce(OP_MAX, x, 2)), 1);                     /* 0 is not the identity of max */
   assert_int_equal(reductions(reduce(OP_ADD, uop_where(g, hit, TENSOR(5, 9), num(0)), 2)), 1);
+  /* positions of a type that holds them all, and of one in which two positions are equal */
+  for (int i = 0; i < 2; i++) {
+    enum { COLUMNS = 140 };
+    enum dtype t = i ? DT_I8 : DT_I16;
+    struct uop *at = EXPAND(RESHAPE(iota(t, COLUMNS), 1, COLUMNS), 5, COLUMNS),
+               *label = EXPAND(RESHAPE(PLACES(t, 9, 1, 5), 5, 1), 5, COLUMNS);
+    row = EXPAND(TENSOR(5, 1), 5, COLUMNS);
+    x = uop_where(g, uop_binary(g, OP_CMPEQ, label, at), row, num(0));
+    assert_int_equal(reductions(reduce(OP_ADD, x, 2)), i);
+  }
 }
 
 /* Kernels that only walk along memory become parts of one kernel, for any sizes. */
