@@ -640,7 +640,8 @@ static void close_loops(struct lowerer *L, struct block *const *opened, unsigned
   while (n-- > 0 && !L->b.failed) end = lower_block_close(L, opened[n], end ? &end : NULL, end ? 1 : 0);
 }
 
-/* The only node that uses a sum of matrix instructions, if that node adds it to another value of the same elements. */
+/* The only node that uses a sum of matrix instructions, if that node adds it to another value that depends on the same
+ * axes. */
 static struct uop *only_adder(const struct lowerer *L, const struct uop *reduce, struct uop *const *order,
                               size_t count) {
   struct uop *user = NULL;
@@ -651,7 +652,7 @@ static struct uop *only_adder(const struct lowerer *L, const struct uop *reduce,
       if (order[i]->src[s] == reduce) user = order[i], uses++;
   if (uses != 1 || user->dtype != reduce->dtype || dtype_is_narrow_float(user->dtype)) return NULL;
   bool adds = user->op == OP_ADD || (user->op == OP_MULACC && user->src[2] == reduce);
-  return adds && !((mask_of(L, user) ^ mask_of(L, reduce)) & L->expanded) ? user : NULL;
+  return adds && mask_of(L, user) == mask_of(L, reduce) ? user : NULL;
 }
 
 static void find_reduces(struct lowerer *L, struct uop *const *order, size_t count) {
@@ -688,10 +689,11 @@ static struct block *open_stored(struct lowerer *L, const struct uop *ast, const
 
 /* Whether several lanes, which have the same rows, update memory that they do not keep in registers. */
 static bool lanes_update(const struct lowerer *L, struct uop *ast) {
+  if (!L->grouped) return false;
   size_t count;
   struct uop **order = uop_toposort(&ast, 1, &count);
   bool found = !order;
-  for (size_t i = 0; order && i < count && L->grouped; i++)
+  for (size_t i = 0; order && i < count; i++)
     for (unsigned s = 0; s < ast->nsrc; s++) {
       const struct uop *to = ast->src[s]->src[0]->src[0];
       bool loads = order[i]->op == OP_LOAD && order[i]->src[0]->src[0] == to;

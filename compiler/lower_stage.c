@@ -531,8 +531,9 @@ static struct uop *fill_ahead(struct lowerer *L, struct pipeline *p) {
     if (fetches && last) add_wait(L, outside, true, r, last);
   }
   int64_t groups = L->k->axes[p->axis].kind == AXIS_GLOBAL ? L->fetching : 1; /* per round: of all phases, or 1 */
-  /* At least so many groups are newer than that of this round. In round 0 they are the fewest: each phase makes all its
-   * first groups before the rounds. */
+  /* After the group of this round, the phase itself has made at least ahead - 1 groups, and the other phases together
+   * groups - 1. These may still be in flight. Round 0 has the fewest, because each phase makes its first groups before
+   * the rounds. */
   waited[0] = fetches ? add_wait(L, p->body, false, ahead + groups - 2, round) : round;
   struct uop *ready = lower_mk_in(L, p->body, OP_BARRIER, DT_VOID, waited, 1 + p->n);
   p->next = lower_index_op(L, OP_ADD, round, lower_iconst(L, DT_I32, ahead));

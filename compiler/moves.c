@@ -25,8 +25,9 @@ static bool only_moves(const struct uop *u) {
 bool move_bits(struct codegen *k) {
   size_t count, room = graph_node_count(k->g);
   struct uop **order = uop_toposort(&k->ast, 1, &count), **map = calloc(room, sizeof *map);
-  bool ok = order && map, moves = ok;
-  for (size_t i = 0; moves && i < count; i++) moves = only_moves(order[i]);
+  bool ok = order && map, moves = ok, any = false;
+  for (size_t i = 0; moves && i < count; i++) moves = only_moves(order[i]), any = any || is_converted(order[i]->dtype);
+  moves = moves && any;
   for (size_t i = 0; moves && ok && i < count; i++) {
     struct uop *u = order[i], **src = malloc((u->nsrc + 1u) * sizeof *src);
     enum dtype t = !is_converted(u->dtype) ? u->dtype : dtype_info[u->dtype].size == 1 ? DT_U8 : DT_U16;

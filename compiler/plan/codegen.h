@@ -130,6 +130,7 @@ static inline unsigned binds_from(const struct uop *u) {
 }
 
 /* Whether an INDEX has a condition per lane. */
+static inline bool axis_is_static(const struct axis *a) { return a->range->src[0]->op == OP_CONST; }
 static inline bool is_masked(const struct uop *index) { return index->nsrc > 2 && index->src[2]->lanes > 1; }
 
 static inline bool is_zero(const struct uop *u) {

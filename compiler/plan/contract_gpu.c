@@ -312,7 +312,7 @@ static bool apply_order(struct choice *c, struct axis_name rows, struct axis_nam
   if (a < 0 || b < 0 || k->axes[a].size * k->axes[b].size * c->others <= k->target->workgroups / 2) return true;
   int64_t n = ADJACENT_ROWS;
   while (n > 1 && k->axes[a].size % n) n /= 2;
-  return k->axes[a].size == n || choice_step(c, STEP_ADJACENT, rows, n);
+  return k->axes[a].size == n || step_unless_one(c->k, STEP_ADJACENT, rows, n);
 }
 
 static bool apply(struct choice *c) {
@@ -324,10 +324,10 @@ static bool apply(struct choice *c) {
     const struct axis *a = &k->axes[c->side[i].axis];
     name[i] = a->name;
     int64_t block = size[i] * c->tiles[i] * c->waves[i];
-    if (!(i && c->columns.n) && a->size % block && !choice_step(c, STEP_PAD, name[i], block)) return false;
+    if (!(i && c->columns.n) && a->size % block && !step_unless_one(c->k, STEP_PAD, name[i], block)) return false;
   }
   int64_t depth = x->k * c->depth;
-  if (!c->sums.n && k->axes[c->sum].size % depth && !choice_step(c, STEP_PAD, sum, depth)) return false;
+  if (!c->sums.n && k->axes[c->sum].size % depth && !step_unless_one(c->k, STEP_PAD, sum, depth)) return false;
   if (!choice_join_parts(c, &c->columns, STEP_ADJACENT, &name[1]) || !choice_join_parts(c, &c->sums, STEP_SERIAL, &sum))
     return false;
   bool tiles_in_memory = matrix_in_memory(x);

@@ -45,7 +45,6 @@ struct choice {
 bool choice_fetches(const struct choice *c, const struct side *s);
 
 /* contract_joint.c */
-static inline bool axis_is_static(const struct axis *a) { return a->range->src[0]->op == OP_CONST; }
 double axis_padding(const struct codegen *k, int axis, int64_t to); /* the factor by which padding extends the axis */
 double joint_padding(const struct codegen *k, const struct joint *j);
 int64_t joint_size(const struct joint *j);
@@ -56,9 +55,8 @@ double choice_column_blocks(const struct choice *c); /* the number of blocks of 
 /* Lets the columns be a rectangle of several axes if that needs less padding than one axis, and the sum too if both
  * operands are contiguous along outputs. */
 void choice_join(struct choice *c);
-/* Apply steps. An amount of 1 needs none. */
-bool choice_step(struct choice *c, enum step_kind kind, struct axis_name axis, int64_t amount);
-/* Sets *part to the axis that was split off; its letter is 0 if there is none. */
+/* Splits an axis by a step, unless the amount is 1. Sets *part to the axis that was split off; its letter is 0 if there
+ * is none. */
 bool choice_split(struct choice *c, enum step_kind kind, struct axis_name axis, int64_t amount, struct axis_name *part);
 /* Splits parts off the axes and joins them to one axis. Sets *name to it. */
 bool choice_join_parts(struct choice *c, const struct joint *j, enum step_kind kind, struct axis_name *name);

@@ -84,15 +84,11 @@ double choice_column_blocks(const struct choice *c) {
 
 /* ---- steps ------------------------------------------------------------------------------------------------------ */
 
-bool choice_step(struct choice *c, enum step_kind kind, struct axis_name axis, int64_t amount) {
-  return amount < 2 || step_apply(c->k, (struct step){.kind = kind, .axis = axis, .amount = amount});
-}
-
 bool choice_split(struct choice *c, enum step_kind kind, struct axis_name axis, int64_t amount,
                   struct axis_name *part) {
   *part = (struct axis_name){0};
   if (amount < 2) return true;
-  bool ok = choice_step(c, kind, axis, amount);
+  bool ok = step_unless_one(c->k, kind, axis, amount);
   *part = (struct axis_name){axis.letter, c->k->nparts_of[(unsigned char)axis.letter]};
   return ok;
 }
@@ -105,7 +101,7 @@ bool choice_join_parts(struct choice *c, const struct joint *j, enum step_kind k
   for (unsigned i = 0; i < j->n; i++) {
     struct axis_name part;
     if (j->part[i] < 2) continue;
-    if (k->axes[axis_named(k, axis[i])].size % j->part[i] && !choice_step(c, STEP_PAD, axis[i], j->part[i]))
+    if (k->axes[axis_named(k, axis[i])].size % j->part[i] && !step_unless_one(c->k, STEP_PAD, axis[i], j->part[i]))
       return false;
     if (!choice_split(c, kind, axis[i], j->part[i], &part)) return false;
     struct step s = {.kind = STEP_JOIN, .axis = *name, .other = part};

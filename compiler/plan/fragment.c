@@ -38,7 +38,7 @@ bool fragment_possible(const struct codegen *k, const struct step *s, const uint
     const struct axis *a = &k->axes[at];
     if (a->kind != AXIS_LOOP && !(i && a->kind == AXIS_REDUCE))
       return refuse(why, cap, "a %s axis cannot be the %s", axis_kind_name(a->kind), i ? "columns'" : "rows'");
-    if (a->range->src[0]->op != OP_CONST) return refuse(why, cap, "an axis has a symbolic size");
+    if (!axis_is_static(a)) return refuse(why, cap, "an axis has a symbolic size");
     if (a->size % size[i])
       return refuse(why, cap, "the size %" PRId64 " of an axis is not a multiple of %u: pad it first", a->size,
                     size[i]);

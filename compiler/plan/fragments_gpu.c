@@ -17,20 +17,14 @@ struct grid {
   int row, column, sum; /* sum: axis of the reduction that a matrix instruction computes, or -1 */
 };
 
-static int axis_at(const struct codegen *k, const struct uop *range) {
-  for (unsigned a = 0; a < k->naxes; a++)
-    if (k->axes[a].range == range) return (int)a;
-  return -1;
-}
-
 /* Finds the axes of rows and columns in the position of an element. Returns false if there are other axes. */
 static bool axes_of_index(const struct codegen *k, struct uop *index, struct grid *out) {
   struct affine f;
   affine_of(index, &f);
   *out = (struct grid){-1, -1, -1};
   for (unsigned i = 0; i < f.n; i++) {
-    int a = axis_at(k, f.term[i]);
-    if (a < 0 || f.coef[i] < 1 || k->axes[a].range->src[0]->op != OP_CONST) return false;
+    int a = axis_with(k, f.term[i]);
+    if (a < 0 || f.coef[i] < 1 || !axis_is_static(&k->axes[a])) return false;
     *(f.coef[i] == 1 ? &out->column : &out->row) = a;
   }
   return f.n == 2 && out->row >= 0 && out->column >= 0 && k->axes[out->row].kind == AXIS_LOOP;
@@ -71,8 +65,8 @@ static bool find_product(const struct codegen *k, const struct matrix *x, struct
 static int sum_axis(const struct codegen *k, const struct uop *reduce) {
   int sum = -1;
   for (unsigned s = 1; s < reduce->nsrc; s++) {
-    int a = axis_at(k, reduce->src[s]);
-    if (a >= 0 && k->axes[a].range->src[0]->op == OP_CONST && (sum < 0 || k->axes[a].size > k->axes[sum].size)) sum = a;
+    int a = axis_with(k, reduce->src[s]);
+    if (a >= 0 && axis_is_static(&k->axes[a]) && (sum < 0 || k->axes[a].size > k->axes[sum].size)) sum = a;
   }
   return sum;
 }
@@ -87,12 +81,8 @@ static bool possible_padded(struct codegen *k, const struct step *s, const int *
   return ok;
 }
 
-static bool step(struct codegen *k, enum step_kind kind, struct axis_name axis, int64_t amount) {
-  return amount < 2 || step_apply(k, (struct step){.kind = kind, .axis = axis, .amount = amount});
-}
-
 static bool pad(struct codegen *k, int axis, int64_t to) {
-  return k->axes[axis].size % to == 0 || step(k, STEP_PAD, k->axes[axis].name, to);
+  return k->axes[axis].size % to == 0 || step_unless_one(k, STEP_PAD, k->axes[axis].name, to);
 }
 
 /* The instruction of the same form as x whose columns fit the size best: with least padding, then the widest. tile:
@@ -157,8 +147,8 @@ static bool plan_product(struct codegen *k, const struct matrix *x, bool *done) 
   *done = true;
   if (!pad(k, g.row, y->m * waves) || !pad(k, g.column, y->n) || !pad(k, g.sum, y->k) || !step_apply(k, matrix))
     return false;
-  if (!step(k, STEP_UPCAST, matrix.list[1], columns / y->n) || !step(k, STEP_LOCAL, matrix.list[0], waves) ||
-      !step(k, STEP_UNROLL, matrix.list[2], depth))
+  if (!step_unless_one(k, STEP_UPCAST, matrix.list[1], columns / y->n) ||
+      !step_unless_one(k, STEP_LOCAL, matrix.list[0], waves) || !step_unless_one(k, STEP_UNROLL, matrix.list[2], depth))
     return false;
   /* the tiles of the next round are copied during this one, if there is room for both */
   int64_t bytes = products_of(k->around) * BUFFERS * columns * depth * y->k * dtype_info[y->in].size;
@@ -184,7 +174,7 @@ static bool plan_values(struct codegen *k, const struct matrix *x, bool *done) {
   if (!waves || !possible_padded(k, &s, axis, to)) return true;
   *done = true;
   return pad(k, g.row, y->m * waves) && pad(k, g.column, y->n) && step_apply(k, s) &&
-         step(k, expand, s.list[1], columns) && step(k, STEP_LOCAL, s.list[0], waves);
+         step_unless_one(k, expand, s.list[1], columns) && step_unless_one(k, STEP_LOCAL, s.list[0], waves);
 }
 
 bool fragments_gpu(struct codegen *k, bool *done) {

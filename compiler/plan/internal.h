@@ -25,16 +25,18 @@ bool step_possible(const struct codegen *k, struct step s, char *why, size_t cap
  * cap. */
 unsigned steps_possible(const struct codegen *k, const int64_t *amounts, unsigned n, struct step *out, unsigned cap);
 bool step_apply(struct codegen *k, struct step s); /* and appends it to k->plan */
-bool steps_finish(struct codegen *k);              /* axes without a step become workgroups, or loops on the host */
+bool step_unless_one(struct codegen *k, enum step_kind kind, struct axis_name axis, int64_t amount); /* 1: no step */
+bool steps_finish(struct codegen *k); /* axes without a step become workgroups, or loops on the host */
 bool plan_apply(struct codegen *k, const struct plan *p); /* applies its steps, then steps_finish */
 /* Simplifies the quotients and remainders of index expressions below root. */
 struct uop *divide_positions(struct graph *g, struct uop *root);
-int axis_named(const struct codegen *k, struct axis_name name); /* the axis with that name, or -1 */
-int64_t next_range_number(const struct codegen *k);             /* a range number that no axis has */
-bool stages_along(const struct codegen *k, unsigned axis);      /* whether some STAGE is filled again at each
-                                                                 * position of the axis */
-bool zero_unless(const struct uop *x, const struct uop *when);  /* whether x is a LOAD, maybe converted, that is 0
-                                                                 * where the condition does not hold */
+int axis_named(const struct codegen *k, struct axis_name name);  /* the axis with that name, or -1 */
+int axis_with(const struct codegen *k, const struct uop *range); /* the axis with that range, or -1 */
+int64_t next_range_number(const struct codegen *k);              /* a range number that no axis has */
+bool stages_along(const struct codegen *k, unsigned axis);       /* whether some STAGE is filled again at each
+                                                                  * position of the axis */
+bool zero_unless(const struct uop *x, const struct uop *when);   /* whether x is a LOAD, maybe converted, that is 0
+                                                                  * where the condition does not hold */
 /* Writes why a step is not possible. Returns false. */
 __attribute__((format(printf, 3, 4))) bool refuse(char *why, size_t cap, const char *fmt, ...);
 

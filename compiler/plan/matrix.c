@@ -219,7 +219,7 @@ static bool check_step(const struct codegen *k, const struct step *s, const uint
                     i == 2 ? "sum's"
                     : i    ? "columns'"
                            : "rows'");
-    if (a->range->src[0]->op != OP_CONST) return refuse(why, cap, "an axis has a symbolic size");
+    if (!axis_is_static(a)) return refuse(why, cap, "an axis has a symbolic size");
     if (a->size % size[i])
       return refuse(why, cap, "the size %" PRId64 " of an axis is not a multiple of %u: pad it first", a->size,
                     size[i]);

@@ -49,7 +49,7 @@ static bool can(const struct view *p, enum step_kind kind, int axis, int64_t amo
 /* Whether LOCAL leaves no work-items idle. */
 static bool divides(const struct view *p, int axis, int64_t amount) {
   const struct axis *a = &p->k->axes[axis];
-  return a->range->src[0]->op == OP_CONST && a->size % amount == 0;
+  return axis_is_static(a) && a->size % amount == 0;
 }
 
 /* Reads the kernel's current accesses. If there are more than MAX_ACCESSES, the stores are kept, because they
@@ -287,7 +287,7 @@ static void find_shared(const struct view *p, struct shared *s) {
       bool inner = a + 1 == k->naxes || k->axes[a + 1].kind != AXIS_SERIAL;
       if (inner) s->axis[s->n++] = (int)a;
     }
-  for (unsigned i = 0; i < s->n; i++) s->sized = s->sized && k->axes[s->axis[i]].range->src[0]->op == OP_CONST;
+  for (unsigned i = 0; i < s->n; i++) s->sized = s->sized && axis_is_static(&k->axes[s->axis[i]]);
 }
 
 /* The work-items of a group share the reductions. v: the axis along which outputs are contiguous, or -1. */
@@ -435,7 +435,7 @@ static int columns_of(struct view *p) {
   if (p->reduced & p->reduce[0]) return -1; /* a reduction is inside another one */
   for (unsigned a = 0; a < k->naxes; a++) {
     const struct axis *x = &k->axes[a];
-    if ((x->kind != AXIS_LOOP && x->kind != AXIS_REDUCE) || x->range->src[0]->op != OP_CONST) return -1;
+    if ((x->kind != AXIS_LOOP && x->kind != AXIS_REDUCE) || !axis_is_static(x)) return -1;
     if (x->kind == AXIS_REDUCE) depth *= x->size, row = (int)a;
   }
   double bytes = 0;

@@ -277,7 +277,7 @@ bool stage_possible(const struct codegen *k, const struct step *s, const uint64_
     int a = axis_named(k, s->list[i]);
     if (a < 0) return refuse(why, cap, "the kernel has no such axis at this point");
     if (listed >> a & 1) return refuse(why, cap, "an axis is listed twice");
-    if (k->axes[a].range->src[0]->op != OP_CONST) return refuse(why, cap, "an axis has a symbolic size");
+    if (!axis_is_static(&k->axes[a])) return refuse(why, cap, "an axis has a symbolic size");
     if (k->axes[a].kind == AXIS_GLOBAL) return refuse(why, cap, "a thread axis spans several workgroups");
     listed |= UINT64_C(1) << a;
   }

@@ -167,12 +167,11 @@ static bool guard_range(struct codegen *k, struct uop *range, struct uop *valid)
 }
 
 /* ---- what is possible ------------------------------------------------------------------------------------------ */
-static bool is_static(const struct axis *a) { return a->range->src[0]->op == OP_CONST; }
-
 /* Whether the two axes only occur as a * size(b) + b. */
 static bool mergeable(const struct codegen *k, unsigned a, unsigned b) {
   const struct axis *x = &k->axes[a], *y = &k->axes[b];
-  if (x->kind != y->kind || x->buffers || y->buffers || !is_static(x) || !is_static(y) || x->size <= 1 || y->size <= 1)
+  if (x->kind != y->kind || x->buffers || y->buffers || !axis_is_static(x) || !axis_is_static(y) || x->size <= 1 ||
+      y->size <= 1)
     return false;
   if (x->kind != AXIS_LOOP && x->kind != AXIS_SERIAL && x->kind != AXIS_REDUCE) return false;
   // NOLINTNEXTLINE(clang-analyzer-core.BitwiseShift): axes are fewer than 64
@@ -206,7 +205,7 @@ static bool joinable(const struct codegen *k, unsigned a, unsigned b, char *why,
   if (x->kind != AXIS_LOOP && x->kind != AXIS_SERIAL && x->kind != AXIS_REDUCE)
     return refuse(why, cap, "a %s axis is not a loop", axis_kind_name(x->kind));
   if (k->is_phase) return refuse(why, cap, "the loops of a phase are not joined");
-  if (!is_static(x) || !is_static(y)) return refuse(why, cap, "an axis has a symbolic size");
+  if (!axis_is_static(x) || !axis_is_static(y)) return refuse(why, cap, "an axis has a symbolic size");
   if (x->size > INT32_MAX / y->size)
     return refuse(why, cap, "the axis would have %" PRId64 " times %" PRId64 " positions", x->size, y->size);
   if (x->buffers || y->buffers) return refuse(why, cap, "an axis is pipelined");
@@ -261,6 +260,12 @@ bool refuse(char *why, size_t cap, const char *fmt, ...) {
 int axis_named(const struct codegen *k, struct axis_name name) {
   for (unsigned a = 0; name.letter && a < k->naxes; a++) /* axes of stages have no names */
     if (k->axes[a].name.letter == name.letter && k->axes[a].name.part == name.part) return (int)a;
+  return -1;
+}
+
+int axis_with(const struct codegen *k, const struct uop *range) {
+  for (unsigned a = 0; a < k->naxes; a++)
+    if (k->axes[a].range == range) return (int)a;
   return -1;
 }
 
@@ -366,7 +371,7 @@ static bool pipeline_possible(const struct codegen *k, unsigned axis, int64_t bu
   bool rounds = (int)axis == axis_of_rounds(k);
   if (a->kind != AXIS_REDUCE && !rounds)
     return refuse(why, cap, "a %s axis has no rounds of copies", axis_kind_name(a->kind));
-  if (!is_static(a) && !rounds) return refuse(why, cap, "the axis has a symbolic size");
+  if (!axis_is_static(a) && !rounds) return refuse(why, cap, "the axis has a symbolic size");
   if (buffers > MAX_BUFFERED) return refuse(why, cap, "the amount must be at most %d", MAX_BUFFERED);
   if (a->size < buffers) return refuse(why, cap, "the axis has %" PRId64 " rounds", a->size);
   for (unsigned i = 0; i < k->naxes; i++)
@@ -397,7 +402,7 @@ static bool possible_in_phase(const struct codegen *k, const struct axis *a, con
   case STEP_GROUP: return refuse(why, cap, "work-items do not share the reductions of phases");
   case STEP_ORDER: return axis_of_rounds(k) < 0 || refuse(why, cap, "a phase carries sums from round to round itself");
   case STEP_LOCAL:
-    return s->amount < 2 || (is_static(a) && a->size % s->amount == 0) ||
+    return s->amount < 2 || (axis_is_static(a) && a->size % s->amount == 0) ||
            refuse(why, cap, "work-items cannot be idle in some rounds of a phase's loop only: pad the axis first");
   default: return true;
   }
@@ -435,7 +440,7 @@ bool step_possible(const struct codegen *k, struct step s, char *why, size_t cap
   if (a->buffers) return refuse(why, cap, "the axis is pipelined");
   if (a->padded) return refuse(why, cap, "the axis was split by a local step that leaves work-items idle");
   if (s.kind == STEP_PAD) {
-    if (!is_static(a)) return refuse(why, cap, "the axis has a symbolic size");
+    if (!axis_is_static(a)) return refuse(why, cap, "the axis has a symbolic size");
     if (a->kind > AXIS_SERIAL) return refuse(why, cap, "a %s axis cannot be padded", kind_name[a->kind]);
     if (s.amount > MAX_PAD) return refuse(why, cap, "the amount must be at most %d", MAX_PAD);
     if (a->kind == AXIS_REDUCE && multiplies_along(k, a->range))
@@ -448,7 +453,7 @@ bool step_possible(const struct codegen *k, struct step s, char *why, size_t cap
   if (k->naxes == MAX_AXES) return refuse(why, cap, "the kernel has %d axes already", MAX_AXES);
   bool expands = inner == AXIS_UPCAST || inner == AXIS_UNROLL, items = inner == AXIS_LOCAL || inner == AXIS_GROUP;
   if (s.kind != STEP_LOCAL && s.kind != STEP_THREAD) {
-    if (!is_static(a)) return refuse(why, cap, "the axis has a symbolic size");
+    if (!axis_is_static(a)) return refuse(why, cap, "the axis has a symbolic size");
     if (a->size % s.amount)
       return refuse(why, cap, "its size %" PRId64 " is not a multiple of %" PRId64 ": pad it first", a->size, s.amount);
   }
@@ -466,7 +471,7 @@ bool step_possible(const struct codegen *k, struct step s, char *why, size_t cap
   for (unsigned i = 0; i < k->naxes; i++)
     if (k->axes[i].kind == AXIS_ITEM) return refuse(why, cap, "the work-items share a copy already");
   if (k->target->kind == TARGET_HOST) return refuse(why, cap, "the host has no work-items");
-  if (multiplies(k) && (s.kind == STEP_GROUP || !is_static(a) || a->size % s.amount))
+  if (multiplies(k) && (s.kind == STEP_GROUP || !axis_is_static(a) || a->size % s.amount))
     return refuse(why, cap, "a wave that multiplies matrices cannot be partly idle or share a reduction");
   if (s.amount > k->target->max_group)
     return refuse(why, cap, "a workgroup has at most %u work-items", k->target->max_group);
@@ -476,7 +481,7 @@ bool step_possible(const struct codegen *k, struct step s, char *why, size_t cap
     return refuse(why, cap, "a workgroup has at most %u work-items, and %" PRId64 " already", k->target->max_group,
                   already);
   if (s.kind == STEP_GROUP) return group_possible(k, (unsigned)at, s.amount, why, cap);
-  if (grouped && (!is_static(a) || a->size % s.amount))
+  if (grouped && (!axis_is_static(a) || a->size % s.amount))
     return refuse(why, cap,
                   "work-items would be idle, and a workgroup that shares a reduction cannot be: pad the axis first");
   return true;
@@ -552,7 +557,7 @@ static bool split_axis(struct codegen *k, struct axis *a, const struct step *s) 
   enum axis_kind inner = inner_kind[s->kind][a->kind];
   int64_t amount = s->kind == STEP_THREAD ? (a->size + s->amount - 1) / s->amount : s->amount;
   int64_t outer = (a->size + amount - 1) / amount;
-  bool exact = is_static(a) && a->size % amount == 0, padded = s->kind == STEP_LOCAL && !exact;
+  bool exact = axis_is_static(a) && a->size % amount == 0, padded = s->kind == STEP_LOCAL && !exact;
   struct axis_name name = new_part_name(k, a->name);
   if (s->kind == STEP_THREAD && amount == 1) { /* one element per workgroup */
     a->kind = AXIS_GLOBAL;
@@ -618,6 +623,10 @@ bool step_apply(struct codegen *k, struct step s) {
   if (s.kind == STEP_MERGE || s.kind == STEP_JOIN)
     return unite_axes(k, a, &k->axes[axis_named(k, s.other)], s.kind == STEP_MERGE);
   return s.kind == STEP_PAD ? pad_axis(k, a, s.amount) : split_axis(k, a, &s);
+}
+
+bool step_unless_one(struct codegen *k, enum step_kind kind, struct axis_name axis, int64_t amount) {
+  return amount < 2 || step_apply(k, (struct step){.kind = kind, .axis = axis, .amount = amount});
 }
 
 bool steps_finish(struct codegen *k) {

@@ -26,12 +26,6 @@ struct finder {
   unsigned ndims;
 };
 
-static int axis_of(const struct codegen *k, const struct uop *range) {
-  for (unsigned a = 0; a < k->naxes; a++)
-    if (k->axes[a].range == range) return (int)a;
-  return -1;
-}
-
 static int term_of(const struct finder *f, const struct uop *u) {
   for (unsigned i = 0; i < f->address.n; i++)
     if (f->address.term[i] == u) return (int)i;
@@ -44,7 +38,7 @@ static uint64_t axes_of(const struct codegen *k, struct uop *term) {
   uint64_t axes = 0;
   struct uop **order = uop_toposort(&term, 1, &count);
   for (size_t i = 0; order && i < count; i++) {
-    int a = order[i]->op == OP_RANGE ? axis_of(k, order[i]) : -1;
+    int a = order[i]->op == OP_RANGE ? axis_with(k, order[i]) : -1;
     if (a >= 0) axes |= UINT64_C(1) << a;
   }
   free(order);
@@ -75,7 +69,7 @@ static bool take_side(struct finder *f, unsigned side, int64_t count) {
   if (first < 0 || f->address.coef[first] < 1) return false;
   struct dim *d = new_dim(f, f->address.coef[first], first, count);
   for (unsigned i = 0; d && i < f->address.n; i++) {
-    int a = axis_of(f->k, f->address.term[i]);
+    int a = axis_with(f->k, f->address.term[i]);
     if (a < 0 || !(f->sides->axes[side] >> a & 1)) continue;
     if (f->address.coef[i] < 1 || f->address.coef[i] % d->stride) return false;
     d->coef[i] = f->address.coef[i] / d->stride;
