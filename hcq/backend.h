@@ -16,8 +16,9 @@
  *   hcq_imports_lock   the imports of other machines' memory; held over system calls
  *   profile.reporting  the timestamps of one recording; held while its commands are reported
  *   machine.lock       address space and mappings, which a machine's devices share; held over system calls
- *   device.lock        all other mutable state of an open device; held for a few instructions, and with PROFILE or PROF
- *                      while the amount of memory is written; never while waiting or releasing objects
+ *   device.lock        all other mutable state of an open device; held for a few instructions, with PROFILE or PROF
+ *                      while the amount of memory is written, and over the system calls that make the clocks stable;
+ *                      never while waiting for a queue or releasing objects
  *   trace.lock         the trace file and the lines of DEBUG=2 (profile.c)
  *   record.lock        the record of PROF (profiling/record.c)
  *

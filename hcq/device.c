@@ -210,6 +210,7 @@ static void device_destroy(struct hcq_object *object) {
   if (dev->staging) hcq_release(&dev->staging->object);
   hcq_imports_drop(dev);
   hcq_signals_free(dev);
+  if (atomic_load(&dev->explained)) hcq_clocks_drop(dev); /* kernel_counters.c holds them */
   struct hcq_machine *m = dev->machine;
   dev->ops->close(dev);
   machine_release(m);

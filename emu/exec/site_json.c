@@ -9,8 +9,10 @@ void emu_json_text(FILE *f, const char *s) {
   for (; *s; s++)
     if (*s == '"' || *s == '\\' || (unsigned char)*s < ' ')
       fprintf(f, "\\u%04x", *s);
-    else
+    else if ((unsigned char)*s < 0x80)
       fputc(*s, f);
+    else
+      fputs("\\ufffd", f); /* names may be cut inside a character */
   fputc('"', f);
 }
 

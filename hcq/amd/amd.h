@@ -171,8 +171,10 @@ int amd_copy(db_queue *q, uint64_t dst, uint64_t src, uint64_t n);
 int amd_exec(db_queue *q, db_program *prog, uint8_t *kernarg, uint64_t kernarg_address, uint32_t local_size,
              const uint32_t grid[3], const uint32_t block[3]);
 
+/* clocks.c */
+int amd_stable_clocks(db_device *dev, bool on);
+
 /* counters.c */
-int amd_stable_clocks(db_device *dev, bool on); /* clocks.c */
 int amd_counters(db_device *dev, const struct hcq_counter **list, unsigned *n, const struct hcq_counter **check);
 unsigned amd_counter_slots(db_device *dev, const struct hcq_counter *counter);
 int amd_counters_begin(db_queue *q, const struct hcq_counter_pick *picks, unsigned n);

@@ -72,6 +72,7 @@ db_counter_set *hcq_counters_asked(db_device *dev, unsigned *pass) {
   *pass = env->pass;
   if (!s && !atomic_exchange(&dev->uncounted, true)) report_missing(dev);
   if (s && !atomic_exchange(&dev->explained, true)) {
+    hcq_clocks_hold(dev); /* until the device is closed: the sets of kernels end with their recordings */
     explain(dev, env->counters);
     const char *unstable = hcq_clocks_unstable(dev);
     if (*unstable) hcq_profile_counts(&(struct hcq_counts){.device = dev, .kernel = "", .why = unstable});

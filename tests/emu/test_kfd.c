@@ -470,7 +470,7 @@ static int context_call(struct client *c, uint32_t op, uint32_t id, uint32_t fla
   return rc;
 }
 
-/* One context at a time keeps the clocks stable, until it ends it or is freed. */
+/* One context at a time keeps the clocks stable, until it ends that, is freed or its file is closed. */
 static void keeps_clocks_stable(void **state) {
   enum { ALLOC = AMDGPU_CTX_OP_ALLOC_CTX, FREE = AMDGPU_CTX_OP_FREE_CTX, SET = AMDGPU_CTX_OP_SET_STABLE_PSTATE };
   struct client c;
@@ -485,6 +485,20 @@ static void keeps_clocks_stable(void **state) {
   assert_int_equal(context_call(&c, FREE, a, 0, NULL), 0);
   assert_int_equal(context_call(&c, SET, b, AMDGPU_CTX_STABLE_PSTATE_STANDARD, NULL), 0);
   assert_int_equal(context_call(&c, FREE, 77, 0, NULL), -EINVAL);
+  assert_int_equal(context_call(&c, FREE, a, 0, NULL), -EINVAL); /* freed before */
+  assert_int_equal(context_call(&c, FREE, b, 0, NULL), 0);
+  /* Contexts belong to the file, which frees them when it is closed. */
+  struct client other[2] = {c, c};
+  for (int i = 0; i < 2; i++) {
+    other[i].drm = c.os->open(c.os, "/dev/dri/renderD128", O_RDWR);
+    assert_true(other[i].drm >= 0);
+    assert_int_equal(context_call(&other[i], SET, 1, AMDGPU_CTX_STABLE_PSTATE_PEAK, NULL), -EINVAL);
+    assert_int_equal(context_call(&other[i], ALLOC, 0, 0, &a), 0);
+    assert_int_equal(context_call(&other[i], SET, a, AMDGPU_CTX_STABLE_PSTATE_PEAK, NULL), i ? -EBUSY : 0);
+  }
+  c.os->close(c.os, other[0].drm);
+  assert_int_equal(context_call(&other[1], SET, a, AMDGPU_CTX_STABLE_PSTATE_PEAK, NULL), 0);
+  c.os->close(c.os, other[1].drm);
   client_close(&c);
 }
 

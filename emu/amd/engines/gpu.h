@@ -194,8 +194,9 @@ struct amd_gpu {
   uint32_t gpu_id, minor;
   struct vm *vm;
   struct heap vram;
-  uint32_t contexts, stable; /* of the render node: how many were made; the one that keeps the clocks stable, or 0 */
-  struct amd_file *acquired; /* the render node's file whose address space the GPU uses */
+  struct amd_file *acquired;    /* the render node's file whose address space the GPU uses */
+  struct amd_file *stable_file; /* the one with a context that keeps the clocks stable, or NULL; and that context */
+  uint32_t stable;
   int doorbell_fd;
   _Atomic uint64_t *doorbells;
   uint8_t *mmio_page; /* registers that the host writes to flush HDP; race.h identifies the GPU by this pointer */

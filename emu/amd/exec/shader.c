@@ -217,7 +217,10 @@ int shader_open(struct shader_core *core, struct code_cache *code, const struct 
   return launch_all(core, code, d, group, 0, stats, fault);
 }
 
-void shader_close(struct shader_core *core) { code_cache_leave(core->wave[0].code); }
+void shader_close(struct shader_core *core) {
+  rdna3_count_finish(core->wave[0].stats);
+  code_cache_leave(core->wave[0].code);
+}
 
 static void step(struct rdna3_wave *w) {
   const struct rdna3_uop *u = w->next;

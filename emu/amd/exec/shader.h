@@ -116,5 +116,5 @@ enum shader_step { SHADER_STEPPED, SHADER_AT_BARRIER, SHADER_ENDED, SHADER_FAULT
  * other wave of the group is at a barrier or has ended. */
 enum shader_step shader_step(struct shader_core *core, unsigned wave);
 struct rdna3_wave *shader_wave(struct shader_core *core, unsigned wave);
-void shader_close(struct shader_core *core);
+void shader_close(struct shader_core *core); /* completes the stats, which must still exist */
 #endif

@@ -15,7 +15,7 @@ static int copy_text(char *to, __kernel_size_t *length, const char *text) {
   return to && room && user_write((uintptr_t)to, text, n < room ? n : room) ? -EFAULT : 0;
 }
 
-static int version(struct amd_gpu *gpu, void *arg) {
+static int version(struct amd_file *file, void *arg) {
   struct drm_version *v = arg;
   v->version_major = 3;
   v->version_minor = 61;
@@ -156,7 +156,8 @@ static int query(struct amd_gpu *gpu, const struct drm_amdgpu_info *q, union inf
   }
 }
 
-static int info(struct amd_gpu *gpu, void *arg) {
+static int info(struct amd_file *file, void *arg) {
+  struct amd_gpu *gpu = file->gpu;
   const struct drm_amdgpu_info *q = arg;
   union info answer;
   memset(&answer, 0, sizeof answer);
@@ -166,26 +167,44 @@ static int info(struct amd_gpu *gpu, void *arg) {
   return user_write(q->return_pointer, &answer, (size_t)n);
 }
 
-/* Contexts, of which one at a time may keep the clocks stable (Linux amdgpu_ctx.c). They do nothing else here, because
- * KFD's queues belong to none. */
-static int context(struct amd_gpu *gpu, void *arg) {
+/* Contexts, of which one at a time on a GPU may keep the clocks stable (Linux amdgpu_ctx.c). They do nothing else here,
+ * because KFD's queues belong to none. */
+enum { MOST_CONTEXTS = 64 }; /* of a file; the kernel allows more */
+
+static bool keeps_stable(const struct amd_file *file, uint32_t id) {
+  return file->gpu->stable_file == file && file->gpu->stable == id;
+}
+
+static int make_context(struct amd_file *file, union drm_amdgpu_ctx *c) {
+  struct emu_machine *m = &file->machine->base;
+  if (c->in.flags) return emu_refuse(m, -EINVAL, "AMDGPU_CTX: flags 0x%x", c->in.flags);
+  int unused = __builtin_ffsll((long long)~file->contexts);
+  if (!unused)
+    return emu_refuse(m, -ENOMEM, "AMDGPU_CTX: not supported: more than %d contexts of a file", MOST_CONTEXTS);
+  file->contexts |= UINT64_C(1) << (unused - 1);
+  c->out.alloc.ctx_id = (uint32_t)unused;
+  return 0;
+}
+
+static int context(struct amd_file *file, void *arg) {
   union drm_amdgpu_ctx *c = arg;
+  struct amd_gpu *gpu = file->gpu;
   struct drm_amdgpu_ctx_in in = c->in;
-  bool known = in.ctx_id && in.ctx_id <= gpu->contexts;
+  bool known = in.ctx_id && in.ctx_id <= MOST_CONTEXTS && file->contexts >> (in.ctx_id - 1) & 1;
   switch (in.op) {
-  case AMDGPU_CTX_OP_ALLOC_CTX:
-    if (in.flags) return emu_refuse(&gpu->machine->base, -EINVAL, "AMDGPU_CTX: flags 0x%x", in.flags);
-    c->out.alloc.ctx_id = ++gpu->contexts;
-    return 0;
+  case AMDGPU_CTX_OP_ALLOC_CTX: return make_context(file, c);
   case AMDGPU_CTX_OP_FREE_CTX:
     if (!known) break;
-    if (gpu->stable == in.ctx_id) gpu->stable = 0;
+    file->contexts &= ~(UINT64_C(1) << (in.ctx_id - 1));
+    if (keeps_stable(file, in.ctx_id)) gpu->stable_file = NULL;
     return 0;
   case AMDGPU_CTX_OP_SET_STABLE_PSTATE:
     if (!known || in.flags > AMDGPU_CTX_STABLE_PSTATE_PEAK) break;
-    if (gpu->stable && gpu->stable != in.ctx_id)
-      return emu_refuse(&gpu->machine->base, -EBUSY, "AMDGPU_CTX: context %u keeps the clocks stable", gpu->stable);
-    gpu->stable = in.flags ? in.ctx_id : 0;
+    if (gpu->stable_file && !keeps_stable(file, in.ctx_id))
+      return emu_refuse(&gpu->machine->base, -EBUSY, "AMDGPU_CTX: context %u of %s file keeps the clocks stable",
+                        gpu->stable, gpu->stable_file == file ? "this" : "another");
+    gpu->stable_file = in.flags ? file : NULL;
+    gpu->stable = in.ctx_id;
     return 0;
   default: break;
   }
@@ -195,13 +214,13 @@ static int context(struct amd_gpu *gpu, void *arg) {
 
 _Static_assert(sizeof(struct drm_version) <= 256 && sizeof(struct drm_amdgpu_info) <= 256, "a copy of the argument");
 
-int amd_drm_ioctl(struct amd_gpu *gpu, unsigned long request, void *arg) {
-  struct amd_machine *m = gpu->machine;
+int amd_drm_ioctl(struct amd_file *file, unsigned long request, void *arg) {
+  struct amd_machine *m = file->machine;
   unsigned nr = _IOC_NR(request);
   const struct {
     unsigned nr;
     size_t size;
-    int (*handler)(struct amd_gpu *gpu, void *arg);
+    int (*handler)(struct amd_file *file, void *arg);
   } calls[] = {{_IOC_NR(DRM_IOCTL_VERSION), sizeof(struct drm_version), version},
                {DRM_COMMAND_BASE + DRM_AMDGPU_INFO, sizeof(struct drm_amdgpu_info), info},
                {DRM_COMMAND_BASE + DRM_AMDGPU_CTX, sizeof(union drm_amdgpu_ctx), context}};
@@ -216,7 +235,7 @@ int amd_drm_ioctl(struct amd_gpu *gpu, unsigned long request, void *arg) {
       if (user_read(data, (uintptr_t)arg, calls[i].size))
         return emu_refuse(&m->base, -EFAULT, "render node ioctl 0x%lx: argument %p is not readable", request, arg);
       pthread_mutex_lock(&m->lock);
-      int rc = calls[i].handler(gpu, data);
+      int rc = calls[i].handler(file, data);
       pthread_mutex_unlock(&m->lock);
       if (user_write((uintptr_t)arg, data, calls[i].size))
         return emu_refuse(&m->base, -EFAULT, "render node ioctl 0x%lx: argument %p is not writable", request, arg);

@@ -61,7 +61,7 @@ static void gpu_fault(struct amd_gpu *gpu, const struct fault *fault) {
 
 static int amd_ioctl(struct emu_file *f, unsigned long request, void *arg) {
   struct amd_file *file = file_of(f);
-  int rc = file->gpu ? amd_drm_ioctl(file->gpu, request, arg) : amd_kfd_ioctl(file->machine, request, arg);
+  int rc = file->gpu ? amd_drm_ioctl(file, request, arg) : amd_kfd_ioctl(file->machine, request, arg);
   amd_wake_queues(&file->machine->shared);
   return rc;
 }
@@ -100,8 +100,14 @@ static void *amd_mmap(struct emu_file *f, void *addr, size_t len, int prot, int 
 }
 
 /* KFD keeps a reference to the render node's file that it got the address space from. So closing the descriptor does
- * not free the address space. */
-static void amd_close(struct emu_file *f) { free(file_of(f)); }
+ * not free the address space. It frees the file's contexts, and with them what keeps the clocks stable. */
+static void amd_close(struct emu_file *f) {
+  struct amd_file *file = file_of(f);
+  pthread_mutex_lock(&file->machine->lock);
+  if (file->gpu && file->gpu->stable_file == file) file->gpu->stable_file = NULL;
+  pthread_mutex_unlock(&file->machine->lock);
+  free(file);
+}
 
 static const struct emu_file_ops file_ops = {.ioctl = amd_ioctl, .mmap = amd_mmap, .close = amd_close};
 

@@ -79,6 +79,7 @@ struct amd_file {
   struct emu_file file;
   struct amd_machine *machine;
   struct amd_gpu *gpu; /* NULL for /dev/kfd */
+  uint64_t contexts;   /* of a render node: bit i is set if context i + 1 exists */
 };
 
 struct amd_machine {
@@ -103,7 +104,7 @@ struct amd_gpu *amd_gpu_find(struct amd_machine *m, uint32_t gpu_id);
 uint32_t amd_fault_status(const struct amd_gpu *gpu, uint64_t *page);
 
 int amd_kfd_ioctl(struct amd_machine *m, unsigned long request, void *arg);
-int amd_drm_ioctl(struct amd_gpu *gpu, unsigned long request, void *arg);
+int amd_drm_ioctl(struct amd_file *file, unsigned long request, void *arg); /* file: of a render node */
 
 int amd_sysfs_init(struct amd_machine *m);
 void amd_sysfs_fini(struct amd_machine *m);
