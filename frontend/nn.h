@@ -410,8 +410,9 @@ struct db_checkpoint {
  * between steps. Returns 0 or a negative errno. */
 int db_checkpoint_save(const char *path, const struct db_checkpoint *c);
 /* Restores what db_checkpoint_save saved of a training that was set up in the same way, and stores its step in c->step.
- * Functions must not have been called yet. Returns 0 or a negative errno; if names differ or something was set up in
- * another way, nothing has changed. */
+ * Functions must not have been called yet. Returns 0 or a negative errno. If names, or the kinds of optimizers, groups,
+ * functions or schedules differ, nothing has changed. After another error, for example a shape that differs, random
+ * numbers and some tensors may have new values. */
 int db_checkpoint_load(const char *path, struct db_checkpoint *c);
 
 #pragma GCC visibility pop

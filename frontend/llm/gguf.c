@@ -192,7 +192,7 @@ static int alignment_of(struct reader *r, const struct gguf *g, uint64_t *out) {
   const struct gguf_value *v = gguf_find(g, "general.alignment");
   int64_t n = ALIGNMENT;
   r->name = "general.alignment";
-  if (v && (!gguf_integer(v, 0, &n) || v->array)) return refuse(r, "not a number");
+  if (v && (v->array || !gguf_integer(v, 0, &n))) return refuse(r, "not a number");
   if (n < 1 || n > MOST_ALIGNMENT || (n & (n - 1)))
     return refuse(r, "%lld is not a power of two up to %d", (long long)n, MOST_ALIGNMENT);
   r->name = NULL;

@@ -103,12 +103,11 @@ int llm_eval(struct llm *l, const int32_t *tokens, size_t n, float *logits) {
 
 /* ---- models ---- */
 
-static int open_model(struct llm *l, const char *path, db_device *dev, int64_t context, llm_progress *progress,
-                      void *ctx) {
+static int open_model(struct llm *l, db_device *dev, int64_t context, llm_progress *progress, void *ctx) {
   char why[400];
   struct numbers n;
-  int err = map_file(path, &l->file);
-  if (!err && (err = gguf_parse(l->file.bytes, l->file.size, &l->g, why, sizeof why))) db_fail(err, "%s", why);
+  int err = gguf_parse(l->file.bytes, l->file.size, &l->g, why, sizeof why);
+  if (err) db_fail(err, "%s", why);
   if (!err) err = numbers_read(&n, &l->g);
   if (err) return err;
   if (!context) context = n.context < DEFAULT_CONTEXT ? n.context : DEFAULT_CONTEXT;
@@ -125,9 +124,9 @@ static int open_model(struct llm *l, const char *path, db_device *dev, int64_t c
 int llm_open(struct llm **out, const char *path, db_device *dev, int64_t context, llm_progress *progress, void *ctx) {
   struct llm *l = *out = calloc(1, sizeof *l);
   if (!l) return db_fail(-ENOMEM, "%s: out of memory", path);
-  int err = open_model(l, path, dev, context, progress, ctx);
+  int err = map_file(path, &l->file); /* its message names the file */
+  if (!err && (err = open_model(l, dev, context, progress, ctx))) db_fail(err, "%s: %s", path, db_error());
   if (!err) return 0;
-  db_fail(err, "%s: %s", path, db_error());
   llm_close(l);
   *out = NULL;
   return err;

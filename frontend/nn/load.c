@@ -64,7 +64,7 @@ struct import {
   const struct db_import *options;
   bool *found; /* by index of the parameter */
   struct names unknown;
-  size_t seen, set;
+  size_t seen;
 };
 
 /* The name of a tensor of the file in the tree, which the caller frees; NULL if it is not loaded. */
@@ -111,7 +111,6 @@ static bool wants(void *ctx, const char *name, db_device **dev) {
 static int take(void *ctx, const char *name, db_tensor *t) {
   struct import *m = ctx;
   db_parameter *param = parameter_of(m, name);
-  m->set++;
   return assign_loaded(param->name, param->tensor, t, m->options->convert);
 }
 

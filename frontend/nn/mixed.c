@@ -13,7 +13,8 @@ static int set_scale(db_optim *o, double scale, int64_t interval) {
   db_scope_begin();
   optim_replace_tensor(&o->scale, db_from(((float[]){(float)scale}), DB_F32, dev));
   optim_replace_tensor(&o->good, db_from(((float[]){0}), DB_F32, dev));
-  if (db_poison(o->scale) || db_poison(o->good)) err = db_fail(-ENOMEM, "mixed_precision: %s", db_poison(o->scale));
+  const char *why = db_poison(o->scale) ? db_poison(o->scale) : db_poison(o->good);
+  if (why) err = db_fail(-ENOMEM, "mixed_precision: %s", why);
   db_scope_end();
   o->interval = interval;
   return err;

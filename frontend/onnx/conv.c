@@ -61,7 +61,8 @@ db_tensor *onnx_op_conv(struct onnx_call *c) {
   return convolve(c, node_input(c, 0), node_input(c, 1), node_input(c, 2));
 }
 
-/* An input minus its zero point, in a wider type. For each row (0) or channel of the given axis if it is a vector. */
+/* An input minus its zero point, in a wider type. A zero point that is a vector has an element for each position along
+ * the axis; one with a single element holds for all. */
 static db_tensor *centered(struct onnx_call *c, unsigned i, unsigned zero, int axis, db_dtype t) {
   db_tensor *x = db_cast(node_input(c, i), t);
   if (!node_has_input(c, zero)) return x;
@@ -148,8 +149,8 @@ db_tensor *onnx_op_conv_transpose(struct onnx_call *c) {
 
 /* ---- pools ---- */
 
-/* With ceil_mode, windows that start in the padding at the end do not count; the padding grows until the last window
- * fits. Returns the padding for the window's function. */
+/* With ceil_mode, windows that start in the padding at the end do not count. Adds padding to w until the last window
+ * fits. */
 static void pad_ceil(struct onnx_call *c, const db_tensor *x, struct window *w) {
   if (!node_int(c, "ceil_mode", 0)) return;
   for (unsigned i = 0; i < w->n; i++) {

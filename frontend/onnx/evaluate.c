@@ -42,9 +42,9 @@ const Onnx__Attribute *onnx_function_attribute(const struct evaluation *e, const
 
 /* ---- checks when a model is loaded ---- */
 
-static int check_graph(struct db_onnx *m, Onnx__Node *const *node, size_t n, int64_t opset, unsigned depth);
+static int check_graph(struct db_onnx *m, Onnx__Node *const *node, size_t n, int64_t opset);
 
-static int check_node(struct db_onnx *m, const Onnx__Node *n, size_t number, int64_t opset, unsigned depth) {
+static int check_node(struct db_onnx *m, const Onnx__Node *n, size_t number, int64_t opset) {
   char why[256];
   bool standard = onnx_is_standard(n->domain);
   const struct onnx_operator *op = standard ? onnx_operator(text(n->op_type)) : NULL;
@@ -62,26 +62,26 @@ static int check_node(struct db_onnx *m, const Onnx__Node *n, size_t number, int
   if (*why) return fail_node(m, n, number, why);
   for (size_t i = 0; i < n->n_attribute; i++) {
     const Onnx__Graph *g = n->attribute[i]->g;
-    int err = g ? check_graph(m, g->node, g->n_node, opset, depth + 1) : 0;
+    int err = g ? check_graph(m, g->node, g->n_node, opset) : 0;
     if (err) return err;
   }
   return 0;
 }
 
-static int check_graph(struct db_onnx *m, Onnx__Node *const *node, size_t n, int64_t opset, unsigned depth) {
+static int check_graph(struct db_onnx *m, Onnx__Node *const *node, size_t n, int64_t opset) {
   for (size_t i = 0; i < n; i++) {
-    int err = check_node(m, node[i], i, opset, depth);
+    int err = check_node(m, node[i], i, opset);
     if (err) return err;
   }
   return 0;
 }
 
 int onnx_check_nodes(struct db_onnx *m) {
-  int err = check_graph(m, m->file->graph->node, m->file->graph->n_node, m->opset, 0);
+  int err = check_graph(m, m->file->graph->node, m->file->graph->n_node, m->opset);
   for (size_t i = 0; i < m->file->n_functions && !err; i++) {
     const Onnx__Function *f = m->file->functions[i];
     int64_t opset = onnx_opset(f->opset_import, f->n_opset_import);
-    err = check_graph(m, f->node, f->n_node, opset ? opset : m->opset, 0);
+    err = check_graph(m, f->node, f->n_node, opset ? opset : m->opset);
   }
   return err;
 }
@@ -270,6 +270,7 @@ int onnx_evaluate(struct onnx_plan *p, db_tensor *const *in, db_tensor **out) {
   const Onnx__Graph *g = m->file->graph;
   struct evaluation e = {.plan = p, .opset = m->opset};
   struct onnx_scope s;
+  if (!p->evaluated) forget_reads(&p->reads, 0); /* of a first run that failed */
   if (!p->folded.entry) {
     int err = onnx_scope_new(&p->folded, &m->initial, names_of(g));
     if (err) return err;

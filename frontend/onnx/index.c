@@ -1,6 +1,5 @@
 /* Operators that read and write elements at positions in tensors. */
 #define _GNU_SOURCE /* qsort_r */
-#include "evaluate.h"
 #include "operators.h"
 
 db_tensor *onnx_op_gather(struct onnx_call *c) {
@@ -136,15 +135,9 @@ db_tensor *onnx_op_reverse_sequence(struct onnx_call *c) {
 
 /* ---- shapes that depend on values ---- */
 
-/* Whether a call may read values that depend on the model's inputs: it then prevents capturing. */
-static struct onnx_value *read_now(struct onnx_call *c, unsigned i) {
-  if (!c->in[i]->known && !c->e->plan->dynamic) c->e->plan->dynamic = c->op->name;
-  return c->in[i];
-}
-
 db_tensor *onnx_op_nonzero(struct onnx_call *c) {
   size_t n, count = 0;
-  db_tensor *x = read_now(c, 0)->t;
+  db_tensor *x = c->in[0]->t;
   double *v = node_read_all(c, 0, &n);
   unsigned rank = db_rank(x);
   int64_t *at = v ? malloc(n * (rank + 1) * sizeof *at + 1) : NULL;

@@ -462,6 +462,7 @@ struct storage *storage_over(unsigned slot, int64_t id, db_buffer *buffer, size_
   if (!s) return NULL;
   s->bytes = bytes;
   s->buffer = db_buffer_retain(buffer);
+  s->borrowed = true;
   s->give_back = give_back, s->ctx = ctx;
   return add_storage(s);
 }
@@ -503,16 +504,38 @@ void storage_release(struct storage *s) {
   unlink_storage(s);
   rt.nstorages--;
   if (s->give_back) {
-    db_buffer_release(s->buffer);
-    s->give_back(s->ctx);
-  } else {
-    buffer_put(rt.slots[s->slot], s->buffer, s->bytes, s->pinned);
+    s->next = rt.unused;
+    rt.unused = s;
+    return;
   }
+  if (s->borrowed)
+    db_buffer_release(s->buffer);
+  else
+    buffer_put(rt.slots[s->slot], s->buffer, s->bytes, s->pinned);
   slot_release(s->slot);
   object_free(s, sizeof *s);
 }
 
+void storages_give_back(void) {
+  for (;;) {
+    pthread_mutex_lock(&rt.lock);
+    struct storage *s = rt.unused;
+    if (s) rt.unused = s->next;
+    pthread_mutex_unlock(&rt.lock);
+    if (!s) return;
+    db_device *dev = slot_device(s->slot);
+    bool idle = !db_device_synchronize(dev, db_device_timeout(dev)); /* kernels may still use the memory */
+    db_buffer_release(s->buffer);
+    if (idle) s->give_back(s->ctx);
+    pthread_mutex_lock(&rt.lock);
+    slot_release(s->slot);
+    object_free(s, sizeof *s);
+    pthread_mutex_unlock(&rt.lock);
+  }
+}
+
 int db_shutdown(void) {
+  storages_give_back();
   pthread_mutex_lock(&rt.lock);
   int err = 0;
   if (rt.nvalues)

@@ -49,9 +49,9 @@ struct storage {        /* the memory of one BUFFER node */
   uint64_t written;       /* the contents are valid when the compute queue's timeline reaches this value; 0: at once */
   uint32_t refs;
   uint8_t slot;
-  bool pinned; /* host memory that every device addresses */
-  /* Memory that was not allocated here: called instead of keeping it for reuse; or NULL */
-  void (*give_back)(void *ctx);
+  bool pinned;                  /* host memory that every device addresses */
+  bool borrowed;                /* memory that was not allocated here, and is not kept for reuse */
+  void (*give_back)(void *ctx); /* called when it is not used any more; or NULL */
   void *ctx;
 };
 
@@ -76,6 +76,7 @@ struct runtime {
   struct slot_group *groups[SLOT_NUMBERS - SLOTS];
   struct storage **buckets;
   size_t nbuckets, nstorages;
+  struct storage *unused; /* released memory of others, for storages_give_back */
   void (*watch)(void *ctx, const struct db_command *command);
   void *watch_ctx;
 };
@@ -125,9 +126,13 @@ db_program *slot_load(unsigned slot, const struct kernel *kernel);
 struct storage *storage_new(unsigned slot, int64_t id, size_t bytes);
 /* The same in pinned host memory. */
 struct storage *storage_new_pinned(unsigned slot, int64_t id, size_t bytes);
-/* The same over existing memory, with a reference of its own on buffer. Calls give_back(ctx) when it is released. */
+/* The same over existing memory, with a reference of its own on buffer. If give_back is not NULL, storages_give_back
+ * calls give_back(ctx) after the release. */
 struct storage *storage_over(unsigned slot, int64_t id, db_buffer *buffer, size_t bytes, void (*give_back)(void *ctx),
                              void *ctx);
+/* Returns the memory of others that storages used and that were released. Waits until its devices are idle; memory of a
+ * device that cannot finish is never returned. Call it without the lock: the owners' functions may release tensors. */
+void storages_give_back(void);
 struct storage *storage_find(int64_t id);
 /* Changes the id. Nodes with the old id no longer find the memory. */
 void storage_rename(struct storage *s, int64_t id);

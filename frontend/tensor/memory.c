@@ -7,10 +7,8 @@
 
 /* ---- buffers ---- */
 
-static void release_nothing(void *ctx) {}
-
-/* A tensor over the memory of buf that starts at byte `offset`. give_back is called when it is not needed any more, not
- * after an error. */
+/* A tensor over the memory of buf that starts at byte `offset`. give_back, if any, is called when it is not needed any
+ * more, not after an error. */
 static db_tensor *over_buffer(struct call *c, db_buffer *buf, size_t offset, enum dtype t, db_list shape,
                               void (*give_back)(void *ctx), void *ctx) {
   int64_t dim[MAX_RANK];
@@ -34,7 +32,7 @@ db_tensor *db_from_buffer_at(DB_AT, db_buffer *buf, size_t offset, db_dtype dtyp
   if (!call_begin(&c, "from_buffer", file, line, 0, NULL)) return c.result;
   if (!buf) return call_fail(&c, "the buffer is NULL");
   if (!db_dtype_size(dtype)) return call_fail(&c, "%d is not an element type", (int)dtype);
-  return over_buffer(&c, buf, offset, (enum dtype)dtype, shape, release_nothing, NULL);
+  return over_buffer(&c, buf, offset, (enum dtype)dtype, shape, NULL, NULL);
 }
 
 db_buffer *db_buffer_of(db_tensor *t, size_t *offset) {

@@ -85,8 +85,10 @@ void db_scope_end(void) {
   if (!s->depth) return;
   pthread_mutex_lock(&rt.lock);
   for (db_tensor *t; (t = s->tensors[--s->n]);) tensor_release(t);
+  bool unused = rt.unused;
   pthread_mutex_unlock(&rt.lock);
   s->depth--;
+  if (unused) storages_give_back();
 }
 
 db_tensor *db_keep(db_tensor *t) {
@@ -125,7 +127,9 @@ void db_release(db_tensor *t) {
   if (!t) return;
   pthread_mutex_lock(&rt.lock);
   tensor_release(t);
+  bool unused = rt.unused;
   pthread_mutex_unlock(&rt.lock);
+  if (unused) storages_give_back();
 }
 
 /* ---- common steps of operations ---- */

@@ -95,7 +95,9 @@ static void refused(void **state) {
 struct conv {
   int64_t batch, in, size, out, kernel, stride;
   db_dtype dtype;
-  unsigned boxed; /* bit r: result r has no load of an operand through registers, on a GPU with tensor copies */
+  /* bit r: kernels of result r load no operand through registers and have no bank conflicts, on a GPU with tensor
+   * copies */
+  unsigned boxed;
 };
 #define TIMEOUT_NS 100000000000ull
 enum { RESULTS = 3 }; /* the result, the gradient of the input, that of the weight */
@@ -113,7 +115,7 @@ static db_tensor *eighths(db_device *dev, const struct conv *c, const int64_t *d
 }
 
 /* Computes result r on the device as f32. loaded: NULL, or set to the bytes that kernels with matrix instructions load
- * through registers. Returns the number of elements. */
+ * through registers, plus their bank conflicts. Returns the number of elements. */
 static int64_t convolve(db_device *dev, const struct conv *c, unsigned r, float **out, uint64_t *loaded) {
   DB_SCOPED;
   int64_t size = (c->size + c->kernel / 2 * 2 - c->kernel) / c->stride + 1, n = 1;

@@ -79,6 +79,22 @@ static void dlpack_in(void **state) {
   assert_int_equal(deleted, before);
 }
 
+/* The owner's function releases a tensor, and kernels that use the memory have not finished. */
+static void dlpack_of_dlpack(void **state) {
+  db_device *dev = open_device("CPU");
+  db_tensor *x = db_retain(db_contiguous(db_ones(DB_F32, dev, 1 << 20))), *sum = NULL;
+  {
+    DB_SCOPED;
+    db_tensor *y = db_from_dlpack(db_to_dlpack(x), NULL);
+    sum = db_retain(db_sum(db_exp(db_mul(y, 0))));
+    db_release(x);
+    assert_int_equal(db_realize(sum), 0);
+  }
+  EXPECT_FLOATS(sum, 1 << 20);
+  db_release(sum);
+  db_close(dev);
+}
+
 static void dlpack_out(void **state) {
   FOR_DEVICES {
     db_device *dev = open_device(DEVICE_NAME);
@@ -134,6 +150,7 @@ static void texts(void **state) {
 static int finish(void **state) { return db_shutdown(); }
 int main(void) {
   const struct CMUnitTest tests[] = {cmocka_unit_test(buffers), cmocka_unit_test(dlpack_in),
-                                     cmocka_unit_test(dlpack_out), cmocka_unit_test(texts)};
+                                     cmocka_unit_test(dlpack_of_dlpack), cmocka_unit_test(dlpack_out),
+                                     cmocka_unit_test(texts)};
   return cmocka_run_group_tests_name("memory", tests, NULL, finish);
 }

@@ -203,8 +203,9 @@ const struct command onnx_command = {
     .argp = {.options = options,
              .parser = parse,
              .args_doc = "FILE",
-             .doc = "Prints the inputs and outputs of an ONNX model. With --in, --out or --save it runs the model once "
-                    "and prints the first elements of its outputs. Opsets 7 to 28 of the standard domain are "
+             .doc = "Prints the inputs and outputs of an ONNX model. With --in, --out or --save it runs the model "
+                    "(twice with --save, because the second run is captured) and prints the first elements of its "
+                    "outputs. Opsets 7 to 28 of the standard domain are "
                     "supported; a file with another domain, operator or type is rejected with the node's name.\v"
                     "Example:\n"
                     "  doorbell onnx model.onnx --in x=x.npy --out y=y.npy --dev EMU+NV:sm_90"},
