@@ -67,23 +67,46 @@ static db_tensor *heads_of(db_tensor *x, int64_t begin, int64_t heads, int64_t w
   return db_permute(db_reshape(x, count, heads, width), 1, 0, 2);
 }
 
-static db_tensor *attention(struct model *m, int64_t i, db_tensor *x, int64_t at, int64_t end, db_tensor **assigned) {
+/* What the tokens of a span see: assigns their keys and values to the cache. q, k, v: [heads, count, width of a head]
+ */
+static db_tensor *attend_span(struct model *m, int64_t i, struct span s, db_tensor *q, db_tensor *k, db_tensor *v,
+                              db_tensor **assigned) {
   struct layer *y = &m->layer[i];
   const struct numbers *n = &m->n;
-  int64_t count = db_dim(x, 0), q_columns = n->heads * n->key, k_columns = n->kv_heads * n->key;
-  bool fused = y->qkv.weight.data != NULL, local = numbers_has_window(n, i);
-  db_tensor *qkv = fused ? apply(&y->qkv, x) : NULL;
+  bool local = numbers_has_window(n, i);
+  int64_t count = db_dim(q, 1), end = db_size_add(s.at, count), next = db_size_add(s.text, 1);
+  q = rotated(m, q, s.at, end, local);
+  k = rotated(m, k, s.at, end, local);
+  assigned[0] = db_assign_slice(y->cache[0], db_unsqueeze(k, 0), s.text, next, 0, n->kv_heads, s.at, end, 0, n->key);
+  assigned[1] = db_assign_slice(y->cache[1], db_unsqueeze(v, 0), s.text, next, 0, n->kv_heads, s.at, end, 0, n->value);
+  k = db_squeeze(db_shrink(y->cache[0], s.text, next, 0, n->kv_heads, 0, end, 0, n->key), 0);
+  v = db_squeeze(db_shrink(y->cache[1], s.text, next, 0, n->kv_heads, 0, end, 0, n->value), 0);
+  return attend(m, q, db_cast(k, DB_F32), db_cast(v, DB_F32), mask_of(m, i, count, s.at, end));
+}
+
+/* Rows [begin, end) of the middle axis. */
+static db_tensor *rows(db_tensor *x, int64_t begin, int64_t end) {
+  return db_shrink(x, 0, db_dim(x, 0), begin, end, 0, db_dim(x, 2));
+}
+
+static db_tensor *attention(struct model *m, int64_t i, db_tensor *x, const struct span *span, unsigned spans,
+                            db_tensor **assigned) {
+  struct layer *y = &m->layer[i];
+  const struct numbers *n = &m->n;
+  int64_t count = db_dim(x, 0), q_columns = n->heads * n->key, k_columns = n->kv_heads * n->key, each = count / spans;
+  bool fused = y->qkv.weight.data != NULL;
+  db_tensor *qkv = fused ? apply(&y->qkv, x) : NULL, *out[LLM_TEXTS];
   db_tensor *q = heads_of(fused ? qkv : apply(&y->q, x), 0, n->heads, n->key);
   db_tensor *k = heads_of(fused ? qkv : apply(&y->k, x), fused ? q_columns : 0, n->kv_heads, n->key);
   db_tensor *v = heads_of(fused ? qkv : apply(&y->v, x), fused ? q_columns + k_columns : 0, n->kv_heads, n->value);
-  q = rotated(m, normalized(m, &y->query, q), at, end, local);
-  k = rotated(m, normalized(m, &y->key_norm, k), at, end, local);
-  assigned[0] = db_assign_slice(y->cache[0], k, 0, n->kv_heads, at, end, 0, n->key);
-  assigned[1] = db_assign_slice(y->cache[1], v, 0, n->kv_heads, at, end, 0, n->value);
-  k = db_cast(db_shrink(y->cache[0], 0, n->kv_heads, 0, end, 0, n->key), DB_F32);
-  v = db_cast(db_shrink(y->cache[1], 0, n->kv_heads, 0, end, 0, n->value), DB_F32);
-  db_tensor *out = attend(m, q, k, v, mask_of(m, i, count, at, end));
-  return apply(&y->out, db_reshape(db_permute(out, 1, 0, 2), count, n->heads * n->value));
+  q = normalized(m, &y->query, q);
+  k = normalized(m, &y->key_norm, k);
+  for (int64_t s = 0; s < spans; s++) {
+    int64_t begin = s * each, end = begin + each;
+    out[s] = attend_span(m, i, span[s], rows(q, begin, end), rows(k, begin, end), rows(v, begin, end), assigned);
+  }
+  db_tensor *all = spans == 1 ? out[0] : db_contiguous(db_cat_n(out, spans, 1));
+  return apply(&y->out, db_reshape(db_permute(all, 1, 0, 2), count, n->heads * n->value));
 }
 
 /* ---- feed-forward ---- */
@@ -119,20 +142,27 @@ static db_tensor *mixture(const struct model *m, const struct layer *y, db_tenso
 
 /* ---- the model ---- */
 
-db_tensor *model_logits(struct model *m, db_tensor *x, int64_t at, int64_t last, db_tensor **assigned) {
-  int64_t end = db_size_add(at, db_dim(x, 0));
+/* The rows of the embedding of positions, of a model that has one. */
+static db_tensor *positions_of(const struct model *m, const struct span *span, unsigned n, int64_t each) {
+  db_tensor *x[LLM_TEXTS];
+  for (unsigned s = 0; s < n; s++) x[s] = weight_range(&m->positions, span[s].at, db_size_add(span[s].at, each));
+  return n == 1 ? x[0] : db_cat_n(x, n, 0);
+}
+
+db_tensor *model_logits(struct model *m, db_tensor *x, const struct span *span, unsigned n, int64_t last,
+                        db_tensor **assigned) {
   if (m->n.arch->scaled_embedding) x = db_mul(x, sqrt((double)m->n.width));
-  if (m->positions.data) x = db_add(x, weight_range(&m->positions, at, end));
+  if (m->positions.data) x = db_add(x, positions_of(m, span, n, db_dim(x, 0) / n));
   for (int64_t i = 0; i < m->n.layers; i++) {
     const struct layer *y = &m->layer[i];
     db_tensor *in = normalized(m, &y->before, x);
-    x = db_add(x, normalized(m, &y->after_attention, attention(m, i, in, at, end, &assigned[2 * i])));
+    x = db_add(x, normalized(m, &y->after_attention, attention(m, i, in, span, n, &assigned[2 * i])));
     in = normalized(m, &y->between, x);
     in = y->router.weight.data ? mixture(m, y, in) : feed_forward(m, &y->gate, &y->up, &y->down, in);
     x = db_add(x, normalized(m, &y->after_feed, in));
   }
-  x = db_shrink(x, last, db_size_add(last, 1), 0, m->n.width);
+  if (n == 1) x = db_shrink(x, last, db_size_add(last, 1), 0, m->n.width);
   x = normalized(m, &m->norm, x);
   x = m->out.weight.data ? apply(&m->out, x) : weight_linear(&m->embedding, x);
-  return capped(db_reshape(x, m->n.vocabulary), m->n.logit_cap);
+  return capped(db_reshape(x, n, m->n.vocabulary), m->n.logit_cap);
 }

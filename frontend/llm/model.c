@@ -179,13 +179,14 @@ static void load_layer(struct loader *l, int64_t i) {
   const struct numbers *n = &l->m->n;
   load_attention(l, y, i);
   load_feed_forward(l, y, i);
-  y->cache[0] = zeros(l, DB_F16, DB_LIST(n->kv_heads, l->m->room, n->key));
-  y->cache[1] = zeros(l, DB_F16, DB_LIST(n->kv_heads, l->m->room, n->value));
+  y->cache[0] = zeros(l, DB_F16, DB_LIST(l->m->texts, n->kv_heads, l->m->room, n->key));
+  y->cache[1] = zeros(l, DB_F16, DB_LIST(l->m->texts, n->kv_heads, l->m->room, n->value));
 }
 
-int model_load(struct model *m, const struct gguf *g, db_device *dev, int64_t room, llm_progress *progress, void *ctx) {
+int model_load(struct model *m, const struct gguf *g, db_device *dev, int64_t texts, int64_t room,
+               llm_progress *progress, void *ctx) {
   struct loader l = {m, g, .progress = progress, .ctx = ctx};
-  *m = (struct model){.dev = dev, .room = room};
+  *m = (struct model){.dev = dev, .texts = texts, .room = room};
   if ((l.err = numbers_read(&m->n, g))) return l.err;
   for (size_t i = 0; i < g->ntensors; i++) l.all += g->tensor[i].bytes;
   m->layer = calloc((size_t)m->n.layers, sizeof *m->layer);

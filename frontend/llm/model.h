@@ -50,8 +50,9 @@ struct layer {
   struct linear gate, up, down;                                 /* without a gate, or with gate and up in one matrix */
   struct linear router, gate_experts, up_experts, down_experts; /* mixture of experts */
   struct linear shared_router, shared_gate, shared_up, shared_down;
-  db_tensor *cache[2]; /* keys and values, f16 [kv_heads, positions, width of a head] */
+  db_tensor *cache[2]; /* keys and values, f16 [texts, kv_heads, positions, width of a head] */
 };
+enum { LLM_TEXTS = 8 }; /* the most texts that can be continued together */
 struct model {
   struct numbers n;
   struct weight embedding, positions;
@@ -60,16 +61,23 @@ struct model {
   struct linear out;     /* its data is NULL: the embedding */
   db_tensor *rope[2][2]; /* global and local: cosines and sines [positions, dims / 2] */
   db_device *dev;
-  int64_t room; /* positions in the caches */
+  int64_t texts, room; /* texts in the caches, and positions of each */
+};
+/* Consecutive tokens of a text, the first at this position. Both numbers may be symbolic. */
+struct span {
+  int64_t text, at;
 };
 /* Called while weights are loaded, with the bytes so far and of all. */
 typedef void llm_progress(void *ctx, uint64_t done, uint64_t all);
-/* Loads a model with room for `room` positions. Returns 0, or a negative errno with a message that names the key or
- * the tensor. model_free releases it, also after an error. */
-int model_load(struct model *m, const struct gguf *g, db_device *dev, int64_t room, llm_progress *progress, void *ctx);
+/* Loads a model for this many texts of at most `room` positions. Returns 0, or a negative errno with a message that
+ * names the key or the tensor. model_free releases it, also after an error. */
+int model_load(struct model *m, const struct gguf *g, db_device *dev, int64_t texts, int64_t room,
+               llm_progress *progress, void *ctx);
 void model_free(struct model *m);
-/* The logits [vocabulary] after token `last` of some tokens, which are at positions `at` and following; both may be
- * symbolic. x: the tokens' rows of the embedding [count, width]. Assigns keys and values to the caches; assigned
- * receives these tensors, 2 for each layer. */
-db_tensor *model_logits(struct model *m, db_tensor *x, int64_t at, int64_t last, db_tensor **assigned);
+/* The logits [n, vocabulary] after tokens of n texts, the same number of each text. x: the tokens' rows of the
+ * embedding [count of all, width]. last: the place in x of the token whose logits to compute, which may be symbolic; if
+ * n > 1, they are those of all tokens. Assigns keys and values to the caches; assigned receives these tensors, 2 for
+ * each layer. */
+db_tensor *model_logits(struct model *m, db_tensor *x, const struct span *span, unsigned n, int64_t last,
+                        db_tensor **assigned);
 #endif

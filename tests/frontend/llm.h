@@ -19,13 +19,16 @@ static int forget(void **state) {
   return finish(state) || db_shutdown();
 }
 
-static struct llm *open_model(const char *name, db_device *dev, int64_t context) {
+static struct llm *open_texts(const char *name, db_device *dev, unsigned texts, int64_t context) {
   char path[512];
   struct llm *l;
   snprintf(path, sizeof path, DATA "%s.gguf", name);
-  if (llm_open(&l, path, dev, context, NULL, NULL)) fail_msg("%s", db_error());
+  if (llm_open(&l, path, dev, texts, context, NULL, NULL)) fail_msg("%s", db_error());
   assert_int_equal(llm_vocabulary(l), WORDS);
   return l;
+}
+static struct llm *open_model(const char *name, db_device *dev, int64_t context) {
+  return open_texts(name, dev, 1, context);
 }
 
 static bool is_quantized(const char *name) { return !strcmp(name, "types") || *name == 'Q'; }
@@ -53,7 +56,7 @@ static void expect_greedy(const char *name, const json_t *want, db_device *dev, 
   float logits[WORDS];
   int32_t id[64];
   for (size_t i = 0; i < prompt; i++) id[i] = (int32_t)json_integer_value(json_array_get(tokens, i));
-  if (llm_eval(l, id, prompt, logits)) fail_msg("%s: %s", name, db_error());
+  if (llm_eval(l, 0, id, prompt, logits)) fail_msg("%s: %s", name, db_error());
   for (size_t i = 0; i < n; i++) {
     int32_t got = sampler_choose(&sampler, logits, WORDS),
             other = (int32_t)json_integer_value(json_array_get(greedy, i));
@@ -61,7 +64,7 @@ static void expect_greedy(const char *name, const json_t *want, db_device *dev, 
     if ((double)(logits[got] - logits[other]) > tolerance_of(name) * largest(logits) && !has_experts(name))
       fail_msg("%s: token %zu is %d, not %d: the logits are %g and %g", name, i, got, other, (double)logits[got],
                (double)logits[other]);
-    if (llm_eval(l, &other, 1, logits)) fail_msg("%s: %s", name, db_error());
+    if (llm_eval(l, 0, &other, 1, logits)) fail_msg("%s: %s", name, db_error());
   }
   if (ties > n / (is_quantized(name) ? 10 : 100)) fail_msg("%s: %zu of %zu tokens are different", name, ties, n);
   llm_close(l);

@@ -26,10 +26,10 @@ static void expect_model(const char *name, const json_t *want, db_device *dev) {
   for (size_t i = 0; i < json_array_size(tokens); i++) id[i] = (int32_t)json_integer_value(json_array_get(tokens, i));
   for (size_t i = 0; i < json_array_size(rows); i++) {
     size_t first = i ? prompt + i - 1 : 0, n = i ? 1 : prompt;
-    if (llm_eval(l, id + first, n, logits)) fail_msg("%s: %s", name, db_error());
+    if (llm_eval(l, 0, id + first, n, logits)) fail_msg("%s: %s", name, db_error());
     expect_logits(name, i, logits, json_array_get(rows, i));
   }
-  assert_int_equal(llm_length(l), json_array_size(tokens));
+  assert_int_equal(llm_length(l, 0), json_array_size(tokens));
   llm_close(l);
 }
 
@@ -67,10 +67,10 @@ static void tokens_replay_a_program(void **state) {
     struct db_device_counters d0, d1;
     float logits[WORDS];
     int32_t prompt[] = {5, 6, 7, 8, 9, 10, 11, 12, 13, 14}, token = 3;
-    assert_int_equal(llm_eval(l, prompt, 10, logits), 0);
+    assert_int_equal(llm_eval(l, 0, prompt, 10, logits), 0);
     for (int i = 0; i < 40; i++) {
       if (i == 4) db_cache_counters(&c0), db_device_counters(dev, &d0);
-      assert_int_equal(llm_eval(l, &token, 1, logits), 0);
+      assert_int_equal(llm_eval(l, 0, &token, 1, logits), 0);
     }
     db_cache_counters(&c1);
     db_device_counters(dev, &d1);
@@ -90,19 +90,69 @@ static void texts_can_be_shortened_and_end_at_the_context(void **state) {
   float first[WORDS], again[WORDS];
   int32_t tokens[64], bad = WORDS;
   for (int32_t i = 0; i < 64; i++) tokens[i] = 3 + i % 50;
-  assert_int_equal(llm_eval(l, tokens, 20, first), 0);
-  assert_int_equal(llm_eval(l, tokens, 30, NULL), 0);
-  llm_truncate(l, 10);
-  assert_int_equal(llm_eval(l, tokens + 10, 10, again), 0);
+  assert_int_equal(llm_eval(l, 0, tokens, 20, first), 0);
+  assert_int_equal(llm_eval(l, 0, tokens, 30, NULL), 0);
+  llm_truncate(l, 0, 10);
+  assert_int_equal(llm_eval(l, 0, tokens + 10, 10, again), 0);
   for (int i = 0; i < WORDS; i++) assert_float_equal(first[i], again[i], 1e-4);
-  assert_int_equal(llm_eval(l, &bad, 1, NULL), -EINVAL);
-  assert_int_equal(llm_eval(l, tokens, 0, NULL), -EINVAL);
+  assert_int_equal(llm_eval(l, 0, &bad, 1, NULL), -EINVAL);
+  assert_int_equal(llm_eval(l, 0, tokens, 0, NULL), -EINVAL);
   assert_int_equal(llm_context(l), 64);
-  assert_int_equal(llm_eval(l, tokens, 45, NULL), -ENOSPC);
+  assert_int_equal(llm_eval(l, 0, tokens, 45, NULL), -ENOSPC);
   assert_contains(db_error(), "the context of 64 tokens is full");
-  assert_int_equal(llm_eval(l, tokens, 44, again), 0); /* the last tokens do not fit a padded program */
-  assert_int_equal(llm_length(l), 64);
+  assert_int_equal(llm_eval(l, 0, tokens, 44, again), 0); /* the last tokens do not fit a padded program */
+  assert_int_equal(llm_length(l, 0), 64);
   llm_close(l);
+}
+
+/* Texts that are continued together have the logits that each has alone. Text i begins with 3 i + 1 tokens. */
+static void expect_texts(const char *name, db_device *dev) {
+  enum { TEXTS = 4, STEPS = 5 };
+  static const struct {
+    unsigned n, text[TEXTS];
+  } steps[STEPS] = {{2, {2, 0}}, {2, {1, 3}}, {3, {3, 0, 2}}, {4, {0, 1, 2, 3}}, {2, {3, 1}}};
+  struct llm *together = open_texts(name, dev, TEXTS, CONTEXT), *alone = open_texts(name, dev, TEXTS, CONTEXT);
+  float got[TEXTS * WORDS], want[WORDS];
+  for (unsigned t = 0; t < TEXTS; t++) {
+    int32_t prompt[3 * TEXTS];
+    for (unsigned i = 0; i < 3 * t + 1; i++) prompt[i] = (int32_t)(5 * t + 7 * i) % WORDS;
+    if (llm_eval(together, t, prompt, 3 * t + 1, NULL)) fail_msg("%s: %s", name, db_error());
+    assert_int_equal(llm_eval(alone, t, prompt, 3 * t + 1, NULL), 0);
+  }
+  for (unsigned s = 0; s < STEPS; s++) {
+    struct llm_next next[TEXTS];
+    for (unsigned i = 0; i < steps[s].n; i++)
+      next[i] = (struct llm_next){steps[s].text[i], (int32_t)(11 * s + 3 * i + 1) % WORDS};
+    if (llm_eval_next(together, next, steps[s].n, got)) fail_msg("%s: %s", name, db_error());
+    for (unsigned i = 0; i < steps[s].n; i++) {
+      assert_int_equal(llm_eval(alone, next[i].text, &next[i].token, 1, want), 0);
+      for (unsigned k = 0; k < WORDS; k++)
+        if (!(fabsf(got[i * WORDS + k] - want[k]) <= 1e-3f * (float)largest(want)))
+          fail_msg("%s, step %u, text %u: logit %u is %g, not %g", name, s, next[i].text, k, (double)got[i * WORDS + k],
+                   (double)want[k]);
+    }
+  }
+  llm_close(together);
+  llm_close(alone);
+}
+static void texts_are_continued_together(void **state) {
+  static const char *const names[] = {"llama", "gpt2", "gemma3", "qwen3moe", "phi3", "Q8_0"};
+  for (unsigned i = 0; i < sizeof names / sizeof *names; i++) expect_texts(names[i], NULL);
+  FOR_EMULATED_GPU {
+    db_device *dev = open_device(DEVICE_NAME);
+    expect_texts("llama", dev);
+    db_close(dev);
+  }
+  struct llm *l = open_texts("llama", NULL, 2, CONTEXT);
+  int32_t token = 5;
+  assert_int_equal(llm_eval(l, 2, &token, 1, NULL), -EINVAL);
+  assert_contains(db_error(), "text 2 is not below 2");
+  assert_int_equal(llm_eval_next(l, (struct llm_next[]){{1, 5}, {1, 5}}, 2, NULL), -EINVAL);
+  assert_contains(db_error(), "text 1 has two tokens");
+  assert_int_equal(llm_eval_next(l, (struct llm_next[]){{0, 5}, {1, WORDS}}, 2, NULL), -EINVAL);
+  assert_int_equal(llm_eval_next(l, NULL, 3, NULL), -EINVAL);
+  llm_close(l);
+  assert_int_equal(llm_open(&l, DATA "llama.gguf", NULL, LLM_TEXTS + 1, 0, NULL, NULL), -EINVAL);
 }
 
 /* In a model of two layers with a window of 4 tokens, the last one sees 6 others. */
@@ -114,10 +164,10 @@ static void a_window_hides_older_tokens(void **state) {
     for (int32_t k = 0; k < 20; k++) tokens[k] = 3 + k * 7 % 50;
     if (i == 1) tokens[12] = 60; /* 7 before the last */
     if (i == 2) tokens[13] = 60;
-    llm_truncate(l, 0);
-    assert_int_equal(llm_eval(l, tokens, 18, NULL), 0); /* together, then one by one */
-    assert_int_equal(llm_eval(l, tokens + 18, 1, NULL), 0);
-    assert_int_equal(llm_eval(l, tokens + 19, 1, logits[i]), 0);
+    llm_truncate(l, 0, 0);
+    assert_int_equal(llm_eval(l, 0, tokens, 18, NULL), 0); /* together, then one by one */
+    assert_int_equal(llm_eval(l, 0, tokens + 18, 1, NULL), 0);
+    assert_int_equal(llm_eval(l, 0, tokens + 19, 1, logits[i]), 0);
   }
   assert_memory_equal(logits[0], logits[1], sizeof *logits);
   assert_memory_not_equal(logits[0], logits[2], sizeof *logits);
@@ -163,7 +213,7 @@ static void refuses(const char *message, const char *from, const char *to) {
   fwrite(bytes, 1, n, f);
   fclose(f);
   struct llm *l;
-  assert_int_equal(llm_open(&l, path, NULL, 0, NULL, NULL), -EINVAL);
+  assert_int_equal(llm_open(&l, path, NULL, 1, 0, NULL, NULL), -EINVAL);
   assert_null(l);
   assert_contains(db_error(), message);
   assert_contains(db_error(), path);
@@ -175,7 +225,7 @@ static void names_what_is_wrong(void **state) {
   refuses("blk.1.attn_output.weight: missing", "blk.1.attn_output", "blk.1.attn_xutput");
   refuses("token_embd.weight: missing", "token_embd", "token_xmbd");
   refuses("blk.0.ffn: matrices of different sizes", "blk.0.ffn_up", "blk.0.ffn_xp");
-  assert_int_equal(llm_open(&l, "/nonexistent.gguf", NULL, 0, NULL, NULL), -ENOENT);
+  assert_int_equal(llm_open(&l, "/nonexistent.gguf", NULL, 1, 0, NULL, NULL), -ENOENT);
 }
 
 /* ---- chats ---- */
@@ -310,6 +360,7 @@ int main(void) {
       cmocka_unit_test(greedy_tokens_equal_those_of_llama_cpp),
       cmocka_unit_test(emulated_gpus_choose_the_same_tokens),
       cmocka_unit_test(tokens_replay_a_program),
+      cmocka_unit_test(texts_are_continued_together),
       cmocka_unit_test(a_window_hides_older_tokens),
       cmocka_unit_test(texts_can_be_shortened_and_end_at_the_context),
       cmocka_unit_test(samplers),

@@ -141,12 +141,12 @@ static int add_text(struct session *s, const char *text, bool first) {
   double start = now();
   int err = tokenizer_encode(s->t, text, strlen(text), TOKENIZER_CONTROL | (first ? TOKENIZER_ENDS : 0), &all);
   if (!err && !all.n) err = -ENODATA;
-  if (!err && all.n > (size_t)(llm_context(s->l) - llm_length(s->l)))
+  if (!err && all.n > (size_t)(llm_context(s->l) - llm_length(s->l, 0)))
     err = db_fail(-ENOSPC, "the text has %zu tokens, which the context of %lld has no room for", all.n,
                   (long long)llm_context(s->l));
   for (size_t at = 0, n; at < all.n && !err && !interrupted; at += n) {
     n = all.n - at < PROMPT_PART ? all.n - at : PROMPT_PART;
-    err = llm_eval(s->l, all.id + at, n, s->logits);
+    err = llm_eval(s->l, 0, all.id + at, n, s->logits);
     if (!err) s->prompt.tokens += n;
   }
   s->prompt.seconds += now() - start;
@@ -162,11 +162,11 @@ static int generate(struct session *s) {
   for (int64_t n = 0; n < most && !err && !interrupted; n++) {
     int32_t id = sampler_choose(&s->x.sampler, s->logits, (size_t)llm_vocabulary(s->l));
     if (id < 0) return db_fail(-ENOMEM, "out of memory");
-    if (tokenizer_is_end(s->t, id) || llm_length(s->l) == llm_context(s->l)) break;
+    if (tokenizer_is_end(s->t, id) || llm_length(s->l, 0) == llm_context(s->l)) break;
     fwrite(piece, 1, tokenizer_piece(s->t, id, false, piece, sizeof piece), stdout);
     fflush(stdout);
     double start = now();
-    err = llm_eval(s->l, &id, 1, s->logits);
+    err = llm_eval(s->l, 0, &id, 1, s->logits);
     if (n > 1) s->added.tokens++, s->added.seconds += now() - start; /* the first two calls compile and capture */
     show_speed(s);
   }
@@ -250,9 +250,9 @@ static int measure(struct session *s) {
   for (int64_t i = 0; i < prompt; i++) tokens[i] = (int32_t)(i * 7919 % words);
   double start = 0;
   for (int round = 0; round < 3; round++) { /* the first two compile and capture */
-    llm_truncate(s->l, 0);
+    llm_truncate(s->l, 0, 0);
     start = now();
-    if (llm_eval(s->l, tokens, (size_t)prompt, s->logits)) return failed(s);
+    if (llm_eval(s->l, 0, tokens, (size_t)prompt, s->logits)) return failed(s);
   }
   double seconds = now() - start;
   printf("prompt of %lld tokens: %.2f tokens/s\n", (long long)prompt, (double)prompt / seconds);
@@ -261,7 +261,7 @@ static int measure(struct session *s) {
     if (i == warm) start = now();
     int32_t id = sampler_choose(&s->x.sampler, s->logits, (size_t)words);
     if (id < 0) return fail_work(s->self, "%s: out of memory", s->x.file);
-    if (llm_eval(s->l, &id, 1, s->logits)) return failed(s);
+    if (llm_eval(s->l, 0, &id, 1, s->logits)) return failed(s);
     done += i >= warm;
   }
   if (done) printf("%lld more tokens: %.2f tokens/s\n", (long long)done, (double)done / (now() - start));
@@ -290,7 +290,7 @@ static int llm_main(const struct command *self, int argc, char **argv) {
   if (s.x.device && !(dev = db_open(s.x.device))) return fail_work(self, "%s", db_error());
   sigaction(SIGINT, &(struct sigaction){.sa_handler = interrupt, .sa_flags = (int)SA_RESETHAND}, NULL);
   int status = EXIT_FAILED;
-  if (llm_open(&s.l, s.x.file, dev, s.x.context, show_progress, &p)) {
+  if (llm_open(&s.l, s.x.file, dev, 1, s.x.context, show_progress, &p)) {
     end_progress(&p);
     fail_work(self, "%s", db_error());
   } else {
