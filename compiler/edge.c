@@ -84,22 +84,15 @@ static void choose_guards(const struct lowerer *L, struct edge *e) {
 
 bool edge_find(struct lowerer *L, struct edge *e) {
   struct codegen *k = L->k;
-  struct uop *ast = k->ast, *both[2] = {ast};
+  struct uop *ast = k->ast;
   *e = (struct edge){0};
   if (!k->nguards || needs_one_version(k)) return true;
   choose_guards(L, e);
   for (unsigned s = 0; s < ast->nsrc; s++) /* both versions would make a store that is outside the check */
     if (e->axes & ~mask_of(L, ast->src[s])) e->n = 0;
   if (!e->n) return true;
-  e->whole = both[1] = without_guards(k, e->guard, e->n);
-  if (!e->whole) return lower_fail(L, "out of memory");
-  /* Computes the masks for the nodes of both versions. */
-  k->ast = uop_new(k->g, OP_SINK, DT_VOID, 1, (union uop_arg){0}, 0, both, 2);
-  free(L->mask);
-  L->nmask = graph_node_count(k->g);
-  L->mask = axis_masks(k, false);
-  k->ast = ast;
-  return L->mask || lower_fail(L, "out of memory");
+  e->whole = without_guards(k, e->guard, e->n);
+  return e->whole ? lower_add_masks(L, &e->whole, 1) : lower_fail(L, "out of memory");
 }
 
 /* Returns the condition that the guards hold for all positions of expanded axes, and for all work-items that meet at

@@ -703,6 +703,17 @@ static bool lanes_update(const struct lowerer *L, struct uop *ast) {
   return found;
 }
 
+/* Lowers a store, in two steps if its value has choices that most rounds do not need (lower_choices.c). */
+static void lower_with_choices(struct lowerer *L, struct uop *store) {
+  struct uop *when, *plain = L->k->is_phase ? lower_plain_store(L, store, &when) : NULL;
+  if (plain && lower_store(L, plain)) {
+    struct chosen c = lower_choices_open(L, when);
+    lower_store(L, store);
+    lower_choices_close(L, &c);
+  } else if (!plain)
+    lower_store(L, store);
+}
+
 /* Opens the loops of the list and lowers the stores of the ast inside them. */
 static void lower_stores(struct lowerer *L, struct uop *ast, const unsigned *loop, unsigned nloops, struct block *in) {
   struct block *opened[MAX_AXES + 1], *inside;
@@ -713,7 +724,7 @@ static void lower_stores(struct lowerer *L, struct uop *ast, const unsigned *loo
   if (update && L->idle) lower_fail(L, "a workgroup that is partly idle cannot share a copy of rows");
   if (update && in->n) /* all lanes have loaded what they update */
     lower_mk_in(L, in, OP_BARRIER, DT_VOID, &in->item[in->n - 1], 1);
-  for (unsigned i = 0; i < ast->nsrc && !L->b.failed; i++) lower_store(L, ast->src[i]);
+  for (unsigned i = 0; i < ast->nsrc && !L->b.failed; i++) lower_with_choices(L, ast->src[i]);
   close_loops(L, opened, nloops);
 }
 
@@ -863,6 +874,23 @@ bool lower_loops(struct lowerer *L) {
     lower_stores(L, k->ast, loop + outside, nloops - outside, in);
   close_loops(L, opened, outside);
   return !L->b.failed;
+}
+
+bool lower_add_masks(struct lowerer *L, struct uop *const *made, unsigned n) {
+  struct codegen *k = L->k;
+  struct uop *ast = k->ast, *all[1 + MAX_LANES];
+  uint64_t *before = L->mask;
+  size_t nbefore = L->nmask;
+  if (n > MAX_LANES) return lower_fail(L, "too many new nodes");
+  all[0] = ast;
+  memcpy(all + 1, made, n * sizeof *all);
+  k->ast = uop_new(L->g, OP_SINK, DT_VOID, 1, (union uop_arg){0}, 0, all, n + 1);
+  L->nmask = graph_node_count(L->g);
+  L->mask = axis_masks(k, false);
+  k->ast = ast;
+  for (size_t i = 0; L->mask && i < nbefore; i++) L->mask[i] |= before[i]; /* of nodes that were added before */
+  free(before);
+  return L->mask || lower_fail(L, "out of memory");
 }
 
 bool lower_prepare(struct lowerer *L, struct codegen *k) {

@@ -1,5 +1,5 @@
-/* The state of one lowering, shared by lower.c, lower_phases.c, lower_reduce.c, lower_stage.c, edge.c and
- * linearize.c. */
+/* The state of one lowering, shared by lower.c, lower_phases.c, lower_reduce.c, lower_stage.c, lower_choices.c,
+ * edge.c and linearize.c. */
 #ifndef DOORBELL_COMPILER_LOWER_H
 #define DOORBELL_COMPILER_LOWER_H
 #include "internal.h"
@@ -125,7 +125,9 @@ bool lower_is_placed(const struct builder *builder, const struct uop *u);
 struct uop *lower_to_dtype(struct lowerer *L, struct uop *u, enum dtype t);
 
 /* lower.c */
-bool lower_prepare(struct lowerer *L, struct codegen *k);       /* for one kernel, part or phase */
+bool lower_prepare(struct lowerer *L, struct codegen *k); /* for one kernel, part or phase */
+/* Computes the masks of the nodes of the ast and of new nodes. */
+bool lower_add_masks(struct lowerer *L, struct uop *const *made, unsigned n);
 bool lower_grid(struct lowerer *L, unsigned *axis, unsigned n); /* assigns workgroup ids to axes, the innermost first */
 /* Opens the region of the work-items inside the kernel's axes, for which `works` holds (NULL: always). Sets *opened to
  * NULL if all are inside. */
@@ -190,6 +192,22 @@ struct uop *lower_eval_stage(struct lowerer *L, struct uop *u);
 bool lower_fetches_ahead(struct lowerer *L, unsigned axis);
 struct uop *lower_stage_offset(struct lowerer *L, const struct uop *stage); /* of the round's buffer, or NULL */
 void lower_finish_round(struct lowerer *L, const struct block *body);       /* at the end of a loop body */
+
+/* lower_choices.c: choices that are the same for all elements of most rounds */
+/* Returns a condition under which the term, x < y, holds for all positions of the axes `elements`. It depends only on
+ * values that are the same for all of them. NULL if it never holds or cannot be derived. */
+struct uop *lower_holds_for_all(struct lowerer *L, struct uop *term, uint64_t elements);
+/* The STORE without choices that are the same for all elements if *when holds; NULL: there are none, or its value does
+ * not stay in registers. */
+struct uop *lower_plain_store(struct lowerer *L, struct uop *store, struct uop **when);
+struct chosen { /* what a region for the other rounds replaces in the lowerer */
+  struct block *main;
+  struct memo *memo;
+  size_t cap, n;
+  struct uop *round;
+};
+struct chosen lower_choices_open(struct lowerer *L, struct uop *when);
+void lower_choices_close(struct lowerer *L, const struct chosen *c);
 
 /* lower_boxes.c: pipelines whose stages are copied in boxes of tensors */
 bool lower_can_box(const struct lowerer *L, const struct pipeline *p);

@@ -348,34 +348,6 @@ static bool has_conditions(struct uop *const *stage, unsigned n) {
   return found;
 }
 
-/* Returns a condition under which the term, x < y, holds for all elements of a copy. It depends only on values that are
- * the same for all of them. NULL if it never holds or cannot be derived. */
-static struct uop *holds_for_all(struct lowerer *L, struct uop *term, uint64_t elements) {
-  if (term->op == OP_CONST) return term->arg.i ? term : NULL;
-  if (term->op == OP_AND) {
-    struct uop *x = holds_for_all(L, term->src[0], elements), *y = x ? holds_for_all(L, term->src[1], elements) : NULL;
-    return !y || x->op == OP_CONST ? y : y->op == OP_CONST ? x : uop_binary(L->g, OP_AND, x, y);
-  }
-  if (term->op != OP_CMPLT || term->src[0]->dtype != DT_INDEX) return NULL;
-  struct affine a;
-  affine_of(uop_binary(L->g, OP_SUB, term->src[1], term->src[0]), &a);
-  struct uop *same = NULL;
-  int64_t least = a.constant, bound;
-  for (unsigned i = 0; i < a.n; i++) {
-    if (mask_of(L, a.term[i]) & elements) {
-      if (__builtin_mul_overflow(a.coef[i], a.coef[i] > 0 ? uop_min(a.term[i]) : uop_max(a.term[i]), &bound) ||
-          __builtin_add_overflow(least, bound, &least))
-        return NULL;
-      continue;
-    }
-    struct uop *v = uop_binary(L->g, OP_MUL, a.term[i], uop_index(L->g, a.coef[i]));
-    same = same ? uop_binary(L->g, OP_ADD, same, v) : v;
-  }
-  if (!same) return least > 0 ? uop_new(L->g, OP_CONST, DT_BOOL, 1, (union uop_arg){.i = 1}, 0, NULL, 0) : NULL;
-  struct uop *holds = uop_binary(L->g, OP_CMPLT, uop_index(L->g, -least), same);
-  return uop_max(holds) ? holds : NULL;
-}
-
 /* Rebuilds the stage with loads that are not checked. *inside: the condition under which that is correct. NULL if
  * memory runs out or the condition never holds. */
 static struct uop *remove_checks(struct lowerer *L, struct uop *stage, struct uop **inside) {
@@ -392,7 +364,7 @@ static struct uop *remove_checks(struct lowerer *L, struct uop *stage, struct uo
     unsigned n = u->nsrc;
     for (unsigned k = 0; k < n; k++) src[k] = map[u->src[k]->id], same = same && src[k] == u->src[k];
     if (u->op == OP_INDEX && n > 2) {
-      struct uop *holds = holds_for_all(L, u->src[2], elements);
+      struct uop *holds = lower_holds_for_all(L, u->src[2], elements);
       ok = holds;
       if (ok && holds->op != OP_CONST) *inside = *inside ? uop_binary(L->g, OP_AND, *inside, holds) : holds;
       n = 2, same = false;
@@ -415,20 +387,13 @@ static struct uop *remove_checks(struct lowerer *L, struct uop *stage, struct uo
  * condition for that, and fast[] to the stages without checks. */
 static bool find_inside(struct lowerer *L, struct uop *const *stage, unsigned n, struct uop **fast,
                         struct uop **inside) {
-  struct codegen *k = L->k;
-  struct uop *ast = k->ast, *all[2 + MOST_TOGETHER] = {ast}, *when = NULL;
+  struct uop *made[1 + MOST_TOGETHER], *when = NULL;
   if (!has_conditions(stage, n)) return false;
   for (unsigned i = 0; i < n; i++)
-    if (has_loops(L, stage[i]) || !(fast[i] = all[1 + i] = remove_checks(L, stage[i], &when))) return false;
+    if (has_loops(L, stage[i]) || !(fast[i] = made[i] = remove_checks(L, stage[i], &when))) return false;
   if (!when) return false;
-  /* Computes the masks of the new nodes. */
-  all[n + 1] = when;
-  k->ast = uop_new(L->g, OP_SINK, DT_VOID, 1, (union uop_arg){0}, 0, all, n + 2);
-  free(L->mask);
-  L->nmask = graph_node_count(L->g);
-  L->mask = axis_masks(k, false);
-  k->ast = ast;
-  if (!L->mask) return lower_fail(L, "out of memory");
+  made[n] = when;
+  if (!lower_add_masks(L, made, n + 1)) return false;
   *inside = lower_eval(L, when);
   return !L->b.failed && (*inside)->op != OP_CONST;
 }
