@@ -53,6 +53,13 @@ static inline uint64_t hcq_trace_status(const db_thread_trace *t, unsigned engin
   return t->status->address + engine * HCQ_TRACE_STATUS_WORDS * 4;
 }
 
+/* profiling/pc_sampler.c */
+struct db_pc_sampler {
+  db_device *dev; /* retained */
+  uint64_t bytes; /* a multiple of 4096 */
+  void *hardware; /* the backend's */
+};
+
 struct hcq_backend {
   const char *vendor;
   const char *isa; /* an example ISA for messages about emulated devices; NULL if this vendor has none */
@@ -109,6 +116,15 @@ struct hcq_backend {
   int (*trace_begin)(db_queue *q, const db_thread_trace *t);
   int (*trace_end)(db_queue *q, const db_thread_trace *t);
   int (*trace_size)(const db_thread_trace *t, unsigned engine, size_t *bytes, uint64_t *lost);
+
+  /* Samples of program counters; sampler_open is NULL if devices have none. sampler_open sets s->hardware. sampler_read
+   * allocates the samples. samples_begin and samples_end also hold for the kernels in between, which exec records while
+   * q->sampling is set. */
+  int (*sampler_open)(db_pc_sampler *s);
+  void (*sampler_close)(db_pc_sampler *s);
+  int (*sampler_read)(db_pc_sampler *s, struct db_pc_sample **out, size_t *n, uint64_t *lost);
+  int (*samples_begin)(db_queue *q);
+  int (*samples_end)(db_queue *q);
 
   /* Performance counters (profiling/counters.c). NULL if the backend has none. counters stores the list of the device's
    * counters, which lives as long as the device, and their number; it returns 0 or db_fail's errno. counter_slots:

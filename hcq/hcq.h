@@ -341,6 +341,58 @@ int db_queue_trace_end(db_queue *q, db_thread_trace *t);
  * to 1 if the memory is full and the engine did not count them; it may be NULL. */
 void *db_thread_trace_read(const db_thread_trace *t, unsigned engine, size_t *size, uint64_t *lost);
 
+/* ---- samples of program counters: where warps are, and why they wait ----
+ *
+ * NVIDIA GPUs whose registers are public: sm_86, sm_89, and sm_120, which has not been tried on hardware. At regular
+ * intervals each SM reports an instruction that one of its warps is about to execute, and why the warp does not. The
+ * length of the intervals is not known. On emulated GPUs times and reasons are those of a model
+ * (emu/nv/exec/sm_sample.c).
+ *
+ *   db_pc_sampler *s = db_pc_sampler_new(dev, 32 << 20);
+ *   db_queue_samples_begin(q, s);
+ *   db_queue_exec(q, ...);
+ *   db_queue_samples_end(q, s);
+ *   db_queue_submit(q, &when), db_wait(db_queue_timeline(q), when, timeout);
+ *   struct db_pc_sample *samples = db_pc_sampler_read(s, &n, &lost);
+ *
+ * A device has at most one sampler. The samples may include what other queues run. */
+
+typedef struct db_pc_sampler db_pc_sampler;
+enum db_stall {
+  DB_STALL_OTHER,
+  DB_STALL_NONE,            /* the instruction was issued, or could have been */
+  DB_STALL_FETCH,           /* no instruction: a branch, or the instruction cache */
+  DB_STALL_EXECUTION,       /* a result of arithmetic, local (shared) memory or a fixed latency */
+  DB_STALL_MEMORY,          /* a result of device memory */
+  DB_STALL_SYNC,            /* a barrier */
+  DB_STALL_CONSTANT,        /* constant memory */
+  DB_STALL_PIPE,            /* a unit that is busy */
+  DB_STALL_MEMORY_THROTTLE, /* a full queue of memory accesses */
+  DB_STALLS
+};
+/* "memory dependency" and so on; NULL if reason is none of them. */
+const char *db_stall_name(enum db_stall reason);
+struct db_pc_sample {
+  uint64_t pc;          /* address of the instruction */
+  uint8_t gpc, tpc, sm; /* sm: in its TPC */
+  uint8_t warp;         /* in its SM */
+  uint8_t reason;       /* enum db_stall */
+  bool issued;          /* the SM issued the instruction in this cycle */
+};
+/* Reserves the hardware and allocates memory for `bytes` of samples (rounded up to 4096), 8 to 10 bytes each. Returns
+ * NULL with -ENOTSUP if the device has no PC sampling, with -EACCES if the driver forbids it, and with -EBUSY if
+ * another sampler exists. */
+db_pc_sampler *db_pc_sampler_new(db_device *dev, size_t bytes);
+void db_pc_sampler_release(db_pc_sampler *s);
+/* For compute queues: samples the kernels that are recorded between both, also when the recording replays. Each of them
+ * waits until earlier kernels have ended. */
+int db_queue_samples_begin(db_queue *q, db_pc_sampler *s);
+int db_queue_samples_end(db_queue *q, db_pc_sampler *s);
+/* Returns the *n samples since the last call, which the caller frees, or NULL. Call it when the kernels have finished.
+ * *lost, which may be NULL, is set to the number of samples that the hardware dropped, at least 1 if the memory was
+ * full. */
+struct db_pc_sample *db_pc_sampler_read(db_pc_sampler *s, size_t *n, uint64_t *lost);
+
 /* ---- performance counters ----
  *
  * A counter counts an event of a hardware block, such as the vector instructions that the shaders execute. Each

@@ -118,6 +118,7 @@ void hcq_queue_reset(db_queue *q) {
   q->waits.n = 0;
   q->counting = NULL;
   q->tracing = NULL;
+  q->sampling = NULL;
   q->nkernels = q->ncopies = 0;
   q->error = 0;
   words_reset(&q->words);
@@ -325,6 +326,31 @@ int db_queue_trace_end(db_queue *q, db_thread_trace *t) {
   return t ? end_command(q, record_trace(q, t, false)) : null_sticky(q, "thread trace");
 }
 
+static int record_samples(db_queue *q, const db_pc_sampler *s, bool begins) {
+  if (q->ring->kind != DB_QUEUE_COMPUTE)
+    return db_fail(-EINVAL, "%s: PC samples recorded into a copy queue", q->dev->name);
+  if (s->dev != q->dev) return db_fail(-EINVAL, "%s: a PC sampler of %s", q->dev->name, s->dev->name);
+  if (begins && q->sampling)
+    return db_fail(-EINVAL, "%s: the queue already samples; record the end first", q->dev->name);
+  if (!begins && q->sampling != s)
+    return db_fail(-EINVAL, "%s: the queue does not use this PC sampler; record its begin first", q->dev->name);
+  int err = begins ? q->dev->ops->samples_begin(q) : q->dev->ops->samples_end(q);
+  if (!err) q->sampling = begins ? s : NULL;
+  return err;
+}
+
+int db_queue_samples_begin(db_queue *q, db_pc_sampler *s) {
+  int err = begin_command(q);
+  if (err) return err;
+  return s ? end_command(q, record_samples(q, s, true)) : null_sticky(q, "PC sampler");
+}
+
+int db_queue_samples_end(db_queue *q, db_pc_sampler *s) {
+  int err = begin_command(q);
+  if (err) return err;
+  return s ? end_command(q, record_samples(q, s, false)) : null_sticky(q, "PC sampler");
+}
+
 int db_queue_memory_barrier(db_queue *q) {
   int err = begin_command(q);
   return err ? err : end_command(q, q->dev->ops->memory_barrier(q));
@@ -493,9 +519,10 @@ int db_queue_counters_end(db_queue *q) {
 }
 
 int hcq_queue_has_no_end(db_queue *q) {
-  return fail_sticky(
-      q, db_fail(-EINVAL, "%s: the queue still %s first", q->dev->name,
-                 q->counting ? "counts; record the end of counting" : "traces; record the end of the trace"));
+  const char *what = q->counting  ? "counts; record the end of counting"
+                     : q->tracing ? "traces; record the end of the trace"
+                                  : "samples; record the end of the samples";
+  return fail_sticky(q, db_fail(-EINVAL, "%s: the queue still %s first", q->dev->name, what));
 }
 
 /* ---- submission ---- */

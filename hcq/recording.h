@@ -50,6 +50,7 @@ struct db_queue { /* a recorder */
   int error;
   char *error_text;
   const db_thread_trace *tracing; /* the trace that has begun here; NULL if none has */
+  const db_pc_sampler *sampling;  /* likewise for samples of program counters */
   db_counter_set *counting;       /* the set that counts here in pass `counted_pass`; NULL if none does */
   unsigned counted_pass;
   bool internal;               /* owned by the device */
@@ -98,9 +99,9 @@ static inline uint64_t hcq_launch_id(const db_queue *q) { return q->batch << 24 
 /* Keeps object alive until the current recording has finished executing. */
 int hcq_queue_hold(db_queue *q, struct hcq_object *object);
 __attribute__((cold)) int hcq_queue_has_no_end(db_queue *q);
-/* Fails if the recording counts (profiling/counters.c) or traces, and the end of that was not recorded. */
+/* Fails if the recording counts (profiling/counters.c), traces or samples, and the end of that was not recorded. */
 static inline int hcq_queue_check_end(db_queue *q) {
-  return __builtin_expect(q->counting || q->tracing, 0) ? hcq_queue_has_no_end(q) : 0;
+  return __builtin_expect(q->counting || q->tracing || q->sampling, 0) ? hcq_queue_has_no_end(q) : 0;
 }
 /* Empties the recorder without submitting. */
 void hcq_queue_reset(db_queue *q);

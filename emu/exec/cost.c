@@ -72,3 +72,9 @@ uint64_t emu_model_ps(const char *arch, const struct emu_detail *d, const struct
   double ns = longest * 1e3 / m->mhz, memory = (double)d->memory_bytes / m->memory;
   return (uint64_t)(((ns > memory ? ns : memory) + m->launch) * 1e3);
 }
+
+unsigned emu_class_latency(const char *arch, enum emu_class class) {
+  for (unsigned i = 0; i < sizeof costs / sizeof *costs; i++)
+    if (costs[i].class == class && !strcmp(costs[i].arch, arch)) return costs[i].latency;
+  return 0;
+}

@@ -23,18 +23,22 @@ static int admin_only(struct nv_machine *m) {
   return at ? atoi(at + sizeof key - 1) : -1;
 }
 
-static int check_permission(struct nv_device *dev) {
-  struct nv_machine *m = dev->machine;
-  struct rm_profiler_alloc profiler = {0};
-  uint32_t object;
-  int rc = rm_object_new(m, dev->subdevice, RM_CLASS_PROFILER, &profiler, sizeof profiler, &object);
-  if (!rc) return rm_object_free(m, dev->subdevice, &object), 0;
+int nv_profiler_refused(struct nv_device *dev, int rc) {
   if (rc != RM_INSUFFICIENT_PERMISSIONS) return rm_error(dev->base.name, rc, "creating the profiler object");
-  int restricted = admin_only(m);
+  int restricted = admin_only(dev->machine);
   return db_fail(-EACCES,
                  "%s: the driver does not permit profiling%s; the administrator permits it with the nvidia module's "
                  "parameter NVreg_RestrictProfilingToAdminUsers=0, or run the program as root or with CAP_PERFMON",
                  dev->base.name, restricted == 1 ? " (" RM_PROC_PARAMS ": RmProfilingAdminOnly: 1)" : "");
+}
+
+static int check_permission(struct nv_device *dev) {
+  struct rm_profiler_alloc profiler = {0};
+  uint32_t object;
+  int rc = rm_object_new(dev->machine, dev->subdevice, RM_CLASS_PROFILER, &profiler, sizeof profiler, &object);
+  if (rc) return nv_profiler_refused(dev, rc);
+  rm_object_free(dev->machine, dev->subdevice, &object);
+  return 0;
 }
 
 /* ---- the list ---- */

@@ -27,6 +27,7 @@ static const struct {
   const char *name;
   uint32_t class, attr;
   unsigned mapped;
+  uint32_t attr2;
 } kinds[] = {
     [NV_MEMORY_DEVICE] = {"device", RM_CLASS_MEMORY_LOCAL, RM_ATTR_PHYSICALITY(RM_PHYS_ALLOW_NONCONTIGUOUS), FOR_GPU},
     [NV_MEMORY_DEVICE_MAPPED] = {"host-addressable device", RM_CLASS_MEMORY_LOCAL,
@@ -34,6 +35,7 @@ static const struct {
     [NV_MEMORY_FIFO] = {"contiguous device", RM_CLASS_MEMORY_LOCAL, RM_ATTR_PHYSICALITY(RM_PHYS_CONTIGUOUS),
                         FOR_GPU | FOR_HOST},
     [NV_MEMORY_HOST] = {"host", SYSTEM(RM_CACHED), FOR_GPU | FOR_HOST},
+    [NV_MEMORY_READ_ONLY] = {"read-only host", SYSTEM(RM_CACHED), 0, RM_ATTR2_READ_ONLY_FOR_USER(1)},
     [NV_MEMORY_NOTIFIER] = {"uncached host", SYSTEM(RM_UNCACHED), FOR_HOST},
     [NV_MEMORY_PINNED] = {"host", RM_CLASS_OS_DESCRIPTOR, 0, FOR_GPU | ANONYMOUS},
     [NV_MEMORY_USER] = {"imported host", RM_CLASS_OS_DESCRIPTOR, 0, FOR_GPU},
@@ -111,8 +113,9 @@ static int new_object(struct nv_device *dev, struct nv_memory *m, enum nv_memory
                                                             : page == PAGE    ? RM_PAGE_4K
                                                                               : RM_PAGE_DEFAULT)
                                         : 0),
-      .attr2 = local ? RM_ATTR2_ZBC(1) | RM_ATTR2_GPU_CACHEABLE(1) | RM_ATTR2_HUGE_SIZE(page == HUGE_PAGE)
-                     : RM_ATTR2_GPU_CACHEABLE(2),
+      .attr2 = kinds[kind].attr2 |
+               (local ? RM_ATTR2_ZBC(1) | RM_ATTR2_GPU_CACHEABLE(1) | RM_ATTR2_HUGE_SIZE(page == HUGE_PAGE)
+                      : RM_ATTR2_GPU_CACHEABLE(2)),
       .size = m->size,
       .alignment = page,
       .limit = m->size - 1,

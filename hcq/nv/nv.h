@@ -43,9 +43,10 @@ enum nv_memory_kind {
   NV_MEMORY_DEVICE_MAPPED, /* mapped by the host, too */
   NV_MEMORY_FIFO,          /* like DEVICE_MAPPED, physically contiguous */
   NV_MEMORY_HOST,
-  NV_MEMORY_NOTIFIER, /* uncached host memory that no GPU maps */
-  NV_MEMORY_PINNED,   /* host pages at the device's address, which other drivers can also pin */
-  NV_MEMORY_USER,     /* the caller's pages */
+  NV_MEMORY_READ_ONLY, /* host memory that neither the GPU nor the process maps, and the process may only read */
+  NV_MEMORY_NOTIFIER,  /* uncached host memory that no GPU maps */
+  NV_MEMORY_PINNED,    /* host pages at the device's address, which other drivers can also pin */
+  NV_MEMORY_USER,      /* the caller's pages */
 };
 /* A plain GPFIFO entry and SEND_PCAS_A can hold addresses below this (40 bits). */
 #define NV_LOW_END (1ull << 40)
@@ -204,6 +205,18 @@ int nv_counters(db_device *dev, const struct hcq_counter **list, unsigned *n, co
 unsigned nv_counter_slots(db_device *dev, const struct hcq_counter *counter);
 int nv_counters_begin(db_queue *q, const struct hcq_counter_pick *picks, unsigned n);
 int nv_counters_end(db_queue *q, const struct hcq_counter_pick *picks, unsigned n, uint64_t done_address);
+
+/* Fails because RM did not create an object of the profiler class; the message says which setting forbids it. rc: a
+ * result as in rm.h. */
+int nv_profiler_refused(struct nv_device *dev, int rc);
+
+/* sampler.c */
+int nv_sampler_open(db_pc_sampler *sampler);
+void nv_sampler_close(db_pc_sampler *sampler);
+int nv_sampler_read(db_pc_sampler *sampler, struct db_pc_sample **out, size_t *n, uint64_t *lost);
+int nv_samples_begin(db_queue *q);
+void nv_samples_trigger(db_queue *q); /* exec calls it before each kernel while the queue samples */
+int nv_samples_end(db_queue *q);
 
 int nv_program_load(db_device *dev, const void *image, size_t size, const char *entry, const struct db_param *params,
                     unsigned nparams, db_program **out);

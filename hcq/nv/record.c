@@ -9,9 +9,11 @@
 #include "program.h"
 #include "pushbuffer.h"
 
-/* The QMD of the last launch if nothing was recorded after it, otherwise NULL. */
+/* The QMD of the last launch if nothing was recorded after it and the next launch needs no method of its own; otherwise
+ * NULL. */
 static uint32_t *open_chain(const db_queue *q) {
-  return q->chain.launch && q->chain.batch == q->batch && q->chain.words == q->words.n ? q->chain.launch : NULL;
+  return !q->sampling && q->chain.launch && q->chain.batch == q->batch && q->chain.words == q->words.n ? q->chain.launch
+                                                                                                       : NULL;
 }
 
 /* The payload of a host semaphore is the third data dword after the header. */
@@ -129,6 +131,7 @@ int nv_exec(db_queue *q, db_program *prog, uint8_t *kernarg, uint64_t kernarg_ad
   bool patched = q->slots[0] || q->slots[1] || q->slots[2];
   if (patched && (err = patch_grid(q, &l, qmd, kernarg))) return err;
   uint32_t *before = open_chain(q);
+  if (q->sampling) nv_samples_trigger(q);
   if (qmd_address + QMD_MAX_WORDS * 4 > NV_LOW_END) { /* neither SEND_PCAS_A nor another QMD can hold its address */
     if (patched)
       return db_fail(-ENOTSUP, "%s: kernel %s: not supported: a grid in slots for a launch above 1 TiB", q->dev->name,

@@ -51,11 +51,26 @@
   /* of a debugger object */                                                                                           \
   X(SM_ERROR_ONE, 0x83de030b, struct rm_sm_error_one)                                                                  \
   X(SM_ERROR_STATES, 0x83de030c, struct rm_sm_error_states)                                                            \
-  X(DEBUG_MMU_FAULT, 0x83de0328, struct rm_debug_mmu_fault)
+  X(DEBUG_MMU_FAULT, 0x83de0328, struct rm_debug_mmu_fault)                                                            \
+  /* of a profiler */                                                                                                  \
+  X(RESERVE_HWPM_LEGACY, 0xb0cc0101, struct rm_reserve_hwpm)                                                           \
+  X(ALLOC_PMA_STREAM, 0xb0cc0105, struct rm_pma_stream)                                                                \
+  X(FREE_PMA_STREAM, 0xb0cc0106, struct rm_pma_channel)                                                                \
+  X(PMA_GET_PUT, 0xb0cc0109, struct rm_pma_get_put)                                                                    \
+  X(EXEC_REG_OPS, 0xb0cc010a, struct rm_reg_ops)                                                                       \
+  X(SET_HS_CREDITS, 0xb0cc010e, struct rm_hs_credits)                                                                  \
+  X(POWER_REQUEST, 0xb0cc0301, struct rm_power_request)                                                                \
+  X(POWER_RELEASE, 0xb0cc0302, struct rm_power_release)
 enum rm_control_command {
 #define RM_CONTROL_ENUM(name, command, type) RM_CTRL_##name = (int)(command),
   RM_CONTROLS(RM_CONTROL_ENUM)
 #undef RM_CONTROL_ENUM
+  /* Of a profiler; without parameters. */
+  RM_CTRL_RELEASE_HWPM_LEGACY = (int)0xb0cc0102,
+  RM_CTRL_BIND_PM_RESOURCES = (int)0xb0cc0107,
+  RM_CTRL_UNBIND_PM_RESOURCES = (int)0xb0cc0108,
+  RM_CTRL_RESERVE_PC_SAMPLER = (int)0xb0cc010b,
+  RM_CTRL_RELEASE_PC_SAMPLER = (int)0xb0cc010c,
   /* Sizes in rm_branch.h. */
   RM_CTRL_P2P_CAPS_V2 = 0x12b,
   RM_CTRL_BUILD_VERSION = 0x13e,
@@ -353,6 +368,92 @@ struct rm_debug_mmu_fault { /* NV83DE_CTRL_DEBUG_READ_MMU_FAULT_INFO_PARAMS */
   uint32_t count;
   uint32_t pad;
 };
+
+/* ---- of a profiler: reservations, the stream of records (PMA), registers. pma/pma_wire.h has the records ---- */
+
+struct rm_reserve_hwpm { /* NVB0CC_CTRL_RESERVE_HWPM_LEGACY_PARAMS */
+  uint8_t per_context;   /* the hardware's state is switched with the context */
+};
+struct rm_pma_stream { /* NVB0CC_CTRL_ALLOC_PMA_STREAM_PARAMS */
+  uint32_t buffer;     /* memory for the records */
+  uint32_t pad;
+  uint64_t buffer_offset, buffer_size;
+  uint32_t bytes; /* memory that the process may only read, for the number of bytes that are available */
+  uint32_t pad2;
+  uint64_t bytes_offset;
+  uint8_t per_context;
+  uint8_t pad3[3];
+  uint32_t channel;   /* out */
+  uint64_t buffer_va; /* out */
+};
+#define RM_PMA_BUFFER_MAX 0xffe00000u
+enum { RM_PMA_BYTES_SIZE = 0x1000 };
+struct rm_pma_channel { /* NVB0CC_CTRL_FREE_PMA_STREAM_PARAMS */
+  uint32_t channel;
+};
+struct rm_pma_get_put { /* NVB0CC_CTRL_PMA_STREAM_UPDATE_GET_PUT_PARAMS */
+  uint64_t consumed;    /* bytes that the process has read since the last call */
+  uint8_t update, wait; /* with both, available is set */
+  uint8_t pad[6];
+  uint64_t available;
+  uint8_t return_put;
+  uint8_t pad2[7];
+  uint64_t put;
+  uint32_t channel;
+  uint8_t overflow; /* out: records were lost because the buffer was full */
+  uint8_t pad3[3];
+};
+struct rm_reg_op { /* NV2080_CTRL_GPU_REG_OP: new value = old value & ~mask | value */
+  uint8_t op, type, status, quad;
+  uint32_t group_mask, subgroup_mask, offset, value_hi, value, mask_hi, mask;
+};
+enum { RM_REG_READ_32, RM_REG_WRITE_32 };     /* op */
+enum { RM_REG_GLOBAL, RM_REG_CONTEXT };       /* type: of the GPU, or of the context that is profiled */
+enum { RM_REG_ALL_OR_NONE, RM_REG_CONTINUE }; /* mode */
+enum rm_reg_status {                          /* bits */
+                     RM_REG_INVALID_OP = 1,
+                     RM_REG_INVALID_TYPE = 2,
+                     RM_REG_INVALID_OFFSET = 4,
+                     RM_REG_UNSUPPORTED_OP = 8,
+                     RM_REG_INVALID_MASK = 0x10,
+                     RM_REG_NO_ACCESS = 0x20,
+};
+enum { RM_REG_OPS_MAX = 124 };
+struct rm_reg_ops { /* NVB0CC_CTRL_EXEC_REG_OPS_PARAMS */
+  uint32_t count, mode;
+  uint8_t passed, direct;
+  uint8_t pad[2];
+  struct rm_reg_op ops[RM_REG_OPS_MAX];
+};
+enum { RM_CHIPLET_FBP = 1, RM_CHIPLET_GPC, RM_CHIPLET_SYS };
+struct rm_hs_credit { /* NVB0CC_CTRL_PMA_STREAM_HS_CREDITS_INFO */
+  uint8_t chiplet, index;
+  uint16_t credits;
+};
+enum { RM_CREDITS_OK, RM_CREDITS_INVALID, RM_CREDITS_INVALID_CHIPLET }; /* status */
+enum { RM_HS_CREDITS_MAX = 63 };
+struct rm_hs_credits { /* NVB0CC_CTRL_HS_CREDITS_PARAMS */
+  uint8_t channel, count;
+  uint8_t status, failed; /* out; failed: an index */
+  struct rm_hs_credit credit[RM_HS_CREDITS_MAX];
+};
+struct rm_power_request { /* NVB0CC_CTRL_POWER_REQUEST_FEATURES_PARAMS */
+  uint32_t global_status, control, status;
+};
+struct rm_power_release { /* NVB0CC_CTRL_POWER_RELEASE_FEATURES_PARAMS */
+  uint32_t control;
+};
+/* control: two bits per feature */
+enum {
+  RM_POWER_ELCG = 0,
+  RM_POWER_BLCG = 2,
+  RM_POWER_SLCG = 4,
+  RM_POWER_ELPG = 6,
+  RM_POWER_IDLE_SLOWDOWN = 8,
+  RM_POWER_VAT = 10,
+  RM_POWER_END = 12,
+};
+enum { RM_POWER_IGNORE, RM_POWER_DISABLE, RM_POWER_ENABLE, RM_POWER_RELEASED };
 
 #pragma GCC diagnostic pop
 #endif

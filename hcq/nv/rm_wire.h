@@ -415,9 +415,10 @@ enum rm_physicality {
 };
 enum rm_coherency { RM_UNCACHED = 0, RM_CACHED = 1, RM_WRITE_COMBINE = 2, RM_WRITE_BACK = 5 };
 /* attr2 */
-#define RM_ATTR2_ZBC(v)           ((uint32_t)(v) << 0)  /* 1: prefer none */
-#define RM_ATTR2_GPU_CACHEABLE(v) ((uint32_t)(v) << 2)  /* 1 yes, 2 no */
-#define RM_ATTR2_HUGE_SIZE(v)     ((uint32_t)(v) << 20) /* 1: 2 MiB */
+#define RM_ATTR2_ZBC(v)                ((uint32_t)(v) << 0)  /* 1: prefer none */
+#define RM_ATTR2_GPU_CACHEABLE(v)      ((uint32_t)(v) << 2)  /* 1 yes, 2 no */
+#define RM_ATTR2_HUGE_SIZE(v)          ((uint32_t)(v) << 20) /* 1: 2 MiB */
+#define RM_ATTR2_READ_ONLY_FOR_USER(v) ((uint32_t)(v) << 22)
 
 /* flags of rm_alloc_memory */
 #define RM_OS02_PHYSICALITY(v) ((uint32_t)(v) << 4)  /* 0 contiguous, 1 not */

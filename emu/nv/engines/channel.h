@@ -68,6 +68,25 @@ bool nv_engines_watch(struct nv_engines *e);
 /* Abandons running grids, logs one line for each, and waits a short time for them. No channel runs afterwards. */
 void nv_engines_stop(struct nv_engines *e);
 
+/* ---- PC sampling (pma.c); the kernel module checks who may use it ---- */
+
+struct nv_channel_group;
+struct rm_reg_op; /* hcq/nv/rm_control_wire.h */
+/* Executes a register operation, in a context or NULL. dry: only checks it. Returns 0 or bits of enum rm_reg_status. */
+unsigned nv_pma_register(struct nv_engines *e, const struct nv_channel_group *context, struct rm_reg_op *op, bool dry);
+/* Sets the credits of all GPCs. */
+void nv_pma_credits(struct nv_engines *e, const uint16_t *credits);
+/* Sets the memory of the stream; size is a multiple of a record's, or 0: there is none. */
+void nv_pma_attach(struct nv_engines *e, uint8_t *ring, uint64_t size);
+/* Resets the registers and the credits. */
+void nv_pma_reset(struct nv_engines *e);
+struct nv_pma_position {
+  uint64_t available, put; /* put: offset in the memory */
+  bool overflow;
+};
+/* Takes bytes that the client has read out of the stream. Returns false if there are fewer. */
+bool nv_pma_position(struct nv_engines *e, uint64_t consumed, struct nv_pma_position *out);
+
 /* The channels of a group fail together: an error stops all of them and is written to each channel's notifier. */
 struct nv_channel_group;
 struct nv_channel_group *nv_group_new(struct nv_engines *e);

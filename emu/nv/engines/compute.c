@@ -90,6 +90,7 @@ enum nv_status nv_compute_action(struct nv_channel *ch, struct nv_object *o, uin
     return nv_qmd_action(ch, o, pcas_address(o), FIELD(SEND_SIGNALING_PCAS2_B, PCAS_ACTION));
   case NV_COMPUTE_SEND_SIGNALING_PCAS_B:
     return FIELD(SEND_SIGNALING_PCAS_B, SCHEDULE) ? nv_qmd_schedule(ch, o, pcas_address(o)) : NV_DONE;
+  case NV_COMPUTE_PM_TRIGGER: ch->triggered = true; return NV_DONE;
   case NV_COMPUTE_LAUNCH_DMA: return nv_inline_launch(ch, o, value);
   case NV_COMPUTE_LOAD_INLINE_DATA: return nv_inline_data(ch, o, value);
   case NV_COMPUTE_SET_REPORT_SEMAPHORE_D: return report_semaphore(ch, o, value);

@@ -213,7 +213,7 @@ struct nv_engines *nv_engines_new(const struct nv_engines_config *config) {
   if (!e) return NULL;
   e->config = *config;
   e->cores = calloc(pool_workers(config->pool) + 1, sizeof e->cores[0]);
-  if (!e->cores || nv_perf_init(e)) {
+  if (!e->cores || nv_perf_init(e) || nv_pma_init(e)) {
     free(e->cores);
     free(e);
     return NULL;
@@ -241,6 +241,7 @@ void nv_engines_free(struct nv_engines *e) {
   free(e->kernel);
   emu_notes_free(&e->notes);
   nv_perf_free(e);
+  nv_pma_free(e);
   pthread_mutex_destroy(&e->counters_lock);
   pthread_mutex_destroy(&e->lock);
   free(e);

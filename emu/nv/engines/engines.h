@@ -4,6 +4,7 @@
 #include <pthread.h>
 #include "../../../hcq/nv/counters.h"
 #include "../../../hcq/nv/methods.h"
+#include "../../../hcq/nv/pma/pma_wire.h"
 #include "../../../hcq/nv/qmd.h"
 #include "../../exec/sites.h"
 #include "../../race.h"
@@ -40,6 +41,25 @@ struct nv_space {
   struct nv_space *next;
 };
 
+enum { NV_GPCS_MAX = 32, NV_PMM_REGISTERS = 8 };
+/* PC sampling (pma.c). The lock guards everything. */
+struct nv_pma {
+  pthread_mutex_t lock;
+  uint32_t router[NV_GPCS_MAX], word_65c[2 * NV_GPCS_MAX], control, sampling;
+  uint16_t credits[NV_GPCS_MAX];
+  const struct nv_channel_group *context; /* the one that is sampled, or NULL */
+  struct nv_pma_sm {
+    uint32_t monitor[NV_PMM_REGISTERS];
+    bool streams;     /* decided when a grid begins */
+    uint32_t dropped; /* samples, since its last record */
+    unsigned n;       /* bytes of data that are not in a record yet */
+    uint8_t data[PMA_DATA_BYTES + 8];
+  } *sm;
+  uint8_t *ring;
+  uint64_t size, put, got; /* put, got: bytes written and read, without wrap-around */
+  bool overflow;
+};
+
 struct nv_engines {
   struct nv_engines_config config;
   pthread_mutex_t lock; /* guards lists, errors, and the creation of method tables */
@@ -65,6 +85,7 @@ struct nv_engines {
     uint64_t (*counts)[NV_COUNTERS_COUNT]; /* by SM; guarded by lock */
     atomic_uint started;                   /* the value of the last START */
   } perf;
+  struct nv_pma pma;
 };
 
 struct nv_channel_group {
@@ -148,6 +169,7 @@ struct nv_channel {
   struct nv_object *object[NV_OBJECTS]; /* created when first bound */
   struct nv_object *bound[NV_SUBCHANNELS];
 
+  bool triggered; /* PM_TRIGGER was executed, and no grid since */
   struct sm_core *core;
   uint32_t inline_qmd[QMD_MAX_WORDS];
   struct nv_pending pending[NV_PENDING_MAX];
@@ -237,6 +259,15 @@ void nv_perf_free(struct nv_engines *e);
 unsigned nv_perf_counting(struct nv_engines *e);
 /* Adds what an SM executed to its counters. Both have detail. */
 void nv_perf_add(struct nv_engines *e, uint32_t sm, const struct sm_stats *before, const struct sm_stats *after);
+
+/* ---- pma.c; channel.h has what the kernel module calls ---- */
+int nv_pma_init(struct nv_engines *e); /* returns 0, or -1 if out of memory */
+void nv_pma_free(struct nv_engines *e);
+/* Returns whether the next grid of the channel is sampled; then it runs on one thread. */
+bool nv_pma_begin(struct nv_channel *ch);
+void nv_pma_sample(struct nv_engines *e, uint32_t sm, const struct sm_sample *s);
+/* Writes what is left in incomplete records. */
+void nv_pma_end(struct nv_engines *e);
 
 /* ---- counters.c ---- */
 void nv_counters_add(struct nv_engines *e, uint64_t pgm, const struct sm_stats *stats);

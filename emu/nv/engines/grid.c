@@ -23,9 +23,11 @@ struct run {
   struct sm_stats counted;       /* counts per instruction if detail is enabled; guarded by lock */
   struct emu_detail detail;
   struct emu_lines lines;
-  struct emu_sites sites; /* if each instruction is counted; then one worker runs all clusters */
-  unsigned counts;        /* which performance counters its clusters add to (hcq/nv/counters.h) */
-  struct race_task *task; /* NULL if the machine is not strict */
+  struct emu_sites sites;     /* if each instruction is counted; then one worker runs all clusters */
+  unsigned counts;            /* which performance counters its clusters add to (hcq/nv/counters.h) */
+  struct race_task *task;     /* NULL if the machine is not strict */
+  struct sm_sampler *sampler; /* if PC samples are taken; then one worker runs all clusters */
+  uint64_t cluster;           /* that the sampler's samples are of */
 };
 
 static void add_count(_Atomic uint64_t *total, uint64_t n) {
@@ -73,9 +75,10 @@ static bool run_clusters(void *ctx, unsigned worker, unsigned seat, uint64_t beg
   struct emu_lines lines = {0};
   struct sm_stats stats = {0};
   bool go_on = true;
-  if (r->counted.detail || r->counts) stats.detail = &detail;
+  if (r->counted.detail || r->counts || r->sampler) stats.detail = &detail;
   if (r->counted.detail) stats.lines = &lines;
-  if (!r->counted.detail && r->counts == NV_COUNTERS_OF_INSTRUCTIONS) stats.counting = EMU_COUNT_CLASSES;
+  if (!r->counted.detail && r->counts != NV_COUNTERS_ALL) stats.counting = EMU_COUNT_CLASSES;
+  stats.sampler = r->sampler;
   if (r->counted.sites) stats.sites = &r->sites, lines.caches = r->sites.caches.model ? &r->sites.caches : NULL;
   race_task = r->task;
   for (uint64_t i = begin; i < end && go_on; i++) {
@@ -89,6 +92,7 @@ static bool run_clusters(void *ctx, unsigned worker, unsigned seat, uint64_t beg
     struct sm_stats before = stats;
     if (r->counts) earlier = detail, before.detail = &earlier;
     if (lines.caches) emu_caches_begin(lines.caches);
+    if (r->sampler) r->cluster = i;
     int rc = core ? run_cluster(r, core, first, &stats, &fault) : -ENOMEM;
     if (r->counts) nv_perf_add(e, sm_place(r->g, i, 0), &before, &stats);
     if (!rc) continue;
@@ -156,6 +160,11 @@ static enum nv_status fail_grid(struct nv_channel *ch, struct run *r) {
   return nv_channel_fail(ch, e);
 }
 
+static void add_sample(void *ctx, const struct sm_sample *s) {
+  struct run *r = ctx;
+  nv_pma_sample(r->ch->e, sm_place(r->g, r->cluster, s->cta), s);
+}
+
 static uint64_t clock_of_gpu(void *ctx) { return nv_engines_time(ctx); }
 
 /* Returns the number of warps that an SM can hold, limited by its 65536 registers, which a warp gets in units of 256,
@@ -209,6 +218,7 @@ enum nv_status nv_grid_run(struct nv_channel *ch, struct sm_grid *g, bool sequen
   g->ctx = e;
   g->stop = &ch->stop;
   begin_detail(&r);
+  if (nv_pma_begin(ch)) r.sampler = sm_sampler_new(add_sample, &r);
   add_count(&e->launches, 1);
   pthread_mutex_init(&r.lock, NULL);
   atomic_store(&ch->launching, true);
@@ -217,9 +227,11 @@ enum nv_status nv_grid_run(struct nv_channel *ch, struct sm_grid *g, bool sequen
     snprintf(what, sizeof what, "kernel at 0x%" PRIx64, g->pgm);
     r.task = race_begin(ch->race, what);
   }
-  pool_run(e->config.pool, total, chunk, r.counted.sites ? 1 : seats, run_clusters, &r);
+  pool_run(e->config.pool, total, chunk, r.counted.sites || r.sampler ? 1 : seats, run_clusters, &r);
   pthread_mutex_destroy(&r.lock);
   if (r.counted.detail) add_detail(&r);
+  if (r.sampler) nv_pma_end(e);
+  sm_sampler_free(r.sampler);
   enum nv_status status = NV_DONE, raced = nv_task_end(ch, r.task);
   if (r.error.xid) {
     status = fail_grid(ch, &r);

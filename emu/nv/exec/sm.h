@@ -12,6 +12,27 @@
 #include "../../fault.h"
 #include "../../vm.h"
 
+/* Samples of program counters (sm_sample.c). */
+enum sm_stall {
+  SM_ISSUED,
+  SM_STALL_WAIT,             /* a fixed number of cycles after the previous instruction */
+  SM_STALL_SHORT_SCOREBOARD, /* shared memory, transcendental functions, operands that are not read yet */
+  SM_STALL_LONG_SCOREBOARD,  /* global and local memory */
+  SM_STALL_CONSTANT,         /* loads from constant banks */
+  SM_STALL_BARRIER,
+  SM_STALLS,
+};
+struct sm_sample {
+  uint64_t pc;
+  unsigned cta, warp; /* cta: in its cluster; warp: in its CTA */
+  enum sm_stall stall;
+};
+typedef void sm_sample_fn(void *ctx, const struct sm_sample *s);
+struct sm_sampler;
+/* Returns a sampler for one thread, which passes each sample to a function; NULL if out of memory. */
+struct sm_sampler *sm_sampler_new(sm_sample_fn *sample, void *ctx);
+void sm_sampler_free(struct sm_sampler *s);
+
 /* Counts of one grid, summed over warps. */
 struct sm_stats {
   uint64_t instructions; /* warp instructions executed */
@@ -22,6 +43,7 @@ struct sm_stats {
   struct emu_steps steps;              /* with detail: what the cluster has executed so far */
   struct emu_lines *lines;             /* with detail: records the memory that is accessed; or NULL */
   struct emu_sites *sites;             /* with detail: counts each instruction; or NULL */
+  struct sm_sampler *sampler;          /* with detail: samples the warps; or NULL */
 };
 
 enum { SM_CONSTANT_BANKS = 8 };

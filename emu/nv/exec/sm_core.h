@@ -129,6 +129,9 @@ sm_exec_fn sm_exec_no_register, sm_exec_continue, sm_exec_refuse;
 
 /* ---- counting ---- */
 
+/* The class that an instruction counts for. */
+enum emu_class sm_class(const struct sass_inst *in);
+
 /* Counts what the next instruction does beyond being executed: its accesses to memory, its branch, its guard. */
 sm_exec_fn sm_exec_tally;
 /* Whether a trace that counts all needs it before an instruction. */
@@ -139,4 +142,8 @@ int sm_tally_kinds(struct sm_trace *t);
 void sm_count_exit(struct sm_warp *w, const struct sm_uop *u, uint32_t lanes);
 /* Adds the steps of a cluster to its detail and sites. Call it before the code can be released. */
 void sm_count_finish(struct sm_stats *stats);
+/* Starts the clocks of a cluster's warps. Returns false if out of memory. */
+bool sm_sample_begin(struct sm_sampler *s, size_t warps);
+/* Samples the run that ends before `after`, for warps whose stats->sampler is set. */
+void sm_sample_run(struct sm_warp *w, const struct sass_inst *after);
 #endif

@@ -126,7 +126,8 @@ static int launch_ctas(struct sm_core *core, struct code_cache *code, const stru
     return refuse_launch(fault, first, "a CTA has at most 228 KiB of shared memory");
   if (g->local_size > 1 << 24) return refuse_launch(fault, first, "a thread has at most 16 MiB of local memory");
   uint32_t warps = (uint32_t)(threads + SM_LANES - 1) / SM_LANES, uniform_rows = SM_ROW_ZERO;
-  if (!reserve_warps(core, g, (uint32_t)ctas, warps))
+  if (!reserve_warps(core, g, (uint32_t)ctas, warps) ||
+      (stats->sampler && !sm_sample_begin(stats->sampler, (size_t)ctas * warps)))
     return refuse_launch(fault, first, "no memory for the CTAs' registers");
   core->grid = g, core->code = code, core->ctas = (uint32_t)ctas;
   core->cluster_arrived = core->cluster_phase = 0, core->nlate = core->boxes = 0;

@@ -41,8 +41,9 @@ struct rm_memory {
   uint64_t offset;    /* offset in the heap */
   uint64_t size;
   uint8_t *host;
-  int fd; /* client mappings map this file at offset; -1 if it cannot be mapped */
-  bool read_only;
+  int fd;         /* client mappings map this file at offset; -1 if it cannot be mapped */
+  bool read_only; /* for the GPU */
+  bool user_read_only;
 };
 struct rm_memory *nv_rm_memory_get(struct rm_memory *mem);
 void nv_rm_memory_put(struct rm_memory *mem);
@@ -128,6 +129,12 @@ struct rm_channel {
   bool bound, cleared; /* cleared: SM errors were cleared */
   struct uvm_channel *registered;
 };
+struct rm_profiler {
+  uint32_t context; /* handle of a channel or a channel group; 0: none */
+  bool bound;
+  struct rm_memory *buffer, *bytes; /* of its stream */
+  uint64_t bytes_offset;
+};
 struct rm_event_object {
   struct nv_file *file; /* the file that polls for the event */
   struct rm_object *source;
@@ -151,6 +158,7 @@ struct rm_object {
     struct rm_ctxshare ctxshare;
     struct rm_channel channel;
     struct rm_event_object event;
+    struct rm_profiler profiler;
     struct rm_object *target;  /* the debugger's engine object */
     uint32_t subdevice_events; /* action of EVENT_SET_NOTIFICATION */
   };
@@ -255,7 +263,13 @@ struct rm_control_type {
   rm_handler *handler;
 };
 uint32_t nv_rm_control_call(struct rm_call *c, const struct rm_control *p);
-extern const struct rm_control_type nv_rm_query_controls[], nv_rm_channel_controls[], nv_rm_debug_controls[];
+extern const struct rm_control_type nv_rm_query_controls[], nv_rm_channel_controls[], nv_rm_debug_controls[],
+    nv_rm_profiler_controls[];
+
+/* ---- rm_profiler.c ---- */
+
+uint32_t nv_rm_profiler(struct rm_call *c, struct rm_object *o, void *params);
+void nv_rm_profiler_fini(struct nv_machine *m, struct rm_object *o);
 
 /* ---- rm_event.c ---- */
 
@@ -299,6 +313,9 @@ struct nv_gpu {
   pthread_mutex_t log_lock;
   char xid[512];   /* message of the last error */
   uint64_t errors; /* guarded by event_lock */
+  struct {         /* the profiler that has each, or NULL */
+    struct rm_object *monitors, *sampler, *stream;
+  } profiling;
 };
 
 enum nv_file_kind { NV_FILE_CTL, NV_FILE_GPU, NV_FILE_UVM };

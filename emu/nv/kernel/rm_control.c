@@ -7,7 +7,8 @@
 enum { PARAMS_ON_STACK = 1024, PARAMS_MAX = 16384 };
 
 static const struct rm_control_type *find_control(uint32_t cmd) {
-  const struct rm_control_type *const tables[] = {nv_rm_query_controls, nv_rm_channel_controls, nv_rm_debug_controls};
+  const struct rm_control_type *const tables[] = {nv_rm_query_controls, nv_rm_channel_controls, nv_rm_debug_controls,
+                                                  nv_rm_profiler_controls};
   for (size_t i = 0; i < sizeof tables / sizeof tables[0]; i++)
     for (const struct rm_control_type *t = tables[i]; t->handler; t++)
       if (t->cmd == cmd) return t;

@@ -69,7 +69,7 @@ uint32_t nv_rm_map_cpu(struct rm_call *c, struct rm_map_memory *p, int fd) {
     file->mapped = nv_rm_memory_get(mem);
     file->map_offset = p->offset;
     file->map_length = p->length;
-    file->map_read_only = (p->flags & 3) == ACCESS_READ_ONLY;
+    file->map_read_only = (p->flags & 3) == ACCESS_READ_ONLY || mem->user_read_only;
     p->address = map->address;
     if (o->type->kind == RM_KIND_CHANNEL) free(map);
   } else if (!status) {

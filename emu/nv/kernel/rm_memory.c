@@ -164,6 +164,7 @@ uint32_t nv_rm_memory_physical(struct rm_call *c, struct rm_object *o, void *par
                      "RM_ALLOC of %s: %" PRIu64 " bytes do not fit: %" PRIu64 " of %" PRIu64 " are used", o->type->name,
                      size, heap->used, heap->size);
   o->memory.memory->read_only = p->attr2 >> 23 & 1;
+  o->memory.memory->user_read_only = p->attr2 >> 22 & 1;
   p->size = size;
   p->limit = size - 1;
   p->offset = gpu ? o->memory.memory->offset : 0;

@@ -14,7 +14,6 @@ static uint32_t make_client(struct rm_call *c, struct rm_object *o, void *params
 static uint32_t make_device(struct rm_call *c, struct rm_object *o, void *params);
 static uint32_t make_subdevice(struct rm_call *c, struct rm_object *o, void *params);
 static uint32_t make_debugger(struct rm_call *c, struct rm_object *o, void *params);
-static uint32_t make_profiler(struct rm_call *c, struct rm_object *o, void *params);
 static uint32_t make_nothing(struct rm_call *c, struct rm_object *o, void *params) { return RM_OK; }
 static uint32_t import_only(struct rm_call *c, struct rm_object *o, void *params) {
   return RM_REFUSE(c->m, RM_INVALID_CLASS, "RM_ALLOC: class 0x71 is allocated by RM_ALLOC_MEMORY");
@@ -43,7 +42,7 @@ const struct rm_type nv_rm_types[] = {
     T(CHANNEL_GROUP, GROUP, IN(DEVICE), sizeof(struct rm_channel_group_alloc), true, true, nv_rm_channel_group),
     T(CTXSHARE, CTXSHARE, IN(GROUP), sizeof(struct rm_ctxshare_alloc), true, true, nv_rm_ctxshare),
     T(DEBUGGER, DEBUGGER, IN(DEVICE), sizeof(struct rm_debugger_alloc), true, true, make_debugger),
-    T(PROFILER, PROFILER, IN(SUBDEVICE), sizeof(struct rm_profiler_alloc), true, false, make_profiler),
+    T(PROFILER, PROFILER, IN(SUBDEVICE), sizeof(struct rm_profiler_alloc), true, false, nv_rm_profiler),
     T(CONFIDENTIAL_COMPUTE, CC, IN(CLIENT), sizeof(uint32_t), true, false, make_nothing),
     USERMODE(VOLTA),
     USERMODE(TURING),
@@ -171,6 +170,7 @@ static void finish_object(struct nv_machine *m, struct rm_object *o) {
   case RM_KIND_GROUP: nv_rm_group_fini(m, o); break;
   case RM_KIND_CTXSHARE: nv_rm_vas_put(o->ctxshare.vas); break;
   case RM_KIND_CHANNEL: nv_rm_channel_fini(m, o); break;
+  case RM_KIND_PROFILER: nv_rm_profiler_fini(m, o); break;
   default: break;
   }
 }
@@ -364,13 +364,4 @@ static uint32_t make_debugger(struct rm_call *c, struct rm_object *o, void *para
   if (o->target && client != o->client)
     return RM_REFUSE(c->m, RM_NOT_SUPPORTED, "not supported: a debugger of another client's object");
   return status;
-}
-
-static uint32_t make_profiler(struct rm_call *c, struct rm_object *o, void *params) {
-  const struct rm_profiler_alloc *p = params;
-  if (c->m->restricted)
-    return RM_REFUSE(c->m, RM_INSUFFICIENT_PERMISSIONS, "RM_ALLOC of PROFILER: only administrators may profile");
-  if (p->client_target || p->context_target)
-    return RM_REFUSE(c->m, RM_NOT_SUPPORTED, "not supported: a profiler of a context");
-  return RM_OK;
 }

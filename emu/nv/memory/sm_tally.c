@@ -123,7 +123,7 @@ static unsigned matrix_blocks(const struct sass_inst *in, const struct sm_uop *o
 
 /* ---- runs ---- */
 
-static enum emu_class class_of(const struct sass_inst *in) {
+enum emu_class sm_class(const struct sass_inst *in) {
   uint8_t class = rows[in->id].class;
   return class ? class - 1u : sass_is_uniform(in->id) ? EMU_SALU_CLASS : EMU_VALU_CLASS;
 }
@@ -134,7 +134,7 @@ int sm_tally_kinds(struct sm_trace *t) {
   for (uint32_t i = 0; i <= t->insts; i++) {
     const struct sass_inst *in = &t->inst[i];
     struct emu_kind *k = &t->kinds[i];
-    k->class = i < t->insts && in->op ? class_of(in) : EMU_CLASS_COUNT;
+    k->class = i < t->insts && in->op ? sm_class(in) : EMU_CLASS_COUNT;
     k->approximate = k->class == EMU_TRANS_CLASS || k->class == EMU_MATRIX_CLASS;
     if (k->class != EMU_MATRIX_CLASS) continue;
     const struct sm_uop *op = &t->uop[t->uop_of[i]];
@@ -155,6 +155,7 @@ void sm_count_run(struct sm_warp *w, const struct sass_inst *after) {
   if (t)
     emu_steps_run(t, first, first + n,
                   (struct emu_step){1, (int64_t)emu_lanes_in(w->running), w->running != UINT32_MAX});
+  if (n && w->stats->sampler) sm_sample_run(w, after);
 }
 
 /* Counts the exiting lanes for the run up to u. The run continues, and sm_count_run counts its remaining lanes. */
@@ -188,7 +189,7 @@ static bool is_conditional(const struct sass_inst *in) {
 
 bool sm_tallies(const struct sass_inst *in) {
   bool guarded = in->guard != SASS_PT || in->guard_not;
-  return rows[in->id].flags || is_conditional(in) || (guarded && class_of(in) >= EMU_VALU_CLASS);
+  return rows[in->id].flags || is_conditional(in) || (guarded && sm_class(in) >= EMU_VALU_CLASS);
 }
 
 static void count_instruction(struct sm_warp *w, const struct sm_uop *u) {
@@ -202,7 +203,7 @@ static void count_instruction(struct sm_warp *w, const struct sm_uop *u) {
     d->branches++;
     d->divergent += taken && taken != w->active;
   }
-  if (class_of(in) >= EMU_VALU_CLASS) { /* the run counts all its lanes */
+  if (sm_class(in) >= EMU_VALU_CLASS) { /* the run counts all its lanes */
     d->lanes -= emu_lanes_in(w->active & ~lanes);
     d->partial += lanes != w->active && w->active == UINT32_MAX;
   }
