@@ -44,6 +44,7 @@ static bool any_hot;
 /* The instruction that a thread single-steps with pages open. */
 struct step {
   bool taken, trap_was_blocked;
+  pthread_t owner;
   unsigned n;
   struct {
     uintptr_t at;
@@ -51,13 +52,14 @@ struct step {
     bool write, keep;
   } page[STEP_PAGES];
 };
+/* Not thread-local: the first access to such memory of a library that dlopen loaded may allocate, which a signal
+ * handler must not do, and a library that is loaded late has little of the memory for which that is not so. */
 static struct step steps[STEPS];
-/* Only a pointer: libraries that are loaded late have little thread-local memory that a signal handler may access. */
-static __thread struct step *step __attribute__((tls_model("initial-exec")));
 
 /* While a thread has a page open, accesses of other threads to it are not observed, including loads of signals. So once
  * there are several threads, signals count as loaded when they are stored. */
-static struct step *const *only; /* identifies the thread of all faults so far, by the address of its step */
+static pthread_t only; /* the thread of all faults so far, if there was one */
+static bool faulted;
 static atomic_bool several;
 
 static uintptr_t page_of(uintptr_t at) { return at & ~(uintptr_t)(PAGE - 1); }
@@ -281,6 +283,25 @@ static bool string_op(ucontext_t *uc) {
 
 /* ---- single instructions ---- */
 
+/* The step of this thread, or NULL. The caller holds the lock. */
+static struct step *own_step(void) {
+  for (unsigned k = 0; k < STEPS; k++)
+    if (steps[k].taken && pthread_equal(steps[k].owner, pthread_self())) return &steps[k];
+  return NULL;
+}
+
+/* The same, and begins one if there is none. Returns NULL if too many threads have one. */
+static struct step *begin_step(const ucontext_t *uc) {
+  struct step *s = own_step();
+  for (unsigned k = 0; k < STEPS && !s; k++)
+    if (!steps[k].taken) {
+      s = &steps[k];
+      *s = (struct step){
+          .taken = true, .owner = pthread_self(), .trap_was_blocked = sigismember(&uc->uc_sigmask, SIGTRAP)};
+    }
+  return s;
+}
+
 static bool on_fault(const siginfo_t *info, ucontext_t *uc) {
   uintptr_t at = (uintptr_t)info->si_addr, page = page_of(at);
   bool write = uc->uc_mcontext.gregs[REG_ERR] & 2;
@@ -289,8 +310,9 @@ static bool on_fault(const siginfo_t *info, ucontext_t *uc) {
   const struct mapping *found = find(at);
   struct mapping m = found ? *found : (struct mapping){0};
   bool shut = closed || is_register(&m);
-  if (found && !only) only = &step;
-  bool another = found && only != &step && !several;
+  if (found && !faulted) only = pthread_self(), faulted = true;
+  bool another = found && !pthread_equal(only, pthread_self()) && !several;
+  bool stepping = own_step();
   bool rights = found && m.prot & (write ? PROT_WRITE : PROT_READ);
   if (rights && !shut)
     mprotect((void *)page, PAGE, write ? m.prot : prot_at_rest(&m)); /* opened meanwhile, or a window */
@@ -301,15 +323,13 @@ static bool on_fault(const siginfo_t *info, ucontext_t *uc) {
     race_host_unobserved(); /* several threads may do this until one has set the flag */
     several = true;
   }
-  if (!is_register(&m) && !step && string_op(uc)) return true;
+  if (!is_register(&m) && !stepping && string_op(uc)) return true;
   void *alias = (void *)(m.alias + (at - m.at));
   uintptr_t pc = (uintptr_t)uc->uc_mcontext.gregs[REG_RIP];
   bool alone = !is_register(&m) && race_host_access(alias, 1, write ? VM_WRITE : VM_READ, pc);
   pthread_mutex_lock(&lock);
-  bool keep = alone && stays_open(page), first = !step;
-  for (unsigned k = 0; k < STEPS && !step; k++)
-    if (!steps[k].taken) step = &steps[k];
-  if (step && first) *step = (struct step){.taken = true, .trap_was_blocked = sigismember(&uc->uc_sigmask, SIGTRAP)};
+  bool keep = alone && stays_open(page);
+  struct step *step = begin_step(uc);
   pthread_mutex_unlock(&lock);
   if (!step) { /* no step is free: retry */
     sched_yield();
@@ -327,10 +347,14 @@ static bool on_fault(const siginfo_t *info, ucontext_t *uc) {
 }
 
 static bool on_trap(ucontext_t *uc) {
-  if (!step) return false;
+  pthread_mutex_lock(&lock);
+  struct step *step = own_step();
+  if (!step) {
+    pthread_mutex_unlock(&lock);
+    return false;
+  }
   uc->uc_mcontext.gregs[REG_EFL] &= ~TRAP_FLAG;
   if (step->trap_was_blocked) sigaddset(&uc->uc_sigmask, SIGTRAP);
-  pthread_mutex_lock(&lock);
   for (unsigned i = 0; i < step->n; i++) {
     const struct mapping *now = find(step->page[i].at);
     bool shut = now && (closed || is_register(now));
@@ -339,7 +363,6 @@ static bool on_trap(ucontext_t *uc) {
   }
   struct step done = *step;
   step->taken = false;
-  step = NULL;
   pthread_mutex_unlock(&lock);
   for (unsigned i = 0; i < done.n; i++) {
     const struct mapping *m = &done.page[i].map;

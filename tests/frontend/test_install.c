@@ -149,6 +149,21 @@ static void links_with_the_archive(void **state) {
        "&& ./archived");
 }
 
+/* Programs in other languages load the library when they run. */
+static void the_library_loads_at_run_time(void **state) {
+  no_sanitizers();
+  DONE("cat >late.c <<'END'\n"
+       "#include <dlfcn.h>\n#include <stdio.h>\n"
+       "int main(int n, char **path) {\n"
+       "  void *lib = dlopen(path[1], RTLD_NOW);\n"
+       "  if (!lib) return fprintf(stderr, \"%%s\\n\", dlerror()), 1;\n"
+       "  void *(*open)(const char *) = (void *(*)(const char *))dlsym(lib, \"db_open\");\n"
+       "  return !open(\"%s\");\n"
+       "}\nEND\n"
+       "cc late.c -o late && ./late $P/lib/libdoorbell.so && EMU_STRICT=1 ./late $P/lib/libdoorbell.so",
+       EMULATED);
+}
+
 /* MPI is only loaded by processes that mpirun starts; the command finds the emulator beside it. */
 static void the_command_runs(void **state) {
   no_sanitizers();
@@ -207,9 +222,13 @@ static int clean(void **state) { return shell("rm -rf %s", dir); }
 
 int main(void) {
   const struct CMUnitTest tests[] = {
-      cmocka_unit_test(the_example_runs),       cmocka_unit_test(pieces_compile_and_run),
-      cmocka_unit_test(links_with_the_archive), cmocka_unit_test(the_command_runs),
-      cmocka_unit_test(opencl_compiles),        cmocka_unit_test(installs_into_the_given_folders),
+      cmocka_unit_test(the_example_runs),
+      cmocka_unit_test(pieces_compile_and_run),
+      cmocka_unit_test(links_with_the_archive),
+      cmocka_unit_test(the_library_loads_at_run_time),
+      cmocka_unit_test(the_command_runs),
+      cmocka_unit_test(opencl_compiles),
+      cmocka_unit_test(installs_into_the_given_folders),
   };
   return cmocka_run_group_tests(tests, install, clean);
 }
