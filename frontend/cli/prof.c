@@ -52,8 +52,8 @@ static const struct argp_option options[] = {
      "counts. Programs that use Doorbell run on the GPU unless they choose another device than $DEV",
      0},
     {"html", HTML, "FILE", 0,
-     "Write the report as a page for a browser: timeline, roofline, kernels, and what --code, --annotate and "
-     "--thread-trace of doorbell run record. The page is one file and needs no network",
+     "Write the report as a page for a browser: timeline, roofline, kernels, and what --code, --annotate, and "
+     "--thread-trace and --pc-samples of doorbell run record. The page is one file and needs no network",
      0},
     {"out", OUT, "DIR", 0, "Keep the records of the processes and report.json in this folder", 0},
     {"json", JSON, NULL, 0, "Print the report as JSON; COMMAND's output goes to standard error", 0},

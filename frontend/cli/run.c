@@ -16,6 +16,7 @@ struct job {
   const char *file, *kernel, *device;
   const char *trace_prefix; /* of --thread-trace; NULL: no trace */
   const char *counted;      /* of --counters; NULL: none */
+  bool sampled;             /* of --pc-samples */
   uint32_t grid[3], block[3];
   struct argument arg[MOST_ARGUMENTS];
   db_buffer *buffer[MOST_ARGUMENTS];
@@ -35,7 +36,8 @@ struct job {
   db_program *program;
   db_thread_trace *trace; /* of the last launch */
   struct run_counters *counters;
-  uint64_t *device_ns; /* by repetition; sorted at the end */
+  struct run_samples *samples; /* of the last launch */
+  uint64_t *device_ns;         /* by repetition; sorted at the end */
   struct emu_stats stats;
   bool emulated;
   bool stuck; /* the kernel still runs: nothing that it uses can be closed, so the process exits without cleaning up */
@@ -45,7 +47,7 @@ struct job {
 
 /* ---- options ---- */
 
-enum { KERNEL = OPTION_KEYS, GRID, BLOCK, ARG, OUT, DEVICE, REPEAT, TIMEOUT, THREAD_TRACE, COUNTERS, JSON };
+enum { KERNEL = OPTION_KEYS, GRID, BLOCK, ARG, OUT, DEVICE, REPEAT, TIMEOUT, THREAD_TRACE, PC_SAMPLES, COUNTERS, JSON };
 static const struct argp_option options[] = {
     {"kernel", KERNEL, "NAME", 0, "The kernel, if the file has several", 0},
     {"grid", GRID, "X[,Y[,Z]]", 0, "Number of workgroups", 0},
@@ -59,6 +61,9 @@ static const struct argp_option options[] = {
     {"thread-trace", THREAD_TRACE, "PREFIX", 0,
      "Trace the waves of the last launch (AMD) to PREFIX.se0.sqtt and so on, one file per shader engine; doorbell show "
      "prints them",
+     0},
+    {"pc-samples", PC_SAMPLES, NULL, 0,
+     "Sample the program counters of the last launch (NVIDIA): which instructions warps were at, and why they waited",
      0},
     {"counters", COUNTERS, "NAME[,NAME...]", 0,
      "Count these events of the hardware during a launch and print their sums; \"list\" prints what the device counts. "
@@ -142,6 +147,7 @@ static error_t parse(int key, char *value, struct argp_state *state) {
     return 0;
   case TIMEOUT: j->timeout = parse_seconds(state, value); return 0;
   case THREAD_TRACE: j->trace_prefix = value; return 0;
+  case PC_SAMPLES: j->sampled = true; return 0;
   case COUNTERS: j->counted = value; return 0;
   case JSON: j->json = true; return 0;
   case ARGP_KEY_ARG: keep_only_file(state, &j->file, value); return 0;
@@ -303,13 +309,15 @@ static int launch_all(struct job *j) {
   emu_log(db_device_os(j->dev), append_note, j);
   for (int64_t i = 0; i < j->repeat && !status; i++) {
     uint64_t when;
-    bool traced = j->trace && i == j->repeat - 1;
+    bool last = i == j->repeat - 1, traced = j->trace && last;
     if (traced) db_queue_trace_begin(q, j->trace);
+    if (last) run_samples_begin(j->samples, q);
     run_counters_begin(j->counters, q, i);
     db_queue_timestamp(q, begin);
     db_queue_exec(q, j->program, args, j->nargs, j->grid, j->block);
     db_queue_timestamp(q, end);
     run_counters_end(j->counters, q, i);
+    if (last) run_samples_end(j->samples, q);
     if (traced) db_queue_trace_end(q, j->trace);
     int err = db_queue_submit(q, &when);
     if (!err) err = db_wait(db_queue_timeline(q), when, (uint64_t)(j->timeout * 1e9));
@@ -377,6 +385,7 @@ static void print_text(const struct job *j, const struct db_param *p, double lea
     printf("thread trace  %s to %s\n", first, last);
   }
   run_counters_print(j->counters, false);
+  if (j->samples) run_samples_print(j->samples, false);
   for (unsigned i = 0; i < j->nargs; i++) {
     const struct argument *a = &j->arg[i];
     if (!j->buffer[i]) continue;
@@ -407,6 +416,7 @@ static void print_json(const struct job *j, const struct db_param *p, double lea
   else
     fputs("null", stdout);
   if (j->counters) run_counters_print(j->counters, true);
+  if (j->samples) run_samples_print(j->samples, true);
   fputs(", \"args\": [", stdout);
   bool first = true;
   for (unsigned i = 0; i < j->nargs; i++) {
@@ -425,11 +435,12 @@ static void print_json(const struct job *j, const struct db_param *p, double lea
   fputs("]}\n", stdout);
 }
 
-/* Prepares what --thread-trace and --counters record. */
+/* Prepares what --thread-trace, --counters and --pc-samples record. */
 static int prepare_profiling(struct job *j) {
   if (j->trace_prefix && !(j->trace = run_trace_open(j->self, j->dev))) return EXIT_FAILED;
   if (j->counted && !(j->counters = run_counters_open(j->self, j->dev, j->counted))) return EXIT_FAILED;
-  if ((j->trace || j->counters) && *hcq_clocks_unstable(j->dev))
+  if (j->sampled && !(j->samples = run_samples_open(j->self, j->dev))) return EXIT_FAILED;
+  if ((j->trace || j->counters || j->samples) && *hcq_clocks_unstable(j->dev))
     fprintf(stderr, "doorbell run: %s\n", hcq_clocks_unstable(j->dev));
   unsigned passes = run_counters_passes(j->counters);
   if (j->repeat < passes) j->repeat = passes;
@@ -454,6 +465,8 @@ static int execute(struct job *j) {
   if (!status) status = launch_all(j);
   if (!status) status = read_results(j);
   if (!status) status = run_counters_read(j->self, j->counters);
+  if (!status) status = run_samples_read(j->self, j->samples, j->dev, j->program, j->image, j->size);
+  if (!status) run_samples_record(j->samples, j->dev, db_program_name(j->program));
   if (!status && j->trace) status = run_trace_save(j->self, j->trace, j->trace_prefix);
   if (!status && j->trace)
     status = run_trace_record(j->self, j->trace, j->dev, db_program_name(j->program), j->image, j->size);
@@ -482,6 +495,7 @@ static int run_main(const struct command *self, int argc, char **argv) {
   }
   db_thread_trace_release(j->trace);
   run_counters_close(j->counters);
+  run_samples_close(j->samples);
   db_program_release(j->program);
   db_close(j->dev);
   free(j->device_ns);

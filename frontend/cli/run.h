@@ -15,6 +15,21 @@ int run_trace_save(const struct command *self, const db_thread_trace *t, const c
 int run_trace_record(const struct command *self, const db_thread_trace *t, db_device *dev, const char *kernel,
                      const void *code, size_t size);
 
+/* ---- run_samples.c: --pc-samples. s may be NULL where it says nothing else ---- */
+struct run_samples;
+/* Returns NULL, after a message, if the device has no PC sampling. */
+struct run_samples *run_samples_open(const struct command *self, db_device *dev);
+void run_samples_begin(struct run_samples *s, db_queue *q);
+void run_samples_end(struct run_samples *s, db_queue *q);
+/* Reads the samples after the launches. image: the cubin of the program. Returns the exit status. */
+int run_samples_read(const struct command *self, struct run_samples *s, db_device *dev, const db_program *program,
+                     const void *image, size_t size);
+/* Prints what was read: lines, or a member of a JSON object. s is not NULL. */
+void run_samples_print(const struct run_samples *s, bool json);
+/* If `doorbell prof` records this process, records the samples of each instruction. */
+void run_samples_record(const struct run_samples *s, db_device *dev, const char *kernel);
+void run_samples_close(struct run_samples *s);
+
 /* ---- run_code.c ---- */
 /* If `doorbell prof --code` records this process, records the instructions of an AMD or NVIDIA kernel. */
 void run_code_record(db_device *dev, const char *kernel, const void *image, size_t size);

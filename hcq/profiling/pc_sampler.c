@@ -11,7 +11,7 @@ enum { PAGE = 4096 };
 const char *db_stall_name(enum db_stall reason) {
   static const char *const names[DB_STALLS] = {
       [DB_STALL_OTHER] = "other",
-      [DB_STALL_NONE] = "none",
+      [DB_STALL_NONE] = "no stall",
       [DB_STALL_FETCH] = "instruction fetch",
       [DB_STALL_EXECUTION] = "execution dependency",
       [DB_STALL_MEMORY] = "memory dependency",

@@ -271,6 +271,43 @@ static void contains_counts_of_thread_traces(void **state) {
   json_decref(data);
 }
 
+/* The samples beside each line of SASS are those that the command prints. */
+static void contains_pc_samples(void **state) {
+#define SAMPLED                                                                                                        \
+  "run " DATA_DIR "/nv/cubin/12.4.sm_80.cubin --kernel saxpy --grid 96 --block 256 --arg f32[24576]=ones --arg "       \
+  "f32[24576]=iota --arg f32:2 --arg u32:24576 --pc-samples --dev EMU+NV:sm_86"
+  EXPECT(0, SAMPLED " --json");
+  json_t *printed = json_loads(out, 0, NULL), *row;
+  assert_non_null(printed);
+  EXPECT(0, "prof --html sampled.html " SAMPLED);
+  read_page("sampled.html");
+  json_t *data = read_data();
+  const char *const columns[] = {"samples", "issued", "other", "instruction fetch", "execution dependency"};
+  for (size_t i = 0; i < sizeof columns / sizeof *columns; i++)
+    assert_string_equal(json_string_value(json_array_get(at(data, "code.0.lines.columns"), i)), columns[i]);
+  assert_non_null(strstr(text_at(data, "code.0.lines.source"), "PC samples of the last launch"));
+  json_int_t samples = 0, issued = 0;
+  bool exits = false;
+  size_t i;
+  json_array_foreach(at(data, "code.0.lines.rows"), i, row) {
+    samples += json_integer_value(json_array_get(row, 1)), issued += json_integer_value(json_array_get(row, 2));
+    exits |= !strcmp(json_string_value(json_array_get(row, json_array_size(row) - 1)), "EXIT");
+  }
+  assert_true(exits && samples > 100 && issued > 0);
+  assert_int_equal(samples, json_integer_value(at(printed, "pc_samples.samples")));
+  assert_int_equal(issued, json_integer_value(at(printed, "pc_samples.issued")));
+  assert_int_equal(json_integer_value(at(printed, "pc_samples.lost")), 0);
+  assert_int_equal(json_integer_value(at(printed, "pc_samples.elsewhere")), 0);
+  json_decref(data), json_decref(printed);
+  EXPECT(0, SAMPLED);
+  assert_contains(out, "pc samples ");
+  assert_contains(out, "memory dependency    FFMA");
+  EXPECT(1, "run " DATA_DIR
+            "/../../bench/kernels/saxpy.sm_90.cubin --grid 1 --block 32 --arg f32[32]=ones --arg f32[32]=ones --arg "
+            "f32:2 --arg u32:32 --pc-samples --dev EMU+NV:sm_90");
+  assert_contains(out, "--pc-samples: EMU+NV:sm_90: not supported: PC sampling of sm_90, because its registers");
+}
+
 static void names_what_fails(void **state) {
   make_page();
   EXPECT(1, "prof --html no/such/folder.html report evil");
@@ -310,6 +347,7 @@ int main(void) {
       cmocka_unit_test(contains_code_of_files),
       cmocka_unit_test(contains_sass_of_tensor_kernels),
       cmocka_unit_test(contains_counts_of_thread_traces),
+      cmocka_unit_test(contains_pc_samples),
       cmocka_unit_test(names_what_fails),
       cmocka_unit_test(works_in_a_browser),
   };
