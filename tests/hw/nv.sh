@@ -48,9 +48,12 @@ if [ -n "$record" ]; then
 fi
 step "benchmark" 300 "$build/doorbell" bench --dev "$dev"
 step "roofs" 120 "$build/doorbell" bench --peaks --dev "$dev"
-# Profiling: timestamps, counters or the reason why there are none, thread traces, a profile by the device's clock.
+# Profiling: timestamps, counters or the reason why there are none, thread traces, PC samples, a profile by the device's
+# clock.
 saxpy=bench/kernels/saxpy.sm_90.cubin
-[ "$("$build/doorbell" devices | awk -v dev="$dev" '$1 == dev { print $2 }')" = sm_90 ] || saxpy=bench/kernels/saxpy.cu
+arch=$("$build/doorbell" devices | awk -v dev="$dev" '$1 == dev { print $2 }')
+case $dev in EMU+NV:*) arch=${dev#EMU+NV:} ;; esac
+[ "$arch" = sm_90 ] || saxpy=bench/kernels/saxpy.cu
 saxpy_args="--grid 1000 --block 64 --arg f32[64000]=ones --arg f32[64000]=iota --arg f32:2 --arg u32:64000"
 profile=$log/profile
 : >"$profile"
@@ -81,6 +84,14 @@ expected "counters of a launch" "$counted" "$build/doorbell" run "$saxpy" --dev 
 # shellcheck disable=SC2086
 expected "thread trace" "not supported: thread traces" \
   "$build/doorbell" run "$saxpy" --dev "$dev" $saxpy_args --thread-trace "$log/saxpy"
+# Samples of a load that the last multiplication waits for; the registers of some chips are not public.
+case $arch in
+sm_86 | sm_89 | sm_120) sampled='^pc samples +[1-9]' ;;
+*) sampled="not supported: PC sampling of $arch, because its registers are not public" ;;
+esac
+case $dev in EMU+*) ;; *) sampled="NVreg_RestrictProfilingToAdminUsers=0|$sampled" ;; esac
+# shellcheck disable=SC2086
+expected "PC samples" "$sampled" "$build/doorbell" run "$saxpy" --dev "$dev" $saxpy_args --pc-samples
 # shellcheck disable=SC2086
 expected "profile of a kernel" "saxpy +20 " "$build/doorbell" prof run "$saxpy" --dev "$dev" $saxpy_args
 [ -z "$record" ] || cp "$profile" "$record/nv.profile"
