@@ -118,8 +118,8 @@ struct hcq_backend {
   int (*trace_size)(const db_thread_trace *t, unsigned engine, size_t *bytes, uint64_t *lost);
 
   /* Samples of program counters; sampler_open is NULL if devices have none. sampler_open sets s->hardware. sampler_read
-   * allocates the samples. samples_begin and samples_end also hold for the kernels in between, which exec records while
-   * q->sampling is set. */
+   * allocates the samples. Between samples_begin and samples_end q->sampling is set, and exec records what starts the
+   * sampling of each kernel. */
   int (*sampler_open)(db_pc_sampler *s);
   void (*sampler_close)(db_pc_sampler *s);
   int (*sampler_read)(db_pc_sampler *s, struct db_pc_sample **out, size_t *n, uint64_t *lost);

@@ -384,8 +384,8 @@ struct db_pc_sample {
  * another sampler exists. */
 db_pc_sampler *db_pc_sampler_new(db_device *dev, size_t bytes);
 void db_pc_sampler_release(db_pc_sampler *s);
-/* For compute queues: samples the kernels that are recorded between both, also when the recording replays. Each of them
- * waits until earlier kernels have ended. */
+/* For compute queues: samples the kernels that are recorded between both, also when the recording replays. Each of
+ * these kernels waits until earlier ones have ended. */
 int db_queue_samples_begin(db_queue *q, db_pc_sampler *s);
 int db_queue_samples_end(db_queue *q, db_pc_sampler *s);
 /* Returns the *n samples since the last call, which the caller frees, or NULL. Call it when the kernels have finished.

@@ -9,7 +9,6 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* The sampler of a device. The steps of its set-up, in order, and which of them have been done. */
 struct sampler {
   const struct pma_chip *chip;
   struct pma_shape shape;
@@ -17,7 +16,7 @@ struct sampler {
   struct nv_memory buffer, available;
   uint32_t channel;
   uint64_t taken; /* bytes of the stream that were read */
-  unsigned done;
+  unsigned done;  /* number of set-up steps that were made */
   uint8_t known[PMA_IDS / 8];
 };
 
@@ -39,7 +38,7 @@ static int execute(struct nv_device *dev, const struct sampler *s, const struct 
     call->count = count, call->mode = RM_REG_CONTINUE;
     memcpy(call->ops, op + at, count * sizeof *op);
     int rc = rm_ctrl(dev->machine, s->object, RM_CTRL_EXEC_REG_OPS, call, sizeof *call);
-    if (rc) err = result(dev, rc, "register operations");
+    err = result(dev, rc, "register operations");
     for (unsigned i = 0; i < count && !err; i++)
       if (call->ops[i].status)
         err = db_fail(-EACCES, "%s: PC sampling: the driver refuses register 0x%x (status 0x%x)", dev->base.name,
@@ -71,7 +70,7 @@ static int set_credits(struct nv_device *dev, const struct sampler *s) {
                   : 0;
 }
 
-/* ---- set-up: one function per step, and how it is undone ---- */
+/* ---- set-up: a function per step, and one that undoes it ---- */
 
 static int read_shape(struct nv_device *dev, struct sampler *s) {
   s->shape = (struct pma_shape){.tpcs_per_gpc = dev->tpcs_per_gpc, .sms_per_tpc = dev->sms_per_tpc};

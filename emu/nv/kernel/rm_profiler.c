@@ -85,12 +85,12 @@ static uint32_t release_sampler(call *c, object *o, void *params, uint32_t size)
   return release(c, o, &o->gpu->profiling.sampler, "RELEASE_PM_AREA_PC_SAMPLER");
 }
 
-static uint32_t bind(call *c, object *o, void *params, uint32_t size) {
+static uint32_t bind_resources(call *c, object *o, void *params, uint32_t size) {
   if (o->profiler.bound) return REFUSE(INVALID_STATE, "BIND_PM_RESOURCES: they are bound");
   o->profiler.bound = true;
   return RM_OK;
 }
-static uint32_t unbind(call *c, object *o, void *params, uint32_t size) {
+static uint32_t unbind_resources(call *c, object *o, void *params, uint32_t size) {
   if (!o->profiler.bound) return REFUSE(INVALID_STATE, "UNBIND_PM_RESOURCES: they are not bound");
   if (o->gpu->profiling.monitors == o) nv_pma_reset(o->gpu->engines);
   o->profiler.bound = false;
@@ -236,8 +236,8 @@ const struct rm_control_type nv_rm_profiler_controls[] = {
     P0(RELEASE_HWPM_LEGACY, release_monitors),
     P(ALLOC_PMA_STREAM, rm_pma_stream, alloc_stream),
     P(FREE_PMA_STREAM, rm_pma_channel, free_stream),
-    P0(BIND_PM_RESOURCES, bind),
-    P0(UNBIND_PM_RESOURCES, unbind),
+    P0(BIND_PM_RESOURCES, bind_resources),
+    P0(UNBIND_PM_RESOURCES, unbind_resources),
     P(PMA_GET_PUT, rm_pma_get_put, get_put),
     P(EXEC_REG_OPS, rm_reg_ops, reg_ops),
     P0(RESERVE_PC_SAMPLER, reserve_sampler),
