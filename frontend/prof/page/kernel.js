@@ -249,8 +249,8 @@ function instructionTab(kernel) {
   const { lines, texts } = kernel;
   if (lines && lines.columns.length) return countedLines(lines);
   const counts = missing('No counts beside the instructions. `doorbell prof --annotate` or --emulate records them on ' +
-    'emulated devices, `doorbell prof run FILE --thread-trace PREFIX ...` on AMD GPUs, `... --pc-samples` on NVIDIA GPUs ' +
-    'whose registers are public.');
+    'emulated devices, `doorbell prof run FILE --thread-trace PREFIX ...` on AMD GPUs, `... --pc-samples` on NVIDIA ' +
+    'GPUs whose registers are public.');
   if (lines) return [counts, countedLines(lines), folded('PTX', texts.assembly)];
   if (texts.assembly) return [counts, el('pre', {}, texts.assembly)];
   return [missing(NEEDS_CODE), counts];
