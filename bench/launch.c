@@ -96,10 +96,13 @@ static db_program *load(db_device *dev) {
   enum { LARGEST = 1 << 20 }; /* a kernel is a few KiB */
   bool amd = !strncmp(db_device_arch(dev), "gfx", 3), host = !amd && strncmp(db_device_arch(dev), "sm_", 3) != 0;
   char path[PATH_MAX + 64], command[PATH_MAX + 256];
-  snprintf(path, sizeof path, "%s%s", kernels_dir,
-           host  ? "/launch_saxpy.o"
-           : amd ? "/../kernels/bench/kernels/saxpy.gfx1100.co"
-                 : "/../../bench/kernels/saxpy.sm_90.cubin");
+  if (!strcmp(db_device_arch(dev), "sm_90"))
+    snprintf(path, sizeof path, "%s/../../bench/kernels/saxpy.sm_90.cubin", kernels_dir);
+  else if (host)
+    snprintf(path, sizeof path, "%s/launch_saxpy.o", kernels_dir);
+  else /* tests/hw/nv.sh makes the cubins of other NVIDIA GPUs */
+    snprintf(path, sizeof path, "%s/../kernels/bench/kernels/saxpy.%s.%s", kernels_dir,
+             amd ? "gfx1100" : db_device_arch(dev), amd ? "co" : "O3.cubin");
   snprintf(command, sizeof command,
            "echo 'void saxpy(const void *k, unsigned x, unsigned y, unsigned z) {}' | cc -O2 -x c -c - -o '%s'", path);
   if (host && system(command)) return NULL;

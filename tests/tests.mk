@@ -35,12 +35,14 @@ CUDA_G    := -G
 CUBINS     = $(if $(NVCC),$(foreach v,$(1), \
                $(patsubst %.cu,$(B)/kernels/%.sm_90.$(v).cubin,$(wildcard tests/kernels/cuda/*.cu))))
 define CUDA_RULE
-$(B)/kernels/%.sm_90.$(1).cubin: %.cu
+$(B)/kernels/%.$(2).$(1).cubin: %.cu
 	$$(call say,NVCC,$$< ($(1)))
 	@mkdir -p $$(@D)
-	$(Q)$(NVCC) -arch=sm_90 -cubin -std=c++17 -Xptxas -w $(CUDA_$(1)) -MMD -MP -MF $$@.d -MT $$@ $$< -o $$@
+	$(Q)$(NVCC) -arch=$(2) -cubin -std=c++17 -Xptxas -w $(CUDA_$(1)) -MMD -MP -MF $$@.d -MT $$@ $$< -o $$@
 endef
-$(foreach v,O3 O0 fast G,$(eval $(call CUDA_RULE,$(v))))
+$(foreach v,O3 O0 fast G,$(eval $(call CUDA_RULE,$(v),sm_90)))
+# tests/hw/nv.sh makes those that it needs for the GPU of the machine.
+$(foreach a,sm_80 sm_86 sm_89 sm_100 sm_103 sm_120,$(eval $(call CUDA_RULE,O3,$(a))))
 
 # ---- suites ----
 define TEST_RULE

@@ -3,7 +3,8 @@
 # kernels with the emulator bit for bit, runs the benchmark and the test suites on it, and prints CUDA's figures, too.
 # It stops at the first step that fails, because later steps would only run on a broken channel.
 #
-#   tests/hw/nv.sh [DEV] [--record FOLDER]    default NV; EMU+NV:sm_90 rehearses it without a GPU.
+#   tests/hw/nv.sh [DEV] [--record FOLDER]    default NV; EMU+NV:sm_90 or EMU+NV:sm_86 rehearses it without
+#                                             a GPU.
 #                                             B=folder: build folder (build)
 #
 # --record writes to FOLDER what the kernels computed (nv.golden), a trace of the bring-up (steps.trace), and what the
@@ -40,9 +41,19 @@ EMU+*) ;;
 esac
 [ -n "${NO_BUILD:-}" ] || step "build" 600 make -j"$(nproc)" B="$build" hw
 step "devices" 30 "$build/doorbell" devices
+arch=$("$build/doorbell" devices | awk -v dev="$dev" '$1 == dev { print $2 }')
+case $dev in EMU+NV:*) arch=${dev#EMU+NV:} ;; esac
+if [ "$arch" = sm_90 ]; then
+  saxpy=bench/kernels/saxpy.sm_90.cubin
+else # nvcc compiles the kernels for this GPU
+  saxpy=bench/kernels/saxpy.cu
+  step "kernels for $arch" 120 make B="$build" "$build/kernels/tests/kernels/cuda/hw.$arch.O3.cubin" \
+    "$build/kernels/bench/kernels/saxpy.$arch.O3.cubin"
+fi
 bring_up "$dev"
-step "kernels against the emulator" 300 "$build/tests/hw/nv_golden" "$dev" EMU+NV:sm_90
-if [ -n "$record" ]; then
+# The other kernels are compiled for sm_90 only.
+[ "$arch" != sm_90 ] || step "kernels against the emulator" 300 "$build/tests/hw/nv_golden" "$dev" EMU+NV:sm_90
+if [ -n "$record" ] && [ "$arch" = sm_90 ]; then
   step "kernels, recorded" 300 "$build/tests/hw/nv_golden" "$dev" --record
   grep -E '^[^ ]+ [^ ]+ [^ ]+ [0-9a-f]{16}$' "$log/out" >"$record/nv.golden"
 fi
@@ -50,10 +61,6 @@ step "benchmark" 300 "$build/doorbell" bench --dev "$dev"
 step "roofs" 120 "$build/doorbell" bench --peaks --dev "$dev"
 # Profiling: timestamps, counters or the reason why there are none, thread traces, PC samples, a profile by the device's
 # clock.
-saxpy=bench/kernels/saxpy.sm_90.cubin
-arch=$("$build/doorbell" devices | awk -v dev="$dev" '$1 == dev { print $2 }')
-case $dev in EMU+NV:*) arch=${dev#EMU+NV:} ;; esac
-[ "$arch" = sm_90 ] || saxpy=bench/kernels/saxpy.cu
 saxpy_args="--grid 1000 --block 64 --arg f32[64000]=ones --arg f32[64000]=iota --arg f32:2 --arg u32:64000"
 profile=$log/profile
 : >"$profile"

@@ -122,7 +122,7 @@ static db_program *load(const char *file, const char *kernel) {
   bool amd = !strncmp(db_device_arch(s.dev), "gfx", 3);
   snprintf(path, sizeof path,
            amd ? KERNELS_DIR "/tests/kernels/%s.%s.co" : KERNELS_DIR "/tests/kernels/cuda/%s.%s.O3.cubin", file,
-           amd ? "gfx1100" : "sm_90");
+           amd ? "gfx1100" : db_device_arch(s.dev));
   FILE *f = fopen(path, "rb");
   if (!f) {
     snprintf(s.why, sizeof s.why, "cannot open %.400s: %s", path, strerror(errno));
