@@ -536,6 +536,53 @@ static LLVMValueRef build_special(struct render *r, const struct uop *u) {
   return v;
 }
 
+/* Exchanges 32 bits with the lane whose number differs in the bits of `by`. Sources: RDNA3 ISA document, DPP_ROW_XMASK
+ * and V_PERMLANEX16_B32, which reads the other row of 16 lanes; PTX ISA, "shfl.sync". */
+static LLVMValueRef shuffle_word(struct render *r, LLVMValueRef v, unsigned by) {
+  enum { ROW = 16, ROW_XMASK = 0x160, ALL = 15 };
+  LLVMTypeRef t = i32(r);
+  const uint32_t *block = r->k->block, items = block[0] * block[1] * block[2], wave = r->k->target->wave;
+  LLVMTypeRef flag = LLVMInt1TypeInContext(r->c);
+  LLVMValueRef no = LLVMConstNull(flag), yes = LLVMConstAllOnes(flag), poison = LLVMGetPoison(t);
+  if (r->nvidia) {
+    LLVMValueRef arg[] = {i32_of(r, items < wave ? (1u << items) - 1 : UINT32_MAX), v, i32_of(r, by),
+                          i32_of(r, wave - 1)};
+    return intrinsic(r, "llvm.nvvm.shfl.sync.bfly.i32", NULL, 0, arg, 4);
+  }
+  if (by % ROW) {
+    LLVMValueRef arg[] = {poison, v, i32_of(r, ROW_XMASK + by % ROW), i32_of(r, ALL), i32_of(r, ALL), yes};
+    v = intrinsic(r, "llvm.amdgcn.update.dpp", &t, 1, arg, 6);
+  }
+  if (by / ROW) {
+    LLVMValueRef arg[] = {poison, v, i32_of(r, 0x76543210), i32_of(r, 0xfedcba98), no, no};
+    v = intrinsic(r, "llvm.amdgcn.permlanex16", &t, 1, arg, 6);
+  }
+  return v;
+}
+
+/* Operand B of an EXCHANGED instruction: k = 2e is element e of lanes below 16, k = 2e + 1 element e of the others.
+ * Each pair of elements of a lane and of the lane 16 apart becomes two pairs of adjacent elements. Source: RDNA3 ISA
+ * document, V_PERM_B32, whose selectors 4 to 7 are bytes of its first source. */
+static LLVMValueRef exchange_elements(struct render *r, LLVMValueRef v, unsigned lanes) {
+  unsigned words = lanes / 2;
+  LLVMTypeRef own_type = LLVMTypeOf(v), all_type = LLVMVectorType(i32(r), 2 * words);
+  LLVMValueRef each[] = {i32_of(r, UINT32_MAX), i32_of(r, 0)}, all = LLVMGetPoison(all_type);
+  LLVMValueRef lane = intrinsic(r, "llvm.amdgcn.mbcnt.lo", NULL, 0, each, 2);
+  LLVMValueRef upper = LLVMBuildICmp(r->b, LLVMIntUGE, lane, i32_of(r, 16), "");
+  LLVMValueRef low = LLVMBuildSelect(r->b, upper, i32_of(r, 0x01000504), i32_of(r, 0x05040100), "");
+  LLVMValueRef high = LLVMBuildSelect(r->b, upper, i32_of(r, 0x03020706), i32_of(r, 0x07060302), "");
+  v = LLVMBuildBitCast(r->b, v, LLVMVectorType(i32(r), words), "");
+  for (unsigned i = 0; i < words; i++) {
+    LLVMValueRef own = LLVMBuildExtractElement(r->b, v, i32_of(r, i), ""), other = shuffle_word(r, own, 16);
+    for (unsigned half = 0; half < 2; half++) {
+      LLVMValueRef pair[] = {other, own, half ? high : low};
+      pair[0] = intrinsic(r, "llvm.amdgcn.perm", NULL, 0, pair, 3);
+      all = LLVMBuildInsertElement(r->b, all, pair[0], i32_of(r, 2 * i + half), "");
+    }
+  }
+  return LLVMBuildBitCast(r->b, all, LLVMVectorType(LLVMGetElementType(own_type), 2 * lanes), "");
+}
+
 /* Writes source s of an MMA as arguments of the intrinsic to arg. Returns their number. */
 static unsigned matrix_operand(struct render *r, const struct matrix *x, const struct uop *mma, unsigned s,
                                LLVMValueRef *arg) {
@@ -543,8 +590,10 @@ static unsigned matrix_operand(struct render *r, const struct matrix *x, const s
   LLVMTypeRef bit = LLVMInt1TypeInContext(r->c);
   LLVMValueRef v = value_of(r, u);
   unsigned words = u->lanes * dtype_info[u->dtype].size / 4, n = 0;
-  bool sum = s == MATRIX_C, whole = x->parts == PARTS_WHOLE || x->parts == PARTS_SIGNED;
-  if (!sum && x->parts != PARTS_WHOLE) v = LLVMBuildBitCast(r->b, v, LLVMVectorType(i32(r), words), "");
+  bool sum = s == MATRIX_C, vectors = x->parts == PARTS_WHOLE || x->parts == PARTS_EXCHANGED,
+       whole = vectors || x->parts == PARTS_SIGNED;
+  if (s == MATRIX_B && x->parts == PARTS_EXCHANGED) v = exchange_elements(r, v, u->lanes);
+  if (!sum && !vectors) v = LLVMBuildBitCast(r->b, v, LLVMVectorType(i32(r), words), "");
   if (!sum && x->parts == PARTS_SIGNED) arg[n++] = LLVMConstInt(bit, dtype_info[x->in].cls == 'i', 0);
   if (whole) arg[n++] = v;
   if (sum && x->parts == PARTS_SIGNED) arg[n++] = LLVMConstInt(bit, 0, 0); /* integer sums wrap around */
@@ -725,37 +774,13 @@ static LLVMValueRef build_matrix(struct render *r, const struct uop *u) {
   LLVMValueRef arg[64];
   unsigned n = 0;
   for (unsigned s = 0; s < 3; s++) n += matrix_operand(r, x, u, s, arg + n);
-  if (x->parts == PARTS_WHOLE || x->parts == PARTS_SIGNED) {
+  if (x->parts == PARTS_WHOLE || x->parts == PARTS_EXCHANGED || x->parts == PARTS_SIGNED) {
     LLVMTypeRef overload[2] = {type_of(r, u->dtype, u->lanes), LLVMTypeOf(arg[x->parts == PARTS_SIGNED])};
     return intrinsic(r, x->intrinsic, overload, 2, arg, n);
   }
   LLVMValueRef all = intrinsic(r, x->intrinsic, NULL, 0, arg, n), v = LLVMGetPoison(type_of(r, u->dtype, u->lanes));
   for (unsigned i = 0; i < u->lanes; i++)
     v = LLVMBuildInsertElement(r->b, v, LLVMBuildExtractValue(r->b, all, i, ""), LLVMConstInt(i32(r), i, 0), "");
-  return v;
-}
-
-/* Exchanges 32 bits with the lane whose number differs in the bits of `by`. Sources: RDNA3 ISA document, DPP_ROW_XMASK
- * and V_PERMLANEX16_B32, which reads the other row of 16 lanes; PTX ISA, "shfl.sync". */
-static LLVMValueRef shuffle_word(struct render *r, LLVMValueRef v, unsigned by) {
-  enum { ROW = 16, ROW_XMASK = 0x160, ALL = 15 };
-  LLVMTypeRef t = i32(r);
-  const uint32_t *block = r->k->block, items = block[0] * block[1] * block[2], wave = r->k->target->wave;
-  LLVMTypeRef flag = LLVMInt1TypeInContext(r->c);
-  LLVMValueRef no = LLVMConstNull(flag), yes = LLVMConstAllOnes(flag), poison = LLVMGetPoison(t);
-  if (r->nvidia) {
-    LLVMValueRef arg[] = {i32_of(r, items < wave ? (1u << items) - 1 : UINT32_MAX), v, i32_of(r, by),
-                          i32_of(r, wave - 1)};
-    return intrinsic(r, "llvm.nvvm.shfl.sync.bfly.i32", NULL, 0, arg, 4);
-  }
-  if (by % ROW) {
-    LLVMValueRef arg[] = {poison, v, i32_of(r, ROW_XMASK + by % ROW), i32_of(r, ALL), i32_of(r, ALL), yes};
-    v = intrinsic(r, "llvm.amdgcn.update.dpp", &t, 1, arg, 6);
-  }
-  if (by / ROW) {
-    LLVMValueRef arg[] = {poison, v, i32_of(r, 0x76543210), i32_of(r, 0xfedcba98), no, no};
-    v = intrinsic(r, "llvm.amdgcn.permlanex16", &t, 1, arg, 6);
-  }
   return v;
 }
 

@@ -332,14 +332,14 @@ static bool apply(struct choice *c) {
     return false;
   bool tiles_in_memory = matrix_in_memory(x);
   bool interleave = !tiles_in_memory && (!c->side[1].by_axis || c->side[1].slot < 0);
-  if (interleave && !choice_split(c, STEP_VECTOR, name[1], c->tiles[1], &tile[1])) return false;
+  if (interleave && !step_split(k, STEP_VECTOR, name[1], c->tiles[1], &tile[1])) return false;
   struct step matrix = {.kind = STEP_MATRIX, .amount = c->row, .list = {name[0], name[1], sum}, .nlist = 3};
   if (!step_apply(k, matrix)) return false;
   for (unsigned i = 0; i < 2; i++)
-    if (!(i && interleave) && !choice_split(c, STEP_UPCAST, name[i], c->tiles[i], &tile[i])) return false;
+    if (!(i && interleave) && !step_split(k, STEP_UPCAST, name[i], c->tiles[i], &tile[i])) return false;
   for (unsigned i = 2; i-- > 0;)
-    if (!choice_split(c, STEP_LOCAL, name[i], c->waves[i], &wave[i])) return false;
-  if (!choice_split(c, STEP_UNROLL, sum, c->depth, &rounds) || !apply_order(c, name[0], name[1])) return false;
+    if (!step_split(k, STEP_LOCAL, name[i], c->waves[i], &wave[i])) return false;
+  if (!step_split(k, STEP_UNROLL, sum, c->depth, &rounds) || !apply_order(c, name[0], name[1])) return false;
   for (unsigned i = 0; i < 2 && !tiles_in_memory;
        i++) { /* rows or columns first, then the sum, so the copy is contiguous along it */
     struct step s = {.kind = STEP_STAGE, .amount = c->side[i].slot};
@@ -387,6 +387,7 @@ bool contract_gpu(struct codegen *k, bool *done) {
       struct choice c = {.k = k, .row = row, .buffers = 1};
       if (matrices[row].in == DT_F32) continue;                      /* tf32 would round the operands */
       if (k->is_phase && matrix_in_memory(&matrices[row])) continue; /* what phases pass on is not in tiles */
+      if (matrices[row].parts == PARTS_EXCHANGED) continue;          /* of results in registers (fragments_gpu.c) */
       bool ok = matrix_product(k, &matrices[row], &p, NULL, 0) && choose_axes(&c, &p, mask);
       if (ok) choice_join(&c);
       ok = ok && possible(&c) &&

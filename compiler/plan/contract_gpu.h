@@ -55,9 +55,6 @@ double choice_column_blocks(const struct choice *c); /* the number of blocks of 
 /* Lets the columns be a rectangle of several axes if that needs less padding than one axis, and the sum too if both
  * operands are contiguous along outputs. */
 void choice_join(struct choice *c);
-/* Splits an axis by a step, unless the amount is 1. Sets *part to the axis that was split off; its letter is 0 if there
- * is none. */
-bool choice_split(struct choice *c, enum step_kind kind, struct axis_name axis, int64_t amount, struct axis_name *part);
 /* Splits parts off the axes and joins them to one axis. Sets *name to it. */
 bool choice_join_parts(struct choice *c, const struct joint *j, enum step_kind kind, struct axis_name *name);
 bool choice_join_rounds(struct choice *c); /* joins the loops of the matrix instruction's sum */

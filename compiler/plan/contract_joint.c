@@ -84,15 +84,6 @@ double choice_column_blocks(const struct choice *c) {
 
 /* ---- steps ------------------------------------------------------------------------------------------------------ */
 
-bool choice_split(struct choice *c, enum step_kind kind, struct axis_name axis, int64_t amount,
-                  struct axis_name *part) {
-  *part = (struct axis_name){0};
-  if (amount < 2) return true;
-  bool ok = step_unless_one(c->k, kind, axis, amount);
-  *part = (struct axis_name){axis.letter, c->k->nparts_of[(unsigned char)axis.letter]};
-  return ok;
-}
-
 bool choice_join_parts(struct choice *c, const struct joint *j, enum step_kind kind, struct axis_name *name) {
   struct codegen *k = c->k;
   struct axis_name axis[MAX_JOINT];
@@ -103,7 +94,7 @@ bool choice_join_parts(struct choice *c, const struct joint *j, enum step_kind k
     if (j->part[i] < 2) continue;
     if (k->axes[axis_named(k, axis[i])].size % j->part[i] && !step_unless_one(c->k, STEP_PAD, axis[i], j->part[i]))
       return false;
-    if (!choice_split(c, kind, axis[i], j->part[i], &part)) return false;
+    if (!step_split(c->k, kind, axis[i], j->part[i], &part)) return false;
     struct step s = {.kind = STEP_JOIN, .axis = *name, .other = part};
     if (joined++ == 0)
       *name = part;

@@ -32,11 +32,11 @@ bool fragment_possible(const struct codegen *k, const struct step *s, const uint
     if (k->axes[a].padded) return refuse(why, cap, "a wave that is partly idle cannot shuffle");
     if (k->axes[a].kind == AXIS_LOCAL) items *= k->axes[a].size;
   }
-  for (unsigned i = 0; i < 2; i++) {
+  for (unsigned i = 0, reduced = 0; i < 2; i++) {
     int at = axis_named(k, s->list[i]);
     if (at < 0) return refuse(why, cap, "the kernel has no such axis at this point");
     const struct axis *a = &k->axes[at];
-    if (a->kind != AXIS_LOOP && !(i && a->kind == AXIS_REDUCE))
+    if (a->kind != AXIS_LOOP && (a->kind != AXIS_REDUCE || reduced++))
       return refuse(why, cap, "a %s axis cannot be the %s", axis_kind_name(a->kind), i ? "columns'" : "rows'");
     if (!axis_is_static(a)) return refuse(why, cap, "an axis has a symbolic size");
     if (a->size % size[i])

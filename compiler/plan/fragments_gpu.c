@@ -1,15 +1,20 @@
 /* Plans the phases of a kernel on a GPU so that they pass on values in registers. All of them distribute rows like the
  * results of a matrix instruction that takes operand A from registers. The results of one product are then operand A of
- * the next one without an exchange between lanes, and lanes combine rows' maxima and sums by shuffles. */
+ * the next one without an exchange between lanes, and lanes combine rows' maxima and sums by shuffles.
+ *
+ * WMMA has no such instruction, but its results transposed are laid out like operand B, of which each lane has half. So
+ * products are computed transposed, keys times queries: lanes 16 apart exchange their halves, and each lane has
+ * one row. */
 #include "internal.h"
 #include "matrix.h"
 #include <stdlib.h>
 
 enum {
-  MOST_WAVES = 8,  /* of a workgroup */
-  MOST_GROUPS = 2, /* of instructions that four waves execute together */
-  MOST_DEPTH = 16, /* instructions along a sum whose operands are copied at once */
-  BUFFERS = 2,     /* of each tile that changes in each round */
+  MOST_WAVES = 8,   /* of a workgroup */
+  MOST_GROUPS = 2,  /* of instructions that four waves execute together */
+  MOST_DEPTH = 16,  /* instructions along a sum whose operands are copied at once */
+  MOST_WIDTH = 192, /* of rows of operands and results that lanes of transposed products keep in registers */
+  BUFFERS = 2,      /* of each tile that changes in each round */
 };
 
 /* The axes of rows and columns of a phase: those of the LOCAL memory of both that it accesses. */
@@ -85,14 +90,27 @@ static bool pad(struct codegen *k, int axis, int64_t to) {
   return k->axes[axis].size % to == 0 || step_unless_one(k, STEP_PAD, k->axes[axis].name, to);
 }
 
-/* The instruction of the same form as x whose columns fit the size best: with least padding, then the widest. tile:
- * operand A is in workgroup memory too. */
-static int row_for(const struct matrix *x, bool tile, int64_t size) {
+/* Whether products are computed transposed: the phases' columns are the rows of the instruction's results. */
+static bool is_turned(const struct matrix *x) { return x->parts == PARTS_EXCHANGED; }
+
+static int64_t rows_of(const struct matrix *x) { return is_turned(x) ? x->n : x->m; }
+
+static int64_t columns_of(const struct matrix *x) { return is_turned(x) ? x->m : x->n; }
+
+/* Whether instruction y has results like those of x, and takes a passed operand or, if `loaded`, none. */
+static bool is_like(const struct matrix *x, const struct matrix *y, bool loaded) {
+  if (y->m != x->m || y->k != x->k || y->in != x->in || y->out != x->out) return false;
+  if (is_turned(x)) return y->n == x->n && y->parts == (loaded ? PARTS_WHOLE : PARTS_EXCHANGED);
+  bool tile = loaded && x->parts == PARTS_MEMORY; /* operand A is in workgroup memory too */
+  return y->parts == x->parts && matrix_reads_tile(y, MATRIX_A) == tile && matrix_reads_tile(y, MATRIX_B);
+}
+
+/* The instruction like x whose columns fit the size best: with least padding, then the widest. */
+static int row_for(const struct matrix *x, bool loaded, int64_t size) {
   int best = -1;
   for (int i = 0; i < (int)matrix_count; i++) {
     const struct matrix *y = &matrices[i];
-    bool same = y->parts == x->parts && y->m == x->m && y->k == x->k && y->in == x->in && y->out == x->out;
-    if (!same || matrix_reads_tile(y, MATRIX_A) != tile || !matrix_reads_tile(y, MATRIX_B)) continue;
+    if (!is_like(x, y, loaded)) continue;
     if (best < 0 || round_up(size, y->n) < round_up(size, matrices[best].n)) best = i;
   }
   return best;
@@ -100,7 +118,7 @@ static int row_for(const struct matrix *x, bool tile, int64_t size) {
 
 /* The number of parts of the rows that different waves have. 0: they do not fit. */
 static int64_t waves_for(const struct codegen *k, const struct matrix *x, int64_t rows) {
-  int64_t waves = round_up(rows, x->m) / x->m, wide = matrix_lanes(x, k->target->wave) / k->target->wave;
+  int64_t waves = round_up(rows, rows_of(x)) / rows_of(x), wide = matrix_lanes(x, k->target->wave) / k->target->wave;
   return waves <= (wide > 1 ? MOST_GROUPS : MOST_WAVES) ? waves : 0;
 }
 
@@ -127,6 +145,74 @@ static int64_t depth_for(const struct codegen *k, const struct matrix *x, int64_
   return 0;
 }
 
+/* Whether the value depends on the range. */
+static bool is_along(struct uop *value, const struct uop *range) {
+  size_t count;
+  struct uop **order = uop_toposort(&value, 1, &count);
+  bool found = false;
+  for (size_t i = 0; order && i < count; i++) found = found || order[i] == range;
+  free(order);
+  return found;
+}
+
+/* Whether a phase loads values from memory in each round, other than operands of a product. */
+static bool loads_in_rounds(const struct codegen *around) {
+  bool found = false;
+  for (unsigned i = 0; i < around->nparts && !found; i++) {
+    int round = axis_of_rounds(&around->parts[i]);
+    size_t count;
+    struct uop *ast = around->ast->src[i], **order = uop_toposort(&ast, 1, &count);
+    bool product = !order || round < 0;
+    for (size_t u = 0; u < count && !product; u++) product = summed_product(order[u]);
+    for (size_t u = 0; u < count && !product && !found; u++)
+      found = order[u]->op == OP_LOAD && order[u]->src[0]->src[0]->op == OP_PARAM &&
+              is_along(order[u], around->parts[i].axes[round].range);
+    free(order);
+  }
+  return found;
+}
+
+/* Whether transposed products pay, for the first phase. Each lane loads the values of all columns one by one, so there
+ * may be none. The rows have to fill all waves, which share the copies of columns, or half of them if there are
+ * workgroups for the whole machine. */
+static bool turns(const struct codegen *k, const struct matrix *x) {
+  struct grid g;
+  struct matrix_product p;
+  if (find_grid(k, true, &g) < 1 || loads_in_rounds(k->around) || !find_product(k, x, &p)) return false;
+  int sum = sum_axis(k, p.reduce);
+  int64_t items = waves_for(k, x, k->axes[g.row].size) * k->target->wave, groups = 1;
+  for (int a = 0; a < (int)k->naxes; a++)
+    if (k->axes[a].kind == AXIS_GLOBAL && a != axis_of_rounds(k)) groups *= k->axes[a].size;
+  if (items < k->target->phase_items / (groups < k->target->workgroups ? 1 : 2)) return false;
+  if (sum < 0 || k->axes[sum].size > MOST_WIDTH) return false;
+  for (unsigned i = 0; i < k->around->nparts; i++) {
+    const struct codegen *part = &k->around->parts[i];
+    if (part != k && find_grid(part, true, &g) > 0 && part->axes[g.column].size > MOST_WIDTH) return false;
+  }
+  return true;
+}
+
+/* Copies operand A of a transposed product to workgroup memory, along the sum for each column. Operand B stays in
+ * registers: it is passed on or the same in all rounds. */
+static bool stage_columns(struct codegen *k, const struct uop *operand, struct axis_name columns,
+                          struct axis_name depth) {
+  struct step s = {.kind = STEP_STAGE};
+  if (operand->op != OP_LOAD || operand->src[0]->src[0]->op != OP_PARAM) return true;
+  s.amount = operand->src[0]->src[0]->arg.i;
+  if (columns.letter) s.list[s.nlist++] = columns;
+  s.nlist += matrix_axes(k, MATRIX_A, 0, s.list + s.nlist);
+  if (depth.letter) s.list[s.nlist++] = depth;
+  s.nlist += matrix_axes(k, MATRIX_A, 1, s.list + s.nlist);
+  return !step_possible(k, s, NULL, 0) || step_apply(k, s);
+}
+
+/* Lets the tiles of the next round be copied during this one, if there is room for both. */
+static bool copy_ahead(struct codegen *k, int64_t bytes) {
+  struct step ahead = {.kind = STEP_PIPELINE, .axis = {ROUNDS_LETTER, 0}, .amount = BUFFERS};
+  bool fits = products_of(k->around) * BUFFERS * bytes <= local_room(k);
+  return !k->target->has_fetch || !fits || !step_possible(k, ahead, NULL, 0) || step_apply(k, ahead);
+}
+
 /* A product whose results are distributed like those of x. */
 static bool plan_product(struct codegen *k, const struct matrix *x, bool *done) {
   struct grid g;
@@ -134,27 +220,27 @@ static bool plan_product(struct codegen *k, const struct matrix *x, bool *done) 
   *done = false;
   if (find_grid(k, true, &g) < 1 || !find_product(k, x, &p) || (g.sum = sum_axis(k, p.reduce)) < 0) return true;
   if (k->axes[g.column].kind != AXIS_LOOP) return true;
-  bool passed = reads_passed(p.operand[0]) || reads_passed(p.operand[1]);
-  int row = row_for(x, x->parts == PARTS_MEMORY && !passed, k->axes[g.column].size);
+  bool passed = reads_passed(p.operand[0]) || reads_passed(p.operand[1]), turned = is_turned(x);
+  int row = row_for(x, !passed, k->axes[g.column].size);
   const struct matrix *y = &matrices[row];
-  const int axis[3] = {g.row, g.column, g.sum};
+  const int axis[3] = {turned ? g.column : g.row, turned ? g.row : g.column, g.sum};
   const int64_t to[3] = {y->m, y->n, y->k};
-  int64_t waves = waves_for(k, y, k->axes[g.row].size), columns = round_up(k->axes[g.column].size, y->n);
+  int64_t waves = waves_for(k, y, k->axes[g.row].size), columns = round_up(k->axes[g.column].size, columns_of(y));
   int64_t depth = depth_for(k, y, columns, round_up(k->axes[g.sum].size, y->k));
   struct step matrix = {.kind = STEP_MATRIX, .amount = row, .nlist = 3};
   for (unsigned i = 0; i < 3; i++) matrix.list[i] = k->axes[axis[i]].name;
   if (!waves || !depth || !possible_padded(k, &matrix, axis, to)) return true;
   *done = true;
-  if (!pad(k, g.row, y->m * waves) || !pad(k, g.column, y->n) || !pad(k, g.sum, y->k) || !step_apply(k, matrix))
+  struct axis_name rows = k->axes[g.row].name, across = k->axes[g.column].name, sum = matrix.list[2], tile, deep;
+  bool second = is_along(p.operand[1], k->axes[g.column].range);
+  if (!pad(k, g.row, rows_of(y) * waves) || !pad(k, g.column, columns_of(y)) || !pad(k, g.sum, y->k) ||
+      !step_apply(k, matrix))
     return false;
-  if (!step_unless_one(k, STEP_UPCAST, matrix.list[1], columns / y->n) ||
-      !step_unless_one(k, STEP_LOCAL, matrix.list[0], waves) || !step_unless_one(k, STEP_UNROLL, matrix.list[2], depth))
+  if (!step_split(k, STEP_UPCAST, across, columns / columns_of(y), &tile) ||
+      !step_unless_one(k, STEP_LOCAL, rows, waves) || !step_split(k, STEP_UNROLL, sum, depth, &deep))
     return false;
-  /* the tiles of the next round are copied during this one, if there is room for both */
-  int64_t bytes = products_of(k->around) * BUFFERS * columns * depth * y->k * dtype_info[y->in].size;
-  struct step ahead = {.kind = STEP_PIPELINE, .axis = {ROUNDS_LETTER, 0}, .amount = BUFFERS};
-  if (!k->target->has_fetch || bytes > local_room(k) || !step_possible(k, ahead, NULL, 0)) return true;
-  return step_apply(k, ahead);
+  if (turned) return stage_columns(k, p.operand[second], tile, deep);
+  return copy_ahead(k, columns * depth * y->k * dtype_info[y->in].size);
 }
 
 /* Another phase: its values are distributed like the results of x. */
@@ -165,16 +251,18 @@ static bool plan_values(struct codegen *k, const struct matrix *x, bool *done) {
   if (loads < 0 || (!loads && find_grid(k, true, &g) < 1)) return true;
   int row = row_for(x, false, k->axes[g.column].size);
   const struct matrix *y = &matrices[row];
-  const int axis[2] = {g.row, g.column};
+  const int axis[2] = {is_turned(x) ? g.column : g.row, is_turned(x) ? g.row : g.column};
   const int64_t to[2] = {y->m, y->n};
-  int64_t waves = waves_for(k, y, k->axes[g.row].size), columns = round_up(k->axes[g.column].size, y->n) / y->n;
+  int64_t waves = waves_for(k, y, k->axes[g.row].size), of = columns_of(y);
+  int64_t columns = round_up(k->axes[g.column].size, of) / of;
   enum step_kind expand = k->axes[g.column].kind == AXIS_REDUCE ? STEP_UNROLL : STEP_UPCAST;
   struct step s = {.kind = STEP_FRAGMENT, .amount = row, .nlist = 2};
   for (unsigned i = 0; i < 2; i++) s.list[i] = k->axes[axis[i]].name;
   if (!waves || !possible_padded(k, &s, axis, to)) return true;
   *done = true;
-  return pad(k, g.row, y->m * waves) && pad(k, g.column, y->n) && step_apply(k, s) &&
-         step_unless_one(k, expand, s.list[1], columns) && step_unless_one(k, STEP_LOCAL, s.list[0], waves);
+  struct axis_name rows = k->axes[g.row].name, across = k->axes[g.column].name;
+  return pad(k, g.row, rows_of(y) * waves) && pad(k, g.column, of) && step_apply(k, s) &&
+         step_unless_one(k, expand, across, columns) && step_unless_one(k, STEP_LOCAL, rows, waves);
 }
 
 bool fragments_gpu(struct codegen *k, bool *done) {
@@ -184,7 +272,7 @@ bool fragments_gpu(struct codegen *k, bool *done) {
   for (int i = 0; i < (int)matrix_count && k == around->parts; i++) { /* the first phase chooses for all */
     const struct matrix *x = &matrices[i];
     bool mixed = !matrix_reads_tile(x, MATRIX_A) && matrix_reads_tile(x, MATRIX_B);
-    if (!mixed || !matrix_on(x, k->target)) continue;
+    if ((!mixed && !is_turned(x)) || !matrix_on(x, k->target) || (is_turned(x) && !turns(k, x))) continue;
     if (!plan_product(k, x, done)) return false;
     if (!*done) continue;
     around->fragments = x;

@@ -26,6 +26,8 @@ bool step_possible(const struct codegen *k, struct step s, char *why, size_t cap
 unsigned steps_possible(const struct codegen *k, const int64_t *amounts, unsigned n, struct step *out, unsigned cap);
 bool step_apply(struct codegen *k, struct step s); /* and appends it to k->plan */
 bool step_unless_one(struct codegen *k, enum step_kind kind, struct axis_name axis, int64_t amount); /* 1: no step */
+/* The same. Sets *part to the axis that was split off; its letter is 0 if there is none. */
+bool step_split(struct codegen *k, enum step_kind kind, struct axis_name axis, int64_t amount, struct axis_name *part);
 bool steps_finish(struct codegen *k); /* axes without a step become workgroups, or loops on the host */
 bool plan_apply(struct codegen *k, const struct plan *p); /* applies its steps, then steps_finish */
 /* Simplifies the quotients and remainders of index expressions below root. */

@@ -16,6 +16,7 @@
 #define SIGNED     PARTS_SIGNED
 #define SUM_FIRST  PARTS_SUM_FIRST
 #define PRODUCTS   PARTS_PRODUCTS
+#define EXCHANGED  PARTS_EXCHANGED
 #define MEMORY     PARTS_MEMORY
 #define TILE_PAIRS PARTS_TILE_PAIRS
 #define TILE_WORDS PARTS_TILE_WORDS
@@ -41,6 +42,7 @@ const struct matrix matrices[] = {
 #undef SIGNED
 #undef SUM_FIRST
 #undef PRODUCTS
+#undef EXCHANGED
 #undef MEMORY
 #undef TILE_PAIRS
 #undef TILE_WORDS
@@ -241,6 +243,8 @@ static bool check_step(const struct codegen *k, const struct step *s, const uint
   /* ptxas 13.0 overwrites registers of operand A that stay the same in a loop. Those of phases change in each round. */
   if (x->parts == PARTS_MEMORY && !matrix_reads_tile(x, MATRIX_A) && !reads_passed(p->operand[MATRIX_A]))
     return refuse(why, cap, "operand A is not passed on by a phase");
+  if (x->parts == PARTS_EXCHANGED && !reads_passed(p->operand[MATRIX_B]))
+    return refuse(why, cap, "operand B is not passed on by a phase");
   return !matrix_in_memory(x) || tiles_possible(k, x, p, mask, why, cap);
 }
 

@@ -641,3 +641,11 @@ bool plan_apply(struct codegen *k, const struct plan *p) {
     if (!step_apply(k, p->step[i])) return false;
   return steps_finish(k);
 }
+
+bool step_split(struct codegen *k, enum step_kind kind, struct axis_name axis, int64_t amount, struct axis_name *part) {
+  *part = (struct axis_name){0};
+  if (amount < 2) return true;
+  bool ok = step_unless_one(k, kind, axis, amount);
+  *part = (struct axis_name){axis.letter, k->nparts_of[(unsigned char)axis.letter]};
+  return ok;
+}
