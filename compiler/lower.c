@@ -662,7 +662,10 @@ static void find_reduces(struct lowerer *L, struct uop *const *order, size_t cou
       L->reduces[L->nreduces++] = order[i];
     else if (order[i]->op == OP_STAGE && order[i]->aux)
       L->summed |= mask_of(L, order[i]);
-  for (unsigned i = 0; i < L->nreduces; i++) L->added[i] = only_adder(L, L->reduces[i], order, count);
+  for (unsigned i = 0; i < L->nreduces; i++) {
+    L->added[i] = only_adder(L, L->reduces[i], order, count);
+    L->dot[i] = lower_find_dot(L, L->reduces[i], order, count);
+  }
 }
 
 /* In a phase, opens a block for the condition of all stores, if they have one in common that does not depend on

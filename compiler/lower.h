@@ -67,6 +67,7 @@ struct lowerer {
   size_t memo_cap, memo_n;
   struct uop *reduces[64]; /* of the ast */
   struct uop *added[64];   /* by reduction: the only node that uses it, if that adds it to another value, or NULL */
+  unsigned dot[64];        /* by reduction: lanes of its sum if it adds multiples of sums of products of bytes; or 0 */
   unsigned nreduces;
   uint64_t summed; /* axes on which accumulating STAGEs depend */
   struct pipeline pipeline[MOST_PIPELINES];
@@ -178,6 +179,13 @@ struct uop *lower_eval_reduce(struct lowerer *L, struct uop *u);
 /* The reduction that u, its only user, adds to another value, if the sum of matrix instructions can start with that
  * value. NULL: there is none. */
 struct uop *lower_started_sum(const struct lowerer *L, const struct uop *u);
+
+/* lower_dots.c: float sums of multiples of sums of products of bytes */
+enum { DOT_PRODUCTS = 4 }; /* that one lane sums */
+/* The number of lanes of such a sum; 0 if the REDUCE is none. order: all nodes of the kernel, sources first */
+unsigned lower_find_dot(const struct lowerer *L, const struct uop *reduce, struct uop *const *order, size_t count);
+/* Adds what the REDUCE sums at the current positions to acc; NULL: 0. */
+struct uop *lower_add_dot(struct lowerer *L, const struct uop *reduce, struct uop *acc);
 
 /* lower_phases.c: lowers a kernel that consists of phases */
 bool lower_phases(struct lowerer *L);

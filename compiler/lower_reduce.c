@@ -219,7 +219,7 @@ struct partial { /* an accumulator */
   struct uop *reduce, *pointer, *value, *last;
   uint64_t code;
   int position[MAX_AXES];
-  unsigned lanes;
+  unsigned lanes, dot; /* dot: as in struct lowerer */
 };
 
 uint64_t lower_bound_axes(const struct lowerer *L, const struct uop *u) {
@@ -352,22 +352,29 @@ static void open_loops(struct lowerer *L, const struct uop *reduce, struct share
   }
 }
 
+static unsigned dot_lanes(const struct lowerer *L, const struct uop *reduce) {
+  for (unsigned i = 0; i < L->nreduces; i++)
+    if (L->reduces[i] == reduce) return L->dot[i];
+  return 0;
+}
+
 /* Makes the partial results of a member, and stores their initial values before the loops. */
 static void begin_partials(struct lowerer *L, struct shared_loop *r, struct uop *u) {
   const struct codegen *k = L->k;
   uint64_t mine = mask_of(L, u) & L->expanded, vec = lowest(mine & L->vectors);
   bool matrix = u->src[0]->op == OP_MMA;
+  unsigned dot = dot_lanes(L, u);
   if (matrix) vec = 0, mine &= ~elements_of(L, u->src[0]);
-  uint64_t own_vec = vec || matrix ? 0 : lowest(r->own & L->expanded & L->vectors);
+  uint64_t own_vec = vec || matrix || dot ? 0 : lowest(r->own & L->expanded & L->vectors);
   enum dtype t = accumulate_dtype(u->dtype);
   unsigned lanes = vec ? (unsigned)k->axes[__builtin_ctzll(vec)].size : 1;
   if (matrix) lanes = matrix_elements(&matrices[u->src[0]->arg.i], MATRIX_C);
-  unsigned acc_lanes = own_vec ? (unsigned)k->axes[__builtin_ctzll(own_vec)].size : lanes;
+  unsigned acc_lanes = dot ? dot : own_vec ? (unsigned)k->axes[__builtin_ctzll(own_vec)].size : lanes;
   lower_first_position(L, mine);
   if (vec) L->position[__builtin_ctzll(vec)] = VEC;
   do {
     struct partial *p = &r->partial[r->npartials++];
-    *p = (struct partial){.reduce = u, .lanes = lanes, .code = lower_code_of(L, mine)};
+    *p = (struct partial){.reduce = u, .lanes = lanes, .dot = dot, .code = lower_code_of(L, mine)};
     memcpy(p->position, L->position, sizeof p->position);
     if (matrix) p->value = first_sum(L, u), memcpy(L->position, p->position, sizeof p->position);
     if (r->nloops) {
@@ -382,16 +389,35 @@ static void begin_partials(struct lowerer *L, struct shared_loop *r, struct uop 
   } while (lower_next_position(L, mine & ~vec) && !L->b.failed);
 }
 
+/* The partial result after a round. Several terms are first added in a few independent sums, because each addition
+ * waits for the previous one. */
+static struct uop *dot_round(struct lowerer *L, const struct partial *p, uint64_t unroll) {
+  enum { SUMS = 4 };
+  struct uop *sum[SUMS] = {unroll ? NULL : p->value};
+  unsigned n = 0;
+  do sum[n % SUMS] = lower_add_dot(L, p->reduce, sum[n % SUMS]), n++;
+  while (lower_next_position(L, unroll) && !L->b.failed);
+  if (!unroll || L->b.failed) return sum[0];
+  for (unsigned step = 1; step < SUMS; step *= 2)
+    for (unsigned i = 0; i + step < SUMS && i + step < n; i += 2 * step)
+      sum[i] = lower_combine(L, OP_ADD, sum[i], sum[i + step]);
+  return lower_combine(L, OP_ADD, p->value, sum[0]);
+}
+
 /* Combines a round's values with the partial result. */
 static void add_round(struct lowerer *L, struct shared_loop *r, struct partial *p) {
   uint64_t mine = mask_of(L, p->reduce) & L->expanded, unroll = r->own & L->expanded;
   struct uop *value = value_if_terms_hold(p->reduce, &r->skipped);
   bool matrix = value->op == OP_MMA;
-  uint64_t own_vec = matrix || (mine & L->vectors) ? 0 : lowest(unroll & L->vectors);
+  uint64_t own_vec = matrix || p->dot || (mine & L->vectors) ? 0 : lowest(unroll & L->vectors);
   memcpy(L->position, p->position, sizeof p->position);
   lower_first_position(L, unroll);
   if (own_vec) L->position[__builtin_ctzll(own_vec)] = VEC;
   unsigned lanes = own_vec ? (unsigned)L->k->axes[__builtin_ctzll(own_vec)].size : p->lanes;
+  if (p->dot) {
+    p->value = dot_round(L, p, unroll);
+    return;
+  }
   do p->value = matrix ? multiply(L, value, p->value) : accumulate(L, p->reduce, value, p->value, lanes);
   while (lower_next_position(L, unroll & ~own_vec) && !L->b.failed);
 }

@@ -190,6 +190,23 @@ static char *lane_list(const struct writer *w, const struct uop *u) {
   return all;
 }
 
+/* The lanes of a DOT. */
+static char *dot_list(const struct writer *w, const struct uop *u) {
+  const char *a = text_of(w, u->src[0]), *b = text_of(w, u->src[1]), *c = text_of(w, u->src[2]);
+  char *all = NULL, type[32];
+  size_t n = 0;
+  FILE *f = open_memstream(&all, &n);
+  if (!f) return NULL;
+  fprintf(f, "(%s){", type_name(u, type));
+  for (unsigned l = 0; l < u->lanes; l++) {
+    fprintf(f, l ? ", %s[%u]" : "%s[%u]", c, l);
+    for (unsigned k = 4 * l; k < 4 * l + 4; k++) fprintf(f, " + %s[%u] * %s[%u]", a, k, b, k);
+  }
+  fprintf(f, "}");
+  fclose(f);
+  return all;
+}
+
 static char *expression(const struct writer *w, const struct uop *u) {
   char type[32];
   switch (u->op) {
@@ -220,6 +237,7 @@ static char *expression(const struct writer *w, const struct uop *u) {
   case OP_GEP: return text("%s[%" PRId64 "]", text_of(w, u->src[0]), u->arg.i);
   case OP_AFTER: return text("%s", text_of(w, u->src[0]));
   case OP_VECTORIZE: return lane_list(w, u);
+  case OP_DOT: return dot_list(w, u);
   case OP_MMA:
     if (u->nsrc > 3) {
       const char *a = u->nsrc > 5 ? text_of(w, u->src[5]) : "0", *b = u->nsrc > 5 ? text_of(w, u->src[6]) : "0";
@@ -262,6 +280,7 @@ static bool inlined(const struct writer *w, const struct uop *u, const char *e) 
   case OP_LOAD: return u->src[0]->src[0]->op == OP_REG;
   case OP_VECTORIZE: return is_splat(u);
   case OP_MMA:
+  case OP_DOT:
   case OP_SHUFFLE: return false;
   default: return u->lanes == 1 && w->uses[u->id] <= 1 && !w->by_lane[u->id] && e && strlen(e) < 80;
   }

@@ -622,6 +622,30 @@ static LLVMValueRef build_dot(struct render *r, const struct matrix *x, const st
   return LLVMBuildAdd(r->b, arg[0], intrinsic(r, x->intrinsic, NULL, 0, arg + 1, 2), "");
 }
 
+/* Sums of products of bytes in groups of four, by VPDPBUSD where the host has it. */
+static LLVMValueRef build_bytes(struct render *r, const struct uop *u) {
+  LLVMValueRef x[3] = {value_of(r, u->src[0]), value_of(r, u->src[1]), value_of(r, u->src[2])};
+  unsigned n = u->lanes, bytes = 4 * n;
+  LLVMTypeRef words = LLVMVectorType(i32(r), n), wide = LLVMVectorType(i32(r), 4 * n);
+  bool fits = bytes == 16 || bytes == 32 || (bytes == 64 && r->k->target->vector_bytes == 64);
+  const struct target *t = r->k->target;
+  if (fits && (target_has(t, "avx512vnni avx512vl") || (bytes < 64 && target_has(t, "avxvnni")))) {
+    const char *name = bytes == 64   ? "llvm.x86.avx512.vpdpbusd.512"
+                       : bytes == 32 ? "llvm.x86.avx512.vpdpbusd.256"
+                                     : "llvm.x86.avx512.vpdpbusd.128";
+    LLVMValueRef arg[3] = {x[2], LLVMBuildBitCast(r->b, x[0], words, ""), LLVMBuildBitCast(r->b, x[1], words, "")};
+    return intrinsic(r, name, NULL, 0, arg, 3);
+  }
+  LLVMValueRef a = LLVMBuildZExt(r->b, x[0], wide, ""), b = LLVMBuildSExt(r->b, x[1], wide, "");
+  LLVMValueRef product = LLVMBuildMul(r->b, a, b, ""), sum = x[2], lane[64];
+  for (unsigned k = 0; k < 4; k++) {
+    for (unsigned i = 0; i < n; i++) lane[i] = LLVMConstInt(i32(r), 4 * i + k, 0);
+    LLVMValueRef part = LLVMBuildShuffleVector(r->b, product, LLVMGetPoison(wide), LLVMConstVector(lane, n), "");
+    sum = LLVMBuildAdd(r->b, sum, part, "");
+  }
+  return sum;
+}
+
 /* PTX that changes the registers of vector v in place. more, last: further constraints and operands. */
 static LLVMValueRef build_asm_in_place(struct render *r, const char *text, LLVMValueRef v, const char *more,
                                        LLVMValueRef *last, unsigned nlast) {
@@ -901,6 +925,7 @@ static void render_one(struct render *r, const struct uop *u) {
     for (unsigned i = 0; i < r->nloops; i++) r->loops[i].multiplies = true;
     v = build_matrix(r, u);
     break;
+  case OP_DOT: v = build_bytes(r, u); break;
   case OP_SHUFFLE: v = build_lane_exchange(r, u); break;
   case OP_GEP:
     v = LLVMBuildExtractElement(r->b, value_of(r, u->src[0]), LLVMConstInt(i32(r), (uint64_t)u->arg.i, 0), "");

@@ -347,6 +347,14 @@ static int check_shuffle(const struct check *c) {
   return u->src[1]->op == OP_CONST && u->src[1]->arg.i > 0 ? 0 : malformed(c, "its lanes are no constant");
 }
 
+static int check_dot(const struct check *c) {
+  const struct uop *u = c->u, *sum = u->src[2];
+  bool types = u->src[0]->dtype == DT_U8 && u->src[1]->dtype == DT_I8 && sum->dtype == DT_I32 && u->dtype == DT_I32;
+  if (!types) return malformed(c, "does not multiply u8 and i8 to i32");
+  bool lanes = u->lanes == sum->lanes && u->src[0]->lanes == 4 * u->lanes && u->src[1]->lanes == 4 * u->lanes;
+  return lanes ? 0 : malformed(c, "%u lanes of %u and %u", u->lanes, u->src[0]->lanes, u->src[1]->lanes);
+}
+
 static int check_gep(const struct check *c) {
   const struct uop *u = c->u;
   bool good = u->arg.i >= 0 && u->arg.i + u->lanes <= u->src[0]->lanes;
@@ -370,6 +378,7 @@ static const struct {
     [OP_PHASE] = {1, check_phase},
     [OP_REDUCE] = {1, check_reduce},
     [OP_MMA] = {3, check_mma},
+    [OP_DOT] = {3, check_dot},
     [OP_STAGE] = {3, check_stage},
     [OP_END] = {1, check_end},
     [OP_AFTER] = {1, NULL},

@@ -7,7 +7,7 @@
  *     - The work-items of a group share a long reduction, so neighbours read adjacent elements.
  *     - Contiguous data is loaded and stored as vectors.
  *     - The remaining output axes are distributed over work-items and workgroups, or become loops on the host. */
-#include "internal.h"
+#include "dots.h"
 #include <stdlib.h>
 #include <string.h>
 
@@ -546,6 +546,8 @@ static bool is_vector_of_sums(const struct view *p, unsigned axis) {
 static bool optimize_host(struct view *p) {
   struct codegen *k = p->k;
   bool done;
+  if (!dots_host(k, &done)) return false;
+  if (done) return spread_host(p);
   if (!contract_host(k, &done)) return false;
   if (done) return true;
   int columns_at = columns_of(p);

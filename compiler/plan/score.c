@@ -19,6 +19,7 @@ static double cost_of(const struct codegen *k, const struct uop *u) {
   if (u->op == OP_BARRIER) return 16;
   if (u->op == OP_SHUFFLE) return 2 * registers;
   if (u->op == OP_FETCH || u->op == OP_BOX || u->op == OP_PHASE) return 2;
+  if (u->op == OP_DOT) return registers;
   if (u->op == OP_MMA) return matrices[u->arg.i].cycles;
   if (u->op == OP_VECTORIZE) return u->lanes;
   if (op_info[u->op].cls != OPCLASS_ALU) return 0;

@@ -118,6 +118,8 @@ static bool has_all(const char *features, const char *needs) {
   return true;
 }
 
+bool target_has(const struct target *t, const char *names) { return has_all(target_features(t), names); }
+
 const struct target *target_find(const char *arch) {
   for (unsigned i = 0; arch && i < sizeof targets / sizeof *targets; i++) {
     const struct target *t = &targets[i];

@@ -44,6 +44,8 @@ const struct target *target_find(const char *arch);
 /* Returns the processor features that kernels for t may use beyond the baseline of its ISA. For the host: the features
  * of the running processor, by the names that compilers use, separated by spaces. For GPUs: "". */
 const char *target_features(const struct target *t);
+/* Whether every word of names is among target_features(t). */
+bool target_has(const struct target *t, const char *names);
 /* The row for an assembler that lacks instructions of several waves: t itself if it does not use them, else the row of
  * the same arch without them. */
 const struct target *target_without_groups(const struct target *t);

@@ -11,7 +11,8 @@
  * kernel), unless rows are few and huge (fewer than the machine has groups, SERIAL_LENGTH), which would leave the
  * machine idle. Second, along ranges of at most NARROW elements, all of which the work-item of the row runs (softmax
  * times a narrow matrix is one kernel). Third, a short reduce may be repeated in a small kernel, where a launch costs
- * more (SHORT_REDUCE, FEW_RESULTS: a global average before a classifier);
+ * more (SHORT_REDUCE, FEW_RESULTS: a global average before a classifier). A short sum of products of integers that is a
+ * term of another sum, and used once, stays in its kernel (a product of quantized vectors);
  * - it is a reduce and its kernel has MAX_REDUCES others, or others that walk other rows, or a large contraction;
  * - its kernel would read more than MOST_INPUTS buffers, or its expression would be deeper than MOST_DEPTH;
  * - it is elementwise and evaluating it again at each use is expensive: (uses - 1) * cost > RECOMPUTE, or it costs more
@@ -113,7 +114,8 @@ static void compute_facts(struct scheduler *s, struct node *n) {
                     op_info[u->op].name, n->device, x->device);
     n->device = x->device;
   }
-  if (is_memory(u) || u->op == OP_REDUCE_AXIS) cost = 0;
+  if (u->op == OP_CONTIGUOUS) n->reduce = NULL; /* its users load it from memory */
+  if (is_memory(u) || u->op == OP_REDUCE_AXIS || u->op == OP_CONTIGUOUS) cost = 0;
   n->cost = cost > MOST_COST ? MOST_COST : (uint32_t)cost;
   if (u->op == OP_COPY) n->device = u->aux;
   if (u->op == OP_REDUCE_AXIS) n->reduce = n;

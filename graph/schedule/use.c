@@ -199,6 +199,16 @@ static bool is_short_inside(struct scheduler *s, struct node *n, const struct us
          n->cost <= REPEATED && evaluations_per_element(n, w) - 1 <= REPEATED_TERMS / all;
 }
 
+/* Whether a sum of few products of integers is a term of another sum, which uses it once. Compilers keep it in
+ * registers (a product of quantized vectors). */
+static bool is_integer_term(struct node *n, const struct use *w) {
+  const struct uop *u = n->reduce->u, *x = u->src[0];
+  while (x->op == OP_CAST) x = x->src[0];
+  int64_t all = shape_numel(x->shape);
+  return dtype_info[u->dtype].cls == 'i' && u->aux == OP_ADD && x->op == OP_MUL && !w->expanded && !w->kernel->serial &&
+         n->numel > 0 && all > 0 && all / n->reduce->numel <= SHORT_REDUCE;
+}
+
 /* Whether a REDUCE_AXIS sums products of two tensors whose elements each occur in many products. Such a sum is tiled,
  * and the compiler tiles only one per kernel. */
 static bool is_large_contraction(const struct uop *u) {
@@ -218,14 +228,15 @@ static bool is_mostly_padding(const struct node *n, const struct use *w) {
 static int realize_reduce_reason(struct scheduler *s, struct node *n, struct use *w) {
   struct planned_kernel *k = w->kernel;
   unsigned left = 0, serial = 0;
-  bool inside = false;
+  bool inside = false, term = false;
   if (n->nuses > 1) return SCHEDULE_SHARED;
   if (w->in_reduce || w->expanded) {
     bool once = follows_loops(s, n, w, &left);
     if (w->in_reduce && !once) {
       if ((w->merged = schedule_sums_merge(s, n, w))) return -1;
-      if (!is_short_inside(s, n, w)) return SCHEDULE_NESTED;
-      inside = true;
+      term = is_integer_term(n, w);
+      if (!term && !is_short_inside(s, n, w)) return SCHEDULE_NESTED;
+      inside = !term;
     } else if (!once || (left && !repeats_row(s, n, w, left) && !is_narrow(s, n, w, left)))
       return SCHEDULE_REPEATED;
     else

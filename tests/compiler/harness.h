@@ -54,6 +54,20 @@ HELPER struct uop *add(struct uop *a, struct uop *b) { return uop_binary(G, OP_A
 HELPER struct uop *mul(struct uop *a, struct uop *b) { return uop_binary(G, OP_MUL, a, b); }
 HELPER struct uop *ix(int64_t v) { return uop_index(G, v); }
 
+/* [m] = the sum over n blocks and g groups of factor[m, n, g] * the sum over `bytes` products of x[m, n, g, bytes] and
+ * y[n, g, bytes], which are 8-bit integers. The high 4 bits of an unsigned x are left out. */
+HELPER struct uop *sum_of_blocks(enum dtype of_x, enum dtype of_y, int64_t m, int64_t n, int64_t g, int64_t bytes) {
+  struct uop *a = range(m, 0, AXIS_LOOP), *k[2] = {range(n, 1, AXIS_REDUCE), range(g, 2, AXIS_REDUCE)};
+  struct uop *e = range(bytes, 3, AXIS_REDUCE), *group = add(mul(k[0], ix(g)), k[1]);
+  struct uop *all = add(mul(a, ix(n * g)), group), *factor = load(at(param(3, DT_F32, m * n * g), all));
+  struct uop *x = load(at(param(1, of_x, m * n * g * bytes), add(mul(all, ix(bytes)), e)));
+  struct uop *y = load(at(param(2, of_y, n * g * bytes), add(mul(group, ix(bytes)), e)));
+  if (of_x == DT_U8) x = uop_binary(G, OP_AND, x, uop_const_int(G, of_x, 15));
+  struct uop *dot = reduce(OP_ADD, mul(uop_cast(G, x, DT_I32), uop_cast(G, y, DT_I32)), &e, 1);
+  struct uop *sum = reduce(OP_ADD, mul(factor, uop_cast(G, dot, DT_F32)), k, 2);
+  return sink1(store(at(param(0, DT_F32, m), a), sum));
+}
+
 /* ---- reference -------------------------------------------------------------------------------------------------- */
 
 /* A value of a type; floats are doubles, rounded to the type after every operation. */

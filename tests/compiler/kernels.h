@@ -182,6 +182,12 @@ HELPER void case_parts(const char *name, const int64_t *size, unsigned n) {
   with(c, DT_F32, total), with(c, DT_F32, total), with(c, DT_F32, 1);
 }
 
+HELPER void case_blocks(const char *name, enum dtype x, enum dtype y, int64_t m, int64_t n, int64_t g, int64_t bytes) {
+  struct test_case *c = add_case(name, sum_of_blocks(x, y, m, n, g, bytes));
+  with(c, DT_F32, m), with(c, x, m * n * g * bytes), with(c, y, n * g * bytes), with(c, DT_F32, m * n * g);
+  c->tolerance = 1e-4;
+}
+
 HELPER void make_cases(void) {
   ncases = 0;
   case_elementwise("elementwise f32", DT_F32, 4096);
@@ -194,6 +200,8 @@ HELPER void make_cases(void) {
   case_elementwise("elementwise of a prime", DT_F32, 1009);
   case_elementwise("elementwise of three", DT_F64, 3);
   case_elementwise("elementwise of one", DT_F32, 1);
+  case_blocks("blocks u8", DT_U8, DT_I8, 21, 5, 4, 32);
+  case_blocks("blocks i8", DT_I8, DT_I8, 16, 7, 1, 16);
   case_matmul("matmul 64", DT_F32, 64, 64, 64);
   case_matmul("matmul 256 wide", DT_F32, 8, 256, 32);
   case_matmul("matmul f16", DT_F16, 32, 32, 32);

@@ -287,6 +287,51 @@ static void products_of_pairs(void **state) {
       check_pairs(types[t][0], types[t][1], sizes[i / 2][0], sizes[i / 2][1], sizes[i / 2][2], i % 2);
 }
 
+/* Compares sums of multiples of sums of products of bytes with the interpreter, on this host and on one with narrower
+ * vectors. The greatest and the least bytes occur. */
+static void check_blocks(enum dtype of_x, enum dtype of_y, int64_t m, int64_t n, int64_t g, int64_t bytes) {
+  struct uop *ast = sum_of_blocks(of_x, of_y, m, n, g, bytes);
+  struct target narrow = *target_find(HOST_ARCH);
+  narrow.vector_bytes = narrow.load_bytes = 32, narrow.vectors = 16, narrow.has_masks = false;
+  const struct target *machine[2] = {target_find(HOST_ARCH), &narrow};
+  int64_t count[4] = {m, m * n * g * bytes, n * g * bytes, m * n * g};
+  enum dtype type[4] = {DT_F32, of_x, of_y, DT_F32};
+  void *got[4];
+  float *want = calloc((size_t)m, sizeof *want);
+  for (unsigned p = 0; p < 4; p++) {
+    got[p] = calloc((size_t)count[p], dtype_info[type[p]].size);
+    for (int64_t e = 0; p && e < count[p]; e++) {
+      int64_t v = e % 5 == 0 ? 127 : e % 7 == 0 ? -128 : (e * 37 + p) % 256 - 128;
+      if (type[p] == DT_F32)
+        ((float *)got[p])[e] = (float)(e % 9 + 1) / 1024;
+      else
+        write_element(type[p], got[p], e, (union value){.i = type[p] == DT_U8 ? v & 255 : v});
+    }
+  }
+  reference(ast, (void *[]){want, got[1], got[2], got[3]}, 0);
+  bool possible = of_x == DT_I8 || of_y == DT_I8;
+  for (unsigned i = 0; i < 2; i++) {
+    const struct kernel *k = must_compile_for(tuned, machine[i], ast);
+    run_host(k, got, 0);
+    for (int64_t e = 0; e < m; e++) /* sums of up to 64 * 128 * 128 * 9 / 1024 per group */
+      assert_true(fabs((double)((float *)got[0])[e] - (double)want[e]) <= 1e-5 * 9216 * (double)(n * g));
+    char vector[32];
+    snprintf(vector, sizeof vector, "vector d:%d", (int)bytes);
+    if (possible && bytes >= 16 && !strstr(k->plan, vector)) fail_msg("%s: %s", vector, k->plan);
+  }
+  for (unsigned p = 0; p < 4; p++) free(got[p]);
+  free(want);
+}
+
+/* A product of a quantized matrix and vector. */
+static void sums_of_blocks_of_bytes(void **state) {
+  static const enum dtype types[][2] = {{DT_U8, DT_I8}, {DT_I8, DT_U8}, {DT_I8, DT_I8}, {DT_U8, DT_U8}};
+  static const int64_t sizes[][4] = {{37, 9, 4, 32}, {16, 5, 1, 32}, {6, 3, 8, 16}, {5, 7, 3, 64}, {9, 4, 2, 8}};
+  for (unsigned t = 0; t < sizeof types / sizeof *types; t++)
+    for (unsigned i = 0; i < sizeof sizes / sizeof *sizes; i++)
+      check_blocks(types[t][0], types[t][1], sizes[i][0], sizes[i][1], sizes[i][2], sizes[i][3]);
+}
+
 /* The block sums of a long sum are added in memory, whether its length has divisors or not. */
 static void long_sums_have_rounds(void **state) {
   static const int64_t lengths[] = {16384, 16411, 4096};
@@ -955,6 +1000,7 @@ int main(void) {
       cmocka_unit_test(exponentials_everywhere),
       cmocka_unit_test(matmul),
       cmocka_unit_test(products_of_pairs),
+      cmocka_unit_test(sums_of_blocks_of_bytes),
       cmocka_unit_test(long_sums_have_rounds),
       cmocka_unit_test(rounds_need_little_padding),
       cmocka_unit_test(ends_of_sums_are_copied),
