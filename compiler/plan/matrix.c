@@ -243,8 +243,6 @@ static bool check_step(const struct codegen *k, const struct step *s, const uint
   /* ptxas 13.0 overwrites registers of operand A that stay the same in a loop. Those of phases change in each round. */
   if (x->parts == PARTS_MEMORY && !matrix_reads_tile(x, MATRIX_A) && !reads_passed(p->operand[MATRIX_A]))
     return refuse(why, cap, "operand A is not passed on by a phase");
-  if (x->parts == PARTS_EXCHANGED && !reads_passed(p->operand[MATRIX_B]))
-    return refuse(why, cap, "operand B is not passed on by a phase");
   return !matrix_in_memory(x) || tiles_possible(k, x, p, mask, why, cap);
 }
 
