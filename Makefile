@@ -188,7 +188,7 @@ $(B)/doorbell: $(CLI_OBJ) $(B)/libdoorbell.a
 	$(call say,LD,$@)
 	$(Q)$(CC) -o $@ $(CLI_OBJ) $(B)/libdoorbell.a \
 	  $(call rpath,:$$ORIGIN/../lib:$$ORIGIN/../lib64:$$ORIGIN/../lib/$(MULTIARCH)) \
-	  $(ALL_LDFLAGS) $(LIBS)
+	  $(ALL_LDFLAGS) $(LIBS) -lmicrohttpd
 
 $(B)/examples/%: $(B)/obj/frontend/examples/%.o $(B)/libdoorbell.a
 	$(call say,LD,$@)
@@ -223,7 +223,7 @@ $(EMBEDDED:%=$(B)/obj/gen/%.o): $(B)/obj/gen/%.o: $(B)/gen/%.S $(B)/flags
 # ---- dependencies: Debian 12+, Ubuntu 24.04+ ----
 DEPS := llvm-$(LLVM)-dev clang-$(LLVM) lld-$(LLVM) libdrm-dev libcmocka-dev \
         msgpack libzstd-dev zlib1g-dev libjansson-dev libzip-dev libpcre2-dev \
-        libprotobuf-c-dev protobuf-c-compiler pkg-config
+        libprotobuf-c-dev protobuf-c-compiler libmicrohttpd-dev pkg-config
 # NV=1: also NVIDIA's assembler from Debian's non-free section, which compiling for DEV=NV and EMU+NV needs.
 DEPS += $(if $(NV),nvidia-cuda-toolkit)
 # MPI=1: also Open MPI, for programs of several processes.

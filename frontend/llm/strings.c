@@ -39,3 +39,22 @@ int32_t strings_find(const struct strings *s, const char *key, size_t length) {
   const struct strings_entry *e = entry_of(s, key, length);
   return e->key.text ? e->value : -1;
 }
+
+bool buffer_add(struct buffer *b, const char *text, size_t length) {
+  if (b->room - b->n < length) {
+    size_t room = 2 * (b->n + length) + 64;
+    char *more = realloc(b->text, room);
+    if (!more) return false;
+    b->text = more, b->room = room;
+  }
+  memcpy(b->text + b->n, text, length);
+  b->n += length;
+  return true;
+}
+
+size_t utf8_length(const char *text, size_t left) {
+  uint8_t first = (uint8_t)*text;
+  size_t most = first < 0xc0 ? 1 : first < 0xe0 ? 2 : first < 0xf0 ? 3 : 4, n = 1;
+  while (n < most && n < left && ((uint8_t)text[n] & 0xc0) == 0x80) n++;
+  return n;
+}

@@ -35,25 +35,6 @@ bool tokens_add(struct tokens *t, int32_t id) {
   return true;
 }
 
-bool buffer_add(struct buffer *b, const char *text, size_t length) {
-  if (b->room - b->n < length) {
-    size_t room = 2 * (b->n + length) + 64;
-    char *more = realloc(b->text, room);
-    if (!more) return false;
-    b->text = more, b->room = room;
-  }
-  memcpy(b->text + b->n, text, length);
-  b->n += length;
-  return true;
-}
-
-size_t utf8_length(const char *text, size_t left) {
-  uint8_t first = (uint8_t)*text;
-  size_t most = first < 0xc0 ? 1 : first < 0xe0 ? 2 : first < 0xf0 ? 3 : 4, n = 1;
-  while (n < most && n < left && ((uint8_t)text[n] & 0xc0) == 0x80) n++;
-  return n;
-}
-
 /* ---- reading ---- */
 
 /* A value that must be an array of count values (SIZE_MAX: any number) if it exists. */

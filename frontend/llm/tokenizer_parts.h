@@ -35,16 +35,6 @@ struct tokenizer {
   size_t trie_words, charsmap_bytes;
 };
 
-/* The number of bytes of the UTF-8 character at the beginning of a text of left > 0 bytes. A character that is cut
- * short ends before the byte that does not continue it. */
-size_t utf8_length(const char *text, size_t left);
-/* A growing text. */
-struct buffer {
-  char *text;
-  size_t n, room;
-};
-bool buffer_add(struct buffer *b, const char *text, size_t length); /* false if memory runs out */
-
 /* Each appends the tokens of a text without special tokens. first: the text follows the beginning or a special token.
  * Returns 0 or a negative errno. */
 int encode_sentencepiece(const struct tokenizer *t, const char *text, size_t length, bool first, struct tokens *out);

@@ -3,6 +3,8 @@
 #define DOORBELL_TESTS_FRONTEND_LLM_H
 #include "command.h"
 #include "../../frontend/llm/llm.h"
+#include <signal.h>
+#include <unistd.h>
 
 #define DATA DATA_DIR "/llm/"
 enum { WORDS = 64, CONTEXT = 64 };
@@ -27,7 +29,7 @@ static struct llm *open_texts(const char *name, db_device *dev, unsigned texts, 
   assert_int_equal(llm_vocabulary(l), WORDS);
   return l;
 }
-static struct llm *open_model(const char *name, db_device *dev, int64_t context) {
+__attribute__((unused)) static struct llm *open_model(const char *name, db_device *dev, int64_t context) {
   return open_texts(name, dev, 1, context);
 }
 
@@ -48,7 +50,7 @@ static double largest(const float *logits) {
 /* Appends n greedy tokens of llama.cpp, and expects at each position that the most likely token here is the same.
  * It may be another one only in a tie: the logits of the two tokens differ by less than the tolerance, or rounding
  * chose another expert. Ties are few: one position in 10 if weights are quantized, otherwise one in 100. */
-static void expect_greedy(const char *name, const json_t *want, db_device *dev, size_t n) {
+__attribute__((unused)) static void expect_greedy(const char *name, const json_t *want, db_device *dev, size_t n) {
   const json_t *tokens = json_object_get(want, "tokens"), *greedy = json_object_get(want, "greedy");
   size_t prompt = (size_t)json_integer_value(json_object_get(want, "prompt")), ties = 0;
   struct llm *l = open_model(name, dev, 4 * CONTEXT);
@@ -68,5 +70,26 @@ static void expect_greedy(const char *name, const json_t *want, db_device *dev, 
   }
   if (ties > n / (is_quantized(name) ? 10 : 100)) fail_msg("%s: %zu of %zu tokens are different", name, ties, n);
   llm_close(l);
+}
+
+/* The command in another process. Its streams are pipes. */
+struct running {
+  pid_t pid;
+  FILE *in, *out, *errors;
+};
+__attribute__((unused)) static struct running start_command(const char *const *args) {
+  int in[2], output[2], errors[2];
+  assert_false(pipe(in) || pipe(output) || pipe(errors));
+  fflush(NULL);
+  pid_t pid = fork();
+  assert_true(pid >= 0);
+  if (!pid) {
+    dup2(in[0], 0), dup2(output[1], 1), dup2(errors[1], 2);
+    close(in[1]), close(output[0]), close(errors[0]);
+    execv(DOORBELL, (char *const *)args);
+    _exit(127);
+  }
+  close(in[0]), close(output[1]), close(errors[1]);
+  return (struct running){pid, fdopen(in[1], "w"), fdopen(output[0], "r"), fdopen(errors[0], "r")};
 }
 #endif

@@ -2,9 +2,8 @@
  * (tests/data/llm/make_models.py). */
 #include "command.h"
 #include "llm.h"
+#include "../../frontend/llm/batch.h"
 #include "../../frontend/llm/chat.h"
-#include <signal.h>
-#include <unistd.h>
 
 static void expect_logits(const char *name, size_t at, const float *got, const json_t *row) {
   double most = 0;
@@ -155,6 +154,71 @@ static void texts_are_continued_together(void **state) {
   assert_int_equal(llm_open(&l, DATA "llama.gguf", NULL, LLM_TEXTS + 1, 0, NULL, NULL), -EINVAL);
 }
 
+/* A request of a batch, and the tokens that it received. */
+struct asked {
+  struct batch_request r;
+  size_t n, wanted; /* tokens; wanted: after this many it wants no more */
+  int32_t id[64];
+  int ends;
+  enum batch_end why;
+};
+static bool asked_wanted(void *ctx) {
+  const struct asked *a = ctx;
+  return a->n < a->wanted;
+}
+static void asked_add(void *ctx, int32_t token) {
+  struct asked *a = ctx;
+  a->id[a->n++] = token;
+}
+static void asked_end(void *ctx, enum batch_end why, const char *message) {
+  struct asked *a = ctx;
+  a->ends++, a->why = why;
+}
+/* Fills in a request that adds at most `most` tokens to the first n tokens of a fixed text. */
+static void ask(struct asked *a, size_t n, int64_t most, size_t wanted) {
+  static int32_t tokens[CONTEXT];
+  for (int32_t i = 0; i < CONTEXT; i++) tokens[i] = 3 + i * 7 % 50;
+  *a = (struct asked){.wanted = wanted, .r = {tokens, n, most, {0}, asked_wanted, asked_add, asked_end, a}};
+}
+
+/* The tokens of each request are those that it has alone. */
+static void requests_join_and_leave_between_steps(void **state) {
+  struct llm *l = open_texts("llama", NULL, 3, CONTEXT);
+  const char *why;
+  struct batch *b = batch_new(l, llm_tokenizer(l, &why), 3);
+  enum { REQUESTS = 4 };
+  struct asked alone[REQUESTS], together[REQUESTS];
+  for (unsigned i = 0; i < REQUESTS; i++) {
+    ask(&alone[i], 5 * i + 1, 20 + i, i == 3 ? 5 : 64);
+    batch_add(b, &alone[i].r);
+    while (batch_running(b)) batch_step(b);
+    assert_int_equal(alone[i].ends, 1);
+    assert_int_equal(alone[i].why, i == 3 ? BATCH_UNWANTED : BATCH_LENGTH);
+    assert_int_equal(alone[i].n, i == 3 ? 5 : 20 + i);
+    ask(&together[i], 5 * i + 1, 20 + i, i == 3 ? 5 : 64);
+  }
+  batch_add(b, &together[0].r);
+  for (unsigned i = 1; i < REQUESTS; i++) {
+    for (unsigned step = 0; step < 4 || !batch_has_room(b); step++) batch_step(b);
+    batch_add(b, &together[i].r);
+    assert_int_equal(batch_running(b), i < 3 ? i + 1 : 3);
+  }
+  while (batch_running(b)) batch_step(b);
+  for (unsigned i = 0; i < REQUESTS; i++) {
+    assert_int_equal(together[i].ends, 1);
+    assert_int_equal(together[i].why, alone[i].why);
+    assert_int_equal(together[i].n, alone[i].n);
+    assert_memory_equal(together[i].id, alone[i].id, alone[i].n * sizeof *alone[i].id);
+  }
+  ask(alone, CONTEXT - 4, 100, 64); /* ends where the context does */
+  batch_add(b, &alone->r);
+  while (batch_running(b)) batch_step(b);
+  assert_int_equal(alone->n, 4);
+  assert_int_equal(alone->why, BATCH_LENGTH);
+  batch_free(b);
+  llm_close(l);
+}
+
 /* In a model of two layers with a window of 4 tokens, the last one sees 6 others. */
 static void a_window_hides_older_tokens(void **state) {
   struct llm *l = open_model("mistral", NULL, CONTEXT);
@@ -265,27 +329,6 @@ static void chats_equal_those_of_llama_cpp(void **state) {
 
 /* ---- the command ---- */
 
-/* The command in another process. Its streams are pipes. */
-struct running {
-  pid_t pid;
-  FILE *in, *out, *errors;
-};
-static struct running start_command(const char *const *args) {
-  int in[2], output[2], errors[2];
-  assert_false(pipe(in) || pipe(output) || pipe(errors));
-  fflush(NULL);
-  pid_t pid = fork();
-  assert_true(pid >= 0);
-  if (!pid) {
-    dup2(in[0], 0), dup2(output[1], 1), dup2(errors[1], 2);
-    close(in[1]), close(output[0]), close(errors[0]);
-    execv(DOORBELL, (char *const *)args);
-    _exit(127);
-  }
-  close(in[0]), close(output[1]), close(errors[1]);
-  return (struct running){pid, fdopen(in[1], "w"), fdopen(output[0], "r"), fdopen(errors[0], "r")};
-}
-
 static void ctrl_c_ends_a_chat(void **state) {
   struct running r =
       start_command((const char *const[]){"doorbell", "llm", DATA "qwen2.gguf", "--chat", "-n", "5", NULL});
@@ -361,6 +404,7 @@ int main(void) {
       cmocka_unit_test(emulated_gpus_choose_the_same_tokens),
       cmocka_unit_test(tokens_replay_a_program),
       cmocka_unit_test(texts_are_continued_together),
+      cmocka_unit_test(requests_join_and_leave_between_steps),
       cmocka_unit_test(a_window_hides_older_tokens),
       cmocka_unit_test(texts_can_be_shortened_and_end_at_the_context),
       cmocka_unit_test(samplers),

@@ -3,6 +3,7 @@
 #include "../../llm/chat.h"
 #include "../../llm/llm.h"
 #include "../cli.h"
+#include "serve.h"
 #include <errno.h>
 #include <math.h>
 #include <signal.h>
@@ -12,7 +13,21 @@
 #include <time.h>
 #include <unistd.h>
 
-enum { TEMPERATURE = OPTION_KEYS, TOP_K, TOP_P, SEED, CHAT, CHAT_TEMPLATE, BENCH, CONTEXT, DEVICE };
+enum {
+  TEMPERATURE = OPTION_KEYS,
+  TOP_K,
+  TOP_P,
+  SEED,
+  CHAT,
+  CHAT_TEMPLATE,
+  BENCH,
+  SERVE,
+  HOST,
+  PARALLEL,
+  TIMEOUT,
+  CONTEXT,
+  DEVICE
+};
 enum { BENCH_PROMPT = 512, BENCH_TOKENS = 64, MOST_LINE = 1 << 16, PROMPT_PART = 256, INTERRUPTED = 128 + SIGINT };
 static const struct argp_option options[] = {
     {"prompt", 'p', "TEXT", 0, "The beginning of the text, or the first message of a chat", 0},
@@ -27,6 +42,11 @@ static const struct argp_option options[] = {
     {"chat", CHAT, NULL, 0, "Read messages from standard input and answer them", 0},
     {"chat-template", CHAT_TEMPLATE, "NAME", 0, "The format of chats, instead of that of the file's template", 0},
     {"bench", BENCH, NULL, 0, "Print tokens per second of a prompt of 512 tokens and of 64 more (-n)", 0},
+    {"serve", SERVE, "PORT", 0,
+     "Answer requests of OpenAI's API for completions and chats over HTTP; 0: any free port, which is printed", 0},
+    {"host", HOST, "ADDRESS", 0, "The IPv4 address to listen at; otherwise 127.0.0.1, for this machine only", 0},
+    {"parallel", PARALLEL, "N", 0, "How many requests to answer together, 1 to 8; otherwise 4. Others wait", 0},
+    {"timeout", TIMEOUT, "SECONDS", 0, "The most that a request may take, with waiting; otherwise 600", 0},
     {"dev", DEVICE, "DEV", 0, "The device; otherwise the environment's DEV, or the CPU", 0},
     {0}};
 
@@ -34,7 +54,8 @@ struct llm_options {
   const char *file, *prompt, *device, *chat_template;
   int64_t tokens, context; /* tokens < 0: not given */
   struct sampler sampler;
-  bool chat, bench;
+  bool chat, bench, serves;
+  struct serve_options serve;
 };
 
 static double parse_number(struct argp_state *state, const char *option, const char *text, double most) {
@@ -65,11 +86,21 @@ static error_t parse(int key, char *value, struct argp_state *state) {
   case CHAT: x->chat = true; return 0;
   case CHAT_TEMPLATE: x->chat_template = value; return 0;
   case BENCH: x->bench = true; return 0;
+  case SERVE:
+    x->serves = true;
+    x->serve.port = parse_count(state, "--serve", value, 0, UINT16_MAX);
+    return 0;
+  case HOST: x->serve.host = value; return 0;
+  case PARALLEL: x->serve.texts = parse_count(state, "--parallel", value, 1, LLM_TEXTS); return 0;
+  case TIMEOUT: x->serve.seconds = parse_count(state, "--timeout", value, 1, 1000000); return 0;
   case DEVICE: x->device = value; return 0;
   case ARGP_KEY_ARG: keep_only_file(state, &x->file, value); return 0;
   case ARGP_KEY_END:
     if (!x->file) argp_error(state, "no file");
-    if (!x->prompt && !x->chat && !x->bench) argp_error(state, "no text: -p TEXT, --chat or --bench is needed");
+    if (!x->prompt && !x->chat && !x->bench && !x->serves)
+      argp_error(state, "no text: -p TEXT, --chat, --bench or --serve PORT is needed");
+    if (x->serves && (x->prompt || x->chat || x->bench))
+      argp_error(state, "--serve takes texts from requests, so -p, --chat and --bench are not possible");
     if (x->bench && (x->chat || x->prompt))
       argp_error(state, "--bench has its own text, so -p and --chat are not possible");
     return 0;
@@ -277,12 +308,19 @@ static int run_session(struct session *s) {
   if (s->x.bench) return measure(s);
   s->t = llm_tokenizer(s->l, &why);
   if (!s->t) return fail_work(s->self, "%s: %s", s->x.file, why);
+  if (s->x.serves) {
+    s->x.serve.file = s->x.file, s->x.serve.chat_template = s->x.chat_template;
+    return serve(s->self, s->l, s->t, &s->x.serve);
+  }
   return s->x.chat ? chat(s) : continue_text(s);
 }
 
 static int llm_main(const struct command *self, int argc, char **argv) {
-  struct session s = {
-      .self = self, .shows_speed = isatty(STDERR_FILENO), .x = {.tokens = -1, .sampler = {.top_k = 40, .top_p = 0.95}}};
+  struct session s = {.self = self,
+                      .shows_speed = isatty(STDERR_FILENO),
+                      .x = {.tokens = -1,
+                            .sampler = {.top_k = 40, .top_p = 0.95},
+                            .serve = {.host = "127.0.0.1", .texts = 4, .seconds = 600}}};
   struct progress p = {.terminal = s.shows_speed, .percent = -1};
   s.x.sampler.seed = (uint64_t)time(NULL);
   command_parse(self, argc, argv, 0, &s.x);
@@ -290,7 +328,7 @@ static int llm_main(const struct command *self, int argc, char **argv) {
   if (s.x.device && !(dev = db_open(s.x.device))) return fail_work(self, "%s", db_error());
   sigaction(SIGINT, &(struct sigaction){.sa_handler = interrupt, .sa_flags = (int)SA_RESETHAND}, NULL);
   int status = EXIT_FAILED;
-  if (llm_open(&s.l, s.x.file, dev, 1, s.x.context, show_progress, &p)) {
+  if (llm_open(&s.l, s.x.file, dev, s.x.serves ? (unsigned)s.x.serve.texts : 1, s.x.context, show_progress, &p)) {
     end_progress(&p);
     fail_work(self, "%s", db_error());
   } else {
@@ -314,11 +352,14 @@ const struct command llm_command = {
                     "and of added tokens. Ctrl-C ends the "
                     "text after the current token; a second one ends the program at once. The architectures are llama "
                     "(with Mistral and Mixtral), qwen2, qwen3, both with mixtures of experts, gemma, gemma2, gemma3, "
-                    "phi3 and gpt2."
+                    "phi3 and gpt2. "
+                    "--serve answers POST /v1/completions and /v1/chat/completions, also as streams, and GET "
+                    "/v1/models and /health, until SIGINT or SIGTERM."
                     "\v"
                     "Examples:\n"
                     "  doorbell llm model.gguf -p 'Once upon a time' -n 100\n"
                     "  doorbell llm model.gguf --chat --temp 0.7\n"
-                    "  doorbell llm model.gguf --bench"},
+                    "  doorbell llm model.gguf --bench\n"
+                    "  doorbell llm model.gguf --serve 8080"},
     .main = llm_main,
 };
