@@ -9,13 +9,14 @@
 #include <string.h>
 #include <sys/mman.h>
 
-#define PAGE      4096u
-#define BIG_PAGE  (64u << 10)
-#define HUGE_PAGE (2u << 20)
-#define HUGE_FROM (8u << 20) /* smaller allocations use smaller pages */
-#define LOW_FIRST (8ull << 30)
-#define LOW_END   (64ull << 30) /* end of the first search for low addresses; other reservations start here */
-#define LOW_STEP  (1ull << 30)
+#define PAGE       4096u
+#define BIG_PAGE   (64u << 10)
+#define HUGE_PAGE  (2u << 20)
+#define HUGE_FROM  (8u << 20)   /* smaller allocations use smaller pages */
+#define SMALL_HOST (256u << 10) /* host buffers up to this may hold stamps */
+#define LOW_FIRST  (8ull << 30)
+#define LOW_END    (64ull << 30) /* end of the first search for low addresses; other reservations start here */
+#define LOW_STEP   (1ull << 30)
 
 static uint64_t align_up(uint64_t v, uint64_t to) { return (v + to - 1) & ~(to - 1); }
 
@@ -264,8 +265,11 @@ static void set_buffer(db_buffer *buf, const struct nv_memory *m, uint64_t offse
 int nv_alloc(db_buffer *buf) {
   enum nv_memory_kind kind = kind_of(buf);
   struct nv_memory m;
-  /* Internal host memory, imported or not, is placed low: it holds data that the hardware addresses with 40 bits. */
-  int err = memory_alloc(nv_device(buf->dev), buf->size, kind, NULL, buf->internal && kind == NV_MEMORY_PINNED, &m);
+  /* Internal host memory, imported or not, is placed low: it holds data that the hardware addresses with 40 bits. So
+   * are the stamps that db_queue_stamp writes to other host buffers; small ones are placed low if there is room. */
+  bool pinned = kind == NV_MEMORY_PINNED, small = pinned && !buf->internal && buf->size <= SMALL_HOST;
+  int err = memory_alloc(nv_device(buf->dev), buf->size, kind, NULL, pinned && (buf->internal || small), &m);
+  if (err && small) err = memory_alloc(nv_device(buf->dev), buf->size, kind, NULL, false, &m);
   if (err) return err;
   set_buffer(buf, &m, 0);
   if (kinds[kind].mapped & (FOR_HOST | ANONYMOUS)) buf->host = (uint8_t *)(uintptr_t)m.va;
