@@ -329,6 +329,37 @@ static void chats_equal_those_of_llama_cpp(void **state) {
 
 /* ---- the command ---- */
 
+static void the_benchmark_measures_models(void **state) {
+  json_t *json, *models;
+  EXPECT(0, "bench --model " DATA "Q8_0.gguf --batch 3 --dev CPU --dev " EMULATED " --json");
+  json = json_out();
+  models = json_object_get(json, "models");
+  assert_int_equal(json_array_size(models), 4); /* prompts and tokens on two devices */
+  for (size_t i = 0; i < 4; i++) {
+    const char *unit;
+    double rate, deviation;
+    int batch, runs;
+    assert_int_equal(json_unpack(json_array_get(models, i), "{s:s, s:F, s:F, s:i, s:i}", "unit", &unit, "per_second",
+                                 &rate, "deviation", &deviation, "batch", &batch, "runs", &runs),
+                     0);
+    assert_string_equal(unit, i % 2 ? "tokens" : "prompt tokens");
+    assert_true(rate > 0 && deviation >= 0 && batch == 3);
+    assert_int_equal(runs, i % 2 ? 64 : 5);
+  }
+  json_decref(json);
+  EXPECT(0, "bench --model " DATA_DIR "/onnx/block.onnx");
+  assert_contains(out, "block.onnx, batch 1: ");
+  assert_contains(out, " samples/s, deviation ");
+  EXPECT(1, "bench --model " DATA "Q8_0.gguf --batch 9");
+  assert_contains(out, "--batch: a language model continues at most 8 texts");
+  EXPECT(1, "bench --model resnet");
+  assert_contains(out, "not supported: a model that is no .onnx or .gguf file");
+  EXPECT(1, "bench --model nothing.onnx");
+  REFUSES("--batch is for --model", "bench --batch 2");
+  REFUSES("--model does not run cases", "bench --model x.onnx --case dot");
+  REFUSES("--batch needs a number from 1", "bench --model x.onnx --batch 0");
+}
+
 static void ctrl_c_ends_a_chat(void **state) {
   struct running r =
       start_command((const char *const[]){"doorbell", "llm", DATA "qwen2.gguf", "--chat", "-n", "5", NULL});
@@ -411,6 +442,7 @@ int main(void) {
       cmocka_unit_test(names_what_is_wrong),
       cmocka_unit_test(chats_equal_those_of_llama_cpp),
       cmocka_unit_test(the_command_continues_texts),
+      cmocka_unit_test(the_benchmark_measures_models),
       cmocka_unit_test(ctrl_c_ends_a_chat),
       cmocka_unit_test(terminals_show_the_speed),
   };

@@ -92,21 +92,31 @@ enum { MOST_NAMES = 16 };
 struct ctx {
   const char *device[MOST_NAMES], *name[MOST_NAMES];
   unsigned ndevices, nnames;
+  const char *model;
+  int64_t batch; /* 0: not given */
   bool json, peaks;
 };
-enum { DEVICE = OPTION_KEYS, CASE, PEAKS, JSON };
+enum { DEVICE = OPTION_KEYS, CASE, MODEL, BATCH, PEAKS, JSON };
 static const struct argp_option options[] = {
     {"dev", DEVICE, "DEV", 0, "A device; may be given several times", 0},
     {"case", CASE, "NAME", 0,
      "A case: dot, variance, saxpy, sum, softmax, matmul, perceptron, cl:saxpy, cl:reduce, cl:sgemm, cl:histogram, "
      "cuda:saxpy, cuda:reduce, cuda:sgemm, cuda:histogram; may be given several times",
      0},
+    {"model", MODEL, "FILE", 0,
+     "Measure the model in an .onnx or .gguf file with random inputs instead, on the CPU unless --dev is given: "
+     "samples "
+     "or tokens per second, and the standard deviation between runs",
+     0},
+    {"batch", BATCH, "B", 0, "With --model: samples in a run, or texts that are continued together; otherwise 1", 0},
     {"peaks", PEAKS, NULL, 0,
      "Measure the roofs of the devices by micro-kernels instead, and keep them for doorbell prof: operations per "
      "second by type and matrix instruction, bandwidth by level of memory, latency of launches and copies",
      0},
     {"json", JSON, NULL, 0,
-     "Print JSON: {\"results\": [...], \"ran\", \"failed\", \"skipped\"}, a field for each column; with --peaks "
+     "Print JSON: {\"results\": [...], \"ran\", \"failed\", \"skipped\"}, a field for each column; with --model "
+     "{\"models\": [{\"device\", \"model\", \"batch\", \"unit\", \"per_second\", \"deviation\", \"runs\"}]}; with "
+     "--peaks "
      "{\"peaks\": [{\"device\", \"description\", ...}]}",
      0},
     {0}};
@@ -139,9 +149,16 @@ static error_t parse(int key, char *value, struct argp_state *state) {
     if (x->nnames == MOST_NAMES) argp_error(state, "--case was given more than %d times", MOST_NAMES);
     add_case(state, x, value);
     return 0;
+  case MODEL: x->model = value; return 0;
+  case BATCH:
+    if (!parse_integer(value, 1, 1 << 20, &x->batch))
+      argp_error(state, "--batch needs a number from 1, not '%s'", value);
+    return 0;
   case PEAKS: x->peaks = true; return 0;
   case JSON: x->json = true; return 0;
   case ARGP_KEY_END:
+    if (x->model && (x->nnames || x->peaks)) argp_error(state, "--model does not run cases or --peaks");
+    if (x->batch && !x->model) argp_error(state, "--batch is for --model");
     if (x->peaks && x->nnames) argp_error(state, "--peaks does not run cases");
     return 0;
   default: return ARGP_ERR_UNKNOWN;
@@ -319,6 +336,8 @@ static int bench_main(const struct command *self, int argc, char **argv) {
   struct ctx x = {0};
   struct totals t = {0};
   command_parse(self, argc, argv, 0, &x);
+  if (x.model && !x.ndevices) x.device[x.ndevices++] = "CPU";
+  if (x.model) return bench_model(self, x.model, x.batch ? x.batch : 1, x.device, x.ndevices, x.json);
   if (!x.ndevices) default_devices(&x);
   if (x.peaks) return measure_peaks(self, &x);
   if (x.json)

@@ -38,6 +38,11 @@ void bench_code_sgemm(db_device *dev, struct bench_result *r);
 void bench_code_reduce(db_device *dev, struct bench_result *r);
 void bench_code_histogram(db_device *dev, struct bench_result *r);
 
+/* ---- bench_model.c ---- */
+/* Measures the model in a file on devices, and prints its speed. Returns the exit status. */
+int bench_model(const struct command *self, const char *file, int64_t batch, const char *const *devices, unsigned n,
+                bool json);
+
 /* ---- bench.c ---- */
 /* bench_count returns the counters of a device before a run. bench_counted stores the difference after the run in r. */
 struct bench_counts {
