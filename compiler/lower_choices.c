@@ -81,6 +81,7 @@ static struct uop *without_choices(struct lowerer *L, struct uop *store, struct 
     if (u->op == OP_REDUCE || u->op == OP_LOAD || u->nsrc > 4) continue; /* they are evaluated once */
     if (u->op == OP_WHERE) chosen = choice_of_all(L, u, &holds);
     bool same = !chosen;
+    // NOLINTNEXTLINE(clang-analyzer-core.NullDereference): sources precede a node in the order
     for (unsigned s = 0; s < u->nsrc; s++) src[s] = map[u->src[s]->id], same = same && src[s] == u->src[s];
     if (chosen) map[u->id] = map[chosen->id], found = true;
     if (chosen && holds->op != OP_CONST && holds != *when)

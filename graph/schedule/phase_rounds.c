@@ -71,6 +71,7 @@ static bool list_columns(struct rounds *o, unsigned i) {
   unsigned n = 0;
   for (unsigned r = u->nranges; r-- > 0;)
     if (o->k->member[i].row[r] == NO_ROW) o->part[i].column[n++] = u->range[r];
+  // NOLINTNEXTLINE(clang-analyzer-core.NullDereference): the loop above sets n columns
   for (unsigned c = 0; c < n && !o->ncolumns; c++) o->size[c] = o->part[i].column[c]->src[0]->arg.i;
   if (!o->ncolumns) o->ncolumns = n;
   return n > 0 && n == o->ncolumns;
