@@ -37,7 +37,7 @@ static enum MHD_Result send_error(struct MHD_Connection *c, unsigned status, con
 
 static json_t *usage_json(const struct request *r) {
   return json_pack("{s:I, s:I, s:I}", "prompt_tokens", (json_int_t)r->r.ntokens, "completion_tokens",
-                   (json_int_t)r->added, "total_tokens", (json_int_t)(r->r.ntokens + r->added));
+                   (json_int_t)r->added, "total_tokens", (json_int_t)r->r.ntokens + (json_int_t)r->added);
 }
 static json_t *finish_json(const struct request *r) { return json_string(r->whole ? "stop" : "length"); }
 
