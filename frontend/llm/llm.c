@@ -87,8 +87,8 @@ static int step(void *ctx, db_tensor *const *in, db_tensor **out) {
   struct llm *l = p->l;
   unsigned caches = 2 * (unsigned)l->m.n.layers;
   struct variables v = variables_of(p);
-  struct span span[LLM_TEXTS];
-  db_tensor *x[LLM_TEXTS];
+  struct span span[LLM_TEXTS] = {0};
+  db_tensor *x[LLM_TEXTS] = {0};
   for (unsigned i = 0; i < p->texts; i++) {
     int64_t token = v.number[TOKEN][i];
     span[i] = (struct span){v.number[TEXT][i], v.number[AT][i]};
@@ -101,7 +101,7 @@ static int step(void *ctx, db_tensor *const *in, db_tensor **out) {
   return db_realize_all(l->all, caches + 1); /* together, because the caches are written in place */
 }
 
-/* Appends n tokens to each text of a program. tokens: of a program of another size than 1. */
+/* Appends n tokens to each text of a program. tokens may be NULL for a program of size 1. */
 static int run(struct program *p, const int32_t *tokens, int64_t n, float *logits) {
   struct llm *l = p->l;
   int32_t padded[MOST_TOKENS] = {0};
@@ -109,7 +109,7 @@ static int run(struct program *p, const int32_t *tokens, int64_t n, float *logit
   db_tensor *in[NUMBERS * LLM_TEXTS + 1], *out;
   p->last = n - 1;
   unsigned inputs = inputs_of(p, in);
-  if (p->size > 1) {
+  if (p->size > 1 && tokens) {
     memcpy(padded, tokens, (size_t)n * sizeof *tokens);
     in[inputs++] = db_from(padded, DB_I32, l->m.dev, p->size);
   }
