@@ -1,5 +1,5 @@
 /* The state of one lowering, shared by lower.c, lower_phases.c, lower_reduce.c, lower_stage.c, lower_choices.c,
- * edge.c and linearize.c. */
+ * lower_dots.c, edge.c and linearize.c. */
 #ifndef DOORBELL_COMPILER_LOWER_H
 #define DOORBELL_COMPILER_LOWER_H
 #include "internal.h"

@@ -19,7 +19,7 @@ struct uop *lower_holds_for_all(struct lowerer *L, struct uop *term, uint64_t el
   struct uop *same = NULL;
   int64_t least = a.constant, bound;
   for (unsigned i = 0; i < a.n; i++) {
-    if (mask_of(L, a.term[i]) & elements) {
+    if (axes_below(L->k, a.term[i]) & elements) { /* not mask_of: the term may be new */
       if (__builtin_mul_overflow(a.coef[i], a.coef[i] > 0 ? uop_min(a.term[i]) : uop_max(a.term[i]), &bound) ||
           __builtin_add_overflow(least, bound, &least))
         return NULL;
@@ -73,7 +73,7 @@ static struct uop *choice_of_all(struct lowerer *L, const struct uop *where, str
 static struct uop *without_choices(struct lowerer *L, struct uop *store, struct uop **when) {
   size_t count, room = graph_node_count(L->g);
   struct uop **order = uop_toposort(&store, 1, &count), **map = calloc(room, sizeof *map);
-  bool ok = order && map, found = false;
+  bool ok = order && map;
   *when = NULL;
   for (size_t i = 0; ok && i < count; i++) {
     struct uop *u = order[i], *src[4], *holds = NULL, *chosen = NULL;
@@ -83,7 +83,7 @@ static struct uop *without_choices(struct lowerer *L, struct uop *store, struct 
     bool same = !chosen;
     // NOLINTNEXTLINE(clang-analyzer-core.NullDereference): sources precede a node in the order
     for (unsigned s = 0; s < u->nsrc; s++) src[s] = map[u->src[s]->id], same = same && src[s] == u->src[s];
-    if (chosen) map[u->id] = map[chosen->id], found = true;
+    if (chosen) map[u->id] = map[chosen->id];
     if (chosen && holds->op != OP_CONST && holds != *when)
       *when = *when ? uop_binary(L->g, OP_AND, *when, holds) : holds;
     if (!same && !chosen) map[u->id] = uop_with_src(L->g, u, src);
@@ -91,7 +91,7 @@ static struct uop *without_choices(struct lowerer *L, struct uop *store, struct 
   for (unsigned i = 0; ok && i < L->nreduces; i++) /* the sum would begin with another value */
     for (size_t n = 0; L->added[i] && n < count; n++)
       ok = ok && (order[n] != L->added[i] || map[order[n]->id] == order[n]);
-  struct uop *plain = ok && found && *when ? map[store->id] : NULL;
+  struct uop *plain = ok && *when && map[store->id] != store ? map[store->id] : NULL;
   free(order);
   free(map);
   return plain;

@@ -129,8 +129,9 @@ static inline unsigned binds_from(const struct uop *u) {
   return u->op == OP_REDUCE ? 1 : u->op == OP_STAGE ? 2 : u->op == OP_MMA && u->aux ? u->aux : u->nsrc;
 }
 
-/* Whether an INDEX has a condition per lane. */
+/* Whether the axis has a constant size. */
 static inline bool axis_is_static(const struct axis *a) { return a->range->src[0]->op == OP_CONST; }
+/* Whether an INDEX has a condition per lane. */
 static inline bool is_masked(const struct uop *index) { return index->nsrc > 2 && index->src[2]->lanes > 1; }
 
 static inline bool is_zero(const struct uop *u) {

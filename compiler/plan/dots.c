@@ -19,6 +19,7 @@ static struct uop *byte_of(struct uop *operand) {
 /* Whether the REDUCE sums products of bytes along one axis, as many as a vector may have. */
 static bool sums_bytes(const struct uop *reduce, struct dot *d) {
   if (reduce->op != OP_REDUCE || reduce->aux != OP_ADD || reduce->nsrc != 2) return false;
+  if (reduce->dtype != DT_I32 && reduce->dtype != DT_I64) return false; /* a narrower sum wraps around */
   struct uop *product = reduce->src[0], *size = reduce->src[1]->op == OP_RANGE ? reduce->src[1]->src[0] : NULL;
   while (product->op == OP_CAST && dtype_info[product->dtype].cls == 'i' && product->src[0]->dtype == DT_I32)
     product = product->src[0];
@@ -57,12 +58,6 @@ bool dot_of(const struct uop *sum, struct dot *d) {
   return sum->op == OP_REDUCE && sum->aux == OP_ADD && sum->dtype == DT_F32 && find_below(sum->src[0], d);
 }
 
-static int axis_at(const struct codegen *k, const struct uop *range) {
-  for (unsigned a = 0; a < k->naxes; a++)
-    if (k->axes[a].range == range) return (int)a;
-  return -1;
-}
-
 static bool step(struct codegen *k, enum step_kind kind, int axis, int64_t amount) {
   struct step s = {.kind = (uint8_t)kind, .axis = k->axes[axis].name, .amount = amount};
   return amount < 2 || !step_possible(k, s, NULL, 0) || step_apply(k, s);
@@ -73,7 +68,7 @@ static bool step(struct codegen *k, enum step_kind kind, int axis, int64_t amoun
 static bool unroll_short(struct codegen *k, const struct uop *reduce) {
   bool last = true;
   for (unsigned i = reduce->nsrc; i-- > 2;) { /* the first axis, of blocks, stays a loop */
-    int a = axis_at(k, reduce->src[i]);
+    int a = axis_with(k, reduce->src[i]);
     if (a < 0 || k->axes[a].kind != AXIS_REDUCE || k->axes[a].size > SHORT) continue;
     int64_t size = k->axes[a].size;
     bool vector = last && size > 2 && !(size & (size - 1));
@@ -114,7 +109,7 @@ bool dots_host(struct codegen *k, bool *done) {
   if (!expand_few(k, &any)) return false;
   /* Steps replace the REDUCEs, but the ranges of other axes stay the same. */
   for (unsigned i = 0; i < n; i++) {
-    int a = dot_of(sum[i], &d) ? axis_at(k, d.axis) : -1;
+    int a = dot_of(sum[i], &d) ? axis_with(k, d.axis) : -1;
     if (a >= 0 && !step(k, STEP_VECTOR, a, d.lanes)) return false;
   }
   for (unsigned i = 0; i < n; i++)

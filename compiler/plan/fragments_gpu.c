@@ -145,16 +145,6 @@ static int64_t depth_for(const struct codegen *k, const struct matrix *x, int64_
   return 0;
 }
 
-/* Whether the value depends on the range. */
-static bool is_along(struct uop *value, const struct uop *range) {
-  size_t count;
-  struct uop **order = uop_toposort(&value, 1, &count);
-  bool found = false;
-  for (size_t i = 0; order && i < count; i++) found = found || order[i] == range;
-  free(order);
-  return found;
-}
-
 /* Whether a phase loads values from memory in each round, other than operands of a product. */
 static bool loads_in_rounds(const struct codegen *around) {
   bool found = false;
@@ -166,7 +156,7 @@ static bool loads_in_rounds(const struct codegen *around) {
     for (size_t u = 0; u < count && !product; u++) product = summed_product(order[u]);
     for (size_t u = 0; u < count && !product && !found; u++)
       found = order[u]->op == OP_LOAD && order[u]->src[0]->src[0]->op == OP_PARAM &&
-              is_along(order[u], around->parts[i].axes[round].range);
+              axes_below(&around->parts[i], order[u]) >> round & 1;
     free(order);
   }
   return found;
@@ -232,7 +222,7 @@ static bool plan_product(struct codegen *k, const struct matrix *x, bool *done) 
   if (!waves || !depth || !possible_padded(k, &matrix, axis, to)) return true;
   *done = true;
   struct axis_name rows = k->axes[g.row].name, across = k->axes[g.column].name, sum = matrix.list[2], tile, deep;
-  bool second = is_along(p.operand[1], k->axes[g.column].range);
+  bool second = axes_below(k, p.operand[1]) >> g.column & 1;
   if (!pad(k, g.row, rows_of(y) * waves) || !pad(k, g.column, columns_of(y)) || !pad(k, g.sum, y->k) ||
       !step_apply(k, matrix))
     return false;

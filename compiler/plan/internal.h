@@ -34,11 +34,13 @@ bool plan_apply(struct codegen *k, const struct plan *p); /* applies its steps, 
 struct uop *divide_positions(struct graph *g, struct uop *root);
 int axis_named(const struct codegen *k, struct axis_name name);  /* the axis with that name, or -1 */
 int axis_with(const struct codegen *k, const struct uop *range); /* the axis with that range, or -1 */
-int64_t next_range_number(const struct codegen *k);              /* a range number that no axis has */
-bool stages_along(const struct codegen *k, unsigned axis);       /* whether some STAGE is filled again at each
-                                                                  * position of the axis */
-bool zero_unless(const struct uop *x, const struct uop *when);   /* whether x is a LOAD, maybe converted, that is 0
-                                                                  * where the condition does not hold */
+/* The axes whose ranges are part of u; all if memory runs out. */
+uint64_t axes_below(const struct codegen *k, struct uop *u);
+int64_t next_range_number(const struct codegen *k);            /* a range number that no axis has */
+bool stages_along(const struct codegen *k, unsigned axis);     /* whether some STAGE is filled again at each
+                                                                * position of the axis */
+bool zero_unless(const struct uop *x, const struct uop *when); /* whether x is a LOAD, maybe converted, that is 0
+                                                                * where the condition does not hold */
 /* Writes why a step is not possible. Returns false. */
 __attribute__((format(printf, 3, 4))) bool refuse(char *why, size_t cap, const char *fmt, ...);
 

@@ -269,6 +269,18 @@ int axis_with(const struct codegen *k, const struct uop *range) {
   return -1;
 }
 
+uint64_t axes_below(const struct codegen *k, struct uop *u) {
+  size_t count;
+  struct uop **order = uop_toposort(&u, 1, &count);
+  uint64_t axes = order ? 0 : UINT64_MAX;
+  for (size_t i = 0; order && i < count; i++) {
+    int a = order[i]->op == OP_RANGE ? axis_with(k, order[i]) : -1;
+    if (a >= 0) axes |= UINT64_C(1) << a;
+  }
+  free(order);
+  return axes;
+}
+
 /* The number of copies that lowering makes of the kernel's innermost operations. */
 static int64_t copy_count(const struct codegen *k) {
   int64_t n = 1;

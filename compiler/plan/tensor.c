@@ -32,19 +32,6 @@ static int term_of(const struct finder *f, const struct uop *u) {
   return -1;
 }
 
-/* The axes whose ranges are part of the term. */
-static uint64_t axes_of(const struct codegen *k, struct uop *term) {
-  size_t count;
-  uint64_t axes = 0;
-  struct uop **order = uop_toposort(&term, 1, &count);
-  for (size_t i = 0; order && i < count; i++) {
-    int a = order[i]->op == OP_RANGE ? axis_with(k, order[i]) : -1;
-    if (a >= 0) axes |= UINT64_C(1) << a;
-  }
-  free(order);
-  return axes;
-}
-
 static uint64_t all_inner(const struct tensor_sides *s) {
   uint64_t axes = s->axes[0] | s->axes[1];
   for (unsigned i = 0; i < s->ninner; i++) axes |= UINT64_C(1) << s->inner[i];
@@ -218,7 +205,7 @@ static struct uop *coordinate(const struct finder *f, const struct dim *d) {
   uint64_t inner = all_inner(f->sides);
   for (unsigned i = 0; i < f->address.n; i++) {
     struct uop *term = f->address.term[i];
-    if (!d->coef[i] || !uop_max(term) || (axes_of(f->k, term) & inner)) continue;
+    if (!d->coef[i] || !uop_max(term) || (axes_below(f->k, term) & inner)) continue;
     sum = uop_binary(g, OP_ADD, sum, uop_binary(g, OP_MUL, term, uop_index(g, d->coef[i])));
   }
   return sum;
@@ -233,7 +220,7 @@ static bool join_pieces(struct finder *f) {
   *piece = (struct dim){
       .stride = s->row, .high = (x->high + 1) / s->row - 1, .by_high = true, .digit = -1, .count = s->pieces};
   for (unsigned i = 0; i < f->address.n; i++) {
-    if (!x->coef[i] || (axes_of(f->k, f->address.term[i]) & s->axes[0])) continue;
+    if (!x->coef[i] || (axes_below(f->k, f->address.term[i]) & s->axes[0])) continue;
     if (x->coef[i] % s->row) return false;
     piece->coef[i] = x->coef[i] / s->row;
   }
@@ -305,7 +292,7 @@ bool tensor_of(const struct codegen *k, struct uop *value, const struct tensor_s
     if (!take_bounds(&f, index->src[2], pass)) return false;
   for (unsigned i = 0; i < f.address.n; i++) {
     struct uop *term = f.address.term[i];
-    bool whole = term->op == OP_RANGE || !(axes_of(k, term) & all_inner(s));
+    bool whole = term->op == OP_RANGE || !(axes_below(k, term) & all_inner(s));
     if (!is_taken(&f, i) && (!whole || !take_rest(&f, i))) return false;
   }
   *out = (struct tensor){.text.slot = (uint32_t)index->src[0]->arg.i};

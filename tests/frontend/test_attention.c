@@ -37,7 +37,7 @@ static void growing_keys(void **state) {
 
 /* ---- as one kernel ---- */
 
-enum mask_kind { NO_MASK, CAUSAL, BOOLS, ADDED };
+enum mask_kind { NO_MASK, CAUSAL, BOOLS, ADDED, NEAR }; /* NEAR: computed from the positions */
 struct one_kernel {
   int64_t heads, queries, keys, width, columns;
   double large; /* factor of the queries */
@@ -61,8 +61,10 @@ static db_tensor *tensor_of(const struct one_kernel *c, db_device *dev, int64_t 
   return t;
 }
 
+enum { NEAR_SQUARED = 2000 };
 static bool allowed(const struct one_kernel *c, int64_t query, int64_t key) {
   if (c->mask == CAUSAL) return key <= query;
+  if (c->mask == NEAR) return (key - query) * (key - query) < NEAR_SQUARED;
   return c->mask != BOOLS || (query != 3 && (query * 7 + key * 3) % 5 != 0); /* row 3: nothing is allowed */
 }
 
@@ -131,6 +133,11 @@ static void check_one_kernel(const struct one_kernel *c, const char *device) {
                                          : NULL;
     assert_int_equal(db_realize(q, k, v), 0);
     if (mask) assert_int_equal(db_realize(mask), 0);
+    if (c->mask == NEAR) {
+      db_tensor *rows = db_reshape(db_arange(0, (double)c->queries, 1, DB_I32, dev), c->queries, 1);
+      db_tensor *apart = db_sub(db_arange(0, (double)c->keys, 1, DB_I32, dev), rows);
+      mask = db_lt(db_mul(apart, apart), NEAR_SQUARED);
+    }
     bool emulated = !strncmp(device, "EMU", 3);
     struct emu_detail executed = {{0}}, now;
     if (emulated) assert_int_equal(emu_detail(db_device_os(dev), true), 0);
@@ -177,6 +184,7 @@ static void is_one_kernel_on_gpus(void **state) {
       {1, 403, 307, 12, 33, 1, DB_F32, ADDED, false},     {1, 128, 128, 16, 16, 1e4, DB_F32, CAUSAL, false},
       {1, 500, 300, 160, 160, 1, DB_F16, NO_MASK, false}, {1, 640, 640, 200, 200, 1, DB_F16, NO_MASK, false},
       {16, 200, 131, 40, 24, 1, DB_BF16, CAUSAL, false},  {13, 256, 192, 64, 128, 1, DB_F16, NO_MASK, false},
+      {1, 192, 256, 64, 64, 1, DB_F16, NEAR, false},      {1, 131, 261, 40, 40, 1, DB_BF16, NEAR, false},
   };
   for (unsigned i = 0; i < sizeof cases / sizeof *cases; i++) {
     check_one_kernel(&cases[i], EMULATED);
