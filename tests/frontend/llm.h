@@ -4,6 +4,7 @@
 #include "command.h"
 #include "../../frontend/llm/llm.h"
 #include <signal.h>
+#include <sys/prctl.h>
 #include <unistd.h>
 
 #define DATA DATA_DIR "/llm/"
@@ -84,6 +85,7 @@ __attribute__((unused)) static struct running start_command(const char *const *a
   pid_t pid = fork();
   assert_true(pid >= 0);
   if (!pid) {
+    prctl(PR_SET_PDEATHSIG, SIGKILL); /* a suite that fails leaves no server */
     dup2(in[0], 0), dup2(output[1], 1), dup2(errors[1], 2);
     close(in[1]), close(output[0]), close(errors[0]);
     execv(DOORBELL, (char *const *)args);
