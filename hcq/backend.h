@@ -56,7 +56,7 @@ static inline uint64_t hcq_trace_status(const db_thread_trace *t, unsigned engin
 /* profiling/pc_sampler.c */
 struct db_pc_sampler {
   db_device *dev; /* retained */
-  uint64_t bytes; /* a multiple of 4096 */
+  size_t bytes;   /* as asked for; the backend rounds up */
   void *hardware; /* the backend's */
 };
 
@@ -118,12 +118,11 @@ struct hcq_backend {
   int (*trace_size)(const db_thread_trace *t, unsigned engine, size_t *bytes, uint64_t *lost);
 
   /* Samples of program counters; sampler_open is NULL if devices have none. sampler_open sets s->hardware. sampler_read
-   * allocates the samples. Between samples_begin and samples_end q->sampling is set, and exec records what starts the
+   * allocates the samples. While a recording samples, q->sampling is set, and exec records what starts the
    * sampling of each kernel. */
   int (*sampler_open)(db_pc_sampler *s);
   void (*sampler_close)(db_pc_sampler *s);
   int (*sampler_read)(db_pc_sampler *s, struct db_pc_sample **out, size_t *n, uint64_t *lost);
-  int (*samples_begin)(db_queue *q);
   int (*samples_end)(db_queue *q);
 
   /* Performance counters (profiling/counters.c). NULL if the backend has none. counters stores the list of the device's

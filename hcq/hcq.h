@@ -343,9 +343,9 @@ void *db_thread_trace_read(const db_thread_trace *t, unsigned engine, size_t *si
 
 /* ---- samples of program counters: where warps are, and why they wait ----
  *
- * NVIDIA GPUs whose registers are public: sm_86, sm_89, and sm_120, which has not been tried on hardware. At regular
- * intervals each SM reports an instruction that one of its warps is about to execute, and why the warp does not. The
- * length of the intervals is not known. On emulated GPUs times and reasons are those of a model
+ * NVIDIA GPUs whose registers are public: sm_86, sm_89 and sm_120. PC sampling has not been tried on hardware. At
+ * regular intervals each SM reports the next instruction of one of its warps, and why that warp waits. The length of
+ * the intervals is not known. On emulated GPUs times and reasons are those of a model
  * (emu/nv/exec/sm_sample.c).
  *
  *   db_pc_sampler *s = db_pc_sampler_new(dev, 32 << 20);
@@ -355,7 +355,8 @@ void *db_thread_trace_read(const db_thread_trace *t, unsigned engine, size_t *si
  *   db_queue_submit(q, &when), db_wait(db_queue_timeline(q), when, timeout);
  *   struct db_pc_sample *samples = db_pc_sampler_read(s, &n, &lost);
  *
- * A device has at most one sampler. The samples may include what other queues run. */
+ * A device has at most one sampler. One thread at a time may use it. Queues do not keep it alive: release it after the
+ * kernels have finished. The samples may include what other queues run. */
 
 typedef struct db_pc_sampler db_pc_sampler;
 enum db_stall {
@@ -379,7 +380,7 @@ struct db_pc_sample {
   uint8_t reason;       /* enum db_stall */
   bool issued;          /* the SM issued the instruction in this cycle */
 };
-/* Reserves the hardware and allocates memory for `bytes` of samples (rounded up to 4096), 8 to 10 bytes each. Returns
+/* Reserves the hardware and allocates memory for `bytes` of samples (rounded up to 4096), 9 to 11 bytes each. Returns
  * NULL with -ENOTSUP if the device has no PC sampling, with -EACCES if the driver forbids it, and with -EBUSY if
  * another sampler exists. */
 db_pc_sampler *db_pc_sampler_new(db_device *dev, size_t bytes);

@@ -132,11 +132,11 @@ void hcq_record_after_fork(bool in_child);
 
 /* ---- profiling/clocks.c ---- */
 
-/* Called when a set of counters or a thread trace is made, and when it is released: meanwhile the clocks are stable if
- * the driver offers that. */
+/* Called when a set of counters, a thread trace or a PC sampler is made, and when it is released: meanwhile the
+ * clocks are stable if the driver offers that. */
 void hcq_clocks_hold(db_device *dev);
 void hcq_clocks_drop(db_device *dev);
-/* Returns why the clocks of a device with sets of counters or thread traces are not stable, or "". */
+/* Returns why the clocks of a device with sets of counters, thread traces or PC samplers are not stable, or "". */
 const char *hcq_clocks_unstable(const db_device *dev);
 
 /* ---- profile_queue.c: recorders that stamp their commands ---- */

@@ -334,7 +334,7 @@ static int record_samples(db_queue *q, const db_pc_sampler *s, bool begins) {
     return db_fail(-EINVAL, "%s: the queue already samples; record the end first", q->dev->name);
   if (!begins && q->sampling != s)
     return db_fail(-EINVAL, "%s: the queue does not use this PC sampler; record its begin first", q->dev->name);
-  int err = begins ? q->dev->ops->samples_begin(q) : q->dev->ops->samples_end(q);
+  int err = begins ? 0 : q->dev->ops->samples_end(q);
   if (!err) q->sampling = begins ? s : NULL;
   return err;
 }

@@ -362,7 +362,6 @@ const struct hcq_backend hcq_nv_backend = {
     .sampler_open = nv_sampler_open,
     .sampler_close = nv_sampler_close,
     .sampler_read = nv_sampler_read,
-    .samples_begin = nv_samples_begin,
     .samples_end = nv_samples_end,
     .counters = nv_counters,
     .counter_slots = nv_counter_slots,

@@ -43,7 +43,7 @@ enum nv_memory_kind {
   NV_MEMORY_DEVICE_MAPPED, /* mapped by the host, too */
   NV_MEMORY_FIFO,          /* like DEVICE_MAPPED, physically contiguous */
   NV_MEMORY_HOST,
-  NV_MEMORY_READ_ONLY, /* host memory that neither the GPU nor the process maps, and the process may only read */
+  NV_MEMORY_READ_ONLY, /* host memory that is not mapped here; the driver lets the process map it only for reading */
   NV_MEMORY_NOTIFIER,  /* uncached host memory that no GPU maps */
   NV_MEMORY_PINNED,    /* host pages at the device's address, which other drivers can also pin */
   NV_MEMORY_USER,      /* the caller's pages */
@@ -214,7 +214,6 @@ int nv_profiler_refused(struct nv_device *dev, int rc);
 int nv_sampler_open(db_pc_sampler *sampler);
 void nv_sampler_close(db_pc_sampler *sampler);
 int nv_sampler_read(db_pc_sampler *sampler, struct db_pc_sample **out, size_t *n, uint64_t *lost);
-int nv_samples_begin(db_queue *q);
 void nv_samples_trigger(db_queue *q); /* exec calls it before each kernel while the queue samples */
 int nv_samples_end(db_queue *q);
 

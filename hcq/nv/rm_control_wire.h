@@ -6,8 +6,8 @@
 #define DOORBELL_HCQ_NV_RM_CONTROL_WIRE_H
 #include <stdint.h>
 
-/* Padding is declared: undeclared padding is not initialized, so the kernel would get, and a trace record, what was on
- * the stack. */
+/* Padding is declared, so that initializers clear it. Undeclared padding would pass bytes of the stack to the kernel
+ * and into recorded traces. */
 #pragma GCC diagnostic push
 #pragma GCC diagnostic error "-Wpadded"
 

@@ -18,6 +18,7 @@ struct sampler {
   uint64_t taken; /* bytes of the stream that were read */
   unsigned done;  /* number of set-up steps that were made */
   uint8_t known[PMA_IDS / 8];
+  struct pma_rest rest[PMA_IDS];
 };
 
 static int result(struct nv_device *dev, int rc, const char *what) {
@@ -50,12 +51,8 @@ static int execute(struct nv_device *dev, const struct sampler *s, const struct 
 
 static int write_one(struct nv_device *dev, const struct sampler *s, enum pma_scope scope, uint32_t offset,
                      uint32_t value) {
-  struct pma_ops ops = {0};
-  pma_write(&ops, scope, offset, UINT32_MAX, value);
-  int err = ops.failed ? db_fail(-ENOMEM, "%s: out of host memory for register operations", dev->base.name)
-                       : execute(dev, s, ops.op, ops.n);
-  free(ops.op);
-  return err;
+  struct rm_reg_op op = pma_op(scope, offset, UINT32_MAX, value);
+  return execute(dev, s, &op, 1);
 }
 
 /* Each GPC gets a credit for each of its TPCs; without credits its monitors write nothing. */
@@ -210,6 +207,9 @@ int nv_sampler_open(db_pc_sampler *sampler) {
                    "%s: not supported: PC sampling of %s, because its registers are not public; sm_86, sm_89 "
                    "and sm_120 are supported",
                    dev->base.name, dev->base.arch);
+  if (!sampler->bytes || sampler->bytes > RM_PMA_BUFFER_MAX)
+    return db_fail(-EINVAL, "%s: %zu bytes for PC samples; 1 to %zu are possible", dev->base.name, sampler->bytes,
+                   (size_t)RM_PMA_BUFFER_MAX);
   struct sampler *s = calloc(1, sizeof *s);
   if (!s) return db_fail(-ENOMEM, "%s: out of host memory for a PC sampler", dev->base.name);
   s->chip = chip;
@@ -260,7 +260,7 @@ int nv_sampler_read(db_pc_sampler *sampler, struct db_pc_sample **out, size_t *n
   err = get_put(dev, s, &(struct rm_pma_get_put){.consumed = put.available});
   if (!err && put.overflow) err = write_one(dev, s, PMA_OF_GPU, s->chip->control, s->chip->clear);
   struct pma_samples samples = {0};
-  if (!err) err = pma_decode(&samples, stream, put.available, s->chip->format, s->known);
+  if (!err) err = pma_decode(&samples, s->rest, stream, put.available, s->chip->format, s->known);
   free(stream);
   if (err) {
     pma_samples_free(&samples);
@@ -272,8 +272,6 @@ int nv_sampler_read(db_pc_sampler *sampler, struct db_pc_sample **out, size_t *n
 }
 
 /* ---- methods ---- */
-
-int nv_samples_begin(db_queue *q) { return 0; }
 
 /* tinygrad writes the trigger before each kernel. Whether it lasts longer is not known. */
 void nv_samples_trigger(db_queue *q) {

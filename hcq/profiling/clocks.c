@@ -1,4 +1,4 @@
-/* Stable clocks while a device has sets of counters or thread traces. */
+/* Stable clocks while a device has sets of counters, thread traces or PC samplers. */
 #include "../backend.h"
 #include "../profile.h"
 #include <stdio.h>

@@ -4,10 +4,6 @@
 #include <errno.h>
 #include <stdlib.h>
 
-enum { PAGE = 4096 };
-/* What the driver of NVIDIA GPUs accepts. */
-#define SAMPLES_MAX ((size_t)0xffe00000)
-
 const char *db_stall_name(enum db_stall reason) {
   static const char *const names[DB_STALLS] = {
       [DB_STALL_OTHER] = "other",
@@ -29,12 +25,10 @@ db_pc_sampler *db_pc_sampler_new(db_device *dev, size_t bytes) {
   if (!dev->ops || !dev->ops->sampler_open)
     return db_fail_null(-ENOTSUP, "%s: not supported: samples of program counters; some NVIDIA GPUs have them",
                         dev->name);
-  if (!bytes || bytes > SAMPLES_MAX)
-    return db_fail_null(-EINVAL, "%s: %zu bytes for PC samples; 1 to %zu are possible", dev->name, bytes, SAMPLES_MAX);
   db_pc_sampler *s = calloc(1, sizeof *s);
   if (!s) return db_fail_null(-ENOMEM, "%s: out of host memory for a PC sampler", dev->name);
   s->dev = db_device_retain(dev);
-  s->bytes = (bytes + PAGE - 1) / PAGE * PAGE;
+  s->bytes = bytes;
   hcq_clocks_hold(dev);
   if (!dev->ops->sampler_open(s)) return s;
   hcq_clocks_drop(dev);

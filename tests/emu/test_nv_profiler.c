@@ -80,6 +80,9 @@ static void resources_are_exclusive(void **state) {
   assert_reason("is writable for the process");
   assert_int_equal(new_stream(PROFILER, BUFFER, SIZE + 4096, BYTES), BAD_ARGUMENT);
   assert_int_equal(new_stream(PROFILER, BUFFER, 0, BYTES), BAD_ARGUMENT);
+  struct rm_pma_stream odd = {.buffer = BUFFER, .buffer_size = SIZE, .bytes = BYTES, .bytes_offset = 2};
+  assert_int_equal(nv_control(c.ctl, c.root, PROFILER, 0xb0cc0105, &odd, 56), BAD_ARGUMENT);
+  assert_reason("at 0x2 is not aligned to 4");
   assert_int_equal(new_stream(PROFILER, BUFFER, SIZE, BYTES), OK);
   assert_int_equal(new_stream(PROFILER + 1, BUFFER, SIZE, BYTES), IN_USE);
   assert_int_equal(plain(PROFILER, 0xb0cc0102), BAD_STATE); /* nothing is reserved */

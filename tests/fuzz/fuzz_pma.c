@@ -10,6 +10,7 @@ enum { SMS = 0x100 }; /* ids from 0 */
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size) {
   uint8_t known[PMA_IDS / 8] = {0};
+  static struct pma_rest rest[PMA_IDS];
   struct pma_samples s;
   if (!size) return 0;
   for (uint32_t id = 0; id < SMS; id++) pma_ids_add(known, id);
@@ -18,7 +19,8 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size) {
   uint8_t *stream = malloc(n + !n); /* so that the sanitizer sees accesses behind its end */
   assert(stream);
   memcpy(stream, data + 1, n);
-  int err = pma_decode(&s, stream, n, format, known);
+  memset(rest, 0, sizeof rest);
+  int err = pma_decode(&s, rest, stream, n, format, known);
   assert(err || s.n * (format == PMA_SAMPLES_8 ? 8 : 9) <= n / PMA_RECORD_BYTES * PMA_DATA_BYTES);
   for (size_t i = 0; i < s.n; i++) {
     const struct db_pc_sample *p = &s.sample[i];

@@ -91,7 +91,7 @@ expected "counters of a launch" "$counted" "$build/doorbell" run "$saxpy" --dev 
 # shellcheck disable=SC2086
 expected "thread trace" "not supported: thread traces" \
   "$build/doorbell" run "$saxpy" --dev "$dev" $saxpy_args --thread-trace "$log/saxpy"
-# Samples of a load that the last multiplication waits for; the registers of some chips are not public.
+# PC samples, or the reason why there are none: the registers of some chips are not public.
 case $arch in
 sm_86 | sm_89 | sm_120) sampled='^pc samples +[1-9]' ;;
 *) sampled="not supported: PC sampling of $arch, because its registers are not public" ;;

@@ -280,7 +280,10 @@ struct nv_channel_group *nv_group_new(struct nv_engines *e) {
   return g;
 }
 
-void nv_group_free(struct nv_channel_group *g) { free(g); }
+void nv_group_free(struct nv_channel_group *g) {
+  if (g) nv_pma_forget(g);
+  free(g);
+}
 
 static bool group_busy(struct nv_channel_group *g) {
   bool busy = false;

@@ -27,7 +27,7 @@ struct run {
   unsigned counts;            /* which performance counters its clusters add to (hcq/nv/counters.h) */
   struct race_task *task;     /* NULL if the machine is not strict */
   struct sm_sampler *sampler; /* if PC samples are taken; then one worker runs all clusters */
-  uint64_t cluster;           /* that the sampler's samples are of */
+  uint64_t cluster;           /* the cluster that is being sampled */
 };
 
 static void add_count(_Atomic uint64_t *total, uint64_t n) {

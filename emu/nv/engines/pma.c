@@ -128,6 +128,13 @@ void nv_pma_credits(struct nv_engines *e, const uint16_t *credits) {
   pthread_mutex_unlock(&e->pma.lock);
 }
 
+void nv_pma_forget(struct nv_channel_group *g) {
+  struct nv_pma *p = &g->e->pma;
+  pthread_mutex_lock(&p->lock);
+  if (p->context == g) p->context = NULL;
+  pthread_mutex_unlock(&p->lock);
+}
+
 /* ---- the stream ---- */
 
 void nv_pma_attach(struct nv_engines *e, uint8_t *ring, uint64_t size) {
@@ -162,9 +169,8 @@ bool nv_pma_position(struct nv_engines *e, uint64_t consumed, struct nv_pma_posi
  * dropped. */
 static void write_record(struct nv_pma *p, struct nv_pma_sm *sm, uint32_t id, unsigned n) {
   uint32_t dropped = sm->dropped < PMA_DROPPED_MAX ? sm->dropped : PMA_DROPPED_MAX;
-  uint32_t header = pma_field(PMA_BYTES, n) | pma_field(PMA_DROPPED_L, dropped) |
-                    pma_field(PMA_DROPPED_H, dropped >> 3) | pma_field(PMA_ID_L, id) | pma_field(PMA_ID_H, id >> 8) |
-                    pma_field(PMA_SD, dropped > 0);
+  uint32_t header = BITS(PMA_BYTES, n) | BITS(PMA_DROPPED_L, dropped) | BITS(PMA_DROPPED_H, dropped >> 3) |
+                    BITS(PMA_ID_L, id) | BITS(PMA_ID_H, id >> 8) | BITS(PMA_SD, dropped > 0);
   if (p->put - p->got + PMA_RECORD_BYTES > p->size) {
     sm->dropped += (sm->n + sizeof(uint64_t) - 1) / sizeof(uint64_t), sm->n = 0;
     p->overflow = true;

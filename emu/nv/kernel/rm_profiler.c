@@ -121,6 +121,9 @@ static uint32_t alloc_stream(call *c, object *o, void *params, uint32_t size) {
   if (!p->buffer_size || p->buffer_size > RM_PMA_BUFFER_MAX || p->buffer_size % NV_PAGE || p->buffer_offset % NV_PAGE)
     return REFUSE(INVALID_ARGUMENT, "ALLOC_PMA_STREAM: %" PRIu64 " bytes at 0x%" PRIx64, p->buffer_size,
                   p->buffer_offset);
+  if (p->bytes_offset % sizeof(uint32_t)) /* of a register that has bits 31 to 2 */
+    return REFUSE(INVALID_ARGUMENT, "ALLOC_PMA_STREAM: the number of bytes at 0x%" PRIx64 " is not aligned to 4",
+                  p->bytes_offset);
   struct rm_memory *buffer =
       find_memory(c, o, p->buffer, p->buffer_offset, p->buffer_size, "ALLOC_PMA_STREAM: hMemPmaBuffer", &status);
   struct rm_memory *bytes = !buffer ? NULL

@@ -7,6 +7,7 @@
 #ifndef DOORBELL_HCQ_NV_PMA_WIRE_H
 #define DOORBELL_HCQ_NV_PMA_WIRE_H
 #include <stdint.h>
+#include "../../bits.h"
 
 /* ---- registers ---- */
 
@@ -77,21 +78,13 @@ enum {
 /* ---- records: four bytes of data, the header, 24 bytes of data ---- */
 
 enum { PMA_RECORD_BYTES = 32, PMA_DATA_BYTES = 28, PMA_HEADER_AT = 4, PMA_IDS = 1 << 11 };
-/* Fields of the header: the lowest bit and the number of bits. The id and the number of dropped samples have two parts
- * each, the lower one first. */
-#define PMA_BYTES     0, 5
-#define PMA_DROPPED_L 5, 3
-#define PMA_ID_L      8, 8
-#define PMA_DROPPED_H 16, 9
-#define PMA_ID_H      25, 3
-#define PMA_SD        28, 1 /* samples were dropped before this record: incomplete data of the id is void */
+/* Fields of the header. The id and the number of dropped samples have two parts each, L the lower one. */
+enum {
+  BITS_ENUM(PMA_BYTES, 4, 0) BITS_ENUM(PMA_DROPPED_L, 7, 5) BITS_ENUM(PMA_ID_L, 15, 8) BITS_ENUM(PMA_DROPPED_H, 24, 16)
+      BITS_ENUM(PMA_ID_H, 27, 25) BITS_ENUM(PMA_SD, 28, 28) /* samples were dropped before this record: incomplete data
+                                                               of the id is void */
+};
 enum { PMA_DROPPED_MAX = (1 << 12) - 1 };
-static inline uint32_t pma_field(unsigned at, unsigned bits, uint32_t value) {
-  return (value & ((1u << bits) - 1)) << at;
-}
-static inline uint32_t pma_get(uint32_t header, unsigned at, unsigned bits) {
-  return header >> at & ((1u << bits) - 1);
-}
 enum { PMA_RECORD_OF_PMA = 0x7ff }; /* the id of records that the aggregator itself writes */
 
 /* The id of an SM; GPCs are numbered as above. */

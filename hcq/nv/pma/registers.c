@@ -11,11 +11,7 @@ void pma_write(struct pma_ops *ops, enum pma_scope scope, uint32_t offset, uint3
     }
     ops->op = op, ops->cap = cap;
   }
-  ops->op[ops->n++] = (struct rm_reg_op){.op = RM_REG_WRITE_32,
-                                         .type = scope == PMA_OF_CONTEXT ? RM_REG_CONTEXT : RM_REG_GLOBAL,
-                                         .offset = offset,
-                                         .value = value,
-                                         .mask = mask};
+  ops->op[ops->n++] = pma_op(scope, offset, mask, value);
 }
 
 static void set(struct pma_ops *ops, uint32_t offset, uint32_t value) {

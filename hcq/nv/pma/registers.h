@@ -17,7 +17,7 @@ struct pma_shape {
 struct pma_ops { /* zero-initialized */
   struct rm_reg_op *op;
   unsigned n, cap;
-  unsigned first; /* the number of those before the credits of the GPCs are set */
+  unsigned first; /* number of operations to execute before the GPCs get their credits */
   bool failed;    /* host memory ran out */
 };
 /* A family of chips whose registers are known. */
@@ -30,6 +30,14 @@ struct pma_chip {
 /* Returns the family of an SM version as RM reports it (0x806), or NULL if its registers are not known. */
 const struct pma_chip *pma_chip(uint32_t sm_version);
 enum pma_scope { PMA_OF_GPU, PMA_OF_CONTEXT };
-/* Adds a write of a register of the GPU or of the context. */
+/* A write of a register of the GPU or of the context. */
+static inline struct rm_reg_op pma_op(enum pma_scope scope, uint32_t offset, uint32_t mask, uint32_t value) {
+  return (struct rm_reg_op){.op = RM_REG_WRITE_32,
+                            .type = scope == PMA_OF_CONTEXT ? RM_REG_CONTEXT : RM_REG_GLOBAL,
+                            .offset = offset,
+                            .value = value,
+                            .mask = mask};
+}
+/* Adds such a write. */
 void pma_write(struct pma_ops *ops, enum pma_scope scope, uint32_t offset, uint32_t mask, uint32_t value);
 #endif

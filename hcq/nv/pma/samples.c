@@ -4,7 +4,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-enum { LONGEST = 9, KEYS = 32 };
+enum { KEYS = 32 };
 
 /* Reasons by the number in a sample. Source: tinygrad, which compared its samples with CUPTI's. Numbers that it does
  * not name are DB_STALL_OTHER. */
@@ -63,13 +63,8 @@ static struct db_pc_sample read_sample(const uint8_t *b, enum pma_format format,
   return s;
 }
 
-/* The data of each id that is not yet a whole sample. */
-struct rest {
-  uint8_t byte[LONGEST], n;
-};
-
 /* Appends the data of a record to that of its id. There is room for every sample that it completes. */
-static void add_data(struct pma_samples *out, struct rest *rest, const uint8_t *record, unsigned bytes, uint32_t id,
+static void add_data(struct pma_samples *out, struct pma_rest *rest, const uint8_t *record, unsigned bytes, uint32_t id,
                      enum pma_format format) {
   for (unsigned i = 0; i < bytes; i++) {
     rest->byte[rest->n++] = record[i < PMA_HEADER_AT ? i : i + 4];
@@ -79,39 +74,38 @@ static void add_data(struct pma_samples *out, struct rest *rest, const uint8_t *
   }
 }
 
-static int decode_records(struct pma_samples *out, struct rest *rest, const uint8_t *stream, size_t size,
+static int decode_records(struct pma_samples *out, struct pma_rest *rest, const uint8_t *stream, size_t size,
                           enum pma_format format, const uint8_t *known) {
   for (size_t at = 0; at < size; at += PMA_RECORD_BYTES) {
     uint32_t header;
     memcpy(&header, stream + at + PMA_HEADER_AT, sizeof header);
-    unsigned bytes = pma_get(header, PMA_BYTES);
-    uint32_t id = pma_get(header, PMA_ID_L) | pma_get(header, PMA_ID_H) << 8;
+    unsigned bytes = BITS_GET(PMA_BYTES, header);
+    uint32_t id = BITS_GET(PMA_ID_L, header) | BITS_GET(PMA_ID_H, header) << 8;
     if (id == PMA_RECORD_OF_PMA) continue;
     if (bytes > PMA_DATA_BYTES)
       return db_fail(-EBADMSG, "PC samples: the record at offset 0x%zx has %u bytes of data; %d are possible", at,
                      bytes, PMA_DATA_BYTES);
     if (!(known[id / 8] >> id % 8 & 1))
       return db_fail(-EBADMSG, "PC samples: the record at offset 0x%zx is of SM 0x%x, which was not set up", at, id);
-    out->dropped += pma_get(header, PMA_DROPPED_L) | pma_get(header, PMA_DROPPED_H) << 3;
-    if (pma_get(header, PMA_SD)) rest[id].n = 0;
+    out->dropped += BITS_GET(PMA_DROPPED_L, header) | BITS_GET(PMA_DROPPED_H, header) << 3;
+    if (BITS_GET(PMA_SD, header)) rest[id].n = 0;
     add_data(out, &rest[id], stream + at, bytes, id, format);
   }
-  for (uint32_t id = 0; id < PMA_IDS; id++) out->dropped += rest[id].n > 0;
   return 0;
 }
 
-int pma_decode(struct pma_samples *out, const void *stream, size_t size, enum pma_format format,
-               const uint8_t known[PMA_IDS / 8]) {
+int pma_decode(struct pma_samples *out, struct pma_rest rest[PMA_IDS], const void *stream, size_t size,
+               enum pma_format format, const uint8_t known[PMA_IDS / 8]) {
   *out = (struct pma_samples){0};
   if (size % PMA_RECORD_BYTES)
     return db_fail(-EBADMSG, "PC samples: the record at offset 0x%zx is cut off",
                    size / PMA_RECORD_BYTES * PMA_RECORD_BYTES);
-  size_t most = size / PMA_RECORD_BYTES * PMA_DATA_BYTES / layouts[format].bytes;
-  struct rest *rest = calloc(PMA_IDS, sizeof *rest);
+  /* the first sample of a record may have begun before */
+  size_t most = size / PMA_RECORD_BYTES * (PMA_DATA_BYTES / layouts[format].bytes + 1);
   out->sample = malloc((most + 1) * sizeof *out->sample);
-  int err = rest && out->sample ? decode_records(out, rest, stream, size, format, known)
-                                : db_fail(-ENOMEM, "PC samples: out of host memory");
-  free(rest);
+  int err = out->sample ? decode_records(out, rest, stream, size, format, known)
+                        : db_fail(-ENOMEM, "PC samples: out of host memory");
+  if (err) memset(rest, 0, PMA_IDS * sizeof *rest);
   return err;
 }
 
