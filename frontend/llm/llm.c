@@ -124,9 +124,7 @@ static int run(struct program *p, const int32_t *tokens, int64_t n, float *logit
 static struct program *program_for(struct llm *l, unsigned text, size_t n, int64_t *count) {
   for (unsigned i = 0; i < SIZES; i++) {
     int64_t size = program_sizes[i];
-    /* With a constant position, attention would become phases, and these cannot use the variable `text`. */
-    bool constant = size == l->m.room && l->m.texts > 1;
-    if (constant || l->length[text] + size > l->m.room) continue;
+    if (l->length[text] + size > l->m.room) continue;
     if ((int64_t)n >= size || (int64_t)n * PADDED > size) {
       *count = (int64_t)n < size ? (int64_t)n : size;
       return &l->program[i];

@@ -116,6 +116,8 @@ bool schedule_scan(struct scheduler *s, struct unit *u) {
   if (!u->load) return schedule_no_memory(s), false;
   u->reduce = u->load + found;
   u->nloads = u->ninner = u->nreduces = 0;
+  u->variable = false;
+  for (size_t at = 0; at < depth; at++) u->variable = u->variable || s->stack[at]->op == OP_VAR;
   for (size_t at = 0; at < depth; at++)
     if (s->stack[at]->op == OP_REDUCE) u->reduce[u->nreduces++] = s->stack[at];
   struct uop **load = graph_alloc(s->graph, (found + 1) * sizeof *load);

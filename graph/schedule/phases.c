@@ -77,21 +77,12 @@ bool phases_contracts(const struct unit *u) {
   return false;
 }
 
-static bool sizes_known(const struct unit *u) {
-  for (unsigned i = 0; i < u->nranges; i++)
-    if (!uop_is_const(u->range[i]->src[0])) return false;
-  for (unsigned i = 0; i < u->nreduces; i++)
-    for (unsigned k = 1; k < u->reduce[i]->nsrc; k++)
-      if (!uop_is_const(u->reduce[i]->src[k]->src[0])) return false;
-  return true;
-}
-
 /* Whether the unit may be a phase: a kernel with one result, which does not replace other contents of its memory. */
 static bool may_be_phase(const struct phaser *p, const struct unit *u) {
-  if (u->gone || unit_moves(u) || u->swaps || u->scatters || u->nparts || !u->nranges || u->nstores != 1) return false;
+  if (u->gone || u->variable || unit_moves(u) || u->swaps || u->scatters || u->nparts || !u->nranges || u->nstores != 1)
+    return false;
   const struct version *v = phases_version(p, result_of(u));
-  return schedule_machine_of(p->s, u->device)->scratch && v && !v->previous && u->store[0].index->nsrc == 2 &&
-         sizes_known(u);
+  return schedule_machine_of(p->s, u->device)->scratch && v && !v->previous && u->store[0].index->nsrc == 2;
 }
 
 bool phases_is_recomputed(const struct phaser *p, const struct uop *load) {

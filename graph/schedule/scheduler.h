@@ -119,6 +119,7 @@ struct unit {
   struct uop *ordered;             /* the AXIS_ORDERED range, or NULL */
   bool scatters;                   /* it stores at positions that an index selects */
   bool swaps, gone;
+  bool variable;     /* it depends on a variable: a size or a position */
   bool contracts;    /* see struct planned_kernel */
   struct uop **load; /* every LOAD in it, those inside reductions first */
   unsigned nloads, ninner, nreduces, depth;

@@ -35,6 +35,27 @@ static void growing_keys(void **state) {
   }
 }
 
+/* All sizes are constants, but a variable selects the keys and values. */
+static void keys_at_a_variable(void **state) {
+  enum { TEXTS = 3, LENGTH = 256, WIDTH = 16 };
+  static float got[LENGTH * WIDTH], want[LENGTH * WIDTH];
+  FOR_DEVICES {
+    DB_SCOPED;
+    db_device *dev = open_device(DEVICE_NAME);
+    db_tensor *q = db_rand(DB_F32, dev, 1, LENGTH, WIDTH), *kv = db_rand(DB_F32, dev, TEXTS, LENGTH, WIDTH);
+    assert_int_equal(db_realize(q, kv), 0);
+    for (int64_t i = 0; i < TEXTS; i++) {
+      int64_t text = db_bind("text", 0, TEXTS - 1, i);
+      db_tensor *fixed = db_shrink(kv, i, i + 1, 0, LENGTH, 0, WIDTH),
+                *bound = db_shrink(kv, text, db_size_add(text, 1), 0, LENGTH, 0, WIDTH);
+      must_read(db_attention(q, fixed, fixed, .causal = true), want, sizeof want);
+      must_read(db_attention(q, bound, bound, .causal = true), got, sizeof got);
+      for (int k = 0; k < LENGTH * WIDTH; k++) assert_true(fabsf(got[k] - want[k]) < 1e-5f);
+    }
+    db_close(dev);
+  }
+}
+
 /* ---- as one kernel ---- */
 
 enum mask_kind { NO_MASK, CAUSAL, BOOLS, ADDED, NEAR }; /* NEAR: computed from the positions */
@@ -441,6 +462,7 @@ int main(void) {
                                      cmocka_unit_test(gradients_are_kernels),
                                      cmocka_unit_test(gradients_are_kernels_on_gpus),
                                      cmocka_unit_test(growing_keys),
+                                     cmocka_unit_test(keys_at_a_variable),
                                      cmocka_unit_test(refused)};
   has_ptxas(); /* sets the cache folder before anything is compiled */
   return cmocka_run_group_tests_name("attention", tests, NULL, finish);
