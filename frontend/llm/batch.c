@@ -4,8 +4,6 @@
 #include <errno.h>
 #include <stdlib.h>
 
-enum { PROMPT_PART = 256 };
-
 struct batch {
   struct llm *l;
   const struct tokenizer *t;
@@ -73,7 +71,7 @@ static void evaluate_prompt(struct batch *b) {
   for (struct text *y = b->text; y < b->text + b->texts; y++)
     if (y->r && y->done < y->r->ntokens && (!x || y->order < x->order)) x = y;
   if (!x) return;
-  size_t left = x->r->ntokens - x->done, n = left < PROMPT_PART ? left : PROMPT_PART;
+  size_t left = x->r->ntokens - x->done, n = left < LLM_PART ? left : LLM_PART;
   if (llm_eval(b->l, (unsigned)(x - b->text), x->r->tokens + x->done, n, b->logits)) {
     end(b, x, BATCH_FAILED, db_error());
     return;

@@ -29,6 +29,7 @@ bool batch_has_room(const struct batch *b);
 unsigned batch_running(const struct batch *b); /* number of requests */
 /* Adds a request, which stays the caller's. The batch has room. */
 void batch_add(struct batch *b, const struct batch_request *r);
-/* Evaluates a part of the oldest prompt that is not finished, and adds a token to every other text. */
+/* Evaluates a part of the oldest prompt that is not finished, and adds a token to each text whose prompt is finished.
+ */
 void batch_step(struct batch *b);
 #endif

@@ -88,7 +88,8 @@ static int read_stop(struct parser *p, const json_t *v) {
   if (!n || n > COMPLETION_STOPS) return fail("stop: a text or a list of 1 to 4 texts is needed");
   for (size_t i = 0; i < n; i++) {
     const json_t *text = json_is_string(v) ? v : json_array_get(v, i);
-    if (!json_string_length(text)) return fail("stop: a text or a list of 1 to 4 texts is needed");
+    size_t length = json_string_length(text);
+    if (!length || length > COMPLETION_STOP_BYTES) return fail("stop: each text needs 1 to 256 bytes");
     if (read_text(text, &p->c->stop[p->c->stops])) return -ENOMEM;
     p->c->stops++;
   }
@@ -222,17 +223,11 @@ static bool may_stop(const struct answer *a, size_t at) {
   return false;
 }
 
-/* The number of bytes that a character has by its first byte; 1 if it is no first byte. */
-static size_t length_of(char first) {
-  uint8_t c = (uint8_t)first;
-  return c >= 0xf0 && c < 0xf8 ? 4 : c >= 0xe0 && c < 0xf0 ? 3 : c >= 0xc0 && c < 0xe0 ? 2 : 1;
-}
-
 size_t answer_ready(const struct answer *a, bool all) {
   size_t end = a->text.n;
   if (all || a->stopped) return end - a->taken;
   for (size_t k = 1; k < 4 && k <= a->text.n - a->taken; k++) /* a character that is not complete */
-    if (length_of(a->text.text[a->text.n - k]) > k) end = a->text.n - k;
+    if (utf8_size(a->text.text[a->text.n - k]) > k) end = a->text.n - k;
   for (size_t at = a->taken; at < end; at++)
     if (may_stop(a, at)) end = at;
   return end - a->taken;

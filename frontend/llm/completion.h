@@ -8,7 +8,7 @@
 #include "tokenizer.h"
 #include <jansson.h>
 
-enum { COMPLETION_STOPS = 4 };
+enum { COMPLETION_STOPS = 4, COMPLETION_STOP_BYTES = 256 };
 struct completion {
   char *prompt;         /* NULL: tokens */
   struct tokens tokens; /* not compared with the vocabulary */

@@ -8,17 +8,10 @@
 #include <stdlib.h>
 #include <string.h>
 
-enum {
-  DEFAULT_CONTEXT = 4096,
-  SIZES = 3,
-  MOST_TOKENS = 256,
-  PADDED = 8,
-  NUMBERS = 3,
-  PROGRAMS = SIZES - 1 + LLM_TEXTS
-};
+enum { DEFAULT_CONTEXT = 4096, SIZES = 3, PADDED = 8, NUMBERS = 3, PROGRAMS = SIZES - 1 + LLM_TEXTS };
 /* Numbers of tokens of a text that are computed together. The last tokens of a prompt are padded if that is worth it:
  * if they are more than one in PADDED of the size. */
-static const int64_t program_sizes[SIZES] = {MOST_TOKENS, 32, 1};
+static const int64_t program_sizes[SIZES] = {LLM_PART, 32, 1};
 
 struct llm {
   struct mapping file;
@@ -104,7 +97,7 @@ static int step(void *ctx, db_tensor *const *in, db_tensor **out) {
 /* Appends n tokens to each text of a program. tokens may be NULL for a program of size 1. */
 static int run(struct program *p, const int32_t *tokens, int64_t n, float *logits) {
   struct llm *l = p->l;
-  int32_t padded[MOST_TOKENS] = {0};
+  int32_t padded[LLM_PART] = {0};
   DB_SCOPED;
   db_tensor *in[NUMBERS * LLM_TEXTS + 1], *out;
   p->last = n - 1;
@@ -185,7 +178,7 @@ static int open_model(struct llm *l, db_device *dev, unsigned texts, int64_t con
   l->all = calloc(2 * (size_t)n.layers + 1, sizeof *l->all);
   if (!l->all) return db_fail(-ENOMEM, "out of memory");
   DB_SCOPED;
-  l->sizes = db_retain(db_contiguous(db_zeros(DB_U8, dev, context + l->m.n.vocabulary + MOST_TOKENS)));
+  l->sizes = db_retain(db_contiguous(db_zeros(DB_U8, dev, context + l->m.n.vocabulary + LLM_PART)));
   for (unsigned i = 0; i < PROGRAMS; i++) {
     bool prompt = i < SIZES - 1;
     l->program[i] = (struct program){l, prompt ? program_sizes[i] : 1, prompt ? 1 : i - SIZES + 2};

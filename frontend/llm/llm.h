@@ -6,6 +6,8 @@
 #include "sampler.h"
 #include "tokenizer.h"
 
+enum { LLM_PART = 256 }; /* the most tokens of a text that are computed together */
+
 struct llm;
 /* Opens a model on dev (NULL: the default device) for a number of texts, 1 to LLM_TEXTS. context: how many tokens a
  * text may have; 0: as many as the model was trained for, at most 4096. Returns 0, or a negative errno with a message.

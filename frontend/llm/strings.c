@@ -52,9 +52,13 @@ bool buffer_add(struct buffer *b, const char *text, size_t length) {
   return true;
 }
 
+size_t utf8_size(char first) {
+  uint8_t c = (uint8_t)first;
+  return c < 0xc0 || c >= 0xf8 ? 1 : c < 0xe0 ? 2 : c < 0xf0 ? 3 : 4;
+}
+
 size_t utf8_length(const char *text, size_t left) {
-  uint8_t first = (uint8_t)*text;
-  size_t most = first < 0xc0 ? 1 : first < 0xe0 ? 2 : first < 0xf0 ? 3 : 4, n = 1;
+  size_t most = utf8_size(*text), n = 1;
   while (n < most && n < left && ((uint8_t)text[n] & 0xc0) == 0x80) n++;
   return n;
 }

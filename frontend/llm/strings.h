@@ -18,6 +18,8 @@ void strings_put(struct strings *s, struct gguf_string key, int32_t value);
 /* Returns the value, or -1 if there is none. */
 int32_t strings_find(const struct strings *s, const char *key, size_t length);
 
+/* The number of bytes of the UTF-8 character that begins so; 1 if none does. */
+size_t utf8_size(char first);
 /* The number of bytes of the UTF-8 character at the beginning of a text of left > 0 bytes. A character that is cut
  * short ends before the byte that does not continue it. */
 size_t utf8_length(const char *text, size_t left);

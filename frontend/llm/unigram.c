@@ -40,7 +40,7 @@ static size_t replacement(const struct tokenizer *t, const char *text, size_t le
 /* Whether the n bytes that utf8_length counted are a character. */
 static bool is_whole(const char *text, size_t n) {
   uint8_t first = (uint8_t)*text;
-  return first < 0x80 || (first >= 0xc0 && n == (first < 0xe0 ? 2u : first < 0xf0 ? 3u : 4u));
+  return first < 0x80 || (first >= 0xc0 && first < 0xf8 && n == utf8_size(*text));
 }
 
 /* Replaces characters by the file's table, and spaces by marks: one before the text if it gets a prefix, and one for

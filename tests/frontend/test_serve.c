@@ -190,6 +190,7 @@ static void chats(void **state) {
   end(s, SIGTERM);
 }
 
+#define LONG "0123456789abcdef0123456789abcdef0123456789abcdef0123456789abcdef"
 static void names_what_is_wrong(void **state) {
   static const struct {
     const char *path, *body;
@@ -210,6 +211,8 @@ static void names_what_is_wrong(void **state) {
       {TEXTS, "{\"prompt\": \"x\", \"temperature\": -1}", 400, "temperature: a number from 0"},
       {TEXTS, "{\"prompt\": \"x\", \"n\": 2}", 400, "not supported: n"},
       {TEXTS, "{\"prompt\": \"x\", \"stop\": []}", 400, "stop: a text or a list"},
+      {TEXTS, "{\"prompt\": \"x\", \"stop\": [\"y\", \"" LONG LONG LONG LONG "z\"]}", 400,
+       "stop: each text needs 1 to 256"},
       {TEXTS, "{\"prompt\": \"x\", \"tools\": []}", 400, "not supported: the field 'tools'"},
       {TEXTS, "{\"prompt\": \"############################################################\"}", 400,
        "the prompt has 62 tokens, but the context of 32"},

@@ -28,7 +28,7 @@ enum {
   CONTEXT,
   DEVICE
 };
-enum { BENCH_PROMPT = 512, BENCH_TOKENS = 64, MOST_LINE = 1 << 16, PROMPT_PART = 256, INTERRUPTED = 128 + SIGINT };
+enum { BENCH_PROMPT = 512, BENCH_TOKENS = 64, MOST_LINE = 1 << 16, INTERRUPTED = 128 + SIGINT };
 static const struct argp_option options[] = {
     {"prompt", 'p', "TEXT", 0, "The beginning of the text, or the first message of a chat", 0},
     {"tokens", 'n', "N", 0, "How many tokens to add; otherwise until the model ends the text, or the context is full",
@@ -176,7 +176,7 @@ static int add_text(struct session *s, const char *text, bool first) {
     err = db_fail(-ENOSPC, "the text has %zu tokens, which the context of %lld has no room for", all.n,
                   (long long)llm_context(s->l));
   for (size_t at = 0, n; at < all.n && !err && !interrupted; at += n) {
-    n = all.n - at < PROMPT_PART ? all.n - at : PROMPT_PART;
+    n = all.n - at < LLM_PART ? all.n - at : LLM_PART;
     err = llm_eval(s->l, 0, all.id + at, n, s->logits);
     if (!err) s->prompt.tokens += n;
   }
@@ -333,7 +333,7 @@ static int llm_main(const struct command *self, int argc, char **argv) {
     fail_work(self, "%s", db_error());
   } else {
     end_progress(&p);
-    status = run_session(&s);
+    status = interrupted ? INTERRUPTED : run_session(&s);
   }
   free(s.logits);
   llm_close(s.l);

@@ -56,7 +56,8 @@ unsigned serve_enter(struct server *s, struct request *r) {
 
 static bool is_closed(int socket) {
   char byte;
-  return recv(socket, &byte, 1, MSG_PEEK | MSG_DONTWAIT) == 0;
+  ssize_t n = recv(socket, &byte, 1, MSG_PEEK | MSG_DONTWAIT);
+  return !n || (n < 0 && errno != EAGAIN && errno != EINTR);
 }
 
 bool serve_wait(struct request *r, bool whole, int socket) {
@@ -203,11 +204,13 @@ static int run(struct server *s, struct batch *b) {
   pthread_sigmask(SIG_BLOCK, &ends, &before); /* threads of connections inherit the mask */
   struct MHD_Daemon *daemon = serve_listen(s);
   pthread_sigmask(SIG_SETMASK, &before, NULL);
-  if (!daemon) return EXIT_FAILED;
-  answer_requests(s, b);
-  finish_connections(s);
-  MHD_stop_daemon(daemon);
-  return EXIT_DONE;
+  if (daemon) {
+    answer_requests(s, b);
+    finish_connections(s);
+    MHD_stop_daemon(daemon);
+  }
+  signal(SIGINT, SIG_DFL), signal(SIGTERM, SIG_DFL); /* stop uses *s */
+  return daemon ? EXIT_DONE : EXIT_FAILED;
 }
 
 int serve(const struct command *self, struct llm *l, const struct tokenizer *t, const struct serve_options *x) {
@@ -219,11 +222,13 @@ int serve(const struct command *self, struct llm *l, const struct tokenizer *t, 
   struct batch *b = batch_new(l, t, (unsigned)x->texts);
   if (!b) return fail_work(self, "%s", db_error());
   pthread_mutex_init(&s.lock, NULL);
+  pthread_mutex_init(&s.parsing, NULL);
   serve_condition(&s.absent);
   sem_init(&s.work, 0, 0);
   int status = run(&s, b);
   sem_destroy(&s.work);
   pthread_cond_destroy(&s.absent);
+  pthread_mutex_destroy(&s.parsing);
   pthread_mutex_destroy(&s.lock);
   batch_free(b);
   return status;

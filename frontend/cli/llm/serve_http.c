@@ -190,12 +190,15 @@ static enum MHD_Result complete(struct MHD_Connection *c, struct request *r) {
   int socket = MHD_get_connection_info(c, MHD_CONNECTION_INFO_CONNECTION_FD)->connect_fd;
   if (r->too_long) return send_error(c, MHD_HTTP_CONTENT_TOO_LARGE, "the body is longer than 4 MiB");
   if (r->chat && !s->format) return send_error(c, MHD_HTTP_BAD_REQUEST, s->no_format);
-  if (completion_parse(&r->c, r->body.text, r->body.n, r->chat ? s->format : NULL, random_seed()))
-    return send_error(c, MHD_HTTP_BAD_REQUEST, db_error());
-  unsigned status = read_prompt(r);
-  if (status != MHD_HTTP_OK) return send_error(c, status, r->message);
+  pthread_mutex_lock(&s->parsing);
+  int err = completion_parse(&r->c, r->body.text, r->body.n, r->chat ? s->format : NULL, random_seed());
+  unsigned status = err ? MHD_HTTP_BAD_REQUEST : read_prompt(r);
+  pthread_mutex_unlock(&s->parsing);
+  free(r->body.text);
+  r->body = (struct buffer){0};
+  if (status != MHD_HTTP_OK) return send_error(c, status, err ? db_error() : r->message);
   /* While the model works, the connection is idle. */
-  MHD_set_connection_option(c, MHD_CONNECTION_OPTION_TIMEOUT, (unsigned)(s->x->seconds + IDLE_SECONDS));
+  MHD_set_connection_option(c, MHD_CONNECTION_OPTION_TIMEOUT, (unsigned)(s->x->seconds + STEP_SECONDS));
   if ((status = serve_enter(s, r))) return send_error(c, status, r->message);
   pthread_mutex_lock(&s->lock);
   bool there = serve_wait(r, !r->c.stream, socket);
@@ -239,7 +242,8 @@ static struct request *request_new(struct server *s, bool chat) {
 }
 
 /* libmicrohttpd calls it when the headers are there, for each part of the body, and at the end of the body. The body is
- * read before any error is sent: a connection that is closed with bytes to read loses what was sent to it. */
+ * read before an error is sent, because a connection that is closed with bytes to read loses what was sent to it. Only
+ * a body whose header already says more than 4 MiB is not read; its client may lose the message. */
 static enum MHD_Result handle(void *ctx, struct MHD_Connection *c, const char *path, const char *method,
                               const char *version, const char *part, size_t *size, void **state) {
   struct server *s = ctx;

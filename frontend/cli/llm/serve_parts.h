@@ -9,7 +9,14 @@
 #include <semaphore.h>
 #include <signal.h>
 
-enum { MOST_CONNECTIONS = 128, MOST_WAITING = 64, MOST_BODY = 4 << 20, IDLE_SECONDS = 30, END_SECONDS = 60 };
+enum {
+  MOST_CONNECTIONS = 128,
+  MOST_WAITING = 64,
+  MOST_BODY = 4 << 20,
+  IDLE_SECONDS = 30,
+  STEP_SECONDS = 600, /* the most that a step, which may compile, exceeds a request's deadline */
+  END_SECONDS = 60
+};
 
 struct server {
   const struct command *self;
@@ -18,8 +25,9 @@ struct server {
   const struct tokenizer *t;
   const struct chat_format *format; /* NULL: not known, and no_format is the reason */
   char no_format[512];
-  const char *model; /* its name in answers */
-  sem_t work;        /* posted when the model's thread has something to do */
+  const char *model;       /* its name in answers */
+  sem_t work;              /* posted when the model's thread has something to do */
+  pthread_mutex_t parsing; /* one request at a time: a prompt of 4 MiB needs up to 400 MB for its tokens */
   pthread_mutex_t lock;
   /* under the lock */
   struct request *first, **last; /* that wait for a place among the texts */
