@@ -43,8 +43,8 @@ static bool any_hot;
 
 /* The instruction that a thread single-steps with pages open. */
 struct step {
-  bool taken, trap_was_blocked;
   pthread_t owner;
+  bool taken, trap_was_blocked;
   unsigned n;
   struct {
     uintptr_t at;

@@ -188,6 +188,13 @@ HELPER void case_blocks(const char *name, enum dtype x, enum dtype y, int64_t m,
   c->tolerance = 1e-4;
 }
 
+HELPER struct uop *case_named(const char *name) {
+  for (unsigned i = 0; i < ncases; i++)
+    if (!strcmp(cases[i].name, name)) return cases[i].ast;
+  fail_msg("no case is named %s", name);
+  return NULL;
+}
+
 HELPER void make_cases(void) {
   ncases = 0;
   case_elementwise("elementwise f32", DT_F32, 4096);

@@ -178,11 +178,11 @@ static bool keeps_stable(const struct amd_file *file, uint32_t id) {
 static int make_context(struct amd_file *file, union drm_amdgpu_ctx *c) {
   struct emu_machine *m = &file->machine->base;
   if (c->in.flags) return emu_refuse(m, -EINVAL, "AMDGPU_CTX: flags 0x%x", c->in.flags);
-  int unused = __builtin_ffsll((long long)~file->contexts);
-  if (!unused)
+  if (!~file->contexts)
     return emu_refuse(m, -ENOMEM, "AMDGPU_CTX: not supported: more than %d contexts of a file", MOST_CONTEXTS);
-  file->contexts |= UINT64_C(1) << (unused - 1);
-  c->out.alloc.ctx_id = (uint32_t)unused;
+  unsigned unused = (unsigned)__builtin_ctzll(~file->contexts);
+  file->contexts |= UINT64_C(1) << unused;
+  c->out.alloc.ctx_id = unused + 1;
   return 0;
 }
 
