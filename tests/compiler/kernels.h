@@ -188,9 +188,9 @@ HELPER void case_blocks(const char *name, enum dtype x, enum dtype y, int64_t m,
   c->tolerance = 1e-4;
 }
 
-HELPER struct uop *case_named(const char *name) {
+HELPER const struct test_case *case_named(const char *name) {
   for (unsigned i = 0; i < ncases; i++)
-    if (!strcmp(cases[i].name, name)) return cases[i].ast;
+    if (!strcmp(cases[i].name, name)) return &cases[i];
   fail_msg("no case is named %s", name);
   return NULL;
 }

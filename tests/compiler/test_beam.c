@@ -17,13 +17,6 @@ static int teardown(void **state) {
   return 0;
 }
 
-static const struct test_case *case_named(const char *name) {
-  for (unsigned i = 0; i < ncases; i++)
-    if (!strcmp(cases[i].name, name)) return &cases[i];
-  fail_msg("no case %s", name);
-  return NULL;
-}
-
 static struct beam *must_search(const char *arch, struct uop *ast, struct beam_options o) {
   char err[512];
   struct beam *b = beam_new(&(struct compiler_options){.spec = true}, target_find(arch), ast, &o, err, sizeof err);

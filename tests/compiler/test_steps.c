@@ -155,7 +155,7 @@ static void impossible_plans_are_refused(void **state) {
 static void plans_by_number_and_for_every_kernel(void **state) {
   struct compiler *c = with_plan("1 = pad a:64; vector a:4\nlocal a:64\nE_1024=\n");
   assert_string_equal(must_compile(c, "gfx1100", cases[0].ast)->plan, "local a:64");
-  const struct kernel *second = must_compile(c, "gfx1100", case_named("elementwise of a prime"));
+  const struct kernel *second = must_compile(c, "gfx1100", case_named("elementwise of a prime")->ast);
   assert_string_equal(second->plan, "pad a:64; vector a:4");
   assert_int_equal(second->number, 1);
   assert_string_equal(second->shape, "E_1009");
