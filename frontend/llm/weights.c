@@ -218,7 +218,6 @@ struct rounded {
 static struct rounded rounded_of(db_tensor *x, int64_t blocks, const int64_t *n) {
   int last = (int)db_rank(x) - 1;
   x = db_unflatten(x, last, blocks, n[0] * n[1] * n[2] * n[3]);
-  x = db_contiguous(x); /* it is read twice, and may be expensive: a gate times a sigmoid */
   db_tensor *most = db_contiguous(db_max_keep(db_abs(x), -1));
   db_tensor *q = db_cast(db_round(db_mul(x, db_div(127, db_maximum(most, 1e-30)))), DB_I8);
   q = db_unsqueeze(db_unflatten(db_contiguous(q), last + 1, n[0], n[1], n[2], n[3]), last);

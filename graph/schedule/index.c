@@ -135,6 +135,7 @@ static struct uop *tensor_value(struct scheduler *s, struct planned_kernel *k, s
   }
   struct node *x = node_of(s, u->src[0]);
   if (x->device == NO_DEVICE) x->device = n->device;
+  schedule_realize_source(s, n);
   if (u->op == OP_CONTIGUOUS) return tensor_value(s, k, x, idx, valid);
   struct uop **from = schedule_index_array(s, u->src[0]->shape->rank), *padded = NULL;
   if (!from) return NULL;

@@ -115,7 +115,7 @@ static void compute_facts(struct scheduler *s, struct node *n) {
     n->device = x->device;
   }
   if (u->op == OP_CONTIGUOUS) n->reduce = NULL; /* its users load it from memory */
-  if (is_memory(u) || u->op == OP_REDUCE_AXIS) cost = 0;
+  if (is_memory(u) || u->op == OP_REDUCE_AXIS || u->op == OP_CONTIGUOUS) cost = 0;
   n->cost = cost > MOST_COST ? MOST_COST : (uint32_t)cost;
   if (u->op == OP_COPY) n->device = u->aux;
   if (u->op == OP_REDUCE_AXIS) n->reduce = n;

@@ -243,6 +243,9 @@ struct uop *schedule_bounded_index(struct scheduler *s, struct uop *value, struc
 struct uop *schedule_view(struct scheduler *s, struct uop *u, struct uop *const *idx);
 
 /* use.c */
+/* If n is a CONTIGUOUS, COPY or EXCHANGE, realizes the value that it reads. The index of a GATHER may reach n before
+ * schedule_uses visits it. */
+void schedule_realize_source(struct scheduler *s, struct node *n);
 void schedule_uses(struct scheduler *s, struct node *n);
 /* Begins a kernel for node n that evaluates x over new ranges of a shape. Returns its use of x. */
 uint32_t schedule_start_piece(struct scheduler *s, struct node *n, struct node *x, const struct shape *shape);

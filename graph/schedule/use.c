@@ -394,18 +394,22 @@ static void propagate(struct scheduler *s, struct node *n, uint32_t i) {
   s->use[i] = w;
 }
 
+void schedule_realize_source(struct scheduler *s, struct node *n) {
+  struct uop *u = n->u;
+  if (u->op != OP_CONTIGUOUS && u->op != OP_COPY && u->op != OP_EXCHANGE) return;
+  struct node *b = node_of(s, base_of(u->src[0]));
+  enum schedule_reason why = u->op == OP_COPY                 ? SCHEDULE_COPIED
+                             : u->op == OP_EXCHANGE           ? SCHEDULE_EXCHANGED
+                             : u->arg.i == CONTIGUOUS_PARTIAL ? SCHEDULE_PARTIAL
+                             : u->arg.i == CONTIGUOUS_ALIGNED ? SCHEDULE_ALIGNED
+                                                              : SCHEDULE_CONTIGUOUS;
+  if (!in_memory(b)) mark_realized(b, why);
+  if (u->op == OP_COPY && b->device == NO_DEVICE) b->device = n->device;
+}
+
 void schedule_uses(struct scheduler *s, struct node *n) {
   struct uop *u = n->u;
-  if (u->op == OP_CONTIGUOUS || u->op == OP_COPY || u->op == OP_EXCHANGE) {
-    struct node *b = node_of(s, base_of(u->src[0]));
-    enum schedule_reason why = u->op == OP_COPY                 ? SCHEDULE_COPIED
-                               : u->op == OP_EXCHANGE           ? SCHEDULE_EXCHANGED
-                               : u->arg.i == CONTIGUOUS_PARTIAL ? SCHEDULE_PARTIAL
-                               : u->arg.i == CONTIGUOUS_ALIGNED ? SCHEDULE_ALIGNED
-                                                                : SCHEDULE_CONTIGUOUS;
-    if (!in_memory(b)) mark_realized(b, why);
-    if (u->op == OP_COPY && b->device == NO_DEVICE) b->device = n->device;
-  }
+  schedule_realize_source(s, n);
   if (u->op == OP_ASSIGN) start_assign(s, n);
   if (u->op == OP_JOIN) schedule_join_uses(s, n);
   if (u->op == OP_SCATTER) schedule_scatter_uses(s, n);

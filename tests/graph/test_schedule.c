@@ -426,6 +426,12 @@ static void test_gather(void **state) {
   assert_int_equal(check(gather(table, EXPAND(sum, 5, 4), 0)), 2);
   for (int i = 0; i < 40; i++) wrapped = uop_binary(g, i & 1 ? OP_XOR : OP_ADD, wrapped, p);
   assert_int_equal(check(gather(table, EXPAND(RESHAPE(wrapped, 5, 1), 5, 4), 0)), 2);
+  /* an index that must be in memory is written, although the GATHER is visited before the CONTIGUOUS */
+  root = contiguous(gather(table, EXPAND(RESHAPE(contiguous(uop_binary(g, OP_XOR, p, seven)), 5, 1), 5, 4), 0));
+  assert_int_equal(graph_schedule(&root, 1, &next_buffer, &s, err, sizeof err), 0);
+  assert_int_equal(s.nitems, 2);
+  assert_null(strchr(uop_expr(s.items[1].ast, text, sizeof text), '^'));
+  schedule_free(&s);
   /* gather of a gather, a gathered index, gathered reductions, padding around and below */
   struct uop *twice = gather(gather(table, rows, 0), EXPAND(RESHAPE(PLACES(DT_I32, 4, 6), 1, 6), 5, 6), 1);
   assert_int_equal(check(twice), 1);
