@@ -33,10 +33,11 @@ struct answer {
   bool stopped; /* by one of the texts in c->stop */
 };
 bool answer_add(struct answer *a, const char *piece, size_t length); /* false if memory runs out */
-/* The number of bytes that answer_take would take: none of a character that is not complete, or of what may be the
- * beginning of a stop text, unless `all` is set. */
+/* The number of bytes that answer_take returns. Unless `all` is set, an incomplete character and a possible beginning
+ * of a stop text stay in the answer until more bytes are added. */
 size_t answer_ready(const struct answer *a, bool all);
-/* Takes the bytes that are ready. U+FFFD replaces what is not UTF-8. Returns NULL if memory runs out. */
+/* Removes those bytes from the answer and returns them as a JSON string, in which U+FFFD replaces bytes that are not
+ * UTF-8. Returns NULL if memory runs out. */
 json_t *answer_take(struct answer *a, bool all);
 void answer_free(struct answer *a);
 #endif

@@ -263,11 +263,11 @@ void nv_perf_add(struct nv_engines *e, uint32_t sm, const struct sm_stats *befor
 /* ---- pma.c; channel.h has what the kernel module calls ---- */
 int nv_pma_init(struct nv_engines *e); /* returns 0, or -1 if out of memory */
 void nv_pma_free(struct nv_engines *e);
-/* Returns whether the next grid of the channel is sampled; then it runs on one thread. */
 void nv_pma_forget(struct nv_channel_group *g); /* the group is freed: it is not sampled any more */
+/* Returns whether the next grid of the channel is sampled; then it runs on one thread. */
 bool nv_pma_begin(struct nv_channel *ch);
 void nv_pma_sample(struct nv_engines *e, uint32_t sm, const struct sm_sample *s);
-/* Writes what is left in incomplete records. */
+/* The grid has ended: writes the remaining samples of every SM as one record, which is shorter than the others. */
 void nv_pma_end(struct nv_engines *e);
 
 /* ---- counters.c ---- */
