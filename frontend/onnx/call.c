@@ -17,9 +17,9 @@ static void compute_known(struct onnx_value *v) { /* the value of a table, which
   db_realize(v->t = t);
 }
 
-db_tensor *node_input(struct onnx_call *c, unsigned i) {
-  if (!node_has_input(c, i)) return NULL;
-  struct onnx_value *v = c->in[i];
+db_tensor *node_input(struct onnx_call *c, unsigned i) { return node_has_input(c, i) ? node_value(c, c->in[i]) : NULL; }
+
+db_tensor *node_value(struct onnx_call *c, struct onnx_value *v) {
   if (!v->known || c->known) return v->t;
   compute_known(v);
   if (c->model->dev == c->model->cpu) return v->t;
@@ -83,7 +83,8 @@ const Onnx__Attribute *node_attribute(const struct onnx_call *c, const char *nam
   for (size_t i = 0; i < c->node->n_attribute; i++) {
     const Onnx__Attribute *a = c->node->attribute[i];
     if (!a->name || strcmp(a->name, name) != 0) continue;
-    return a->ref_attr_name && *a->ref_attr_name ? onnx_function_attribute(c->e, a->ref_attr_name) : a;
+    if (!a->ref_attr_name || !*a->ref_attr_name) return a;
+    return c->e ? onnx_function_attribute(c->e, a->ref_attr_name) : NULL; /* none while the main graph is prepared */
   }
   return NULL;
 }

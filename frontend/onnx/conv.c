@@ -61,6 +61,17 @@ db_tensor *onnx_op_conv(struct onnx_call *c) {
   return convolve(c, node_input(c, 0), node_input(c, 1), node_input(c, 2));
 }
 
+db_tensor *onnx_conv_last(struct onnx_call *c, db_tensor *weight, db_tensor *bias) {
+  int64_t order[ONNX_RANK];
+  unsigned rank = db_rank(weight);
+  order[0] = rank - 1, order[1] = rank - 2;
+  for (unsigned i = 2; i < rank; i++) order[i] = i - 2;
+  db_tensor *y = convolve(c, node_input(c, 0), db_permute_at(DB_HERE, weight, SIZES(rank, order)), NULL);
+  if (!y || db_poison(y)) return y;
+  c->last = true;
+  return bias ? onnx_from_last(c, db_add(onnx_to_last(c, y), bias)) : y;
+}
+
 /* An input minus its zero point, in a wider type. A zero point that is a vector has an element for each position along
  * the axis; one with a single element holds for all. */
 static db_tensor *centered(struct onnx_call *c, unsigned i, unsigned zero, int axis, db_dtype t) {

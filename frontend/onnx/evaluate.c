@@ -14,7 +14,7 @@ static int fail_node(const struct db_onnx *m, const Onnx__Node *n, size_t number
 
 /* ---- functions of the model ---- */
 
-static const Onnx__Function *find_function(const Onnx__Model *m, const Onnx__Node *n) {
+const Onnx__Function *onnx_function_of(const Onnx__Model *m, const Onnx__Node *n) {
   for (size_t i = 0; i < m->n_functions; i++) {
     const Onnx__Function *f = m->functions[i];
     if (!strcmp(text(f->name), text(n->op_type)) && !strcmp(text(f->domain), text(n->domain)) &&
@@ -49,7 +49,7 @@ static int check_node(struct db_onnx *m, const Onnx__Node *n, size_t number, int
   bool standard = onnx_is_standard(n->domain);
   const struct onnx_operator *op = standard ? onnx_operator(text(n->op_type)) : NULL;
   *why = 0;
-  if (find_function(m->file, n)) return 0;
+  if (onnx_function_of(m->file, n)) return 0;
   if (!standard)
     snprintf(why, sizeof why, "not supported: operators of the domain '%.120s'", n->domain);
   else if (!op)
@@ -114,6 +114,7 @@ static int keep_results(struct onnx_call *c) {
   for (unsigned k = 0; k < c->nout; k++) {
     if (!node_has_output(c, k)) continue;
     struct onnx_value v = c->op && c->op->kind != ONNX_CONTROL ? onnx_value_of(c->out[k], c->known) : c->value[k];
+    v.last = v.last || (!k && c->last);
     if (!v.t) return db_fail(-EINVAL, "not supported: output %u", k);
     if (db_poison(v.t)) return db_fail(-EINVAL, "%s", db_poison(v.t));
     int64_t n = db_numel(v.t);
@@ -156,15 +157,15 @@ static int call_function(struct onnx_call *c, const Onnx__Function *f) {
   return err;
 }
 
-static int run_operator(struct onnx_call *c) {
+static int run_operator(struct onnx_call *c, struct onnx_fold *f) {
   if (!c->op) return db_fail(-EINVAL, "not supported: this operator");
-  db_tensor *first = c->op->fn(c);
+  db_tensor *first = f ? onnx_folded_product(c, f) : onnx_run_in_order(c);
   if (!first) return -EINVAL;
   c->out[0] = first;
-  return keep_results(c);
+  return 0;
 }
 
-static int find_inputs(struct onnx_call *c) {
+static int find_inputs(struct onnx_call *c, unsigned required) {
   c->known = !c->op || c->op->kind != ONNX_VARIES;
   for (unsigned i = 0; i < c->nin; i++) {
     const char *name = c->node->input[i];
@@ -172,7 +173,7 @@ static int find_inputs(struct onnx_call *c) {
     if (*name && !c->in[i]) return db_fail(-EINVAL, "input %u, '%s', is not computed before this node", i, name);
     c->known = c->known && (!c->in[i] || c->in[i]->known);
   }
-  for (unsigned i = 0; c->op && i < c->op->inputs; i++)
+  for (unsigned i = 0; i < required; i++)
     if (i >= c->nin || !c->in[i]) return db_fail(-EINVAL, "input %u is missing", i);
   c->known = c->known || (c->op && c->op->kind == ONNX_SHAPE);
   c->dev = c->known ? c->model->cpu : c->model->dev;
@@ -194,29 +195,35 @@ static int evaluate_node(struct evaluation *e, struct onnx_scope *s, const Onnx_
   struct db_onnx *m = e->plan->model;
   struct onnx_value *few_in[FEW], few_value[FEW] = {0};
   db_tensor *few_out[FEW] = {0};
-  const Onnx__Function *f = m->file->n_functions ? find_function(m->file, n) : NULL;
-  if (s->up == &e->plan->folded && already_known(e, n)) return 0;
+  const Onnx__Function *f = m->file->n_functions ? onnx_function_of(m->file, n) : NULL;
+  bool main_graph = s->up == &e->plan->folded;
+  if (main_graph && (already_known(e, n) || m->fold[number].skipped)) return 0;
+  struct onnx_fold *fold = main_graph && m->fold[number].product ? &m->fold[number] : NULL;
+  const Onnx__Node *called = fold ? fold->product : n;
   if (n->n_output > ONNX_MOST_OUTPUTS || n->n_input > UINT16_MAX)
     return fail_node(m, n, number, "not supported: so many inputs or outputs");
   if (e->depth && ++e->nodes > MOST_NODES) return fail_node(m, n, number, "not supported: so many repetitions");
   struct onnx_call c = {.model = m,
                         .e = e,
                         .scope = s,
-                        .node = n,
-                        .op = f || !onnx_is_standard(n->domain) ? NULL : onnx_operator(text(n->op_type)),
+                        .node = called,
+                        .op = f || !onnx_is_standard(n->domain) ? NULL : onnx_operator(text(called->op_type)),
                         .number = number,
                         .opset = e->opset,
-                        .nin = (unsigned)n->n_input,
+                        .nin = fold ? 1 : (unsigned)n->n_input,
                         .nout = (unsigned)n->n_output};
   c.in = c.nin <= FEW ? few_in : calloc(c.nin, sizeof *c.in);
   c.out = c.nout && c.nout <= FEW ? few_out : calloc(c.nout + 1, sizeof *c.out);
   c.value = c.nout <= FEW ? few_value : calloc(c.nout, sizeof *c.value);
-  int err = c.in && c.out && c.value ? find_inputs(&c) : db_fail(-ENOMEM, "out of memory");
+  unsigned required = fold ? 1 : c.op ? c.op->inputs : 0;
+  int err = c.in && c.out && c.value ? find_inputs(&c, required) : db_fail(-ENOMEM, "out of memory");
   size_t reads = e->plan->reads.n;
-  if (!err && f && !(err = call_function(&c, f))) err = keep_results(&c);
-  if (!err && !f) err = run_operator(&c);
+  if (!err && f) err = call_function(&c, f);
+  if (!err && !f) err = run_operator(&c, fold);
+  c.node = n;
+  if (!err) err = keep_results(&c);
   /* The next run does not evaluate this node, so it reads nothing. */
-  if (s->up == &e->plan->folded && !err && already_known(e, n)) forget_reads(&e->plan->reads, reads);
+  if (main_graph && !err && already_known(e, n)) forget_reads(&e->plan->reads, reads);
   if (c.in != few_in) free(c.in);
   if (c.out != few_out) free(c.out);
   if (c.value != few_value) free(c.value);

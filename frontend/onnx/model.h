@@ -59,6 +59,7 @@ struct onnx_value {
   bool known;       /* the value does not depend on the inputs of the model, at most on their shapes */
   bool ready;       /* known: t is computed, or stays an expression because its memory would be large */
   db_tensor *there; /* known: a copy on the model's device, made when first used; NULL: not yet */
+  bool last;        /* the channels are last in memory (layout.c) */
 };
 /* A table of values. It holds references on their tensors. */
 struct onnx_scope {
@@ -69,6 +70,7 @@ struct onnx_scope {
   } *entry;
   size_t capacity; /* a power of two */
 };
+void onnx_value_drop(struct onnx_value *v); /* drops its references */
 /* Makes a table with space for n names. Returns 0 or -ENOMEM. */
 int onnx_scope_new(struct onnx_scope *s, struct onnx_scope *up, size_t n);
 void onnx_scope_free(struct onnx_scope *s);
@@ -103,6 +105,17 @@ struct onnx_plan {
   bool captured;
 };
 
+/* ---- fold.c ---- */
+
+/* What replaces a node of the main graph. */
+struct onnx_fold {
+  bool skipped; /* the node is part of a later one */
+  const Onnx__Node
+      *product; /* a Conv, MatMul or Gemm of its first input with `weight` and `bias`; NULL: the node itself */
+  struct onnx_value weight; /* the channels of the result last */
+  struct onnx_value bias;   /* [channels] or [1]; without a tensor: none */
+};
+
 struct db_onnx {
   char *name; /* the file's, for messages */
   char *folder;
@@ -112,12 +125,20 @@ struct db_onnx {
   bool owns_cpu;
   struct onnx_files files;
   struct onnx_scope initial; /* initializers of the main graph */
+  struct onnx_fold *fold;    /* of each node of the main graph */
   Onnx__ValueInfo **input;   /* of the graph, without initializers */
   unsigned ninputs;
   struct onnx_plan *plan[8]; /* most recently used first */
 };
 
+/* Finds the products with constant weights in the main graph, and computes their weights when they are first used.
+ * Returns 0, or a negative errno with a message. */
+int onnx_fold_model(struct db_onnx *m);
+void onnx_fold_free(struct db_onnx *m);
+
 void onnx_plan_free(struct onnx_plan *p); /* p may be NULL */
+/* The function of the model that the node calls; NULL if it is an operator. */
+const Onnx__Function *onnx_function_of(const Onnx__Model *m, const Onnx__Node *n);
 /* Checks that all nodes have operators that are supported. Returns 0, or a negative errno with a message. */
 int onnx_check_nodes(struct db_onnx *m);
 /* Adds the initializers of a graph to a scope. Returns 0, or a negative errno with a message. */

@@ -57,6 +57,7 @@ static int prepare(struct db_onnx *m, db_device *dev) {
   if (!err) err = onnx_scope_new(&m->initial, NULL, g->n_initializer);
   if (!err) err = onnx_add_initializers(m, g, &m->initial);
   onnx_files_free(&m->files);
+  if (!err) err = onnx_fold_model(m);
   if (!err) err = find_inputs(m);
   if (!err) err = check_ports(m, m->input, m->ninputs, "input");
   if (!err) err = check_ports(m, g->output, g->n_output, "output");
@@ -111,6 +112,7 @@ void onnx_plan_free(struct onnx_plan *p) {
 void db_onnx_free(db_onnx *m) {
   if (!m) return;
   for (unsigned i = 0; i < PLANS; i++) onnx_plan_free(m->plan[i]);
+  onnx_fold_free(m);
   onnx_scope_free(&m->initial);
   onnx_files_free(&m->files);
   onnx__model__free_unpacked(m->file, NULL);

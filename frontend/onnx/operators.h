@@ -25,8 +25,9 @@ struct onnx_operator {
   onnx_operator_fn *fn;
   int param; /* which of several operations of one form */
   /* shape: reads only the shapes of its inputs, so its result is known. varies: random numbers. control: evaluates
-   * graphs, and fills c->value itself. */
-  enum { ONNX_PURE, ONNX_SHAPE, ONNX_VARIES, ONNX_CONTROL } kind;
+   * graphs, and fills c->value itself. elementwise: the inputs broadcast to the output. pool: reduces or keeps the
+   * sizes of an image. */
+  enum { ONNX_PURE, ONNX_SHAPE, ONNX_VARIES, ONNX_CONTROL, ONNX_ELEMENTWISE, ONNX_POOL } kind;
 };
 const struct onnx_operator *onnx_operator(const char *name); /* NULL if there is none */
 
@@ -47,12 +48,15 @@ struct onnx_call {
   struct onnx_value **in; /* NULL: left out */
   db_tensor **out;
   struct onnx_value *value; /* of control flow */
+  bool last;                /* the channels of the first output are last in memory (layout.c) */
 };
 
 /* ---- call.c: inputs and attributes ---- */
 
 /* Input i as a tensor; NULL if it is left out. */
 db_tensor *node_input(struct onnx_call *c, unsigned i);
+/* A value as a tensor on the call's device. Computes it if it is known and the call's result is not. */
+db_tensor *node_value(struct onnx_call *c, struct onnx_value *v);
 bool node_has_input(const struct onnx_call *c, unsigned i);
 bool node_has_output(const struct onnx_call *c, unsigned i);
 /* Input i as an operand; a known input of one element with no more axes than `beside` is a number. */
@@ -93,6 +97,18 @@ static inline bool is_float(const db_tensor *x) {
   return t >= DB_F16;
 }
 
+/* ---- layout.c, fold.c ---- */
+
+/* Moves axis 1 to the end, and the last axis back to 1. */
+db_tensor *onnx_to_last(struct onnx_call *c, db_tensor *x);
+db_tensor *onnx_from_last(struct onnx_call *c, db_tensor *x);
+/* Calls the operator's function, and lets the first output have the order in memory that the inputs have. */
+db_tensor *onnx_run_in_order(struct onnx_call *c);
+/* Computes a product; c is the call of f->product with its first input only. */
+db_tensor *onnx_folded_product(struct onnx_call *c, struct onnx_fold *f);
+/* The convolution of input 0 with weights [sizes..., channels, channels of the output]. */
+db_tensor *onnx_conv_last(struct onnx_call *c, db_tensor *weight, db_tensor *bias);
+
 /* ---- evaluate.c: control flow ---- */
 
 /* Evaluates the graph of an attribute with values for its inputs, and stores its outputs. Returns 0, or a negative
@@ -101,7 +117,7 @@ int node_evaluate_body(struct onnx_call *c, const Onnx__Graph *g, const struct o
                        struct onnx_value *out, unsigned nout);
 /* Makes a value; known: t is on the CPU. */
 static inline struct onnx_value onnx_value_of(db_tensor *t, bool known) {
-  struct onnx_value v = {t, known, false, NULL};
+  struct onnx_value v = {.t = t, .known = known};
   return v;
 }
 

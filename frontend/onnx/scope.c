@@ -12,14 +12,14 @@ int onnx_scope_new(struct onnx_scope *s, struct onnx_scope *up, size_t n) {
   return s->entry ? 0 : db_fail(-ENOMEM, "out of memory");
 }
 
-static void value_drop(struct onnx_value *v) {
+void onnx_value_drop(struct onnx_value *v) {
   db_release(v->t);
   db_release(v->there);
 }
 
 void onnx_scope_free(struct onnx_scope *s) {
   for (size_t i = 0; s->entry && i < s->capacity; i++)
-    if (s->entry[i].name) value_drop(&s->entry[i].value);
+    if (s->entry[i].name) onnx_value_drop(&s->entry[i].value);
   free(s->entry);
   *s = (struct onnx_scope){0};
 }
@@ -47,7 +47,7 @@ struct onnx_value *onnx_scope_put(struct onnx_scope *s, const char *name, struct
   struct onnx_entry *e = place(s, name);
   db_retain(v.t);
   if (v.there) db_retain(v.there);
-  if (e->name) value_drop(&e->value);
+  if (e->name) onnx_value_drop(&e->value);
   *e = (struct onnx_entry){name, v};
   return &e->value;
 }

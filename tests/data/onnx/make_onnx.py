@@ -168,6 +168,41 @@ def external():
          {"x": random.normal(0, 1, (2, 5)).astype(np.float32)}, external=True)
 
 
+def folded():
+    """Products followed by constants of each channel, of which some are also used elsewhere."""
+    node = helper.make_node
+    values = [weight("w1", 6, 4, 3, 3), weight("b1", 6), weight("w2", 6, 3, 3, 3), weight("w3", 6, 6, 1, 1),
+              weight("wg", 5, 6), weight("bg", 5), weight("wm", 5, 7), weight("line", 3, 4, 3),
+              weight("factor", 6, 1, 1), weight("addend", 1, 6, 1, 1), weight("slope", 6, 1, 1), weight("columns", 7),
+              weight("shift", 1, 7), weight("lines", 3, 1), numpy_helper.from_array(np.float32(0.5), "half")]
+
+    def norm(x, y, channels):
+        names = [f"{y}_{k}" for k in ("scale", "bias", "mean", "var")]
+        values.extend(weight(k, channels) for k in names[:3])
+        values.append(numpy_helper.from_array(random.uniform(0.5, 2, channels).astype(np.float32), names[3]))
+        return node("BatchNormalization", [x, *names], [y], epsilon=1e-3)
+
+    nodes = [
+        node("Conv", ["x", "w1", "b1"], ["c1"], pads=[1, 1, 1, 1]), norm("c1", "n1", 6),
+        node("Mul", ["factor", "n1"], ["m1"]), node("Sub", ["m1", "addend"], ["s1"]),
+        node("PRelu", ["s1", "slope"], ["r1"]),
+        node("Conv", ["r1", "w2"], ["c2"], pads=[1, 1, 1, 1], strides=[2, 2], group=2), norm("c2", "n2", 6),
+        node("Mul", ["c2", "n2"], ["m2"]),
+        node("Conv", ["m2", "w3"], ["c3"]), node("Div", ["half", "c3"], ["d3"]), node("Clip", ["d3"], ["clip"]),
+        node("Concat", ["m2", "clip"], ["both"], axis=1),
+        node("AveragePool", ["m2"], ["pool"], kernel_shape=[2, 2], ceil_mode=1, strides=[2, 2]),
+        node("GlobalMaxPool", ["pool"], ["g"]), node("Flatten", ["g"], ["flat"]),
+        node("Gemm", ["flat", "wg", "bg"], ["y0"], transB=1), norm("y0", "y1", 5),
+        node("MatMul", ["y1", "wm"], ["y2"]), node("Div", ["y2", "columns"], ["y3"]),
+        node("Sub", ["y3", "shift"], ["y"]),
+        node("Conv", ["t", "line"], ["l0"], dilations=[2]), node("Add", ["lines", "l0"], ["l1"]),
+        node("Mul", ["l1", "half"], ["l"])]
+    save("folded", nodes, [port("x", ["batch", 4, 7, 5]), port("t", [2, 4, 9])],
+         [port("y", ["batch", 7]), port("both", ["batch", 12, 4, 3]), port("l", [2, 3, 5])], values,
+         {"x": random.normal(0, 1, (2, 4, 7, 5)).astype(np.float32),
+          "t": random.normal(0, 1, (2, 4, 9)).astype(np.float32)})
+
+
 os.makedirs(SEEDS, exist_ok=True)
-for make in (block, encoder, loop, dynamic, quantized, external, branches):
+for make in (block, encoder, loop, dynamic, quantized, external, branches, folded):
     make()
