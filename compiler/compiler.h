@@ -32,6 +32,11 @@ struct kernel_param { /* One argument. The argument segment holds the slots in o
   const char *name;
 };
 
+struct kernel_argument {
+  bool is_buffer;
+  uint64_t value; /* which of the command's buffers, or the bits of the value */
+};
+
 struct kernel {
   char name[64];            /* E_<dims> or r_<dims>, also the symbol */
   char shape[64];           /* name before optimization steps; plans given by hand use it */
@@ -47,6 +52,9 @@ struct kernel {
   struct kernel_extent extent[3];
   const struct kernel_param *params;
   unsigned nparams;
+  /* A kernel that was not compiled here (frontend/run/custom.c): the argument for each parameter. NULL: the buffers,
+   * then the variables. */
+  const struct kernel_argument *arguments;
   double flops;   /* arithmetic operations of one launch */
   uint64_t bytes; /* bytes of global memory touched, each counted once: a lower bound of the traffic */
   const char *c_text, *graph_text, *linear_text, *disassembly; /* NULL unless options.debug asks for it; disassembly

@@ -4,6 +4,7 @@
  * Bounds are int64. The bounds of a u64 that may exceed int64 are the whole int64 range, from which nothing follows.
  * INDEX arithmetic is assumed not to overflow. The other integers wrap, so an interval that exceeds the type's range
  * becomes that range. */
+#include "custom.h"
 #include "dims.h"
 #include "internal.h"
 #include <string.h>
@@ -185,6 +186,13 @@ bool shape_equal(const struct shape *a, const struct shape *b) {
   return a && b && a->rank == b->rank && !memcmp(a->dim, b->dim, a->rank * sizeof *a->dim);
 }
 
+static const struct shape *custom_shape(struct graph *g, struct uop *u) {
+  struct shape s = {.rank = custom_rank(u)};
+  if (s.rank > MAX_RANK || custom_inputs(u) + s.rank + CUSTOM_NUMBERS > u->nsrc) return NULL;
+  memcpy(s.dim, u->src + custom_inputs(u), s.rank * sizeof *s.dim);
+  return s.rank ? shape_intern(g, &s) : &scalar;
+}
+
 const struct shape *uop_compute_shape(struct graph *g, struct uop *u) {
   if (u->op == OP_CONST || !u->nsrc) return &scalar;
   const struct shape *x = u->src[0]->shape;
@@ -203,6 +211,7 @@ const struct shape *uop_compute_shape(struct graph *g, struct uop *u) {
   if (u->op == OP_CONTIGUOUS || u->op == OP_COPY || u->op == OP_SHARD || u->op == OP_FLIP || u->op == OP_ASSIGN || !x)
     return x;
   if (u->op == OP_GATHER) return u->nsrc == 2 ? u->src[1]->shape : NULL;
+  if (u->op == OP_CUSTOM) return custom_shape(g, u);
 
   struct shape s = {.rank = x->rank};
   switch (u->op) {

@@ -1,4 +1,5 @@
 /* Prints a graph with one node per line, and an index expression on one line, in infix notation. */
+#include "custom.h"
 #include "exchange.h"
 #include "internal.h"
 #include <inttypes.h>
@@ -104,6 +105,7 @@ static void print_arg(struct text *t, const struct uop *u) {
   case OP_VAR: append(t, " %s", u->arg.s); break;
   case OP_BUFFER: append(t, " #%" PRId64 " device %u", u->arg.i, u->aux); break;
   case OP_COPY: append(t, " to device %u", u->aux); break;
+  case OP_CUSTOM: append(t, " program %" PRId64 " device %u", custom_program(u), u->aux); break;
   case OP_EXCHANGE: append(t, " #%u %s", exchange_number(u), exchange_op_text(u->aux)); break;
   case OP_SHARD:
   case OP_MULTI: append(t, " over group %u, axis %d", u->aux, (int)u->arg.i); break;

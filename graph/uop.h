@@ -137,6 +137,10 @@ struct uop *uop_where(struct graph *g, struct uop *c, struct uop *t, struct uop 
 struct uop *uop_cast(struct graph *g, struct uop *x, enum dtype t); /* x itself if it has type t */
 struct uop *uop_range(struct graph *g, struct uop *bound, int64_t axis, enum axis_kind kind);
 static inline bool uop_is_const(const struct uop *u) { return u->op == OP_CONST; }
+/* Whether aux is the slot of the device that the value is on. */
+static inline bool uop_names_device(const struct uop *u) {
+  return u->op == OP_BUFFER || u->op == OP_COPY || u->op == OP_CUSTOM;
+}
 
 /* Shape of a tensor-level node: rank and dims. A dim is a DT_INDEX node, a CONST if it is static. Scalars have rank 0.
  */

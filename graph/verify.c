@@ -1,4 +1,5 @@
 /* Checks that a graph is well-formed at a stage. The message is about the first node that is not. */
+#include "custom.h"
 #include "internal.h"
 #include <errno.h>
 #include <inttypes.h>
@@ -150,6 +151,24 @@ static int check_gather(const struct check *c) {
   return 0;
 }
 
+static int check_custom(const struct check *c) {
+  const struct uop *u = c->u;
+  unsigned first = custom_inputs(u) + custom_rank(u);
+  if (!u->shape) return malformed(c, "%u sources are too few", u->nsrc);
+  for (unsigned i = custom_inputs(u); i < u->nsrc; i++)
+    if (!uop_is_const(u->src[i])) return malformed(c, "source %u is not a number", i);
+  int64_t results = custom_number(u, CUSTOM_RESULTS), params = custom_number(u, CUSTOM_PARAMS);
+  if (results < 1 || results > u->nsrc || params < 1 || params > u->nsrc ||
+      first + CUSTOM_NUMBERS + 2 * (results + params) != u->nsrc)
+    return malformed(c, "%" PRId64 " results and %" PRId64 " parameters, but %u sources", results, params, u->nsrc);
+  int64_t mine = custom_number(u, CUSTOM_RESULT);
+  if (mine < 0 || mine >= results) return malformed(c, "is result %" PRId64 " of %" PRId64, mine, results);
+  if (custom_result_type(u, (unsigned)mine) != u->dtype ||
+      custom_result_size(u, (unsigned)mine) != shape_numel(u->shape))
+    return malformed(c, "result %" PRId64 " has another type or size", mine);
+  return 0;
+}
+
 static int check_assign(const struct check *c) {
   const struct uop *u = c->u, *x = u->src[0], *view = u->src[1], *value = u->src[2], *to_memory = view;
   char from[256], to[256];
@@ -182,12 +201,12 @@ static check_fn *const tensor_checks[OP_COUNT] = {
     [OP_RESHAPE] = check_reshape,   [OP_EXPAND] = check_expand,         [OP_PERMUTE] = check_permute,
     [OP_PAD] = check_pad_or_shrink, [OP_SHRINK] = check_pad_or_shrink,  [OP_SHEAR] = check_shear,
     [OP_FLIP] = check_axis_mask,    [OP_REDUCE_AXIS] = check_axis_mask, [OP_GATHER] = check_gather,
-    [OP_ASSIGN] = check_assign,
+    [OP_CUSTOM] = check_custom,     [OP_ASSIGN] = check_assign,
 };
 
 /* Whether the sources after the first are dimensions or bounds. */
 static bool has_dimensions(const struct uop *u) {
-  return u->op != OP_GATHER && u->op != OP_ASSIGN && u->op != OP_MULTI && u->op != OP_JOIN;
+  return u->op != OP_GATHER && u->op != OP_ASSIGN && u->op != OP_MULTI && u->op != OP_JOIN && u->op != OP_CUSTOM;
 }
 
 static int check_tensor(const struct check *c) {
@@ -197,7 +216,7 @@ static int check_tensor(const struct check *c) {
       return malformed(c, "dimension %u is %s, not an integer", i - 1, dtype_info[u->src[i]->dtype].name);
   if (u->op == OP_BUFFER) return check_buffer(c);
   if (u->op == OP_IOTA) return check_iota(c);
-  if (x->dtype != u->dtype) return malformed(c, "its source is %s", dtype_info[x->dtype].name);
+  if (x->dtype != u->dtype && u->op != OP_CUSTOM) return malformed(c, "its source is %s", dtype_info[x->dtype].name);
   if (!x->shape) return 0; /* reported for the source */
   return tensor_checks[u->op] ? tensor_checks[u->op](c) : 0;
 }

@@ -3,6 +3,7 @@
  * The memory of a command is identified by its storage. So memories that a replay must tell apart get separate storages
  * while capturing: inputs are copies, and tensors made before the capture do not share memory. */
 #include "captured.h"
+#include "../run/custom.h"
 #include <errno.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -191,6 +192,7 @@ static void on_run(struct capture *capture, const struct executable *e, const st
         &(struct program_command){
             .kernel = x->kernel, .program = x->program, .slot = x->slot, .naccesses = x->nbuffers, .nvars = x->nvars});
     if (!c) return;
+    if (x->kernel->arguments) kernel_retain(c->custom = x->kernel);
     for (uint32_t k = 0; k < x->nbuffers; k++) {
       struct captured_place at = place[args[k]];
       uint64_t offset = e->offsets[x->args + k];

@@ -232,6 +232,10 @@ static int save_commands(struct saving *s) {
     if (c->exchange)
       return db_fail(-ENOTSUP, "%s: not supported: a captured function that exchanges data with other processes",
                      s->path);
+    if (c->custom)
+      return db_fail(-ENOTSUP,
+                     "%s: not supported: a captured function that launches a kernel of your own, %s (db_custom)",
+                     s->path, c->custom->name);
     if (c->kernel) c->kernel = save_kernel(&s->f, c->kernel);
     err = save_accesses(s, c); // NOLINT(clang-analyzer-unix.Malloc): jit_file_free frees the commands
   }

@@ -8,6 +8,7 @@
  * Replay. Two recordings per queue alternate. Before a run, only the words that differ are written into the recording
  * whose turn it is: the base, memories that changed since two runs ago, and variables. */
 #include "program.h"
+#include "../run/custom.h"
 #include "../run/launch.h"
 #include <errno.h>
 #include <stdlib.h>
@@ -55,7 +56,10 @@ void program_unbuild(struct program *p) {
 
 void program_free(struct program *p) {
   program_unbuild(p);
-  for (size_t i = 0; i < p->ncommands; i++) free(p->commands[i].exchange);
+  for (size_t i = 0; i < p->ncommands; i++) {
+    free(p->commands[i].exchange);
+    kernel_release(p->commands[i].custom);
+  }
   free(p->memories);
   free(p->accesses);
   free(p->commands);
@@ -97,6 +101,7 @@ static int record_command(struct program *p, db_queue *to, const struct program_
     for (uint32_t k = 0; k < c->nvars; k++)
       args[n++] = (struct db_arg){.bits = (uint64_t)p->vars[p->var_of[c->vars + k]],
                                   .slot = var_slot(p, p->var_of[c->vars + k])};
+    n = kernel_arguments(c->kernel, args, n);
     uint32_t grid[3];
     const unsigned slots[3] = {grid_slot(p, c, 0), grid_slot(p, c, 1), grid_slot(p, c, 2)};
     grid_of(p, c, grid);

@@ -5,10 +5,12 @@
  * Barriers are part of the executable: a batch begins with one, and within a batch there is one only before a kernel
  * that touches what another kernel has touched since the last barrier. */
 #include "beam.h"
+#include "custom.h"
 #include "exchange.h"
 #include "launch.h"
 #include "record.h"
 #include "report.h"
+#include "../../graph/custom.h"
 #include "../../graph/schedule/plan.h"
 #include <errno.h>
 #include <stdlib.h>
@@ -39,6 +41,7 @@ static void executable_free(struct executable *e) {
   if (!e) return;
   free(e->key);
   free(e->buffers);
+  for (size_t i = 0; e->commands && i < e->ncommands; i++) kernel_release(e->commands[i].kernel);
   free(e->commands);
   free(e->exchanges);
   free(e->args);
@@ -228,6 +231,13 @@ static int make_kernel(struct making *m, const struct schedule_item *item, const
   return 0;
 }
 
+static int make_custom(const struct schedule_item *item, struct exec_command *c) {
+  c->program = slot_custom_program(item->device, custom_program(item->ast->src[0]->src[1]));
+  if (!c->program) return db_fail(-EPROTO, "realize: a kernel's program was released");
+  c->kernel = custom_kernel(item, c->program);
+  return c->kernel ? 0 : db_fail(-ENOMEM, "realize: out of memory");
+}
+
 /* Makes one end of an exchange: a copy to or from its pinned memory. */
 static void make_transfer(struct making *m, const struct schedule_item *item, struct exec_command *c) {
   uint32_t x = exchange_at(m->e, item);
@@ -271,6 +281,10 @@ static int make_all_commands(struct making *m) {
     e->slots |= UINT64_C(1) << item->device;
     if (item->kind == SCHEDULE_KERNEL) {
       int err = make_kernel(m, item, m->plans[i], c);
+      if (err) return err;
+    }
+    if (item->kind == SCHEDULE_CUSTOM) {
+      int err = make_custom(item, c);
       if (err) return err;
     }
     m->nargs += c->nbuffers + c->nvars;

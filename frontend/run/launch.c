@@ -4,6 +4,7 @@
  * doorbell. A batch starts with waits for copies and a barrier, which also orders it after earlier batches, so freed
  * memory can be reused at once. */
 #include "capture.h"
+#include "custom.h"
 #include "exchange.h"
 #include "report.h"
 #include <errno.h>
@@ -115,6 +116,7 @@ static int record_kernel(struct run *r, const struct exec_command *c) {
     vars[n - c->nbuffers] = r->binding->vars[which[n]].value;
     args[n] = (struct db_arg){.bits = (uint64_t)vars[n - c->nbuffers]};
   }
+  n = kernel_arguments(k, args, n);
   uint32_t grid[3];
   kernel_grid(k, vars, grid);
   db_queue *q;

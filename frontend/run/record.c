@@ -88,14 +88,15 @@ static void append_updated(json_t *reads, const struct schedule_item *item) {
 }
 
 static json_t *item_json(const struct schedule_item *item, const struct exec_command *c) {
-  static const char *const kinds[] = {"kernel", "copy", "send", "receive"};
+  static const char *const kinds[] = {"kernel", "copy", "send", "receive", "custom"};
   json_t *writes = json_array(), *reads = json_array(), *why = json_array();
   /* The only buffer of a SEND is its source. */
   unsigned noutputs = item->kind == SCHEDULE_SEND ? 0 : item->noutputs;
   for (unsigned i = 0; i < item->nbufs; i++)
     json_array_append_new(i < noutputs ? writes : reads, json_integer(item->bufs[i]->arg.i));
   if (item->kind == SCHEDULE_KERNEL) append_updated(reads, item);
-  for (unsigned i = 0; item->kind == SCHEDULE_KERNEL && i < noutputs; i++)
+  bool reasons = item->kind == SCHEDULE_KERNEL || item->kind == SCHEDULE_CUSTOM;
+  for (unsigned i = 0; reasons && i < noutputs; i++)
     json_array_append_new(why, json_text(schedule_reason_text(item->why[i])));
   return json_pack("{s:o, s:o, s:o, s:o, s:o}", "device", json_text(db_device_name(slot_device(item->device))), "name",
                    json_text(c->kernel ? c->kernel->name : kinds[item->kind]), "writes", writes, "reads", reads, "why",

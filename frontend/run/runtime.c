@@ -5,6 +5,7 @@
  * device stays open until db_shutdown. Freed memory goes to a list of its slot and is reused for requests of the same
  * size, because allocating from the kernel driver costs far more than a launch. */
 #include "beam.h"
+#include "custom.h"
 #include "exchange.h"
 #include "launch.h"
 #include "report.h"
@@ -39,6 +40,11 @@ struct slot {
     db_program *program;
   } *programs; /* hash table with open addressing, keyed by kernel */
   size_t nprograms, capacity;
+  struct custom_program { /* a program of the user's */
+    struct custom_program *next;
+    db_program *program;
+    int64_t number;
+  } *customs;
   struct spare *spares; /* most recently freed first */
   size_t spare_bytes;
   struct slot_stage *stage; /* allocated by the first copy that needs it */
@@ -161,6 +167,11 @@ static void slot_close(unsigned index) {
   spares_free(s);
   for (size_t i = 0; i < s->capacity; i++) db_program_release(s->programs[i].program);
   free(s->programs);
+  for (struct custom_program *p = s->customs, *next; p; p = next) {
+    next = p->next;
+    db_program_release(p->program);
+    free(p);
+  }
   for (unsigned i = 0; i < 2 * SLOT_QUEUES; i++) db_queue_release(s->queue[i / SLOT_QUEUES][i % SLOT_QUEUES]);
   db_close(s->device);
   free(s);
@@ -369,6 +380,24 @@ db_program *slot_program(unsigned slot, const struct kernel *k) {
     s->nprograms++;
   }
   return s->programs[at].program;
+}
+
+int64_t slot_custom_number(unsigned slot, db_program *program) {
+  static int64_t numbers;
+  struct slot *s = rt.slots[slot];
+  for (struct custom_program *p = s->customs; p; p = p->next)
+    if (p->program == program) return p->number;
+  struct custom_program *p = malloc(sizeof *p);
+  if (!p) return 0;
+  *p = (struct custom_program){s->customs, db_program_retain(program), ++numbers};
+  s->customs = p;
+  return p->number;
+}
+
+db_program *slot_custom_program(unsigned slot, int64_t number) {
+  struct custom_program *p = rt.slots[slot]->customs;
+  while (p && p->number != number) p = p->next;
+  return p ? p->program : NULL;
 }
 
 /* ---- memory ---- */

@@ -19,7 +19,7 @@ struct value *value_blank(struct uop *expr, unsigned slot, unsigned nsrc) {
   v->slot = (uint8_t)slot;
   v->expr = expr;
   v->nsrc = nsrc;
-  v->placed = expr->op == OP_BUFFER || expr->op == OP_COPY || expr->op == OP_MULTI;
+  v->placed = uop_names_device(expr) || expr->op == OP_MULTI;
   slot_retain(slot);
   v->next = rt.values;
   if (rt.values) rt.values->prev = v;

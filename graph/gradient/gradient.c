@@ -92,7 +92,7 @@ static void find_wanted(struct walk *w, size_t n) {
   for (size_t i = 0; i < n; i++) {
     struct place *p = &w->place[i];
     const struct uop *u = p->u;
-    bool named = u->op == OP_BUFFER || u->op == OP_COPY || u->op == OP_SHARD || u->op == OP_MULTI;
+    bool named = uop_names_device(u) || u->op == OP_SHARD || u->op == OP_MULTI;
     p->device = named ? u->aux : NO_DEVICE;
     p->wanted = p->target;
     for (unsigned k = 0; k < u->nsrc; k++) {
@@ -160,6 +160,7 @@ int graph_gradient(struct graph *g, struct uop *root, struct uop *seed, struct u
       status = -EINVAL;
       const char *how = u->op == OP_REDUCE_AXIS ? op_info[u->aux].name
                         : u->op == OP_EXCHANGE  ? exchange_op_text(u->aux)
+                        : u->op == OP_CUSTOM    ? "db_custom_gradient gives a result of a kernel gradients by hand"
                                                 : "";
       snprintf(err, errcap, "not supported: the gradient of %s%s%s", op_info[u->op].name, *how ? ": " : "", how);
       goto out;

@@ -141,8 +141,8 @@ static unsigned axis_count(const struct unit *u) {
 
 static bool can_join(struct fuser *f, uint32_t a, uint32_t b, bool *early, bool *feeds) {
   const struct unit *x = &f->s->unit[a], *y = &f->s->unit[b];
-  if (x->device != y->device || x->scatters || y->scatters || x->swaps || y->swaps || unit_moves(x) || unit_moves(y) ||
-      x->npassed || y->npassed)
+  if (x->device != y->device || x->scatters || y->scatters || x->swaps || y->swaps || unit_is_fixed(x) ||
+      unit_is_fixed(y) || x->npassed || y->npassed)
     return false;
   if ((x->serial != y->serial || x->contracts || y->contracts) && x->nreduces && y->nreduces) return false;
   if (x->nstores + y->nstores > MAX_STORES || x->nloads + y->nloads > MOST_LOADS) return false;
@@ -252,7 +252,7 @@ static bool has_constant_distance(struct scheduler *s, struct uop *index, struct
 /* Whether a unit only walks along memory: it stores at the position that it walks along, and loads from the same
  * position or single elements. */
 static bool is_flat(struct scheduler *s, const struct unit *u) {
-  if (u->gone || unit_moves(u) || u->swaps || u->scatters || u->nreduces || u->serial || u->part || !u->nranges ||
+  if (u->gone || unit_is_fixed(u) || u->swaps || u->scatters || u->nreduces || u->serial || u->part || !u->nranges ||
       !u->nloads)
     return false;
   struct shape shape = {.rank = u->nranges};
@@ -357,7 +357,7 @@ void schedule_fuse(struct scheduler *s) {
   for (size_t i = 0; i < s->nunits; i++) f.joined_into[i] = (uint32_t)i;
   for (size_t i = 0; i < s->nunits && !s->status; i++) {
     uint32_t b = (uint32_t)i;
-    if (s->unit[b].gone || unit_moves(&s->unit[b])) continue;
+    if (s->unit[b].gone || unit_is_fixed(&s->unit[b])) continue;
     size_t at = key_of(&s->unit[b]) & (buckets - 1);
     unsigned looked = 0;
     bool early, feeds, joined = false;

@@ -32,12 +32,9 @@ static struct uop *new_buffer(struct scheduler *s, struct node *n) {
                  n->device == NO_DEVICE ? 0 : n->device, (struct uop *[]){uop_index(s->graph, size)}, 1);
 }
 
-/* The memory of an ASSIGN or SCATTER after it is written: a new version of its previous contents. */
-static struct uop *new_version(struct scheduler *s, struct node *n) {
-  bool fresh = n->u->op == OP_SCATTER;
-  struct uop *before = fresh ? new_buffer(s, n) : schedule_buffer(s, node_of(s, base_of(n->u->src[0])));
+struct uop *schedule_next_version(struct scheduler *s, struct uop *before) {
   uint32_t old = schedule_version(s, before);
-  if (old == NO_UNIT || n->numel == 0 || (!fresh && node_of(s, n->u->src[2])->numel == 0)) return before;
+  if (old == NO_UNIT) return before;
   struct uop *size = before->src[0], *real = s->version[old].real;
   struct uop *b = uop_new(s->graph, OP_BUFFER, real->dtype, 1, (union uop_arg){.i = -(int64_t)s->nversions - 1},
                           real->aux, &size, 1);
@@ -45,6 +42,14 @@ static struct uop *new_version(struct scheduler *s, struct node *n) {
   if (v == NO_UNIT) return before;
   s->version[v].real = real, s->version[v].previous = before;
   return b;
+}
+
+/* The memory of an ASSIGN or SCATTER after it is written: a new version of its previous contents. */
+static struct uop *new_version(struct scheduler *s, struct node *n) {
+  bool fresh = n->u->op == OP_SCATTER;
+  struct uop *before = fresh ? new_buffer(s, n) : schedule_buffer(s, node_of(s, base_of(n->u->src[0])));
+  if (n->numel == 0 || (!fresh && node_of(s, n->u->src[2])->numel == 0)) return before;
+  return schedule_next_version(s, before);
 }
 
 struct uop *schedule_buffer(struct scheduler *s, struct node *n) {

@@ -135,8 +135,8 @@ static bool read_sum(struct joining *j, struct uop *u, int *axis) {
 /* ---- the JOIN ---- */
 
 unsigned schedule_device_under(const struct uop *u) {
-  while (u->op != OP_BUFFER && u->op != OP_COPY && u->nsrc) u = u->src[u->op == OP_WHERE];
-  return u->op == OP_BUFFER || u->op == OP_COPY ? u->aux : NO_DEVICE;
+  while (!uop_names_device(u) && u->nsrc) u = u->src[u->op == OP_WHERE];
+  return uop_names_device(u) ? u->aux : NO_DEVICE;
 }
 
 static bool is_profitable(const struct joining *j, const struct uop *u, int axis) {

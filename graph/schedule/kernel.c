@@ -233,6 +233,7 @@ static void finish_exchange(struct scheduler *s, struct node *n) {
 void schedule_values(struct scheduler *s, struct node *n) {
   if (n->u->op == OP_COPY) finish_copy(s, n);
   if (n->u->op == OP_EXCHANGE) finish_exchange(s, n);
+  if (n->u->op == OP_CUSTOM) schedule_custom(s, n);
   for (uint32_t w = n->use; w != NO_USE && !s->status; w = s->use[w].next) s->use[w].value = evaluate(s, n, &s->use[w]);
   if ((n->u->op == OP_JOIN || n->u->op == OP_SCATTER) && !s->status) {
     (n->u->op == OP_JOIN ? schedule_join_values : schedule_scatter_values)(s, n);

@@ -210,7 +210,7 @@ static void kernel_item(struct scheduler *s, struct unit *u) {
   if (!order || !item) goto out;
   unsigned vars = 0;
   for (size_t i = 0; i < norder; i++) room += order[i]->op == OP_BUFFER, vars += order[i]->op == OP_VAR;
-  item->kind = SCHEDULE_KERNEL;
+  item->kind = u->custom ? SCHEDULE_CUSTOM : SCHEDULE_KERNEL;
   item->device = u->device;
   item->noutputs = u->nstores;
   item->swaps = u->swaps;

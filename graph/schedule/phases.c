@@ -79,7 +79,8 @@ bool phases_contracts(const struct unit *u) {
 
 /* Whether the unit may be a phase: a kernel with one result, which does not replace other contents of its memory. */
 static bool may_be_phase(const struct phaser *p, const struct unit *u) {
-  if (u->gone || u->variable || unit_moves(u) || u->swaps || u->scatters || u->nparts || !u->nranges || u->nstores != 1)
+  if (u->gone || u->variable || unit_is_fixed(u) || u->swaps || u->scatters || u->nparts || !u->nranges ||
+      u->nstores != 1)
     return false;
   const struct version *v = phases_version(p, result_of(u));
   return schedule_machine_of(p->s, u->device)->scratch && v && !v->previous && u->store[0].index->nsrc == 2;

@@ -25,7 +25,7 @@ static bool find_devices(struct placing *p) {
     const struct uop *u = p->order[i];
     p->at[u->id] = (uint32_t)i;
     p->device[i] = MOST_DEVICES;
-    if (u->op == OP_BUFFER || u->op == OP_COPY) {
+    if (uop_names_device(u)) {
       if (u->aux >= MOST_DEVICES) return false;
       p->device[i] = u->aux;
     }

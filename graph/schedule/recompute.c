@@ -77,7 +77,7 @@ static bool reads(const struct unit *u, const struct uop *load) {
  * formula. */
 static bool reads_only_at(struct scheduler *s, const struct unit *r, struct uop *index) {
   struct uop *load = load_of(s, index), *none = uop_const_int(s->graph, DT_INDEX, 0);
-  if (r->gone || unit_moves(r) || r->scatters || r->npassed || r->swaps) return false;
+  if (r->gone || unit_is_fixed(r) || r->scatters || r->npassed || r->swaps) return false;
   for (unsigned i = 0; i < r->nloads; i++)
     if (memory_of(r->load[i]) == index->src[0] && (r->load[i] != load || i < r->ninner)) return false;
   for (unsigned i = 0; i < r->nstores; i++)
@@ -137,7 +137,7 @@ void schedule_recompute(struct scheduler *s) {
   schedule_versions(s);
   for (size_t i = 0; i < s->nunits && !s->status; i++) {
     struct unit *u = &s->unit[i];
-    if (u->gone || unit_moves(u) || u->scatters || u->nparts) continue;
+    if (u->gone || unit_is_fixed(u) || u->scatters || u->nparts) continue;
     for (unsigned k = 0; k < u->nstores && u->nstores > 1 && !s->status;) k = drop_store(s, u, k) ? 0 : k + 1;
   }
 }

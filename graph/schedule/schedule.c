@@ -1,7 +1,7 @@
 /* Scheduling: decides which values are written to memory, and which kernel computes each.
  *
  * A value is realized (computed by a kernel of its own, from whose output other kernels load it) if one of these holds:
- * - it is a root, or the source of a CONTIGUOUS, a COPY or an EXCHANGE (below any RESHAPE), or is assigned;
+ * - it is a root, or the source of a CONTIGUOUS, a COPY, an EXCHANGE or a CUSTOM (below any RESHAPE), or is assigned;
  * - it is the index of a GATHER and is a reduce, or expensive;
  * - it passes on a reduce (it is one, or is elementwise over one of the same size that has no other users) and is used
  * by more than one kernel or at more than one index, or would be repeated: along an expanded axis, or inside another
@@ -27,6 +27,7 @@
  * other writes, become one with several outputs (fuse.c). An output is not stored if the kernels that read it can
  * compute it from other outputs in less time (recompute.c). */
 #include "scheduler.h"
+#include "../custom.h"
 #include "../rules.h"
 #include <errno.h>
 #include <stdarg.h>
@@ -68,6 +69,7 @@ void *schedule_grow(struct scheduler *s, void *array, size_t n, size_t *capacity
 unsigned schedule_nsources(const struct uop *u) {
   if (is_alu(u)) return u->nsrc;
   if (u->op == OP_BUFFER || u->op == OP_IOTA || op_info[u->op].cls == OPCLASS_LEAF) return 0;
+  if (u->op == OP_CUSTOM) return custom_inputs(u);
   return u->op == OP_GATHER ? 2 : u->op == OP_ASSIGN ? 3 : u->op == OP_JOIN ? u->nsrc : u->op == OP_SCATTER ? 2 : 1;
 }
 
@@ -117,7 +119,7 @@ static void compute_facts(struct scheduler *s, struct node *n) {
   if (u->op == OP_CONTIGUOUS) n->reduce = NULL; /* its users load it from memory */
   if (is_memory(u) || u->op == OP_REDUCE_AXIS || u->op == OP_CONTIGUOUS) cost = 0;
   n->cost = cost > MOST_COST ? MOST_COST : (uint32_t)cost;
-  if (u->op == OP_COPY) n->device = u->aux;
+  if (uop_names_device(u)) n->device = u->aux;
   if (u->op == OP_REDUCE_AXIS) n->reduce = n;
 }
 

@@ -1,4 +1,4 @@
-/* Turns a lazy tensor graph into a list of kernels, copies and exchanges.
+/* Turns a lazy tensor graph into a list of kernels, copies, exchanges and launches of kernels of the user's (CUSTOM).
  *
  * A kernel's ast is SINK(STORE(INDEX(PARAM 0, index), value)...). PARAM k is item->bufs[k], outputs first. Index
  * expressions and values are written over RANGE nodes: AXIS_LOOP for output axes, numbered from 0, outer to inner, and
@@ -32,6 +32,7 @@
   X(CONTIGUOUS, "the caller asks for a contiguous copy of it")                                                         \
   X(COPIED, "it is copied to another device")                                                                          \
   X(EXCHANGED, "it is exchanged with other processes")                                                                 \
+  X(LAUNCHED, "a kernel of the user's reads or writes it")                                                             \
   X(ASSIGNED, "it is assigned")                                                                                        \
   X(INDEX, "it is an expensive or reduced index")                                                                      \
   X(PARTIAL, "it holds the partial results of a long reduction")                                                       \
@@ -56,10 +57,12 @@ const char *schedule_reason_text(enum schedule_reason why);
 
 struct schedule_item {
   /* SEND begins an exchange between processes, RECEIVE ends it. The items between them run while it is in progress. */
-  enum { SCHEDULE_KERNEL, SCHEDULE_COPY, SCHEDULE_SEND, SCHEDULE_RECEIVE } kind;
-  struct uop *ast;      /* KERNEL: the SINK; otherwise NULL */
+  enum { SCHEDULE_KERNEL, SCHEDULE_COPY, SCHEDULE_SEND, SCHEDULE_RECEIVE, SCHEDULE_CUSTOM } kind;
+  /* KERNEL: the SINK. CUSTOM: a SINK of a STORE for each result, of a CUSTOM over a LOAD of each input. Otherwise
+   * NULL. */
+  struct uop *ast;
   struct uop *exchange; /* SEND, RECEIVE: the EXCHANGE */
-  /* KERNEL: BUFFER nodes by PARAM slot; COPY: destination, source; SEND: source; RECEIVE: destination */
+  /* KERNEL, CUSTOM: BUFFER nodes by PARAM slot; COPY: destination, source; SEND: source; RECEIVE: destination */
   struct uop **bufs;
   int64_t *offset; /* KERNEL: start of each PARAM in its buffer, in elements; a multiple of 256 bytes */
   unsigned nbufs, noutputs;

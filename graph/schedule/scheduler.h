@@ -7,8 +7,8 @@
  * location of an element in memory. kernel.c builds the value of every use and makes units, sum.c merges a sum over
  * movement of another sum with that sum, select.c replaces reductions of values that are 0 except at one position,
  * phases.c turns units that pass on rows into phases of one unit (with phase_*.c), and fuse.c joins units.
- * recompute.c drops stores of values that are cheap to compute again. order.c orders units so that memory is read
- * before it is overwritten, and makes the items of the schedule. */
+ * custom.c makes units of kernels that the user brings. recompute.c drops stores of values that are cheap to compute
+ * again. order.c orders units so that memory is read before it is overwritten, and makes the items of the schedule. */
 #ifndef DOORBELL_GRAPH_SCHEDULER_H
 #define DOORBELL_GRAPH_SCHEDULER_H
 #include "../index.h"
@@ -77,6 +77,8 @@ struct node {
   struct planned_piece *piece;   /* JOIN: one for each source; SCATTER */
   struct uop *buffer;            /* holds its value, if it is in memory */
   int64_t numel;                 /* -1 if symbolic */
+  struct uop **results;          /* CUSTOM: the BUFFERs of all results of the launch, then the node of its unit */
+  struct node *next_custom;      /* the first node of the launch that was visited before */
 };
 
 /* The contents of a BUFFER between two writes. Every ASSIGN writes a new version, a BUFFER with a negative id, until
@@ -119,6 +121,7 @@ struct unit {
   struct uop *ordered;             /* the AXIS_ORDERED range, or NULL */
   bool scatters;                   /* it stores at positions that an index selects */
   bool swaps, gone;
+  bool custom;       /* the launch of a kernel of the user's */
   bool variable;     /* it depends on a variable: a size or a position */
   bool contracts;    /* see struct planned_kernel */
   struct uop **load; /* every LOAD in it, those inside reductions first */
@@ -147,6 +150,7 @@ struct scheduler {
   uint32_t walk;
   struct uop **stack;
   size_t stack_capacity;
+  struct node *customs; /* the first node of each launch of a kernel of the user's */
   int64_t *next_buffer;
   struct schedule *out;
   size_t items_capacity;
@@ -174,9 +178,11 @@ static inline struct node *node_of(const struct scheduler *s, const struct uop *
 }
 static inline bool is_memory(const struct uop *u) {
   return u->op == OP_BUFFER || u->op == OP_COPY || u->op == OP_ASSIGN || u->op == OP_EXCHANGE || u->op == OP_JOIN ||
-         u->op == OP_SCATTER;
+         u->op == OP_SCATTER || u->op == OP_CUSTOM;
 }
 static inline bool unit_moves(const struct unit *u) { return u->copy_to || u->copy_from; } /* it is not a kernel */
+/* Whether no other unit can become part of it. */
+static inline bool unit_is_fixed(const struct unit *u) { return unit_moves(u) || u->custom; }
 static inline bool in_memory(const struct node *n) { return n->realized || is_memory(n->u); }
 /* The node whose memory holds the value of u, possibly in another shape. */
 static inline struct uop *base_of(struct uop *u) {
@@ -211,6 +217,9 @@ bool schedule_make_scatters(struct scheduler *s, struct uop **roots, unsigned nr
 void schedule_scatter_uses(struct scheduler *s, struct node *n);
 void schedule_scatter_values(struct scheduler *s, struct node *n);
 
+/* custom.c: launches of kernels of the user's */
+void schedule_custom(struct scheduler *s, struct node *n);
+
 /* split.c */
 bool schedule_split_reduces(struct scheduler *s, struct uop **roots, unsigned nroots);
 
@@ -231,6 +240,8 @@ struct uop *schedule_zero(struct graph *g, enum dtype t);
 struct uop **schedule_index_array(struct scheduler *s, unsigned rank);
 /* The BUFFER of a value that is in memory. A COPY to the device that already holds its source needs no new BUFFER. */
 struct uop *schedule_buffer(struct scheduler *s, struct node *n);
+/* The memory of a version after it is written. */
+struct uop *schedule_next_version(struct scheduler *s, struct uop *before);
 /* A LOAD of the element of n, which is in memory, at an index. */
 struct uop *schedule_load(struct scheduler *s, struct node *n, struct uop *const *idx, struct uop *valid);
 /* Computes the index in its source of the element of GATHER u at idx, for kernel k. Returns false when out of memory.

@@ -171,7 +171,7 @@ bool schedule_split_reduces(struct scheduler *s, struct uop **roots, unsigned nr
   for (size_t i = 0; i < n; i++) {
     const struct uop *u = order[i];
     if (u->nsrc > most) most = u->nsrc;
-    device[u->id] = u->op == OP_BUFFER || u->op == OP_COPY ? u->aux : NO_DEVICE;
+    device[u->id] = uop_names_device(u) ? u->aux : NO_DEVICE;
     for (unsigned k = 0; k < schedule_nsources(u) && device[u->id] == NO_DEVICE; k++)
       device[u->id] = device[u->src[k]->id];
     if (u->op != OP_REDUCE_AXIS) continue;

@@ -396,6 +396,11 @@ static void propagate(struct scheduler *s, struct node *n, uint32_t i) {
 
 void schedule_realize_source(struct scheduler *s, struct node *n) {
   struct uop *u = n->u;
+  for (unsigned i = 0; u->op == OP_CUSTOM && i < schedule_nsources(u); i++) {
+    struct node *b = node_of(s, base_of(u->src[i]));
+    if (!in_memory(b)) mark_realized(b, SCHEDULE_LAUNCHED);
+    if (b->device == NO_DEVICE) b->device = n->device;
+  }
   if (u->op != OP_CONTIGUOUS && u->op != OP_COPY && u->op != OP_EXCHANGE) return;
   struct node *b = node_of(s, base_of(u->src[0]));
   enum schedule_reason why = u->op == OP_COPY                 ? SCHEDULE_COPIED

@@ -1,4 +1,5 @@
 #include "sharder.h"
+#include "../custom.h"
 #include <errno.h>
 #include <stdarg.h>
 #include <stdlib.h>
@@ -313,6 +314,22 @@ static struct sharded *resolve_multi(struct sharder *s, struct uop *u) {
   return y;
 }
 
+/* A launch of a kernel of the user's, on one device. */
+static struct sharded *resolve_custom(struct sharder *s, struct uop *u) {
+  struct sharded *y = shard_new(s, SHARD_ORDINARY, 0, true);
+  struct uop **src = shard_alloc(s, u->nsrc * sizeof *src);
+  if (!y || !src) return NULL;
+  memcpy(src, u->src, u->nsrc * sizeof *src);
+  for (unsigned k = 0; k < custom_inputs(u); k++) {
+    const struct sharded *x = uop_map_get(&s->done, binder_resolve(s->binder, u->src[k]));
+    if (x->group != SHARD_ORDINARY)
+      return shard_fail(s, -ENOTSUP, "not supported: a kernel of your own on tensors over several devices");
+    src[k] = x->part[0], y->changed |= x->changed;
+  }
+  y->part[0] = y->changed ? shard_node(s, u, src) : u;
+  return y;
+}
+
 static const struct rule {
   struct sharded *(*apply)(struct sharder *s, struct uop *u, struct sharded **x, unsigned n);
   unsigned nsrc; /* number of sources that are tensors */
@@ -337,6 +354,7 @@ static struct sharded *resolve_node(struct sharder *s, struct uop *u) {
   struct sharded *x[MOST_RULE_SOURCES];
   unsigned n = tensor_sources(u);
   if (u->op == OP_MULTI) return resolve_multi(s, u);
+  if (u->op == OP_CUSTOM) return resolve_custom(s, u);
   if (n > MOST_RULE_SOURCES) return shard_fail(s, -EINVAL, "%s of %u sources", op_info[u->op].name, n);
   if (!u->shape) return shard_fail(s, -EINVAL, "%s of shapes that do not match", op_info[u->op].name);
   for (unsigned k = 0; k < n; k++) x[k] = uop_map_get(&s->done, binder_resolve(s->binder, u->src[k]));
