@@ -29,13 +29,16 @@ struct memo {
 enum { MOST_TOGETHER = 16, MOST_PIPELINES = 8 };
 struct pipeline { /* stages that are copied rounds ahead of their use in a loop */
   struct block *body;
-  int axis;
+  int axis; /* of the loop; -1: there is none, and the stages are copied once */
   int64_t buffers;
   unsigned n;
   struct uop *stage[MOST_TOGETHER], *memory[MOST_TOGETHER];
   struct uop *next; /* the round that is copied in the current one */
   bool boxed;       /* copied in boxes, by a wave of its own */
   struct uop *mbarriers;
+  int64_t first;              /* number of the first of its mbarriers */
+  unsigned tensor[2];         /* boxed: numbers of the stages' tensors */
+  const struct codegen *part; /* the phase; NULL: the kernel has no phases */
 };
 
 /* A register that holds an element of memory through which phases pass values from one to another, or from round to
@@ -72,13 +75,17 @@ struct lowerer {
   uint64_t summed; /* axes on which accumulating STAGEs depend */
   struct pipeline pipeline[MOST_PIPELINES];
   unsigned npipelines;
+  struct pipeline boxed[MOST_TENSORS]; /* the stages of all phases, if a wave of its own copies them in boxes */
+  unsigned nboxed;
   struct uop *item;            /* the work-item's number in its workgroup */
+  int64_t items;               /* of phases: the number of work-items that compute */
   struct uop *group_first;     /* true in one of the work-items that share a reduction */
   struct uop *local[DT_COUNT]; /* workgroup memory, shared by all reductions of a type */
   struct uop *last_barrier;
   struct uop *phase_memory[MAX_PHASE_MEMORIES]; /* by number: memory of a LOCAL of the ast; after a phase fills it, an
                                                  * AFTER of that phase */
-  uint32_t keeps; /* bit mask of the memories that are in registers; kept: their elements so far */
+  uint32_t keeps;  /* bit mask of the memories that are in registers; kept: their elements so far */
+  uint32_t passes; /* bit mask of all memories through which phases pass values */
   struct kept *kept;
   size_t nkept, kept_capacity;
   struct block *before_rounds;
@@ -198,8 +205,10 @@ void lower_kept_store(struct lowerer *L, struct uop *index, struct uop *value);
 struct uop *lower_eval_stage(struct lowerer *L, struct uop *u);
 /* Whether the phase has stages that change along the axis, and FETCHes can copy them ahead of its rounds. */
 bool lower_fetches_ahead(struct lowerer *L, unsigned axis);
-struct uop *lower_stage_offset(struct lowerer *L, const struct uop *stage); /* of the round's buffer, or NULL */
-void lower_finish_round(struct lowerer *L, const struct block *body);       /* at the end of a loop body */
+struct uop *lower_stage_offset(struct lowerer *L, const struct uop *stage);  /* of the round's buffer, or NULL */
+uint64_t lower_stage_axes(const struct lowerer *L, const struct uop *stage); /* along which the stage changes */
+struct uop *lower_stage_memory(struct lowerer *L, const struct uop *stage, int64_t buffers);
+void lower_finish_round(struct lowerer *L, const struct block *body); /* at the end of a loop body */
 
 /* lower_choices.c: choices that are the same for all elements of most rounds */
 /* Returns a condition under which the term, x < y, holds for all positions of the axes `elements`. It depends only on
@@ -222,4 +231,11 @@ bool lower_can_box(const struct lowerer *L, const struct pipeline *p);
 /* Adds a wave that copies all rounds. Returns the node after which the round's stages may be read. */
 struct uop *lower_boxes_ahead(struct lowerer *L, struct pipeline *p);
 void lower_boxes_read(struct lowerer *L, const struct pipeline *p); /* at the end of a round: its stages were read */
+/* Adds a wave to a kernel of phases that copies the tiles of all phases, if all of them can be copied in boxes and the
+ * phases need no barriers. axis: of the rounds. value: of the axes of the kernel. */
+bool lower_boxes_of_phases(struct lowerer *L, struct codegen *k, unsigned axis, struct block *in,
+                           struct uop *const *value);
+/* If such a wave copies the stage, waits for its copy and returns the node after which it may be read. Sets *found to
+ * the stage's pipeline. Otherwise returns NULL. */
+struct uop *lower_boxes_wait(struct lowerer *L, const struct uop *stage, struct pipeline **found);
 #endif

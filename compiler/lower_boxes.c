@@ -76,49 +76,99 @@ struct turn {
   struct uop *full, *empty, *buffer, *parity;
 };
 
+/* The mbarrier of a buffer whose phases end when it is full. */
+static struct uop *full_of(struct lowerer *L, const struct pipeline *p, struct uop *buffer) {
+  return pointer(L, p->mbarriers, lower_index_op(L, OP_ADD, buffer, i32(L, p->first)));
+}
+
 static struct turn turn_of(struct lowerer *L, const struct pipeline *p, struct uop *round) {
   struct turn t = {.buffer = binary(L, OP_MOD, round, p->buffers)};
-  t.full = pointer(L, p->mbarriers, t.buffer);
-  t.empty = pointer(L, p->mbarriers, lower_index_op(L, OP_ADD, t.buffer, i32(L, p->buffers)));
+  t.full = full_of(L, p, t.buffer);
+  t.empty = pointer(L, p->mbarriers, lower_index_op(L, OP_ADD, t.buffer, i32(L, p->first + p->buffers)));
   t.parity = binary(L, OP_MOD, binary(L, OP_IDIV, round, p->buffers), 2);
   return t;
+}
+
+/* Starts the copies of the stages to a buffer. */
+static void fill_buffer(struct lowerer *L, const struct pipeline *p, struct block *in, struct uop *full,
+                        struct uop *buffer) {
+  const struct codegen *k = p->part ? p->part->around : L->k;
+  int64_t bytes = 0;
+  for (unsigned i = 0; i < p->n; i++) bytes += p->stage[i]->arg.i * dtype_info[p->stage[i]->dtype].size;
+  phase(L, in, PHASE_EXPECT, full, bytes, NULL);
+  for (unsigned i = 0; i < p->n && !L->b.failed; i++) {
+    struct uop *offset = lower_index_op(L, OP_MUL, buffer, i32(L, p->stage[i]->arg.i));
+    copy_boxes(L, in, k->tensor[p->tensor[i]], p->tensor[i], p->memory[i], offset, full);
+  }
 }
 
 /* Starts the copies of a round when its buffer is empty. The first phase in which buffers are empty ended before the
  * first round. */
 static void copy_round(struct lowerer *L, const struct pipeline *p, struct block *in, struct uop *round) {
-  const struct codegen *k = L->k;
   struct turn t = turn_of(L, p, round);
-  int64_t bytes = 0;
   phase(L, in, PHASE_WAIT, t.empty, 0, lower_mk(L, OP_SUB, DT_I32, 1, 0, 0, (struct uop *[]){i32(L, 1), t.parity}, 2));
-  for (unsigned i = 0; i < 2; i++) bytes += p->stage[i]->arg.i * dtype_info[p->stage[i]->dtype].size;
-  phase(L, in, PHASE_EXPECT, t.full, bytes, NULL);
-  for (unsigned i = 0; i < 2 && !L->b.failed; i++) {
-    unsigned o = p->stage[i] != k->tile[0].stage;
-    struct uop *offset = lower_index_op(L, OP_MUL, t.buffer, i32(L, p->stage[i]->arg.i));
-    copy_boxes(L, in, &k->tile[o].tensor, o, p->memory[i], offset, t.full);
+  fill_buffer(L, p, in, t.full, t.buffer);
+}
+
+/* The number of a tensor of the kernel. */
+static unsigned add_tensor(struct lowerer *L, struct codegen *k, const struct tensor *x) {
+  if (k->ntensors == MOST_TENSORS) return lower_fail(L, "a kernel copies boxes of too many tensors"), 0;
+  k->tensor[k->ntensors] = x;
+  return k->ntensors++;
+}
+
+/* Makes the mbarriers of the pipelines and starts their first phases, before a barrier. waves: number of waves that
+ * read the buffers */
+static void begin_mbarriers(struct lowerer *L, struct codegen *k, struct pipeline *p, unsigned n, struct block *in,
+                            int64_t waves) {
+  int64_t count = 0;
+  for (unsigned i = 0; i < n; i++) p[i].first = count, count += p[i].axis < 0 ? 1 : 2 * p[i].buffers;
+  struct uop *size = lower_iconst(L, DT_INDEX, count), *first = binary(L, OP_CMPEQ, L->item, 0);
+  struct uop *mbarriers = lower_mk(L, OP_LOCAL, DT_U64, 1, L->next_local++, 0, &size, 1);
+  k->local_bytes += (uint32_t)round_up(count * dtype_info[DT_U64].size, LINE_BYTES);
+  struct block *b = lower_if_open(L, in, first);
+  for (unsigned i = 0; i < n; i++) {
+    int64_t own = p[i].axis < 0 ? 1 : 2 * p[i].buffers;
+    p[i].mbarriers = mbarriers;
+    for (int64_t m = 0; m < own; m++)
+      phase(L, b, PHASE_INIT, pointer(L, mbarriers, i32(L, p[i].first + m)), m < p[i].buffers ? 1 : waves, NULL);
   }
+  struct uop *begun = lower_block_close(L, b, NULL, 0);
+  lower_mk_in(L, in, OP_BARRIER, DT_VOID, &begun, 1);
+}
+
+/* The regions of a wave that copies, and of the one work-item of it that starts the copies. */
+struct copying {
+  struct block *wave, *one;
+};
+
+static struct copying open_copying(struct lowerer *L, struct block *in, struct uop *when) {
+  struct block *wave = lower_if_open(L, in, when);
+  return (struct copying){wave, lower_if_open(L, wave, elected(L))};
+}
+
+/* Ends the wave after the last of its copies. */
+static void close_copying(struct lowerer *L, const struct copying *c, struct uop *last) {
+  struct uop *end = lower_block_close(L, c->one, last ? &last : NULL, last ? 1 : 0);
+  lower_mk_in(L, c->wave, OP_EXIT, DT_VOID, &end, 1);
+  lower_block_close(L, c->wave, NULL, 0);
 }
 
 /* Adds a wave to the workgroup that copies all rounds and ends. */
 static void add_copying_wave(struct lowerer *L, const struct pipeline *p, struct block *in) {
   struct codegen *k = L->k;
   /* The position in the outermost dimension is one of the axes' positions, except in this wave. */
-  struct uop *was = L->axis_value[p->axis], *end, *waves = i32(L, k->block[2]++);
+  struct uop *was = L->axis_value[p->axis], *waves = i32(L, k->block[2]++);
   struct uop *id = lower_mk(L, OP_SPECIAL, DT_I32, 1, 2, 1, &waves, 1);
-  struct block *wave = lower_if_open(L, in, lower_mk(L, OP_CMPEQ, DT_BOOL, 1, 0, 0, (struct uop *[]){id, waves}, 2));
-  struct block *one = lower_if_open(L, wave, elected(L));
+  struct copying c = open_copying(L, in, lower_mk(L, OP_CMPEQ, DT_BOOL, 1, 0, 0, (struct uop *[]){id, waves}, 2));
   struct memo *memo = L->memo;
   size_t cap = L->memo_cap, n = L->memo_n;
   L->memo_cap = 1024, L->memo_n = 0, L->memo = calloc(L->memo_cap, sizeof *L->memo); /* values of another loop */
   if (!L->memo) lower_fail(L, "out of memory");
   if (!L->b.failed) {
-    struct block *loop = lower_loop_open(L, one, (unsigned)p->axis, AXIS_REDUCE);
+    struct block *loop = lower_loop_open(L, c.one, (unsigned)p->axis, AXIS_REDUCE);
     copy_round(L, p, loop, L->axis_value[p->axis]);
-    end = lower_block_close(L, loop, NULL, 0);
-    end = lower_block_close(L, one, &end, 1);
-    lower_mk_in(L, wave, OP_EXIT, DT_VOID, &end, 1);
-    lower_block_close(L, wave, NULL, 0);
+    close_copying(L, &c, lower_block_close(L, loop, NULL, 0));
   }
   free(L->memo);
   L->memo = memo, L->memo_cap = cap, L->memo_n = n, L->axis_value[p->axis] = was;
@@ -127,24 +177,127 @@ static void add_copying_wave(struct lowerer *L, const struct pipeline *p, struct
 struct uop *lower_boxes_ahead(struct lowerer *L, struct pipeline *p) {
   struct codegen *k = L->k;
   struct block *outside = p->body->parent;
-  struct uop *size = lower_iconst(L, DT_INDEX, 2 * p->buffers), *first = binary(L, OP_CMPEQ, L->item, 0);
-  int64_t waves = k->block[2];
-  p->mbarriers = lower_mk(L, OP_LOCAL, DT_U64, 1, L->next_local++, 0, &size, 1);
-  k->local_bytes += 2 * LINE_BYTES;
-  k->boxes = true;
+  for (unsigned i = 0; i < p->n; i++) p->tensor[i] = add_tensor(L, k, &k->tile[p->stage[i] != k->tile[0].stage].tensor);
+  begin_mbarriers(L, k, p, 1, outside, k->block[2]);
   if (k->local_bytes > local_room(k)) lower_fail(L, "the stages need more local memory than there is");
-  struct block *b = lower_if_open(L, outside, first);
-  for (int64_t i = 0; i < 2 * p->buffers; i++)
-    phase(L, b, PHASE_INIT, pointer(L, p->mbarriers, i32(L, i)), i < p->buffers ? 1 : waves, NULL);
-  struct uop *begun = lower_block_close(L, b, NULL, 0);
-  lower_mk_in(L, outside, OP_BARRIER, DT_VOID, &begun, 1);
   add_copying_wave(L, p, outside);
-  struct turn t = turn_of(L, p, L->axis_value[p->axis]);
+  struct turn t = turn_of(L, p, p->body->open);
   return phase(L, p->body, PHASE_WAIT, t.full, 0, t.parity);
 }
 
 void lower_boxes_read(struct lowerer *L, const struct pipeline *p) {
   struct block *b = lower_if_open(L, p->body, elected(L));
-  phase(L, b, PHASE_ARRIVE, turn_of(L, p, L->axis_value[p->axis]).empty, 0, NULL);
+  phase(L, b, PHASE_ARRIVE, turn_of(L, p, p->body->open).empty, 0, NULL);
   lower_block_close(L, b, NULL, 0);
+}
+
+/* ---- phases ----------------------------------------------------------------------------------------------------- */
+
+/* Describes how the stage of phase L->k is copied in boxes: in each round to one of several buffers, or once before the
+ * rounds. Returns false if it cannot be. */
+static bool plan_boxes(struct lowerer *L, struct uop *stage, struct pipeline *p) {
+  const struct codegen *k = L->k;
+  int rounds = axis_of_rounds(k);
+  unsigned o = k->tile[0].stage != stage;
+  uint64_t axes = lower_stage_axes(L, stage);
+  if (rounds < 0 || k->tile[o].stage != stage || !k->tile[o].boxed) return false;
+  for (uint64_t m = axes; m; m &= m - 1)
+    if (k->axes[__builtin_ctzll(m)].kind != AXIS_GLOBAL) return false;
+  bool changes = axes >> rounds & 1;
+  if (changes && k->axes[rounds].buffers < 2) return false;
+  *p = (struct pipeline){.axis = changes ? rounds : -1, .n = 1, .stage = {stage}, .boxed = true, .part = k};
+  p->buffers = changes ? k->axes[rounds].buffers : 1;
+  return true;
+}
+
+/* Plans the copies of all stages of the phases. Returns their number, or 0 if not all can be copied in boxes. */
+static unsigned plan_all(struct lowerer *L, struct codegen *k, struct pipeline *p) {
+  unsigned n = 0;
+  bool ok = true;
+  for (unsigned i = 0; i < k->nparts && ok; i++) {
+    size_t count;
+    struct uop *ast = k->parts[i].ast, **order = uop_toposort(&ast, 1, &count);
+    ok = order && lower_prepare(L, &k->parts[i]);
+    for (size_t u = 0; u < count && ok; u++)
+      if (order[u]->op == OP_STAGE) ok = n < MOST_TENSORS && plan_boxes(L, order[u], &p[n++]);
+    free(order);
+  }
+  return ok ? n : 0;
+}
+
+/* Makes phase `part` the one that is lowered. value: of the axes around the phases */
+static void enter_part(struct lowerer *L, struct codegen *part, struct uop *const *value) {
+  const struct codegen *k = part->around;
+  if (!lower_prepare(L, part)) lower_fail(L, "out of memory");
+  for (unsigned a = 0; a < part->naxes; a++)
+    for (unsigned s = 0; s < k->naxes; s++)
+      if (part->axes[a].range == k->axes[s].range) L->axis_value[a] = value[s];
+}
+
+/* Adds a wave that makes the copies of all rounds, in the order in which they are used. */
+static void add_wave_of_phases(struct lowerer *L, struct codegen *k, unsigned axis, struct block *in,
+                               struct uop *const *value) {
+  struct uop *now[MAX_AXES], *last = i32(L, L->items - 1), *bound = i32(L, k->block[0] += k->target->wave);
+  struct uop *id = lower_mk(L, OP_SPECIAL, DT_I32, 1, 0, 1, &bound, 1);
+  struct copying c = open_copying(L, in, lower_mk(L, OP_CMPLT, DT_BOOL, 1, 0, 0, (struct uop *[]){last, id}, 2));
+  struct block *loop = NULL;
+  memcpy(now, value, sizeof now);
+  for (unsigned pass = 0; pass < 2 && !L->b.failed; pass++) {
+    if (!lower_prepare(L, k)) lower_fail(L, "out of memory");
+    memcpy(L->axis_value, value, sizeof L->axis_value);
+    if (pass) loop = lower_loop_open(L, c.one, axis, AXIS_REDUCE), now[axis] = L->axis_value[axis];
+    for (unsigned i = 0; i < L->nboxed && !L->b.failed; i++) {
+      const struct pipeline *p = &L->boxed[i];
+      if ((p->axis >= 0) != pass) continue;
+      enter_part(L, &k->parts[p->part - k->parts], now);
+      if (pass)
+        copy_round(L, p, loop, now[axis]);
+      else
+        fill_buffer(L, p, c.one, full_of(L, p, i32(L, 0)), i32(L, 0));
+    }
+  }
+  if (!L->b.failed) close_copying(L, &c, lower_block_close(L, loop, NULL, 0));
+}
+
+bool lower_boxes_of_phases(struct lowerer *L, struct codegen *k, unsigned axis, struct block *in,
+                           struct uop *const *value) {
+  uint32_t wave = k->target->wave;
+  bool room =
+      L->items % wave == 0 && L->items + wave <= k->target->max_group && L->items + wave <= k->target->max_block[0];
+  /* The wave ends before the others, which therefore have no barriers. Phases of mbarriers are counted from the first
+   * round on. */
+  if (!room || in != L->root || L->keeps != L->passes) return true;
+  L->nboxed = plan_all(L, k, L->boxed);
+  bool rounds = false;
+  for (unsigned i = 0; i < L->nboxed; i++) rounds = rounds || L->boxed[i].axis >= 0;
+  if (!rounds) L->nboxed = 0;
+  for (unsigned i = 0; i < L->nboxed && !L->b.failed; i++) {
+    struct pipeline *p = &L->boxed[i];
+    struct codegen *part = &k->parts[p->part - k->parts];
+    L->k = part;
+    p->memory[0] = lower_stage_memory(L, p->stage[0], p->buffers);
+    p->tensor[0] = add_tensor(L, k, &part->tile[part->tile[0].stage != p->stage[0]].tensor);
+  }
+  if (L->nboxed && !L->b.failed) {
+    begin_mbarriers(L, k, L->boxed, L->nboxed, in, L->items / wave);
+    add_wave_of_phases(L, k, axis, in, value);
+  }
+  if (L->b.failed || !lower_prepare(L, k)) return false;
+  memcpy(L->axis_value, value, sizeof L->axis_value);
+  return true;
+}
+
+struct uop *lower_boxes_wait(struct lowerer *L, const struct uop *stage, struct pipeline **found) {
+  for (unsigned i = 0; i < L->nboxed; i++) {
+    struct pipeline *p = *found = &L->boxed[i];
+    if (p->part != L->k || p->stage[0] != stage) continue;
+    if (p->axis < 0) return phase(L, p->body, PHASE_WAIT, full_of(L, p, i32(L, 0)), 0, i32(L, 0));
+    struct turn t = turn_of(L, p, p->body->open); /* also in rounds that do not need the stage */
+    bool again = false;
+    for (unsigned n = 0; n < L->npipelines; n++) again = again || L->pipeline[n].stage[0] == stage;
+    if (!again && L->npipelines == MOST_PIPELINES) return lower_fail(L, "too many pipelines"), NULL;
+    if (!again) L->pipeline[L->npipelines++] = *p;
+    return phase(L, p->body, PHASE_WAIT, t.full, 0, t.parity);
+  }
+  return NULL;
 }

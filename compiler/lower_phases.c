@@ -84,7 +84,7 @@ static bool make_items(struct lowerer *L) {
   }
   if (most > k->target->max_group || most > k->target->max_block[0])
     return lower_fail(L, "a workgroup has more work-items than the target allows");
-  k->block[0] = (uint32_t)most;
+  k->block[0] = (uint32_t)most, L->items = most;
   struct uop *bound = lower_iconst(L, DT_I32, most);
   L->item = most > 1 ? lower_mk(L, OP_SPECIAL, DT_I32, 1, 0, 1, &bound, 1) : lower_iconst(L, DT_I32, 0);
   return true;
@@ -206,7 +206,7 @@ static void find_kept(struct lowerer *L) {
   }
   if (!first) lower_fail(L, "out of memory");
   free(first);
-  L->keeps = found & ~shared;
+  L->keeps = found & ~shared, L->passes = found;
 }
 
 bool lower_is_kept(const struct lowerer *L, const struct uop *base) {
@@ -262,7 +262,7 @@ static void begin_carried(struct lowerer *L, struct block *in) {
     const struct uop *local = order[i];
     if (local->op != OP_LOCAL || !local->aux || lower_is_kept(L, local)) continue;
     struct uop *memory = lower_phase_memory(L, local), *value = uop_identity(L->b.g, local->aux, local->dtype);
-    int64_t n = local->src[0]->arg.i, items = k->block[0];
+    int64_t n = local->src[0]->arg.i, items = L->items;
     struct uop *bound = lower_iconst(L, DT_I32, (n + items - 1) / items);
     struct uop *range =
         uop_new(L->g, OP_RANGE, DT_I32, 1, (union uop_arg){.i = L->next_range++}, AXIS_SERIAL, &bound, 1);
@@ -321,8 +321,10 @@ static bool lower_phase(struct lowerer *L, struct codegen *k, unsigned i, struct
     for (unsigned s = 0; s < k->naxes; s++)
       if (p->axes[a].range == k->axes[s].range) L->axis_value[a] = value[s];
   L->main = in;
-  if (has_items(L) && !assign_items(L, k->block[0], &opened)) return false;
+  if (has_items(L) && !assign_items(L, L->items, &opened)) return false;
   if (!lower_loops(L)) return false;
+  for (unsigned b = 0; b < L->npipelines; b++)
+    if (L->pipeline[b].boxed) lower_boxes_read(L, &L->pipeline[b]);
   if (opened) lower_block_close(L, opened, NULL, 0);
   end_phase(L, in, shares_memory(L, stores));
   p->ast = ast;
@@ -352,7 +354,9 @@ static bool lower_rounds(struct lowerer *L, struct codegen *k, unsigned axis, st
   memcpy(L->axis_value, value, sizeof L->axis_value);
   find_kept(L);
   begin_carried(L, in);
+  if (!lower_boxes_of_phases(L, k, axis, in, value)) return false;
   struct block *round = lower_loop_open(L, in, axis, AXIS_SERIAL);
+  for (unsigned i = 0; i < L->nboxed; i++) L->boxed[i].body = L->boxed[i].axis < 0 ? in : round;
   L->before_rounds = in, L->kept_order = round->open;
   order_memories(L, round, round->open);
   value[axis] = round->open;

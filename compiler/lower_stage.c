@@ -159,8 +159,7 @@ static struct uop *fill_stage(struct lowerer *L, struct uop *u, const struct pla
   return last;
 }
 
-/* The axes along which the stage changes. */
-static uint64_t axes_of(const struct lowerer *L, const struct uop *u) {
+uint64_t lower_stage_axes(const struct lowerer *L, const struct uop *u) {
   uint64_t axes = mask_of(L, u);
   for (uint64_t m = axes & L->expanded; m; m &= m - 1)
     if (L->k->axes[__builtin_ctzll(m)].size == 1) axes &= ~lowest(m);
@@ -170,7 +169,7 @@ static uint64_t axes_of(const struct lowerer *L, const struct uop *u) {
 /* The block in which the stage is filled: the innermost loop over which its values change. NULL if one of its loops is
  * not open. */
 static struct block *fill_block(struct lowerer *L, const struct uop *u) {
-  uint64_t outer = axes_of(L, u);
+  uint64_t outer = lower_stage_axes(L, u);
   for (uint64_t m = outer; m; m &= m - 1)
     if (!L->axis_value[__builtin_ctzll(m)]) return NULL;
   return lower_block_over(L, outer);
@@ -213,7 +212,7 @@ static unsigned find_together(struct lowerer *L, struct uop *u, struct uop **out
   return n;
 }
 
-static struct uop *memory_of(struct lowerer *L, const struct uop *u, int64_t buffers) {
+struct uop *lower_stage_memory(struct lowerer *L, const struct uop *u, int64_t buffers) {
   struct codegen *k = L->k;
   struct uop *size = lower_iconst(L, DT_INDEX, u->arg.i * buffers);
   uint64_t bytes = (uint64_t)(u->arg.i * buffers) * dtype_info[u->dtype].size;
@@ -285,7 +284,7 @@ bool lower_fetches_ahead(struct lowerer *L, unsigned axis) {
     int along;
     if (order[i]->op != OP_STAGE || !(mask_of(L, order[i]) >> axis & 1)) continue;
     bool inner = false; /* it is filled in a loop of the phase, not ahead of the rounds */
-    for (uint64_t m = axes_of(L, order[i]); m; m &= m - 1) {
+    for (uint64_t m = lower_stage_axes(L, order[i]); m; m &= m - 1) {
       enum axis_kind kind = L->k->axes[__builtin_ctzll(m)].kind;
       inner = inner || kind == AXIS_REDUCE || kind == AXIS_SERIAL;
     }
@@ -548,8 +547,15 @@ struct uop *lower_eval_stage(struct lowerer *L, struct uop *u) {
   struct codegen *k = L->k;
   struct memo *m = lower_memo_at(L, u, 0);
   if (m->key) return m->value;
+  struct pipeline *copied;
+  struct uop *ready = lower_boxes_wait(L, u, &copied);
+  if (ready) {
+    struct uop *src[2] = {copied->memory[0], ready};
+    lower_memo_put(L, u, 0, lower_mk_in(L, copied->body, OP_AFTER, u->dtype, src, 2));
+    return lower_memo_at(L, u, 0)->value;
+  }
   struct block *outside = fill_block(L, u);
-  if (!outside || (axes_of(L, u) & L->expanded)) {
+  if (!outside || (lower_stage_axes(L, u) & L->expanded)) {
     lower_fail(L, "a stage changes along an unrolled axis");
     return u;
   }
@@ -557,9 +563,9 @@ struct uop *lower_eval_stage(struct lowerer *L, struct uop *u) {
   memcpy(saved, L->position, sizeof saved);
   struct pipeline p = {.body = outside, .axis = axis, .buffers = axis < 0 ? 1 : k->axes[axis].buffers};
   p.n = find_together(L, u, p.stage);
-  for (unsigned i = 0; i < p.n; i++) p.memory[i] = memory_of(L, p.stage[i], p.buffers);
+  for (unsigned i = 0; i < p.n; i++) p.memory[i] = lower_stage_memory(L, p.stage[i], p.buffers);
   if (axis >= 0 && L->npipelines == MOST_PIPELINES) lower_fail(L, "too many pipelines");
-  struct uop *ready = u;
+  ready = u;
   p.boxed = lower_can_box(L, &p);
   if (!L->b.failed)
     ready = axis < 0  ? fill_now(L, outside, p.stage, p.memory, p.n)

@@ -287,7 +287,7 @@ static bool inlined(const struct writer *w, const struct uop *u, const char *e) 
 }
 
 static void write_box(struct writer *w, const struct uop *u) {
-  const struct tensor_text *t = &w->k->tile[u->arg.i].tensor.text;
+  const struct tensor_text *t = &w->k->tensor[u->arg.i]->text;
   unsigned size = dtype_info[u->src[0]->dtype].size;
   indent(w);
   fprintf(w->f, "copy_box(&%s, (char *)data%u + %" PRIu64 ", %u, %u, %u", text_of(w, u->src[0]), t->slot,

@@ -23,10 +23,10 @@ struct render {
   struct codegen *k;
   LLVMModuleRef m;
   LLVMContextRef c;
-  LLVMBuilderRef b, entry;              /* entry: builder for declarations of registers */
-  LLVMValueRef fn, *value;              /* by node id */
-  bool *whole;                          /* by node id: an f32 value is used in another way than as f16 */
-  LLVMValueRef arg[MAX_PARAMS], map[2]; /* map: address of a tensor's map */
+  LLVMBuilderRef b, entry;                         /* entry: builder for declarations of registers */
+  LLVMValueRef fn, *value;                         /* by node id */
+  bool *whole;                                     /* by node id: an f32 value is used in another way than as f16 */
+  LLVMValueRef arg[MAX_PARAMS], map[MOST_TENSORS]; /* map: address of a tensor's map */
   LLVMBasicBlockRef guards[64];
   struct loop loops[64];
   unsigned nloops, nguards, invariant;
@@ -953,8 +953,8 @@ static void render_one(struct render *r, const struct uop *u) {
     return;
   }
   case OP_BARRIER: {
-    if (uses_groups(r->k) && !r->k->boxes) /* orders work-items' stores to workgroup memory before the matrix
-                                            * instructions that read it through the async proxy */
+    if (uses_groups(r->k) && !r->k->ntensors) /* orders work-items' stores to workgroup memory before the matrix
+                                               * instructions that read it through the async proxy */
       build_asm(r, "fence.proxy.async.shared::cta;", "~{memory}", LLVMVoidTypeInContext(r->c), NULL, 0);
     LLVMValueRef f = LLVMGetNamedFunction(r->m, "barrier");
     LLVMBuildCall2(r->b, LLVMGlobalGetValueType(f), f, NULL, 0, "");
@@ -1023,18 +1023,18 @@ enum { MAP_BYTES = 128, MAP_ALIGN = 64 }; /* of a tensor's map */
  * parameters of the function are their maps, which the driver makes. */
 static void declare_tensors(struct render *r) {
   const struct codegen *k = r->k;
-  LLVMValueRef word[2 * sizeof(struct tensor_text) / 4];
+  LLVMValueRef word[MOST_TENSORS * sizeof(struct tensor_text) / 4];
   uint32_t text[sizeof(struct tensor_text) / 4];
   unsigned n = 0;
   LLVMTypeRef map = LLVMArrayType2(LLVMInt8TypeInContext(r->c), MAP_BYTES);
   unsigned byval = LLVMGetEnumAttributeKindForName("byval", 5), align = LLVMGetEnumAttributeKindForName("align", 5);
-  LLVMValueRef constant[2];
-  for (unsigned i = 0; i < 2; i++) {
-    memcpy(text, &k->tile[i].tensor.text, sizeof text);
+  LLVMMetadataRef list[MOST_TENSORS];
+  for (unsigned i = 0; i < k->ntensors; i++) {
+    memcpy(text, &k->tensor[i]->text, sizeof text);
     for (unsigned w = 0; w < sizeof text / 4; w++) word[n++] = LLVMConstInt(i32(r), text[w], 0);
     LLVMAddAttributeAtIndex(r->fn, k->nparams + i + 1, LLVMCreateTypeAttribute(r->c, byval, map));
     LLVMAddAttributeAtIndex(r->fn, k->nparams + i + 1, LLVMCreateEnumAttribute(r->c, align, MAP_ALIGN));
-    constant[i] = LLVMConstInt(i32(r), k->nparams + i + 1, 0);
+    list[i] = LLVMValueAsMetadata(LLVMConstInt(i32(r), k->nparams + i + 1, 0));
     r->map[i] = LLVMGetParam(r->fn, k->nparams + i);
   }
   LLVMValueRef all = LLVMConstArray2(i32(r), word, n);
@@ -1043,24 +1043,23 @@ static void declare_tensors(struct render *r) {
   LLVMValueRef v = LLVMAddGlobalInAddressSpace(r->m, LLVMTypeOf(all), name, 1);
   LLVMSetInitializer(v, all);
   LLVMSetGlobalConstant(v, 1);
-  LLVMMetadataRef list[2] = {LLVMValueAsMetadata(constant[0]), LLVMValueAsMetadata(constant[1])};
   LLVMMetadataRef fact[3] = {LLVMValueAsMetadata(r->fn), LLVMMDStringInContext2(r->c, "grid_constant", 13),
-                             LLVMMDNodeInContext2(r->c, list, 2)};
+                             LLVMMDNodeInContext2(r->c, list, k->ntensors)};
   LLVMAddNamedMetadataOperand(r->m, "nvvm.annotations", LLVMMetadataAsValue(r->c, LLVMMDNodeInContext2(r->c, fact, 3)));
 }
 
 /* Declares the kernel of a GPU. */
 static void declare_kernel(struct render *r, LLVMTypeRef pointer) {
   struct codegen *k = r->k;
-  LLVMTypeRef t[MAX_PARAMS + 2];
+  LLVMTypeRef t[MAX_PARAMS + MOST_TENSORS];
   unsigned n = 0;
   while (n < k->nparams) t[n] = k->params[n].is_buffer ? pointer : i32(r), n++;
-  for (unsigned i = 0; i < 2 && k->boxes; i++) t[n++] = LLVMPointerTypeInContext(r->c, 0);
+  for (unsigned i = 0; i < k->ntensors; i++) t[n++] = LLVMPointerTypeInContext(r->c, 0);
   r->fn = LLVMAddFunction(r->m, k->name, LLVMFunctionType(LLVMVoidTypeInContext(r->c), t, n, 0));
   LLVMSetFunctionCallConv(r->fn, r->nvidia ? 71 : 91); /* ptx_kernel, amdgpu_kernel */
   for (unsigned i = 0; i < k->nparams; i++)
     if (k->params[i].is_buffer) attribute(r, 1 + i, "noalias", NULL);
-  if (k->boxes) declare_tensors(r);
+  if (k->ntensors) declare_tensors(r);
   if (r->nvidia)
     nvidia_attributes(r);
   else

@@ -53,7 +53,7 @@ enum steps { STEPS_GIVEN, STEPS_ALL, STEPS_NO_GROUP, STEPS_PLAIN, STEPS_NONE };
  * the tensor. The first box is at the coordinates `at`; there are `pieces` in dimension 0 and `parts` in dimension 1,
  * and these again for each position of the `inner` axes, the first of which changes fastest. A box has `rows` rows of
  * `row` elements. */
-enum { MAX_TENSOR_RANK = 5, MAX_BOX = 256, MAX_INNER = 4, TENSOR_STEP_BITS = 3 };
+enum { MAX_TENSOR_RANK = 5, MAX_BOX = 256, MAX_INNER = 4, TENSOR_STEP_BITS = 3, MOST_TENSORS = 8 };
 struct tensor {
   struct tensor_text { /* as in the image: struct tensor_description of hcq/nv/tensor_map.h */
     uint32_t slot, rank, type, swizzle, size[MAX_TENSOR_RANK], stride[MAX_TENSOR_RANK - 1], box[MAX_TENSOR_RANK],
@@ -99,7 +99,9 @@ struct codegen {
   struct uop *unstored[2][MAX_GUARDS]; /* the same over the ranges of operands A and B of a matrix instruction, if
                                         * results are not stored where they do not hold; otherwise NULL */
   struct tile tile[2];                 /* for operands A and B */
-  bool boxes;                          /* the lowered kernel copies both tiles in boxes of their tensors */
+  /* The tensors of which the lowered kernel copies boxes: of the tiles of this kernel, or of those of its phases. */
+  const struct tensor *tensor[MOST_TENSORS];
+  unsigned ntensors;
   struct param params[MAX_PARAMS];
   unsigned nparams;
   struct uop **linear; /* the kernel in execution order; RANGE..END and IF..ENDIF nest */

@@ -205,7 +205,8 @@ static struct uop *coordinate(const struct finder *f, const struct dim *d) {
   uint64_t inner = all_inner(f->sides);
   for (unsigned i = 0; i < f->address.n; i++) {
     struct uop *term = f->address.term[i];
-    if (!d->coef[i] || !uop_max(term) || (axes_below(f->k, term) & inner)) continue;
+    bool zero = !uop_min(term) && !uop_max(term);
+    if (!d->coef[i] || zero || (axes_below(f->k, term) & inner)) continue;
     sum = uop_binary(g, OP_ADD, sum, uop_binary(g, OP_MUL, term, uop_index(g, d->coef[i])));
   }
   return sum;
