@@ -89,6 +89,23 @@ static double bytes_at(const struct uop *index) {
   return (double)index->src[0]->src[0]->arg.i * dtype_info[index->dtype].size;
 }
 
+/* Whether the formula only walks along memory in the order of `index`, so that a part of a kernel can compute it. */
+static bool is_flat(struct scheduler *s, const struct uop *index, const struct formula *f) {
+  struct uop *value = f->value, *from[MOST_SOURCES], *to[MOST_SOURCES];
+  size_t n;
+  bool ok = true;
+  for (unsigned i = 0; i < f->nloads; i++) {
+    ok = ok && f->load[i]->src[0]->nsrc < 3 && f->load[i]->src[0]->src[1] == index->src[1];
+    from[i] = f->load[i], to[i] = uop_const_int(s->graph, f->load[i]->dtype, 0);
+  }
+  value = uop_substitute(s->graph, value, from, to, f->nloads);
+  struct uop **order = ok ? uop_toposort(&value, 1, &n) : NULL;
+  ok = order != NULL;
+  for (size_t i = 0; ok && i < n; i++) ok = order[i]->op != OP_RANGE;
+  free(order);
+  return ok;
+}
+
 /* Whether the readers compute the value in less time than it takes to store and load it. */
 static bool is_cheaper(struct scheduler *s, const struct unit *u, const struct version *v, struct uop *index,
                        const struct formula *f) {
@@ -96,7 +113,8 @@ static bool is_cheaper(struct scheduler *s, const struct unit *u, const struct v
   double bytes = bytes_at(index), work = 0;
   for (unsigned i = 0; i < v->nreaders; i++) {
     const struct unit *r = &s->unit[v->reader[i]];
-    if (!reads_only_at(s, r, index) || r->nloads + f->nloads > MOST_INPUTS || r->depth + u->depth > MOST_DEPTH)
+    if (!reads_only_at(s, r, index) || (r->nparts && !is_flat(s, index, f)) || r->nloads + f->nloads > MOST_INPUTS ||
+        r->depth + u->depth > MOST_DEPTH)
       return false;
     bytes += bytes_at(index);
     work += (double)index->src[0]->src[0]->arg.i * f->operations;
