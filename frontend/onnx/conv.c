@@ -68,7 +68,7 @@ db_tensor *onnx_conv_last(struct onnx_call *c, db_tensor *weight, db_tensor *bia
   for (unsigned i = 2; i < rank; i++) order[i] = i - 2;
   db_tensor *y = convolve(c, node_input(c, 0), db_permute_at(DB_HERE, weight, SIZES(rank, order)), NULL);
   if (!y || db_poison(y)) return y;
-  c->last = true;
+  c->last = c->pending = true;
   return bias ? onnx_from_last(c, db_add(onnx_to_last(c, y), bias)) : y;
 }
 

@@ -115,6 +115,7 @@ static int keep_results(struct onnx_call *c) {
     if (!node_has_output(c, k)) continue;
     struct onnx_value v = c->op && c->op->kind != ONNX_CONTROL ? onnx_value_of(c->out[k], c->known) : c->value[k];
     v.last = v.last || (!k && c->last);
+    v.pending = !k && c->pending && main_graph && c->model->fold[c->number].used_once;
     if (!v.t) return db_fail(-EINVAL, "not supported: output %u", k);
     if (db_poison(v.t)) return db_fail(-EINVAL, "%s", db_poison(v.t));
     int64_t n = db_numel(v.t);

@@ -229,6 +229,8 @@ int onnx_fold_model(struct db_onnx *m) {
   if (!err && u.n) qsort(u.use, u.n, sizeof *u.use, by_name);
   for (size_t i = 0; i < g->n_node && !err; i++)
     if (!m->fold[i].product && !m->fold[i].skipped) fold_after(m, &u, i);
+  for (size_t i = 0; i < g->n_node && !err; i++)
+    m->fold[i].used_once = g->node[i]->n_output && only_user(&u, g->node[i]->output[0]) != ELSEWHERE;
   free(u.use);
   return err;
 }

@@ -30,7 +30,8 @@ static unsigned rank_of_last(const struct onnx_call *c) {
   return rank;
 }
 
-/* An elementwise operator on inputs whose channels are moved to the end. */
+/* An elementwise operator on inputs whose channels are moved to the end. It can be computed together with one
+ * convolution; results of others are written to memory in the order in which it reads them. */
 static db_tensor *elementwise(struct onnx_call *c, unsigned rank) {
   struct onnx_value moved[8];
   struct onnx_value *given[8], **in = c->in;
@@ -42,7 +43,10 @@ static db_tensor *elementwise(struct onnx_call *c, unsigned rank) {
     unsigned more = rank - db_rank(x);
     for (unsigned k = 0; k < rank; k++) dim[k] = k < more ? 1 : db_dim(x, (int)(k - more));
     if (more) x = db_reshape_at(DB_HERE, x, SIZES(rank, dim));
-    moved[i] = onnx_value_of(onnx_to_last(c, x), false);
+    x = onnx_to_last(c, x);
+    if (in[i]->pending && c->pending) x = db_contiguous_at(DB_HERE, x);
+    c->pending = c->pending || in[i]->pending;
+    moved[i] = onnx_value_of(x, false);
     in[i] = &moved[i];
   }
   db_tensor *y = c->op->fn(c);

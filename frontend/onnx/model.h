@@ -60,6 +60,7 @@ struct onnx_value {
   bool ready;       /* known: t is computed, or stays an expression because its memory would be large */
   db_tensor *there; /* known: a copy on the model's device, made when first used; NULL: not yet */
   bool last;        /* the channels are last in memory (layout.c) */
+  bool pending;     /* a convolution that is computed where the value is used, which is at one place */
 };
 /* A table of values. It holds references on their tensors. */
 struct onnx_scope {
@@ -109,7 +110,8 @@ struct onnx_plan {
 
 /* What replaces a node of the main graph. */
 struct onnx_fold {
-  bool skipped; /* the node is part of a later one */
+  bool used_once; /* one node of the main graph uses the first output */
+  bool skipped;   /* the node is part of a later one */
   const Onnx__Node
       *product; /* a Conv, MatMul or Gemm of its first input with `weight` and `bias`; NULL: the node itself */
   struct onnx_value weight; /* the channels of the result last */

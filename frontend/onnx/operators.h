@@ -48,7 +48,7 @@ struct onnx_call {
   struct onnx_value **in; /* NULL: left out */
   db_tensor **out;
   struct onnx_value *value; /* of control flow */
-  bool last;                /* the channels of the first output are last in memory (layout.c) */
+  bool last, pending;       /* of the first output (struct onnx_value) */
 };
 
 /* ---- call.c: inputs and attributes ---- */
@@ -124,6 +124,8 @@ static inline struct onnx_value onnx_value_of(db_tensor *t, bool known) {
 /* Parameters of op_reduce beside those of enum db_reduce_op. */
 enum { ONNX_REDUCE_L1 = 1, ONNX_REDUCE_L2, ONNX_REDUCE_LOG_SUM, ONNX_REDUCE_SUM_SQUARE };
 
+onnx_operator_fn onnx_op_attention, onnx_op_causal_conv, onnx_op_deform_conv, onnx_op_grid_sample,
+    onnx_op_linear_attention, onnx_op_roi_align;
 onnx_operator_fn onnx_op_affine_grid, onnx_op_non_max_suppression, onnx_op_rotary_embedding;
 onnx_operator_fn onnx_op_arg, onnx_op_batch_normalization, onnx_op_bernoulli, onnx_op_binary, onnx_op_bit_cast,
     onnx_op_bit_shift, onnx_op_cast, onnx_op_cast_like, onnx_op_celu, onnx_op_center_crop_pad, onnx_op_clip,

@@ -61,8 +61,8 @@ static void run_model(const char *model, db_device *dev) {
 }
 
 static void results_equal_the_reference(void **state) {
-  static const char *const models[] = {"block",     "encoder",  "loop",     "dynamic",
-                                       "quantized", "external", "branches", "folded"};
+  static const char *const models[] = {"block",    "encoder",  "loop",   "dynamic", "quantized",
+                                       "external", "branches", "folded", "samples", "attention"};
   FOR_DEVICES {
     db_device *dev = open_device(DEVICE_NAME);
     for (unsigned i = 0; i < sizeof models / sizeof *models; i++) run_model(models[i], dev);

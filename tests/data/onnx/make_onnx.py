@@ -203,6 +203,43 @@ def folded():
           "t": random.normal(0, 1, (2, 4, 9)).astype(np.float32)})
 
 
+def samples():
+    """Images that are read between their elements. RoiAlign reads the sizes of its boxes, so this is not captured."""
+    node = helper.make_node
+    boxes = numpy_helper.from_array(np.array([[0, 0, 5, 4], [1.5, 0.5, 9, 7], [2, 2, 2, 2]], np.float32), "boxes")
+    nodes = [
+        node("GridSample", ["x", "grid"], ["cubic"], mode="cubic", padding_mode="reflection"),
+        node("GridSample", ["x", "grid"], ["linear"], padding_mode="border", align_corners=1),
+        node("Add", ["boxes", "shift"], ["moved"]),
+        node("RoiAlign", ["x", "moved", "index"], ["cells"], output_height=2, output_width=3, spatial_scale=0.75),
+        node("RoiAlign", ["x", "boxes", "index"], ["most"], output_height=2, output_width=2, mode="max",
+             sampling_ratio=2),
+        node("DeformConv", ["x", "w", "offset", "b"], ["bent"], pads=[1, 0, 1, 0], strides=[2, 1], offset_group=2)]
+    x = random.normal(0, 1, (2, 4, 6, 5)).astype(np.float32)
+    save("samples", nodes, [port("x", list(x.shape)), port("grid", [2, 3, 3, 2]), port("shift", [])],
+         [port("cubic", [2, 4, 3, 3]), port("linear", [2, 4, 3, 3]), port("cells", [3, 4, 2, 3]),
+          port("most", [3, 4, 2, 2]), port("bent", [2, 3, 3, 4])],
+         [boxes, ints("index", 0, 1, 1), weight("w", 3, 4, 3, 2), weight("offset", 2, 24, 3, 4), weight("b", 3)],
+         {"x": x, "grid": random.uniform(-1.6, 1.6, (2, 3, 3, 2)).astype(np.float32),
+          "shift": np.array(0.25, np.float32)}, opset=20)
+
+
+def attention():
+    """Grouped queries with a cache, a mask and a window, and linear attention after them."""
+    node = helper.make_node
+    mask = numpy_helper.from_array(random.integers(0, 2, (3, 5)) > 0, "mask")
+    nodes = [
+        node("Attention", ["q", "k", "v", "mask", "past_k", "past_v"], ["a", "all_k", "all_v"], q_num_heads=4,
+             kv_num_heads=2, is_causal=1, softcap=2.0),
+        node("LinearAttention", ["a", "k", "v", "", "decay", "beta"], ["y", "state"], q_num_heads=4, kv_num_heads=2)]
+    shapes = {"q": (2, 3, 24), "k": (2, 3, 12), "v": (2, 3, 12), "past_k": (2, 2, 2, 6), "past_v": (2, 2, 2, 6),
+              "decay": (2, 3, 2), "beta": (2, 3, 2)}
+    save("attention", nodes, [port(k, list(v)) for k, v in shapes.items()],
+         [port("a", [2, 3, 24]), port("all_k", [2, 2, 5, 6]), port("y", [2, 3, 24]), port("state", [2, 2, 6, 6])],
+         [mask], {k: random.normal(-0.5, 1, v).astype(np.float32) for k, v in shapes.items()}, opset=27)
+
+
 os.makedirs(SEEDS, exist_ok=True)
-for make in (block, encoder, loop, dynamic, quantized, external, branches, folded):
+for make in (block, encoder, loop, dynamic, quantized, external, branches, folded, samples,
+             attention):
     make()
