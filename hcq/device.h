@@ -41,6 +41,7 @@ struct db_device {
   /* For PROF_COUNTERS: none of its names can be counted; what cannot be counted has been reported. */
   atomic_bool uncounted, explained;
   unsigned measured;  /* sets of counters and thread traces; guarded by lock */
+  bool holds_clocks;  /* stable_clocks has made them stable */
   char unstable[320]; /* why the clocks are not stable meanwhile; "" if they are, or if the backend has no control */
   struct hcq_clock {  /* the device's clock and the host's, read at the same time; guarded by lock */
     uint32_t khz;     /* set by open */

@@ -359,6 +359,7 @@ const struct hcq_backend hcq_nv_backend = {
     .sleep = nv_sleep,
     .poll = nv_poll,
     .read_clock = nv_read_clock,
+    .stable_clocks = nv_stable_clocks,
     .sampler_open = nv_sampler_open,
     .sampler_close = nv_sampler_close,
     .sampler_read = nv_sampler_read,

@@ -210,6 +210,9 @@ int nv_counters_end(db_queue *q, const struct hcq_counter_pick *picks, unsigned 
  * result as in rm.h. */
 int nv_profiler_refused(struct nv_device *dev, int rc);
 
+/* clocks.c */
+int nv_stable_clocks(db_device *dev, bool on);
+
 /* sampler.c */
 int nv_sampler_open(db_pc_sampler *sampler);
 void nv_sampler_close(db_pc_sampler *sampler);

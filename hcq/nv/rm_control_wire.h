@@ -81,6 +81,8 @@ enum rm_control_command {
   RM_CTRL_ENGINES_V2 = 0x20800170,
   RM_CTRL_GR_INFO_V2 = 0x20801228,
   RM_CTRL_FB_INFO_V2 = 0x20801303,
+  RM_CTRL_RATED_TDP_GET = 0x2080206e,
+  RM_CTRL_RATED_TDP_SET = 0x2080206f,
   RM_CTRL_CE_CAPS = 0x20802a0a,
   RM_CTRL_GROUP_SCHEDULE = (int)0xa06c0101,
   RM_CTRL_CHANNEL_SCHEDULE = (int)0xa06f0103,
@@ -267,6 +269,13 @@ struct rm_ce_caps_v2 { /* NV2080_CTRL_CE_GET_CAPS_V2_PARAMS */
 struct rm_perf_boost { /* NV2080_CTRL_PERF_BOOST_PARAMS */
   uint32_t flags, duration;
 };
+/* Clocks: RM obeys the first client in this order whose action is not DEFAULT. Only RM itself sets its action. */
+struct rm_rated_tdp { /* NV2080_CTRL_PERF_RATED_TDP_CONTROL_PARAMS; up to 555 without the state */
+  uint32_t client, action, state;
+};
+enum { RM_CLOCKS_RM, RM_CLOCKS_WORKAROUND, RM_CLOCKS_GLOBAL, RM_CLOCKS_OS, RM_CLOCKS_PROFILE, RM_CLOCK_CLIENTS };
+enum { RM_CLOCKS_DEFAULT, RM_CLOCKS_EXCEED, RM_CLOCKS_LIMIT, RM_CLOCKS_LOCK, RM_CLOCKS_FLOOR, RM_CLOCK_ACTIONS };
+enum { RM_CLOCKS_AT_RATED_TDP, RM_CLOCKS_AT_BOOST, RM_CLOCK_STATES };
 struct rm_timer_time { /* NV2080_CTRL_TIMER_GET_TIME_PARAMS */
   uint64_t ns;
 };

@@ -351,6 +351,27 @@ static void system_queries(void **state) {
   assert_int_equal(engines.list[10], 0x12);
 }
 
+static void clocks_are_asked_for(void **state) {
+  struct nv_client c = nv_connect();
+  enum { GET = 0x2080206e, SET = 0x2080206f, OS = 3, LOCK = 3 };
+  struct rm_rated_tdp ask = {.client = OS, .action = LOCK}, read = {.client = OS, .action = 99, .state = 99};
+  assert_int_equal(nv_control(c.ctl, c.root, SUBDEVICE, SET, &ask, 12), 0);
+  assert_int_equal(nv_control(c.ctl, c.root, SUBDEVICE, GET, &read, 12), 0);
+  assert_int_equal(read.action, LOCK);
+  assert_int_equal(read.state, 0);
+  read.client = 4;
+  assert_int_equal(nv_control(c.ctl, c.root, SUBDEVICE, GET, &read, 12), 0);
+  assert_int_equal(read.action, 0);
+  const struct rm_rated_tdp bad[] = {{0, LOCK, 0}, {5, LOCK, 0}, {OS, 5, 0}, {OS, LOCK, 2}};
+  for (int i = 0; i < 4; i++) {
+    ask = bad[i];
+    assert_int_equal(nv_control(c.ctl, c.root, SUBDEVICE, SET, &ask, 12), 0x1f);
+  }
+  read.client = 5;
+  assert_int_equal(nv_control(c.ctl, c.root, SUBDEVICE, GET, &read, 12), 0x1f);
+  assert_int_equal(nv_control(c.ctl, c.root, SUBDEVICE, GET, &read, 8), 0x1f);
+}
+
 static void time_goes_on(void **state) {
   struct nv_client c = nv_connect();
   struct rm_timer_time a, b;
@@ -951,6 +972,7 @@ int main(void) {
       ONE(controls_are_strict),
       TWO(what_the_gpus_are),
       TWO(system_queries),
+      ONE(clocks_are_asked_for),
       ONE(time_goes_on),
       ONE(other_branches),
       ONE(allocations),

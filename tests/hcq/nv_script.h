@@ -53,6 +53,7 @@ static struct {
   /* observed by the script */
   struct rm_branch branch;
   int calls, open_fds, reservations;
+  uint32_t clocks[RM_CLOCK_CLIENTS]; /* what each client asks for */
   struct {
     enum { CLOSED, CTL, GPU, UVM } kind;
     unsigned minor;
@@ -261,6 +262,10 @@ static uint32_t channel_control(const struct rm_control *c, void *p) {
       a->states[k.error_sm - a->starting_sm] = k.sm_error;
     return RM_OK;
   }
+  case RM_CTRL_RATED_TDP_SET:
+    IS(RM_CLASS_SUBDEVICE, k.branch.rated_tdp);
+    k.clocks[((struct rm_rated_tdp *)p)->client] = ((struct rm_rated_tdp *)p)->action;
+    return RM_OK;
   case RM_CTRL_CC_CAPABILITIES:
     IS(RM_CLASS_CONFIDENTIAL_COMPUTE, k.branch.cc_capabilities);
     ((struct rm_cc_capabilities *)p)->cc_feature = (uint8_t)k.cc;

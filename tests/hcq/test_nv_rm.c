@@ -4,6 +4,7 @@
 #include "nv_script.h"
 #include "hcq/hcq.h"
 #include "hcq/nv/nv.h"
+#include "hcq/profile.h"
 
 #define SECOND 1000000000ull
 #define DEVICE "EMU+NV:scripted"
@@ -524,6 +525,44 @@ static void a_channel_that_does_not_stop(void **state) {
   assert_nothing_left();
 }
 
+/* The clocks are locked from the first set of counters, trace or sampler to the last one. */
+static void keeps_clocks_stable(void **state) {
+  for (unsigned i = 0; i < RM_BRANCHES; i++) {
+    char version[32];
+    fresh(state);
+    k.branch = rm_branch_at(i);
+    snprintf(version, sizeof version, "%u.42.01", k.branch.major);
+    k.version = version;
+    db_device *dev = must_open(DEVICE);
+    hcq_clocks_hold(dev);
+    hcq_clocks_hold(dev);
+    assert_int_equal(k.clocks[RM_CLOCKS_OS], RM_CLOCKS_LOCK);
+    assert_string_equal(hcq_clocks_unstable(dev), "");
+    hcq_clocks_drop(dev);
+    assert_int_equal(k.clocks[RM_CLOCKS_OS], RM_CLOCKS_LOCK);
+    hcq_clocks_drop(dev);
+    assert_int_equal(k.clocks[RM_CLOCKS_OS], RM_CLOCKS_DEFAULT);
+    db_close(dev);
+  }
+  fresh(state);
+  db_device *dev = must_open(DEVICE);
+  k.fail_command = RM_CTRL_RATED_TDP_SET;
+  k.fail_status = RM_INSUFFICIENT_PERMISSIONS;
+  hcq_clocks_hold(dev);
+  assert_non_null(strstr(hcq_clocks_unstable(dev), "lock them with `nvidia-smi --lock-gpu-clocks`"));
+  assert_non_null(strstr(hcq_clocks_unstable(dev), "INSUFFICIENT_PERMISSIONS"));
+  hcq_clocks_drop(dev);
+  k.fail_command = 0;
+  setenv("STABLE_CLOCKS", "0", 1);
+  hcq_clocks_hold(dev);
+  assert_int_equal(k.clocks[RM_CLOCKS_OS], RM_CLOCKS_DEFAULT);
+  assert_non_null(strstr(hcq_clocks_unstable(dev), "STABLE_CLOCKS=0"));
+  hcq_clocks_drop(dev);
+  unsetenv("STABLE_CLOCKS");
+  db_close(dev);
+  assert_nothing_left();
+}
+
 static void listing(void **state) {
   struct db_device_info info[8];
   struct hcq_found found[4];
@@ -575,6 +614,7 @@ int main(void) {
       T(long_waits_poll),
       T(listing),
       T(a_channel_that_does_not_stop),
+      T(keeps_clocks_stable),
   };
   return cmocka_run_group_tests(tests, script_start, script_stop);
 }

@@ -159,6 +159,7 @@ static const struct {
     SIZE(rm_ce_pce_mask, 8) AT(rm_ce_pce_mask, engine_type, 0) AT(rm_ce_pce_mask, pce_mask, 4)
     SIZE(rm_ce_caps_v2, 8) AT(rm_ce_caps_v2, engine_type, 0) AT(rm_ce_caps_v2, caps, 4)
     SIZE(rm_perf_boost, 8) AT(rm_perf_boost, flags, 0) AT(rm_perf_boost, duration, 4)
+    SIZE(rm_rated_tdp, 12) AT(rm_rated_tdp, client, 0) AT(rm_rated_tdp, action, 4) AT(rm_rated_tdp, state, 8)
     SIZE(rm_timer_time, 8) AT(rm_timer_time, ns, 0)
     SIZE(rm_time_correlation, 264) AT(rm_time_correlation, cpu_clock, 0) AT(rm_time_correlation, count, 1)
     AT(rm_time_correlation, samples, 8)
@@ -307,6 +308,7 @@ static const struct {
     {"gr_info_v2", offsetof(struct rm_branch, gr_info_v2), {448, 472, 472, 472, 472, 472, 488, 488, 488, 496, 496}},
     {"fb_info_v2", offsetof(struct rm_branch, fb_info_v2), {436, 444, 444, 444, 460, 460, 460, 460, 1028, 1028, 1028}},
     {"ce_caps", offsetof(struct rm_branch, ce_caps), {68, 136, 136, 136, 136, 136, 136, 136, 136, 136, 136}},
+    {"rated_tdp", offsetof(struct rm_branch, rated_tdp), {8, 8, 8, 8, 12, 12, 12, 12, 12, 12, 12}},
     {"gpfifo_schedule", offsetof(struct rm_branch, gpfifo_schedule), {2, 2, 2, 2, 2, 2, 2, 3, 3, 3, 3}},
     {"uvm_unregister_channel",
      offsetof(struct rm_branch, uvm_unregister_channel),
@@ -354,6 +356,7 @@ static void structures_fit_their_branches(void **state) {
                      b.major >= 550 ? sizeof(struct rm_unmap_memory_dma) : sizeof(struct rm_unmap_memory_dma_545));
     assert_int_equal(b.build_version,
                      b.major >= 560 ? sizeof(struct rm_build_version) : sizeof(struct rm_build_version_555));
+    assert_int_equal(b.rated_tdp, b.major >= 560 ? sizeof(struct rm_rated_tdp) : offsetof(struct rm_rated_tdp, state));
     assert_int_equal(b.ce_caps, b.major >= 545 ? sizeof(struct rm_ce_caps) : sizeof(struct rm_ce_caps_535));
     assert_int_equal(b.uvm_map_external_allocation, rm_branch_uvm_many_gpus(&b)
                                                         ? sizeof(struct uvm_map_external_allocation)

@@ -10,6 +10,7 @@
 # traces (saxpy.se*.sqtt).
 # The script changes no clocks, modes or settings, and resets nothing.
 set -eu
+export STABLE_CLOCKS=0
 cd "$(dirname "$0")/../.."
 dev=AMD
 record=

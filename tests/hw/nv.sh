@@ -11,6 +11,7 @@
 # profiling steps printed (nv.profile).
 # The script changes no clocks, modes or settings, and resets nothing.
 set -eu
+export STABLE_CLOCKS=0
 cd "$(dirname "$0")/../.."
 dev=NV
 record=

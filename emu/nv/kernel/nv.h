@@ -316,6 +316,9 @@ struct nv_gpu {
   struct {         /* the profiler that has each, or NULL */
     struct rm_object *monitors, *sampler, *stream;
   } profiling;
+  struct {
+    uint32_t action, state;
+  } clocks[RM_CLOCK_CLIENTS]; /* what each client asks for; the emulated clocks are always stable */
 };
 
 enum nv_file_kind { NV_FILE_CTL, NV_FILE_GPU, NV_FILE_UVM };

@@ -185,6 +185,26 @@ static uint32_t perf_boost(call *c, object *o, void *params, uint32_t size) {
   return (p->flags & 3) == 3 ? RM_REFUSE(c->m, RM_INVALID_ARGUMENT, "PERF_BOOST: flags 0x%x", p->flags) : RM_OK;
 }
 
+static uint32_t rated_tdp_get(call *c, object *o, void *params, uint32_t size) {
+  struct rm_rated_tdp *p = params;
+  if (p->client >= RM_CLOCK_CLIENTS)
+    return RM_REFUSE(c->m, RM_INVALID_ARGUMENT, "PERF_RATED_TDP_GET_CONTROL: client %u", p->client);
+  p->action = o->gpu->clocks[p->client].action;
+  if (size == sizeof *p) p->state = o->gpu->clocks[p->client].state;
+  return RM_OK;
+}
+static uint32_t rated_tdp_set(call *c, object *o, void *params, uint32_t size) {
+  struct rm_rated_tdp p = {0};
+  memcpy(&p, params, size);
+  if (p.client == RM_CLOCKS_RM || p.client >= RM_CLOCK_CLIENTS || p.action >= RM_CLOCK_ACTIONS ||
+      p.state >= RM_CLOCK_STATES)
+    return RM_REFUSE(c->m, RM_INVALID_ARGUMENT, "PERF_RATED_TDP_SET_CONTROL: client %u, action %u, state %u", p.client,
+                     p.action, p.state);
+  o->gpu->clocks[p.client].action = p.action;
+  o->gpu->clocks[p.client].state = p.state;
+  return RM_OK;
+}
+
 /* ---- engines ---- */
 
 static uint32_t engines(call *c, object *o, void *params, uint32_t size) {
@@ -406,6 +426,10 @@ const struct rm_control_type nv_rm_query_controls[] = {
     Q(ARCH_INFO, SUBDEVICE, rm_arch_info, arch_info),
     {0x20801801, SUBDEVICE, 16, 0, pci_info},
     Q(PERF_BOOST, SUBDEVICE, rm_perf_boost, perf_boost),
+    {RM_CTRL_RATED_TDP_GET, SUBDEVICE, sizeof(struct rm_rated_tdp), offsetof(struct rm_branch, rated_tdp),
+     rated_tdp_get},
+    {RM_CTRL_RATED_TDP_SET, SUBDEVICE, sizeof(struct rm_rated_tdp), offsetof(struct rm_branch, rated_tdp),
+     rated_tdp_set},
     QB(CE_CAPS, SUBDEVICE, ce_caps, ce_caps),
     Q(CE_CAPS_V2, SUBDEVICE, rm_ce_caps_v2, ce_caps_v2),
     Q(CE_PCE_MASK, SUBDEVICE, rm_ce_pce_mask, ce_pce_mask),
