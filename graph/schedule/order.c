@@ -212,7 +212,6 @@ static void kernel_item(struct scheduler *s, struct unit *u) {
   for (size_t i = 0; i < norder; i++) room += order[i]->op == OP_BUFFER, vars += order[i]->op == OP_VAR;
   item->kind = u->custom ? SCHEDULE_CUSTOM : SCHEDULE_KERNEL;
   item->device = u->device;
-  item->noutputs = u->nstores;
   item->swaps = u->swaps;
   item->bufs = calloc(room, sizeof *item->bufs);
   item->vars = calloc(vars + 1, sizeof *item->vars);
@@ -223,14 +222,15 @@ static void kernel_item(struct scheduler *s, struct unit *u) {
     schedule_no_memory(s);
     goto out;
   }
-  for (unsigned i = 0; i < u->nstores; i++) item->why[i] = u->store[i].why;
   for (size_t i = 0; i < u->nstores + norder; i++) {
     struct uop *b = i < u->nstores ? u->store[i].index->src[0] : order[i - u->nstores];
     if (b->op != OP_BUFFER) continue;
     struct uop *real = real_memory(s, b);
     unsigned slot = 0;
     while (slot < item->nbufs && item->bufs[slot] != real) slot++;
-    if (slot == item->nbufs) item->bufs[item->nbufs++] = real, window[slot].real = real, window[slot].begin = INT64_MAX;
+    if (slot < item->nbufs) continue;
+    if (i < u->nstores) item->why[item->noutputs++] = u->store[i].why; /* several stores may write parts of one */
+    item->bufs[item->nbufs++] = real, window[slot].real = real, window[slot].begin = INT64_MAX;
   }
   for (size_t i = 0; i < norder; i++)
     if (order[i]->op == OP_VAR) item->vars[item->nvars++] = order[i];

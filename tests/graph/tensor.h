@@ -304,6 +304,7 @@ static inline void run_kernel_part(const struct schedule_item *item, struct uop 
     points *= number_of(order[i]->src[0]);
   }
   free(order);
+  assert_in_range(item->noutputs, 1, item->nbufs);
   for (unsigned i = 0; i < item->nbufs; i++) {
     if (i < item->noutputs)
       allocate(item->bufs[i]->arg.i, item->bufs[i]->src[0]->arg.i);

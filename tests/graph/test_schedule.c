@@ -583,6 +583,7 @@ static void test_joins(void **state) {
     assert_int_equal(s.nitems, 1);
     assert_int_equal(s.items[0].why[0], SCHEDULE_JOINED);
     assert_int_equal(s.items[0].ast->nsrc, 12);
+    assert_int_equal(s.items[0].noutputs, 1);
     schedule_free(&s);
   }
   /* a scalar, a gap, integers, overwritten memory, several users, and the sign of zero */
