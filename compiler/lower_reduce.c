@@ -71,7 +71,7 @@ static bool are_neighbours(const struct lowerer *L, const struct uop *mma, enum 
   const struct uop *u = mma->src[o];
   struct matrix_run run[MATRIX_RUNS];
   unsigned axis[MATRIX_RUNS] = {0}, n = 0, elements = matrix_elements(x, o);
-  if (u->op != OP_LOAD || u->dtype != x->in || u->src[0]->op != OP_INDEX || u->src[0]->nsrc > 2) return false;
+  if (u->op != OP_LOAD || u->dtype != matrix_in(x, o) || u->src[0]->op != OP_INDEX || u->src[0]->nsrc > 2) return false;
   struct affine a;
   affine_of(u->src[0]->src[1], &a);
   element_axes(L, mma, o, axis);
@@ -105,7 +105,7 @@ static struct uop *operand_in_registers(struct lowerer *L, const struct uop *mma
   }
   for (unsigned e = 0; e < n; e++) {
     set_element_position(L, x, o, axis, e);
-    element[e] = lower_eval_as(L, mma->src[o], x->in);
+    element[e] = lower_eval_as(L, mma->src[o], matrix_in(x, o));
   }
   return L->b.failed ? NULL : lower_vectorize(L, element, n);
 }

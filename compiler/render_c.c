@@ -463,12 +463,14 @@ static void write_tiles(struct writer *w, const struct matrix *x) {
 /* Writes a matrix instruction as a macro: the lanes store their elements to matrices of the wave, wait at a barrier,
  * and each lane computes its own elements of the result. */
 static void write_matrix(struct writer *w, const struct matrix *x) {
-  const char *in = dtype_info[x->in].name, *out = dtype_info[x->out].name;
+  const char *a = dtype_info[matrix_in(x, MATRIX_A)].name, *b = dtype_info[matrix_in(x, MATRIX_B)].name;
+  const char *out = dtype_info[x->out].name;
   const uint32_t *block = w->k->block;
   unsigned waves = (block[0] * block[1] * block[2] + 31) / 32;
-  fprintf(w->f, "#undef %s\n#define %s(a, b, c) ({ %sx%u a_ = a; %sx%u b_ = b; %sx%u c_ = c; \\\n", x->name, x->name,
-          in, matrix_elements(x, MATRIX_A), in, matrix_elements(x, MATRIX_B), out, matrix_elements(x, MATRIX_C));
-  fprintf(w->f, "  local %s wave_a[%u][%u][%u], wave_b[%u][%u][%u]; \\\n", in, waves, x->m, x->k, waves, x->k, x->n);
+  fprintf(w->f, "#undef %s\n#define %s(a, b, c) ({ %sx%u a_ = a; %sx%u b_ = b; %sx%u c_ = c; \\\n", x->name, x->name, a,
+          matrix_elements(x, MATRIX_A), b, matrix_elements(x, MATRIX_B), out, matrix_elements(x, MATRIX_C));
+  fprintf(w->f, "  local %s wave_a[%u][%u][%u]; local %s wave_b[%u][%u][%u]; \\\n", a, waves, x->m, x->k, b, waves,
+          x->k, x->n);
   fprintf(w->f,
           "  int item_ = workitem(0) + %u * (workitem(1) + %u * workitem(2)), l_ = item_ %% 32, w_ = item_ / 32; \\\n",
           block[0], block[1]);

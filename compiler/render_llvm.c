@@ -622,6 +622,21 @@ static LLVMValueRef build_dot(struct render *r, const struct matrix *x, const st
   return LLVMBuildAdd(r->b, arg[0], intrinsic(r, x->intrinsic, NULL, 0, arg + 1, 2), "");
 }
 
+/* The arguments are the sum, the bytes without a sign and those with one, as vectors of 32-bit integers; those of a row
+ * are repeated. */
+static LLVMValueRef build_dot_of_bytes(struct render *r, const struct matrix *x, const struct uop *u) {
+  LLVMValueRef arg[3] = {value_of(r, u->src[2])}, mask[32];
+  unsigned words = matrix_elements(x, MATRIX_B) / x->k;
+  for (unsigned i = 0; i < words; i++) mask[i] = LLVMConstInt(i32(r), 0, 0);
+  for (enum matrix_operand o = MATRIX_A; o <= MATRIX_B; o++) {
+    LLVMTypeRef t = LLVMVectorType(i32(r), o == MATRIX_A ? 1 : words);
+    LLVMValueRef v = LLVMBuildBitCast(r->b, value_of(r, u->src[o]), t, "");
+    if (o == MATRIX_A) v = LLVMBuildShuffleVector(r->b, v, v, LLVMConstVector(mask, words), "");
+    arg[1 + (matrix_in(x, o) == DT_I8)] = v;
+  }
+  return intrinsic(r, x->intrinsic, NULL, 0, arg, 3);
+}
+
 /* Sums of products of bytes in groups of four, by VPDPBUSD where the host has it. */
 static LLVMValueRef build_bytes(struct render *r, const struct uop *u) {
   LLVMValueRef x[3] = {value_of(r, u->src[0]), value_of(r, u->src[1]), value_of(r, u->src[2])};
@@ -793,6 +808,7 @@ static LLVMValueRef build_mma_ldmatrix(struct render *r, const struct uop *u) {
 static LLVMValueRef build_matrix(struct render *r, const struct uop *u) {
   const struct matrix *x = &matrices[u->arg.i];
   if (x->parts == PARTS_SUM_FIRST || x->parts == PARTS_PRODUCTS) return build_dot(r, x, u);
+  if (x->parts == PARTS_BYTES) return build_dot_of_bytes(r, x, u);
   if (x->parts == PARTS_MEMORY) return build_tiles(r, u);
   if (matrix_in_memory(x)) return build_mma_ldmatrix(r, u);
   LLVMValueRef arg[64];

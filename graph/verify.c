@@ -315,7 +315,8 @@ static int check_reduce(const struct check *c) {
 
 static int check_mma(const struct check *c) {
   const struct uop *u = c->u;
-  if (u->src[0]->dtype != u->src[1]->dtype)
+  bool bytes = u->src[0]->dtype == DT_I8 && u->src[1]->dtype == DT_U8;
+  if (u->src[0]->dtype != u->src[1]->dtype && !bytes)
     return malformed(c, "multiplies %s and %s", dtype_info[u->src[0]->dtype].name, dtype_info[u->src[1]->dtype].name);
   if (c->stage == STAGE_LINEAR) {
     const struct uop *sum = u->src[2];

@@ -224,7 +224,8 @@ static bool sums_are_updated(const struct codegen *k, struct uop *reduce) {
 static const struct matrix *matrix_for(const struct codegen *k, struct uop *reduce, struct uop **operand) {
   for (unsigned i = 0; i < matrix_count && k->target->matrix; i++) {
     struct matrix_product p = {.reduce = reduce};
-    if (matrices[i].m > 1 || !matrix_product(k, &matrices[i], &p, NULL, 0) || p.when) continue;
+    if (matrices[i].m > 1 || matrices[i].parts == PARTS_BYTES) continue; /* of bytes: dots.c */
+    if (!matrix_product(k, &matrices[i], &p, NULL, 0) || p.when) continue;
     operand[0] = p.operand[0], operand[1] = p.operand[1];
     return &matrices[i];
   }

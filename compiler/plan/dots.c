@@ -1,8 +1,11 @@
 /* Plans sums of floats that are multiples of sums of products of bytes on the host: products of quantized matrices and
  * vectors, whose blocks have a factor. The bytes of a block are a vector. Its products are added in groups of four, in
- * the lanes of another vector, and only at the end the lanes are added (lower_dots.c). */
+ * the lanes of another vector, and only at the end the lanes are added (lower_dots.c). For many vectors, rows of the
+ * matrix are the lanes, and the bytes are operands of a matrix instruction. */
 #include "dots.h"
+#include "matrix.h"
 #include <stdlib.h>
+#include <string.h>
 
 enum {
   SHORT = 16, /* a longer axis of a sum stays a loop */
@@ -92,20 +95,122 @@ static bool expand_few(struct codegen *k, const struct dot *d) {
   return true;
 }
 
+/* ---- many vectors ---- */
+
+enum {
+  TILE_ROWS = 16, /* vectors of a tile; a register each has their sums */
+  TASKS = 8,      /* number of workgroups that keeps all cores busy until the end */
+};
+
+/* The loop along which the operand that `mask` belongs to changes, and the other one does not; -1: none or several. */
+static int own_loop(const struct codegen *k, uint64_t mask, uint64_t other) {
+  int found = -1;
+  for (unsigned a = 0; a < k->naxes; a++) {
+    if (k->axes[a].kind != AXIS_LOOP || k->axes[a].size < 2 || !axis_is_static(&k->axes[a]) ||
+        !((mask & ~other) >> a & 1))
+      continue;
+    if (found >= 0) return -1;
+    found = (int)a;
+  }
+  return found;
+}
+
+/* Sums the products in 32 bits, which are enough for a sum of so few products of bytes. */
+static void sum_in_words(struct codegen *k, const struct dot *d) {
+  struct uop *cast = d->chain[d->nchain - 2], *reduce = d->chain[d->nchain - 1], *product = reduce->src[0];
+  while (product->op == OP_CAST) product = product->src[0];
+  struct uop *sum =
+      uop_new(k->g, OP_REDUCE, DT_I32, 1, reduce->arg, OP_ADD, (struct uop *[]){product, d->axis}, reduce->nsrc);
+  struct uop *value = uop_cast(k->g, sum, DT_F32);
+  k->ast = uop_substitute(k->g, k->ast, &cast, &value, 1);
+}
+
+/* Replaces both sums by one of products of floats, which is tiled like any contraction: each byte is multiplied by the
+ * factors that depend on no other operand. */
+static bool merge_sums(struct codegen *k, const struct uop *sum, const struct dot *d, const uint64_t *mask) {
+  struct graph *g = k->g;
+  struct uop *operand[2] = {uop_cast(g, d->byte[0], DT_F32), uop_cast(g, d->byte[1], DT_F32)};
+  for (unsigned f = 0; f < d->nfactors; f++) {
+    unsigned o = mask[d->factor[f]->id] & ~mask[d->byte[0]->id] ? 1 : 0;
+    if (mask[d->factor[f]->id] & ~mask[d->byte[o]->id]) return false;
+    operand[o] = uop_binary(g, OP_MUL, operand[o], d->factor[f]);
+  }
+  struct uop *src[MAX_AXES + 2] = {uop_binary(g, OP_MUL, operand[0], operand[1])}, *from = (struct uop *)sum;
+  for (unsigned i = 1; i < sum->nsrc; i++) src[i] = sum->src[i];
+  src[sum->nsrc] = d->axis;
+  struct uop *all = uop_new(g, OP_REDUCE, DT_F32, 1, sum->arg, OP_ADD, src, sum->nsrc + 1);
+  k->ast = uop_substitute(g, k->ast, &from, &all, 1);
+  return true;
+}
+
+/* Multiplies the vectors, the rows of a tile, by 16 rows of the matrix, the lanes. All bytes of the latter that the sum
+ * reads are first unpacked. */
+static bool tile(struct codegen *k, const struct uop *sum, const struct step *matrix, uint64_t columns) {
+  int row = axis_named(k, matrix->list[0]), column = axis_named(k, matrix->list[1]);
+  struct step pack = {.kind = STEP_PACK, .amount = MATRIX_B};
+  for (unsigned i = 1; i < sum->nsrc; i++) {
+    int a = axis_with(k, sum->src[i]);
+    if (a >= 0 && (columns >> a & 1)) pack.list[pack.nlist++] = k->axes[a].name;
+  }
+  pack.list[pack.nlist++] = matrix->list[2];
+  if (!step_apply(k, *matrix)) return false;
+  pack.nlist += matrix_axes(k, MATRIX_B, 1, pack.list + pack.nlist);
+  pack.nlist += matrix_axes(k, MATRIX_B, 0, pack.list + pack.nlist);
+  if (!step(k, STEP_UPCAST, row, TILE_ROWS) || !step(k, STEP_THREAD, column, TASKS)) return false;
+  if (!step(k, STEP_SERIAL, row, k->axes[row].size)) return false; /* workgroups share no copies */
+  if (step_possible(k, pack, NULL, 0) && !step_apply(k, pack)) return false;
+  struct step inner = {.kind = STEP_INNER, .axis = k->axes[row].name};
+  if (step_possible(k, inner, NULL, 0) && !step_apply(k, inner)) return false;
+  int bytes = axis_named(k, matrix->list[2]);
+  return bytes < 0 || step(k, STEP_UNROLL, bytes, k->axes[bytes].size);
+}
+
+enum many { MANY_NOT, MANY_MERGED, MANY_TILED };
+
+/* Plans a sum for many vectors: in tiles if a matrix instruction multiplies the bytes, otherwise it may become a
+ * contraction. */
+static bool plan_many(struct codegen *k, const struct uop *sum, const struct dot *d, enum many *many) {
+  uint64_t *mask = axis_masks(k, false);
+  if (!mask) return codegen_fail(k, "out of memory");
+  uint64_t columns = mask[d->byte[0]->id], rows = mask[d->byte[1]->id];
+  int row = own_loop(k, rows, columns), column = own_loop(k, columns, rows), bytes = axis_with(k, d->axis);
+  int matrix = matrix_named("dot_i32_i8", strlen("dot_i32_i8"));
+  bool ok = row >= 0 && column >= 0 && bytes >= 0 && k->axes[row].size > FEW;
+  if (ok && d->byte[0]->dtype == DT_U8 && matrix >= 0 && matrix_on(&matrices[matrix], k->target))
+    *many = MANY_TILED;
+  else if (ok && merge_sums(k, sum, d, mask))
+    *many = MANY_MERGED;
+  free(mask);
+  if (*many != MANY_TILED) return true;
+  sum_in_words(k, d);
+  if (k->axes[column].size % matrices[matrix].n && !step(k, STEP_PAD, column, matrices[matrix].n)) return false;
+  if (k->axes[row].size % TILE_ROWS && !step(k, STEP_PAD, row, TILE_ROWS)) return false;
+  struct step s = {.kind = STEP_MATRIX, .amount = matrix, .nlist = 3};
+  s.list[0] = k->axes[row].name, s.list[1] = k->axes[column].name, s.list[2] = k->axes[bytes].name;
+  return step_possible(k, s, NULL, 0) ? tile(k, sum, &s, columns) : codegen_fail(k, "bytes cannot be multiplied");
+}
+
+/* ---- entry ---- */
+
 bool dots_host(struct codegen *k, bool *done) {
   struct uop *sum[MOST_DOT_SUMS];
   unsigned n = 0;
   size_t count;
   struct uop *ast = k->ast, **order = uop_toposort(&ast, 1, &count);
   struct dot d, any = {.lanes = 0};
+  const struct uop *outer = NULL;
   *done = false;
   if (!order) return codegen_fail(k, "out of memory");
   for (size_t i = 0; i < count; i++) {
     if (order[i]->op == OP_REDUCE && n < MOST_DOT_SUMS) sum[n++] = order[i];
-    if (dot_of(order[i], &d)) *done = true, any = d;
+    if (dot_of(order[i], &d)) *done = true, any = d, outer = order[i];
   }
   free(order);
   if (!*done) return true;
+  enum many many = MANY_NOT;
+  if (!plan_many(k, outer, &any, &many)) return false;
+  *done = many != MANY_MERGED;
+  if (many != MANY_NOT) return true;
   if (!expand_few(k, &any)) return false;
   /* Steps replace the REDUCEs, but the ranges of other axes stay the same. */
   for (unsigned i = 0; i < n; i++) {

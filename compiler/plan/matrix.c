@@ -16,6 +16,7 @@
 #define SIGNED     PARTS_SIGNED
 #define SUM_FIRST  PARTS_SUM_FIRST
 #define PRODUCTS   PARTS_PRODUCTS
+#define BYTES      PARTS_BYTES
 #define EXCHANGED  PARTS_EXCHANGED
 #define MEMORY     PARTS_MEMORY
 #define TILE_PAIRS PARTS_TILE_PAIRS
@@ -42,6 +43,7 @@ const struct matrix matrices[] = {
 #undef SIGNED
 #undef SUM_FIRST
 #undef PRODUCTS
+#undef BYTES
 #undef EXCHANGED
 #undef MEMORY
 #undef TILE_PAIRS
@@ -132,6 +134,10 @@ static bool has_word(const char *words, const char *word) {
   return false;
 }
 
+enum dtype matrix_in(const struct matrix *x, enum matrix_operand o) {
+  return x->parts == PARTS_BYTES && o == MATRIX_B ? DT_U8 : x->in;
+}
+
 bool matrix_on(const struct matrix *x, const struct target *t) {
   return has_word(t->matrix, x->machine) && (t->kind != TARGET_HOST || has_word(target_features(t), x->machine));
 }
@@ -140,7 +146,8 @@ bool matrix_on(const struct matrix *x, const struct target *t) {
 static bool takes(const struct matrix *x, enum dtype t) {
   char from = dtype_info[t].cls, to = dtype_info[x->in].cls;
   bool widens = to == 'i' && (from == 'i' || from == 'u') && dtype_info[t].size < dtype_info[x->in].size;
-  return t == x->in || (widens && x->parts == PARTS_PRODUCTS);
+  bool byte = x->parts == PARTS_BYTES && (t == DT_U8 || t == DT_I8);
+  return t == x->in || byte || (widens && x->parts == PARTS_PRODUCTS);
 }
 
 bool matrix_product(const struct codegen *k, const struct matrix *x, struct matrix_product *p, char *why, size_t cap) {
@@ -192,6 +199,10 @@ static bool find(const struct codegen *k, const struct matrix *x, const int *axi
     operand[m == column] = p->operand[i];
   }
   memcpy(p->operand, operand, sizeof operand);
+  for (enum matrix_operand o = MATRIX_A; o <= MATRIX_B && x->parts == PARTS_BYTES; o++)
+    if (operand[o]->dtype != matrix_in(x, o))
+      return refuse(why, cap, "an operand is %s, not %s", dtype_info[operand[o]->dtype].name,
+                    dtype_info[matrix_in(x, o)].name);
   if (!p->when) return true;
   struct uop *when = p->when;
   uint64_t depends = 0; /* the condition may be a new node, which has no mask */
@@ -327,7 +338,7 @@ bool matrix_apply(struct codegen *k, const struct step *s) {
   unsigned n = 0;
   for (unsigned o = 0; o < 2; o++) {
     struct uop *from[2] = {old[coordinate_of[o][0]], old[coordinate_of[o][1]]};
-    struct uop *operand = uop_cast(g, zero_where_not(g, p.operand[o], p.when), x->in);
+    struct uop *operand = uop_cast(g, zero_where_not(g, p.operand[o], p.when), matrix_in(x, o));
     src[n++] = divide_positions(g, uop_substitute(g, operand, from, at[o], 2));
     for (unsigned i = 0; i < k->nguards; i++) {
       struct uop *guard = is_of_outputs(k, k->guard[i]) ? uop_substitute(g, k->guard[i], from, at[o], 2) : NULL;

@@ -12,6 +12,7 @@ enum matrix_parts {
   PARTS_SIGNED,
   PARTS_SUM_FIRST,
   PARTS_PRODUCTS,
+  PARTS_BYTES,
   PARTS_EXCHANGED,
   PARTS_MEMORY,
   PARTS_TILE_PAIRS,
@@ -39,6 +40,8 @@ enum { MATRIX_RUNS = 8, LANE_BITS = 7 }; /* LANE_BITS: bits of a lane's number w
 extern const struct matrix matrices[];
 extern const unsigned matrix_count;
 
+/* The type of operand A's or B's elements. */
+enum dtype matrix_in(const struct matrix *x, enum matrix_operand o);
 bool matrix_on(const struct matrix *x, const struct target *t); /* whether the machine has the instruction */
 /* Returns the row with that name of n characters, or -1 if there is none. */
 int matrix_named(const char *name, size_t n);

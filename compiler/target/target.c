@@ -98,7 +98,7 @@ static const struct target targets[] = {
     NVIDIA("sm_120", "sm_90", "+ptx78", 340, "mma"),
 #if defined(__x86_64__)
     HOST("x86_64", "x86_64-unknown-linux-gnu", "avx512f avx512bw avx512dq avx512vl", 64, 32, true, 32 << 20,
-         "avx512bf16 avx512bw avx2"),
+         "avx512bf16 avx512vnni avx512bw avx2"),
     HOST("x86_64", "x86_64-unknown-linux-gnu", "", 32, 16, false, 32 << 20, "avx2"),
 #elif defined(__aarch64__)
     HOST("aarch64", "aarch64-unknown-linux-gnu", "", 16, 32, false, 0, NULL),

@@ -205,7 +205,7 @@ db_tensor *weight_range(const struct weight *w, int64_t begin, int64_t end) {
 
 /* ---- products ---- */
 
-enum { MOST_ROUNDED = 8 }; /* vectors; more are multiplied in f32 */
+enum { FEW = 8 }; /* vectors by which one kernel multiplies the packed bytes */
 
 /* Vectors rounded to 8 bits, as llama.cpp rounds them: x is factor * integer, where each block of a weight has a
  * factor. */
@@ -249,13 +249,37 @@ static db_tensor *integer_products(const struct unpack *u, db_tensor *data, db_t
   return db_contiguous(db_sub(y, db_sum(db_mul(least, v.sum), -4, -3, -2, -1)));
 }
 
+/* Like integer_products, for many vectors [vectors, columns] and one matrix. The integers of weights have no sign, so
+ * that one instruction multiplies them: 128 is added to those that have one, and subtracted with the least value. The
+ * factors are in memory with adjacent rows, which are the lanes of the kernel's vectors. */
+static db_tensor *many_integer_products(const struct unpack *u, db_tensor *data, db_tensor *x) {
+  struct rounded v = rounded_of(x, db_dim(data, -2), u->axes);
+  struct parts p = u->parts(data);
+  db_tensor *integer = with_axes(p.integer, p.integer, u->axes), *least = p.least;
+  db_tensor *factor = db_squeeze(with_axes(p.factor, p.integer, u->axes), -1);
+  if (least) least = db_squeeze(with_axes(least, p.integer, u->axes), -1);
+  if (db_dtype_of(integer) == DB_I8) {
+    integer = db_xor(db_bitcast(integer, DB_U8), 128);
+    least = least ? db_add(least, db_mul(factor, 128)) : db_mul(factor, 128);
+  }
+  integer = db_contiguous(integer);
+  factor = db_permute(db_contiguous(db_permute(factor, 1, 2, 3, 4, 0)), 4, 0, 1, 2, 3);
+  db_tensor *sums = f32(db_sum(db_mul(db_cast(integer, DB_I32), db_cast(v.integer, DB_I32)), -1));
+  db_tensor *y = db_contiguous(db_sum(db_mul(factor, db_mul(sums, v.factor)), -4, -3, -2, -1));
+  if (!least) return y;
+  int64_t rows = db_dim(data, 0), count = db_dim(x, 0);
+  least = db_contiguous(db_reshape(least, rows, -1));
+  return db_sub(y, db_contiguous(db_matmul(db_reshape(v.sum, count, -1), db_transpose(least, 0, 1))));
+}
+
 /* x [..., columns] times matrices: data [..., rows, columns] or [..., rows, blocks, bytes], where the leading axes
  * broadcast. The products are summed along the axes of a block: the loops of the kernel then follow the bytes. */
 static db_tensor *products(const struct weight *w, db_tensor *data, db_tensor *x) {
   const struct unpack *u = unpack_of(w->type);
   int last = (int)db_rank(x) - 1;
   if (!u) return db_sum(db_mul(f32(data), db_unsqueeze(f32(x), last)), -1);
-  if (w->rounds && db_dim(x, 0) <= MOST_ROUNDED) return integer_products(u, data, x);
+  if (w->rounds && db_dim(x, 0) <= FEW) return integer_products(u, data, x);
+  if (w->rounds && db_rank(data) == 3 && db_rank(x) == 2) return many_integer_products(u, data, x);
   int64_t blocks = db_dim(data, -2);
   const int64_t *n = u->axes;
   db_tensor *in = db_unsqueeze(db_unflatten(x, last, blocks, n[0], n[1], n[2], n[3]), last);

@@ -68,6 +68,22 @@ HELPER struct uop *sum_of_blocks(enum dtype of_x, enum dtype of_y, int64_t m, in
   return sink1(store(at(param(0, DT_F32, m), a), sum));
 }
 
+/* [p, m] = the sum over n blocks and g groups of factor[m, n, g] * the sum over `bytes` products of x[m, n, g, bytes]
+ * and y[p, n, g, bytes], which are 8-bit integers, * scale[p, n]. */
+HELPER struct uop *sums_of_blocks(enum dtype of_x, enum dtype of_y, int64_t p, int64_t m, int64_t n, int64_t g,
+                                  int64_t bytes) {
+  struct uop *v = range(p, 0, AXIS_LOOP), *a = range(m, 1, AXIS_LOOP), *e = range(bytes, 4, AXIS_REDUCE);
+  struct uop *k[2] = {range(n, 2, AXIS_REDUCE), range(g, 3, AXIS_REDUCE)}, *group = add(mul(k[0], ix(g)), k[1]);
+  struct uop *of_m = add(mul(a, ix(n * g)), group), *of_p = add(mul(v, ix(n * g)), group);
+  struct uop *factor = load(at(param(3, DT_F32, m * n * g), of_m));
+  struct uop *scale = load(at(param(4, DT_F32, p * n), add(mul(v, ix(n)), k[0])));
+  struct uop *x = load(at(param(1, of_x, m * n * g * bytes), add(mul(of_m, ix(bytes)), e)));
+  struct uop *y = load(at(param(2, of_y, p * n * g * bytes), add(mul(of_p, ix(bytes)), e)));
+  struct uop *dot = reduce(OP_ADD, mul(uop_cast(G, x, DT_I32), uop_cast(G, y, DT_I32)), &e, 1);
+  struct uop *sum = reduce(OP_ADD, mul(factor, mul(uop_cast(G, dot, DT_F32), scale)), k, 2);
+  return sink1(store(at(param(0, DT_F32, p * m), add(mul(v, ix(m)), a)), sum));
+}
+
 /* ---- reference -------------------------------------------------------------------------------------------------- */
 
 /* A value of a type; floats are doubles, rounded to the type after every operation. */

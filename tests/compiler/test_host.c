@@ -323,6 +323,39 @@ static void check_blocks(enum dtype of_x, enum dtype of_y, int64_t m, int64_t n,
   free(want);
 }
 
+/* Products of a quantized matrix and many vectors, in tiles if the processor multiplies bytes, otherwise as floats. */
+static void tiles_of_blocks_of_bytes(void **state) {
+  static const int64_t sizes[][5] = {{32, 48, 3, 4, 32}, {37, 21, 2, 8, 16}, {9, 16, 5, 1, 64}, {16, 100, 3, 2, 32}};
+  const struct target *on[2];
+  unsigned hosts_here = hosts(on);
+  for (unsigned i = 0; i < 3 * sizeof sizes / sizeof *sizes; i++) {
+    const int64_t *z = sizes[i / 3], p = z[0], m = z[1], n = z[2], g = z[3], bytes = z[4];
+    enum dtype of_x = i % 3 ? DT_I8 : DT_U8, of_y = i % 3 == 1 ? DT_U8 : DT_I8;
+    int64_t count[5] = {p * m, m * n * g * bytes, p * n * g * bytes, m * n * g, p * n};
+    void *got[5];
+    for (unsigned s = 0; s < 5; s++) got[s] = calloc((size_t)count[s], 4);
+    for (int64_t e = 0; e < count[1] + count[2]; e++) {
+      uint8_t *byte = e < count[1] ? (uint8_t *)got[1] + e : (uint8_t *)got[2] + e - count[1];
+      *byte = e % 5 == 0 ? 127 : e % 7 == 0 ? 128 : e % 11 == 0 ? 255 : (uint8_t)(e * 37);
+    }
+    for (unsigned s = 3; s < 5; s++)
+      for (int64_t e = 0; e < count[s]; e++) ((float *)got[s])[e] = (float)(e % 9 + 1) / 32;
+    float *want = calloc((size_t)count[0], sizeof *want);
+    struct uop *ast = sums_of_blocks(of_x, of_y, p, m, n, g, bytes);
+    reference(ast, (void *[]){want, got[1], got[2], got[3], got[4]}, 0);
+    for (unsigned h = 0; h < hosts_here; h++) {
+      const struct kernel *k = must_compile_for(tuned, on[h], ast);
+      run_host(k, got, 0);
+      for (int64_t e = 0; e < count[0]; e++) /* sums of products of at most 255 * 255 * 81 / 1024 */
+        assert_true(fabs((double)((float *)got[0])[e] - (double)want[e]) <= 1e-6 * 5144 * (double)(n * g * bytes));
+      bool has = target_has(on[h], "avx512vnni") && on[h]->matrix && of_x != of_y;
+      if (has != (strstr(k->plan, "matrix dot_i32_i8") != NULL)) fail_msg("case %u on host %u: %s", i, h, k->plan);
+    }
+    for (unsigned s = 0; s < 5; s++) free(got[s]);
+    free(want);
+  }
+}
+
 /* A product of a quantized matrix and vector. */
 static void sums_of_blocks_of_bytes(void **state) {
   static const enum dtype types[][2] = {{DT_U8, DT_I8}, {DT_I8, DT_U8}, {DT_I8, DT_I8}, {DT_U8, DT_U8}};
@@ -1001,6 +1034,7 @@ int main(void) {
       cmocka_unit_test(matmul),
       cmocka_unit_test(products_of_pairs),
       cmocka_unit_test(sums_of_blocks_of_bytes),
+      cmocka_unit_test(tiles_of_blocks_of_bytes),
       cmocka_unit_test(long_sums_have_rounds),
       cmocka_unit_test(rounds_need_little_padding),
       cmocka_unit_test(ends_of_sums_are_copied),
