@@ -1,7 +1,7 @@
 /* Prepares products with constant weights when a model is loaded. A product is a Conv, MatMul or Gemm whose weights are
  * initializers. Nodes after it that multiply or add constants of each channel become part of its weights and bias, if
- * nothing else uses the results between them. Weights of convolutions are stored with the channels of the output last,
- * because results are in memory with their channels last (layout.c). */
+ * nothing else uses the results between them. Weights are stored with the channels of the output last, on hosts in
+ * blocks of them, because results are in memory with their channels last (layout.c). */
 #include "operators.h"
 
 /* ---- uses of values ---- */
@@ -48,6 +48,7 @@ static int by_name(const void *a, const void *b) {
 /* The number of the only node that uses the value; ELSEWHERE if there are other uses or none. */
 static int64_t only_user(const struct uses *u, const char *name) {
   struct use key = {name, 0};
+  if (!u->n) return ELSEWHERE;
   const struct use *at = bsearch(&key, u->use, u->n, sizeof key, by_name), *end = u->use + u->n;
   if (!at || (at > u->use && !by_name(at - 1, at)) || (at + 1 < end && !by_name(at + 1, at))) return ELSEWHERE;
   return at->node;
@@ -67,7 +68,7 @@ struct product {
 
 static db_tensor *constant(const struct onnx_call *c, const Onnx__Node *n, size_t k) {
   struct onnx_value *v = k < n->n_input && *n->input[k] ? onnx_scope_find(&c->model->initial, n->input[k]) : NULL;
-  return v && is_float(v->t) ? v->t : NULL;
+  return v && v->t && is_float(v->t) ? v->t : NULL;
 }
 static db_dtype wide(const db_tensor *x) { return db_dtype_of(x) == DB_F64 ? DB_F64 : DB_F32; }
 
@@ -172,6 +173,29 @@ static void scale(struct onnx_call *c, struct product *p, const struct scaling *
   p->bias = bias;
 }
 
+/* ---- blocks of channels ---- */
+
+/* A host reads weights in strips of a few vectors. In blocks of so many channels, [blocks, ..., BLOCK], a strip is
+ * contiguous memory; otherwise each of its rows is on another page. */
+enum { BLOCK = 16 };
+
+static db_tensor *to_blocks(struct onnx_call *c, db_tensor *w) {
+  unsigned rank = db_rank(w);
+  int64_t order[ONNX_RANK], channels = db_dim(w, -1);
+  if (c->model->dev != c->model->cpu || channels % BLOCK || channels < 2 * BLOCK || rank + 1 > ONNX_RANK) return w;
+  order[0] = rank - 1, order[rank] = rank;
+  for (unsigned i = 1; i < rank; i++) order[i] = i - 1;
+  return db_permute_at(DB_HERE, db_unflatten(w, (int)rank - 1, -1, BLOCK), SIZES(rank + 1, order));
+}
+/* The weights as [..., channels] again. */
+static db_tensor *from_blocks(struct onnx_call *c, db_tensor *w) {
+  unsigned rank = db_rank(w);
+  int64_t order[ONNX_RANK];
+  order[rank - 2] = 0, order[rank - 1] = rank - 1;
+  for (unsigned i = 0; i + 2 < rank; i++) order[i] = i + 1;
+  return db_flatten(db_permute_at(DB_HERE, w, SIZES(rank, order)), (int)rank - 2, (int)rank - 1);
+}
+
 /* ---- preparation ---- */
 
 static bool is_operator(const struct db_onnx *m, const Onnx__Node *n) {
@@ -194,6 +218,14 @@ static bool read_scaling(struct onnx_call *c, const struct product *p, const cha
   return false;
 }
 
+/* Drops an initializer that only the product uses, which keeps what it needs of it. */
+static void forget_constant(struct db_onnx *m, const struct uses *u, const char *name) {
+  struct onnx_value *v = onnx_scope_find(&m->initial, name);
+  if (!v || only_user(u, name) == ELSEWHERE) return;
+  onnx_value_drop(v);
+  v->t = v->there = NULL;
+}
+
 /* Folds what follows the node, if it is a product. */
 static void fold_after(struct db_onnx *m, const struct uses *u, size_t first) {
   enum { LONGEST = 16 };
@@ -213,11 +245,14 @@ static void fold_after(struct db_onnx *m, const struct uses *u, size_t first) {
     scale(c, &p, &s);
     chain[length] = (size_t)next;
   }
-  /* Weights in the file's layout are used as they are, and the compiler joins an addition with the product. */
-  if (!p.channels_first && !p.scaled) return;
+  /* Other weights are used as they are, and the compiler joins an addition with the product. */
+  db_tensor *weight = to_blocks(c, p.weight);
+  if (!p.channels_first && !p.scaled && weight == p.weight) return;
   for (size_t k = 0; k + 1 < length; k++) m->fold[chain[k]].skipped = true;
   struct onnx_fold *f = &m->fold[chain[length - 1]];
-  *f = (struct onnx_fold){.product = p.node, .weight = onnx_value_of(db_retain(p.weight), true)};
+  *f = (struct onnx_fold){.product = p.node, .weight = onnx_value_of(db_retain(weight), true)};
+  f->in_blocks = weight != p.weight;
+  forget_constant(m, u, p.node->input[1]);
   if (p.bias) f->bias = onnx_value_of(db_retain(db_cast(p.bias, db_dtype_of(p.weight))), true);
 }
 
@@ -247,6 +282,7 @@ void onnx_fold_free(struct db_onnx *m) {
 
 db_tensor *onnx_folded_product(struct onnx_call *c, struct onnx_fold *f) {
   db_tensor *w = node_value(c, &f->weight), *bias = f->bias.t ? node_value(c, &f->bias) : NULL;
+  if (f->in_blocks) w = from_blocks(c, w);
   if (!strcmp(c->op->name, "Conv")) return onnx_conv_last(c, w, bias);
   db_tensor *y = db_matmul(node_input(c, 0), w);
   return bias ? db_add(y, bias) : y;

@@ -34,7 +34,7 @@ static unsigned rank_of_last(const struct onnx_call *c) {
  * convolution; results of others are written to memory in the order in which it reads them. */
 static db_tensor *elementwise(struct onnx_call *c, unsigned rank) {
   struct onnx_value moved[8];
-  struct onnx_value *given[8], **in = c->in;
+  struct onnx_value *given[8] = {NULL}, **in = c->in;
   for (unsigned i = 0; i < c->nin; i++) {
     given[i] = in[i];
     if (!in[i] || db_numel(in[i]->t) == 1) continue; /* node_operand makes it a number */

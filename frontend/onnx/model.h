@@ -110,6 +110,7 @@ struct onnx_plan {
 
 /* What replaces a node of the main graph. */
 struct onnx_fold {
+  bool in_blocks; /* the weight is [blocks of channels, ..., channels of a block] */
   bool used_once; /* one node of the main graph uses the first output */
   bool skipped;   /* the node is part of a later one */
   const Onnx__Node
