@@ -25,7 +25,7 @@ struct render {
   LLVMContextRef c;
   LLVMBuilderRef b, entry;                         /* entry: builder for declarations of registers */
   LLVMValueRef fn, *value;                         /* by node id */
-  bool *whole;                                     /* by node id: an f32 value is used in another way than as f16 */
+  bool *whole;                                     /* by node id: an f32 value is used in another way than rounded */
   LLVMValueRef arg[MAX_PARAMS], map[MOST_TENSORS]; /* map: address of a tensor's map */
   LLVMBasicBlockRef guards[64];
   struct loop loops[64];
@@ -409,19 +409,20 @@ static LLVMValueRef build_compare(struct render *r, const struct uop *u) {
   return LLVMBuildICmp(r->b, u->op == OP_CMPLT ? less : u->op == OP_CMPEQ ? LLVMIntEQ : LLVMIntNE, a, b, "");
 }
 
-/* Finds the f32 values that are used in another way than converted to f16. */
+/* Finds the f32 values that are used in another way than converted to f16, or to bf16 in phases. */
 static void find_whole(struct render *r) {
+  bool phased = uop_is_phased(r->k->ast);
   for (size_t i = r->k->nlinear; i-- > 0;) {
     const struct uop *u = r->k->linear[i];
-    bool as_f16 = u->op == OP_CAST && u->dtype == DT_F16;
+    bool rounded = u->op == OP_CAST && (u->dtype == DT_F16 || (phased && u->dtype == DT_BF16));
     bool passes = u->op == OP_WHERE || u->op == OP_GEP || u->op == OP_VECTORIZE;
     for (unsigned s = 0; s < u->nsrc; s++)
-      if (!as_f16 && (!passes || r->whole[u->id])) r->whole[u->src[s]->id] = true;
+      if (!rounded && (!passes || r->whole[u->id])) r->whole[u->src[s]->id] = true;
   }
 }
 
 /* 2^x by an instruction for f32, lane by lane. f16 rounds results that are subnormal in f32 to 0, so the instruction
- * need not support them. */
+ * need not support them. Phases add bf16 powers to sums in which the largest power is 1. */
 static LLVMValueRef build_exp2(struct render *r, const struct uop *u, LLVMValueRef x) {
   LLVMTypeRef t = LLVMTypeOf(x), f32 = scalar_type(r, DT_F32);
   bool flushes = r->gpu && u->dtype == DT_F32 && !r->whole[u->id];

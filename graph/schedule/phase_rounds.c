@@ -9,6 +9,7 @@
 #include "phases.h"
 #include <math.h>
 #include <stdlib.h>
+#include <string.h>
 
 enum {
   FEWEST_ROUND_ROWS = 16, /* of a matrix instruction */
@@ -338,6 +339,41 @@ static struct uop *passed_value(const struct rounds *o, unsigned i) {
   return v->dtype == DT_F32 && t != DT_VOID ? uop_cast(o->p->s->graph, v, t) : v;
 }
 
+static bool is_unscaled(const struct uop *u) { return is_number(u, 0) || is_number(u, -INFINITY); }
+
+/* Removes a constant factor > 0 of a sum of f32 products, or of such a sum where a condition holds. Sets *factor.
+ * Returns NULL if there is none. */
+static struct uop *without_factor(struct graph *g, struct uop *v, double *factor) {
+  struct uop *src[3] = {NULL, NULL, NULL}, *x = v->nsrc ? v->src[0] : NULL;
+  if (v->dtype != DT_F32) return NULL;
+  if (v->op == OP_WHERE) {
+    unsigned s = is_unscaled(v->src[1]) ? 2 : 1;
+    memcpy(src, v->src, sizeof src);
+    if (!is_unscaled(src[3 - s]) || !(src[s] = without_factor(g, src[s], factor))) return NULL;
+    return uop_with_src(g, v, src);
+  }
+  if (v->op != OP_REDUCE || v->aux != OP_ADD || x->op != OP_MUL) return NULL;
+  for (unsigned i = 0; i < 4; i++) { /* constant j of operand o */
+    unsigned o = i / 2, j = i % 2;
+    const struct uop *operand = x->src[o], *c = operand->op == OP_MUL ? operand->src[j] : operand;
+    if (operand->op != OP_MUL || c->op != OP_CONST || !(c->arg.f > 0 && isfinite(c->arg.f))) continue;
+    *factor = c->arg.f;
+    memcpy(src, x->src, 2 * sizeof *src);
+    src[o] = operand->src[1 - j];
+    struct uop *product = uop_with_src(g, x, src);
+    return uop_substitute(g, v, &x, &product, 1);
+  }
+  return NULL;
+}
+
+/* What wide member i stores. The value that it passes on is *factor times that: the maximum of a row is multiplied
+ * once, and its powers contain the factor anyway (fuse_powers). */
+static struct uop *stored_value(const struct rounds *o, unsigned i, double *factor) {
+  struct uop *v = passed_value(o, i), *plain = without_factor(o->p->s->graph, v, factor);
+  if (!plain) *factor = 1;
+  return plain ? plain : v;
+}
+
 /* The distance of rows of n elements: accesses to a column of consecutive rows use all banks. */
 static int64_t row_stride(int64_t n, enum dtype t) {
   int64_t size = dtype_info[t].size, bytes = (n * size + BANK_BYTES - 1) / BANK_BYTES * BANK_BYTES + PAD_BYTES;
@@ -483,10 +519,41 @@ static struct uop *load_existing(struct round_maker *r, struct position *at, uns
 /* What wide member w passes on, at the phase's row and column. */
 static struct uop *wide_value(struct round_maker *r, unsigned w, const struct position *at) {
   struct uop *index = row_index(r, r->m->local[w], r->m->k->member[w].stride, at->in_round);
-  return load_from(r->m->g, index, r->o.part[w].scaled.value->dtype);
+  double factor;
+  struct graph *g = r->m->g;
+  enum dtype t = r->o.part[w].scaled.value->dtype;
+  stored_value(&r->o, w, &factor);
+  struct uop *stored = load_from(g, index, t);
+  return factor == 1 ? stored : uop_binary(g, OP_MUL, stored, uop_const_float(g, t, factor));
 }
 
 static struct uop *complete_value(struct round_maker *r, unsigned i, struct position *at);
+
+/* Replaces 2^((x - y) * c) by 2^(x * c - y * c), where y is the maximum of the row. y * c is computed once a row, and
+ * an FMA computes the difference. All powers and changes of a row contain the same rounded y * c, so its error is a
+ * factor of all terms and of their sum. */
+static struct uop *fuse_powers(struct round_maker *r, struct uop *value) {
+  struct graph *g = r->m->g;
+  if (!r->subtracted) return value;
+  const struct uop *maximum = row_index(r, r->subtracted, 1, NULL);
+  struct renamed powers = {.n = 0};
+  size_t n;
+  struct uop **order = uop_toposort(&value, 1, &n);
+  if (!order) schedule_no_memory(r->m->p->s);
+  for (size_t k = 0; order && k < n; k++) {
+    struct uop *u = order[k], *product = u->op == OP_EXP2 && u->dtype == DT_F32 ? u->src[0] : NULL;
+    if (!product || product->op != OP_MUL || product->src[0]->op != OP_SUB || product->src[1]->op != OP_CONST) continue;
+    struct uop *x = product->src[0]->src[0], *y = product->src[0]->src[1], *c = product->src[1];
+    if (y->op != OP_LOAD || y->src[0] != maximum) continue;
+    struct uop *less = uop_binary(g, OP_MUL, y, uop_const_float(g, u->dtype, -c->arg.f)), *src[3] = {x, c, less};
+    if (x->op == OP_MUL && x->src[1]->op == OP_CONST)
+      src[0] = x->src[0], src[1] = uop_const_float(g, u->dtype, x->src[1]->arg.f * c->arg.f);
+    struct uop *fused = uop_new(g, OP_MULACC, u->dtype, 1, (union uop_arg){0}, 0, src, 3);
+    phase_rename_range(&powers, u, uop_unary(g, OP_EXP2, fused));
+  }
+  free(order);
+  return uop_substitute(g, value, powers.from, powers.to, powers.n);
+}
 
 /* The value of member i, or a part of it, over the ranges of its phase. */
 static struct uop *value_at(struct round_maker *r, unsigned i, struct uop *value, struct position *at) {
@@ -515,7 +582,7 @@ static struct uop *value_at(struct round_maker *r, unsigned i, struct uop *value
     phase_rename_range(&loads, load, now);
   }
   free(order);
-  return phase_renamed(r->m, uop_substitute(g, value, loads.from, loads.to, loads.n), &at->to);
+  return fuse_powers(r, phase_renamed(r->m, uop_substitute(g, value, loads.from, loads.to, loads.n), &at->to));
 }
 
 /* The element of what member i carries, at the ranges of its phase that do not number rows. */
@@ -557,9 +624,13 @@ static struct uop *reduce_round(struct round_maker *r, unsigned i, struct positi
   const struct round_part *x = &r->o.part[i];
   struct uop *value = x->summed == MOST_MEMBERS ? value_at(r, i, x->scaled.value, at) : wide_value(r, x->summed, at);
   bool product = phases_contracts(unit_of(&r->o, i)); /* a factor is 0 for columns that do not exist */
+  const struct uop *c = x->reduce->aux == OP_MAX && value->op == OP_MUL ? value->src[1] : NULL;
+  bool scales = c && c->op == OP_CONST && c->arg.f > 0; /* max(v * c) = max(v) * c */
+  if (scales) value = value->src[0];
   if (at->valid && !product) value = uop_where(g, at->valid, value, uop_identity(g, x->reduce->aux, value->dtype));
   struct uop *src[2] = {value, at->in_round};
-  return uop_new(g, OP_REDUCE, x->reduce->dtype, 1, x->reduce->arg, x->reduce->aux, src, 2);
+  struct uop *reduced = uop_new(g, OP_REDUCE, x->reduce->dtype, 1, x->reduce->arg, x->reduce->aux, src, 2);
+  return scales ? uop_binary(g, OP_MUL, reduced, uop_const_float(g, reduced->dtype, c->arg.f)) : reduced;
 }
 
 /* Updates the maximum of each row. */
@@ -570,7 +641,8 @@ static void make_maximum(struct round_maker *r, unsigned i, struct position *at,
   struct uop *carried = carried_index(r, i, at), *before = load_from(g, carried, t);
   struct uop *none = uop_const_float(g, t, -INFINITY), *zero = uop_const_float(g, t, 0);
   struct uop *now = uop_binary(g, OP_MAX, before, reduce_round(r, i, at));
-  struct uop *more = uop_binary(g, OP_MUL, uop_binary(g, OP_SUB, now, before), uop_const_float(g, t, r->o.exponent));
+  struct uop *c = uop_const_float(g, t, r->o.exponent);
+  struct uop *more = uop_binary(g, OP_SUB, uop_binary(g, OP_MUL, now, c), uop_binary(g, OP_MUL, before, c));
   struct uop *change = uop_where(g, uop_binary(g, OP_CMPLT, none, before), uop_unary(g, OP_EXP2, more), zero);
   struct uop *subtracted = uop_where(g, uop_binary(g, OP_CMPLT, none, now), now, zero);
   add_passed(out, passed, part, row_index(r, r->subtracted, 1, NULL), subtracted);
@@ -588,7 +660,8 @@ static void make_phase(struct round_maker *r, unsigned i, struct unit *out, stru
   *part = (struct part){0};
   begin_position(r, i, &at);
   if (x->kind == ROUND_WIDE) {
-    struct uop *value = passed_value(&r->o, i);
+    double factor;
+    struct uop *value = stored_value(&r->o, i, &factor);
     r->m->local[i] = new_local(r, value->dtype, m->k->block * m->k->member[i].stride, 0);
     value = value_at(r, i, value, &at);
     if (at.valid && value->op != OP_REDUCE) /* a sum of products is 0 where nothing is loaded */
