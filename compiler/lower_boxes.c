@@ -219,7 +219,7 @@ static unsigned plan_all(struct lowerer *L, struct codegen *k, struct pipeline *
     struct uop *ast = k->parts[i].ast, **order = uop_toposort(&ast, 1, &count);
     ok = order && lower_prepare(L, &k->parts[i]);
     for (size_t u = 0; u < count && ok; u++)
-      if (order[u]->op == OP_STAGE) ok = n < MOST_TENSORS && plan_boxes(L, order[u], &p[n++]);
+      if (order[u]->op == OP_STAGE) ok = n < MOST_TENSORS && plan_boxes(L, order[u], &p[n]), n++;
     free(order);
   }
   return ok ? n : 0;

@@ -344,8 +344,9 @@ static bool is_unscaled(const struct uop *u) { return is_number(u, 0) || is_numb
 /* Removes a constant factor > 0 of a sum of f32 products, or of such a sum where a condition holds. Sets *factor.
  * Returns NULL if there is none. */
 static struct uop *without_factor(struct graph *g, struct uop *v, double *factor) {
-  struct uop *src[3] = {NULL, NULL, NULL}, *x = v->nsrc ? v->src[0] : NULL;
-  if (v->dtype != DT_F32) return NULL;
+  struct uop *src[3] = {NULL, NULL, NULL};
+  if (!v->nsrc || v->dtype != DT_F32) return NULL;
+  struct uop *x = v->src[0];
   if (v->op == OP_WHERE) {
     unsigned s = is_unscaled(v->src[1]) ? 2 : 1;
     memcpy(src, v->src, sizeof src);
