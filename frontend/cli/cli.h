@@ -63,6 +63,18 @@ struct prof_session;
  * status. */
 int prof_html_save(const struct command *self, const char *path, const struct prof_session *s, const json_t *report);
 
+/* ---- runs.c: times of repeated runs ---- */
+/* The first three runs compile, capture and replay first, and do not count. Begin with zeros. */
+enum { RUNS_WARM = 3 };
+struct runs {
+  unsigned warm, n; /* n: the runs that count */
+  double sum, squares, start;
+};
+void runs_begin(struct runs *r);
+void runs_end(struct runs *r);
+double runs_mean(const struct runs *r);      /* seconds */
+double runs_deviation(const struct runs *r); /* the standard deviation, in seconds */
+
 /* ---- json.c: numbers that JSON cannot represent, and lists with an object per line ---- */
 json_t *json_finite(double v);       /* null if v is not finite */
 void json_number(FILE *f, double v); /* writes the same */

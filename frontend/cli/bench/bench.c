@@ -105,10 +105,11 @@ static const struct argp_option options[] = {
      0},
     {"model", MODEL, "FILE", 0,
      "Measure the model in an .onnx or .gguf file with random inputs instead, on the CPU unless --dev is given: "
-     "samples "
-     "or tokens per second, and the standard deviation between runs",
+     "samples or tokens per second, and the standard deviation between runs. resnet50, vit (ViT-B/16), gpt2 and "
+     "llama-1b need no file: their parameters are random, in f32",
      0},
-    {"batch", BATCH, "B", 0, "With --model: samples in a run, or texts that are continued together; otherwise 1", 0},
+    {"batch", BATCH, "B", 0,
+     "With --model: samples or prompts in a run, or texts that are continued together; otherwise 1", 0},
     {"peaks", PEAKS, NULL, 0,
      "Measure the roofs of the devices by micro-kernels instead, and keep them for doorbell prof: operations per "
      "second by type and matrix instruction, bandwidth by level of memory, latency of launches and copies",

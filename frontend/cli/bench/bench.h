@@ -39,9 +39,24 @@ void bench_code_reduce(db_device *dev, struct bench_result *r);
 void bench_code_histogram(db_device *dev, struct bench_result *r);
 
 /* ---- bench_model.c ---- */
-/* Measures the model in a file on devices, and prints its speed. Returns the exit status. */
+struct bench_model {
+  const char *file, *device;
+  int64_t batch;
+  bool json, first; /* first: nothing was printed yet */
+};
+#define BENCH_WAIT_NS 600000000000ull
+/* Measures the model in a file, or the network of a name, on devices, and prints its speed. Returns the exit status. */
 int bench_model(const struct command *self, const char *file, int64_t batch, const char *const *devices, unsigned n,
                 bool json);
+/* Whether a model is to run again. */
+bool bench_runs_again(const struct runs *r);
+/* Prints the rate of runs that compute `count` of something each, and its standard deviation between runs. */
+void bench_print_runs(struct bench_model *m, const char *unit, double count, const struct runs *r);
+
+/* ---- bench_nets.c: networks of published sizes ---- */
+extern const char bench_net_names[];
+typedef int bench_model_fn(struct bench_model *m, db_device *dev);
+bench_model_fn *bench_net_find(const char *name); /* NULL if there is none */
 
 /* ---- bench.c ---- */
 /* bench_count returns the counters of a device before a run. bench_counted stores the difference after the run in r. */

@@ -1,39 +1,21 @@
-/* doorbell bench --model: the speed of a model in a file, with random inputs. */
+/* doorbell bench --model: the speed of a model in a file, or of one of known sizes, with random inputs. */
 #include "../../../hcq/error.h"
-#include "../../llm/llm.h"
+#include "../llm/speed.h"
 #include "../../onnx.h"
 #include "bench.h"
 #include <errno.h>
-#include <math.h>
 #include <stdlib.h>
 #include <string.h>
 
-enum { PORTS = 32, WARM = 3, PROMPT = 512, PROMPTS = 5, TOKENS = 64, LEAST_RUNS = 5, MOST_RUNS = 50 };
+enum { PORTS = 32, LEAST_RUNS = 5, MOST_RUNS = 50 };
 static const double least_seconds = 1;
-#define WAIT_NS 600000000000ull
 
-/* The seconds of runs. The first WARM runs compile, capture and replay first, and do not count. */
-struct runs {
-  unsigned warm, n;
-  double sum, squares, start;
-};
-static void begin_run(struct runs *r) { r->start = bench_now(); }
-static void end_run(struct runs *r) {
-  double s = bench_now() - r->start;
-  if (r->warm++ < WARM) return;
-  r->n++, r->sum += s, r->squares += s * s;
+bool bench_runs_again(const struct runs *r) {
+  return r->n < LEAST_RUNS || (r->n < MOST_RUNS && r->sum < least_seconds);
 }
 
-struct model_bench {
-  const char *file, *device;
-  int64_t batch;
-  bool json, first;
-};
-
-/* Prints the rate of runs that compute `count` of something each, and its standard deviation between runs. */
-static void print_runs(struct model_bench *m, const char *unit, double count, const struct runs *r) {
-  double mean = r->sum / r->n, variance = r->n > 1 ? fmax(0, (r->squares - r->n * mean * mean) / (r->n - 1)) : 0;
-  double rate = count / mean, deviation = rate * sqrt(variance) / mean;
+void bench_print_runs(struct bench_model *m, const char *unit, double count, const struct runs *r) {
+  double mean = runs_mean(r), rate = count / mean, deviation = rate * runs_deviation(r) / mean;
   if (m->json)
     json_line(stdout,
               json_pack("{s:o, s:o, s:I, s:s, s:o, s:o, s:i}", "device", json_text(m->device), "model",
@@ -49,40 +31,16 @@ static void print_runs(struct model_bench *m, const char *unit, double count, co
 
 /* ---- language models ---- */
 
-/* Prompts of one text, then tokens of `batch` texts together. */
-static int run_llm(struct model_bench *m, struct llm *l, float *logits) {
-  int32_t tokens[PROMPT];
-  int64_t words = llm_vocabulary(l), prompt = llm_context(l) / 2 < PROMPT ? llm_context(l) / 2 : PROMPT;
-  struct runs prompts = {0}, steps = {0};
-  int err = 0;
-  for (int64_t i = 0; i < prompt; i++) tokens[i] = (int32_t)(i * 7919 % words);
-  for (unsigned i = 0; i < WARM + PROMPTS && !err; i++) {
-    llm_truncate(l, 0, 0);
-    begin_run(&prompts);
-    err = llm_eval(l, 0, tokens, (size_t)prompt, logits);
-    end_run(&prompts);
-  }
-  for (unsigned t = 1; t < m->batch && !err; t++) err = llm_eval(l, t, tokens, (size_t)prompt, NULL);
-  for (int64_t i = 0; i < WARM + TOKENS && i < llm_context(l) - prompt && !err; i++) {
-    struct llm_next next[LLM_TEXTS];
-    for (unsigned t = 0; t < m->batch; t++) next[t] = (struct llm_next){t, (int32_t)((i + t) * 104729 % words)};
-    begin_run(&steps);
-    err = llm_eval_next(l, next, (unsigned)m->batch, logits);
-    end_run(&steps);
-  }
-  if (err) return err;
-  print_runs(m, "prompt tokens", (double)prompt, &prompts);
-  if (steps.n) print_runs(m, "tokens", (double)m->batch, &steps);
-  return 0;
-}
-
-static int bench_llm(struct model_bench *m, db_device *dev) {
+static int bench_llm(struct bench_model *m, db_device *dev) {
   struct llm *l;
   if (m->batch > LLM_TEXTS) return db_fail(-EINVAL, "--batch: a language model continues at most %d texts", LLM_TEXTS);
   int err = llm_open(&l, m->file, dev, (unsigned)m->batch, 0, NULL, NULL);
   if (err) return err;
   float *logits = malloc((size_t)(m->batch * llm_vocabulary(l)) * sizeof *logits);
-  err = logits ? run_llm(m, l, logits) : db_fail(-ENOMEM, "out of memory");
+  struct llm_speed speed = {.l = l, .texts = (unsigned)m->batch, .tokens = LLM_SPEED_TOKENS, .logits = logits};
+  err = logits ? llm_speed_measure(&speed) : db_fail(-ENOMEM, "out of memory");
+  if (!err) bench_print_runs(m, "prompt tokens", (double)speed.prompt, &speed.prompts);
+  if (!err && speed.steps.n) bench_print_runs(m, "tokens", (double)m->batch, &speed.steps);
   free(logits);
   llm_close(l);
   return err;
@@ -91,7 +49,7 @@ static int bench_llm(struct model_bench *m, db_device *dev) {
 /* ---- ONNX ---- */
 
 /* A random input. A first axis of any size is the batch. */
-static db_tensor *make_input(const struct model_bench *m, const db_onnx *o, unsigned k, db_device *dev) {
+static db_tensor *make_input(const struct bench_model *m, const db_onnx *o, unsigned k, db_device *dev) {
   struct db_onnx_port p;
   int64_t dim[sizeof p.dim / sizeof *p.dim];
   if (db_onnx_input(o, k, &p)) return NULL;
@@ -108,7 +66,7 @@ static db_tensor *make_input(const struct model_bench *m, const db_onnx *o, unsi
   return db_contiguous(x);
 }
 
-static int run_onnx(struct model_bench *m, db_onnx *o, db_device *dev) {
+static int run_onnx(struct bench_model *m, db_onnx *o, db_device *dev) {
   DB_SCOPED;
   db_tensor *in[PORTS];
   struct runs runs = {0};
@@ -117,18 +75,19 @@ static int run_onnx(struct model_bench *m, db_onnx *o, db_device *dev) {
   for (unsigned k = 0; k < nin; k++)
     if (!(in[k] = make_input(m, o, k, dev))) return -EINVAL;
   int err = db_realize_all(in, nin);
-  while (!err && (runs.n < LEAST_RUNS || (runs.n < MOST_RUNS && runs.sum < least_seconds))) {
+  while (!err && bench_runs_again(&runs)) {
     DB_SCOPED;
     db_tensor *y[PORTS];
-    begin_run(&runs);
-    if (!(err = db_onnx_run(o, in, y)) && !(err = db_realize_all(y, nout))) err = db_device_synchronize(dev, WAIT_NS);
-    end_run(&runs);
+    runs_begin(&runs);
+    if (!(err = db_onnx_run(o, in, y)) && !(err = db_realize_all(y, nout)))
+      err = db_device_synchronize(dev, BENCH_WAIT_NS);
+    runs_end(&runs);
   }
-  if (!err) print_runs(m, "samples", (double)m->batch, &runs);
+  if (!err) bench_print_runs(m, "samples", (double)m->batch, &runs);
   return err;
 }
 
-static int bench_onnx(struct model_bench *m, db_device *dev) {
+static int bench_onnx(struct bench_model *m, db_device *dev) {
   db_onnx *o = db_onnx_load(m->file, dev);
   if (!o) return -EINVAL;
   int err = run_onnx(m, o, dev);
@@ -145,17 +104,19 @@ static bool ends_with(const char *text, const char *end) {
 
 int bench_model(const struct command *self, const char *file, int64_t batch, const char *const *devices, unsigned n,
                 bool json) {
-  struct model_bench m = {.file = file, .batch = batch, .json = json, .first = true};
-  bool llm = ends_with(file, ".gguf");
+  struct bench_model m = {.file = file, .batch = batch, .json = json, .first = true};
+  int (*run)(struct bench_model *m, db_device *dev) = ends_with(file, ".gguf")   ? bench_llm
+                                                      : ends_with(file, ".onnx") ? bench_onnx
+                                                                                 : bench_net_find(file);
   int status = EXIT_DONE;
-  if (!llm && !ends_with(file, ".onnx"))
-    return fail_work(self, "--model %s: not supported: a model that is no .onnx or .gguf file", file);
+  if (!run)
+    return fail_work(self, "--model %s: not supported: a model that is no .onnx or .gguf file, and not one of %s", file,
+                     bench_net_names);
   if (json) fputs("{\"models\": [", stdout);
   for (unsigned i = 0; i < n; i++) {
     m.device = devices[i];
     db_device *dev = db_open(m.device);
-    if (!dev || (llm ? bench_llm : bench_onnx)(&m, dev))
-      status = fail_work(self, "--model %s: %s: %s", file, m.device, db_error());
+    if (!dev || run(&m, dev)) status = fail_work(self, "--model %s: %s: %s", file, m.device, db_error());
     db_close(dev);
   }
   if (json) fputs("\n]}\n", stdout);

@@ -4,6 +4,7 @@
 #include "../../llm/llm.h"
 #include "../cli.h"
 #include "serve.h"
+#include "speed.h"
 #include <errno.h>
 #include <math.h>
 #include <signal.h>
@@ -28,7 +29,7 @@ enum {
   CONTEXT,
   DEVICE
 };
-enum { BENCH_PROMPT = 512, BENCH_TOKENS = 64, MOST_LINE = 1 << 16, INTERRUPTED = 128 + SIGINT };
+enum { MOST_LINE = 1 << 16, INTERRUPTED = 128 + SIGINT };
 static const struct argp_option options[] = {
     {"prompt", 'p', "TEXT", 0, "The beginning of the text, or the first message of a chat", 0},
     {"tokens", 'n', "N", 0, "How many tokens to add; otherwise until the model ends the text, or the context is full",
@@ -41,7 +42,8 @@ static const struct argp_option options[] = {
     {"context", CONTEXT, "N", 0, "How many tokens a text may have; otherwise as in the file, at most 4096", 0},
     {"chat", CHAT, NULL, 0, "Read messages from standard input and answer them", 0},
     {"chat-template", CHAT_TEMPLATE, "NAME", 0, "The format of chats, instead of that of the file's template", 0},
-    {"bench", BENCH, NULL, 0, "Print tokens per second of a prompt of 512 tokens and of 64 more (-n)", 0},
+    {"bench", BENCH, NULL, 0,
+     "Print tokens per second of a prompt of 512 tokens, or half of a shorter context, and of 64 more (-n)", 0},
     {"serve", SERVE, "PORT", 0,
      "Answer requests of OpenAI's API for completions and chats over HTTP; 0: any free port, which is printed", 0},
     {"host", HOST, "ADDRESS", 0, "The IPv4 address to listen at; otherwise 127.0.0.1, for this machine only", 0},
@@ -273,29 +275,25 @@ static int chat(struct session *s) {
 
 /* ---- speed ---- */
 
+static bool is_interrupted(void) { return interrupted; }
+
+static void print_runs(const char *what, double tokens, const struct runs *r) {
+  double rate = tokens / runs_mean(r);
+  printf("%s: %.2f tokens/s, deviation %.2f\n", what, rate, rate * runs_deviation(r) / runs_mean(r));
+}
+
 static int measure(struct session *s) {
-  int64_t words = llm_vocabulary(s->l), prompt = llm_context(s->l) * 3 / 4,
-          n = s->x.tokens >= 0 ? s->x.tokens : BENCH_TOKENS;
-  if (prompt > BENCH_PROMPT) prompt = BENCH_PROMPT;
-  int32_t tokens[BENCH_PROMPT];
-  for (int64_t i = 0; i < prompt; i++) tokens[i] = (int32_t)(i * 7919 % words);
-  double start = 0;
-  for (int round = 0; round < 3; round++) { /* the first two compile and capture */
-    llm_truncate(s->l, 0, 0);
-    start = now();
-    if (llm_eval(s->l, 0, tokens, (size_t)prompt, s->logits)) return failed(s);
-  }
-  double seconds = now() - start;
-  printf("prompt of %lld tokens: %.2f tokens/s\n", (long long)prompt, (double)prompt / seconds);
-  int64_t done = 0, warm = 2, room = llm_context(s->l) - prompt - warm;
-  for (int64_t i = 0; i < (n < room ? n : room) + warm && !interrupted; i++) {
-    if (i == warm) start = now();
-    int32_t id = sampler_choose(&s->x.sampler, s->logits, (size_t)words);
-    if (id < 0) return fail_work(s->self, "%s: out of memory", s->x.file);
-    if (llm_eval(s->l, 0, &id, 1, s->logits)) return failed(s);
-    done += i >= warm;
-  }
-  if (done) printf("%lld more tokens: %.2f tokens/s\n", (long long)done, (double)done / (now() - start));
+  char what[64];
+  struct llm_speed speed = {.l = s->l,
+                            .texts = 1,
+                            .tokens = s->x.tokens >= 0 ? s->x.tokens : LLM_SPEED_TOKENS,
+                            .logits = s->logits,
+                            .stopped = is_interrupted};
+  if (llm_speed_measure(&speed)) return failed(s);
+  snprintf(what, sizeof what, "prompt of %lld tokens", (long long)speed.prompt);
+  if (speed.prompts.n) print_runs(what, (double)speed.prompt, &speed.prompts);
+  snprintf(what, sizeof what, "%u more tokens", speed.steps.n);
+  if (speed.steps.n) print_runs(what, 1, &speed.steps);
   return interrupted ? INTERRUPTED : EXIT_DONE;
 }
 
