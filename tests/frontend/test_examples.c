@@ -76,6 +76,53 @@ static void gpt(void **state) {
   if (!(trained < 4 && held < 4.5)) fail_msg("%s", text);
 }
 
+/* Both networks learn, a second run continues from the checkpoint, and devices share a batch. */
+static void vision(void **state) {
+  static const char *const nets[] = {"resnet50", "vit"};
+  char folder[] = "/tmp/doorbell-vision-XXXXXX", command[400];
+  assert_non_null(mkdtemp(folder));
+  for (int k = 0; k < 2; k++) {
+    snprintf(command, sizeof command, EXAMPLES "/vision %s --steps 60 --checkpoint %s/%s.safetensors", nets[k], folder,
+             nets[k]);
+    char *text = output_of(command);
+    double loss = last_number(text, "step 60/60 loss ");
+    if (!(last_number(text, "step 1/60 loss ") > 1.9 && loss < 1)) fail_msg("%s", text); /* ln 8 is 2.08 */
+    assert_true(last_number(text, "recognized: ") > 60);                                 /* chance is 12.5 % */
+    text = output_of(command);
+    assert_contains(text, "continuing after step 60");
+    snprintf(command, sizeof command, "rm %s/%s.safetensors", folder, nets[k]);
+    output_of(command);
+  }
+  double one = 0;
+  for (int n = 1; n <= 2; n++) {
+    snprintf(command, sizeof command, EXAMPLES "/vision vit --steps 4 --batch 8 --devices %d", n);
+    double loss = last_number(output_of(command), "step 4/4 loss ");
+    if (n > 1) assert_float_equal(loss, one, 0.0021);
+    one = loss;
+  }
+  assert_contains(output_of("DEV=" EMULATED " " EXAMPLES "/vision vit --steps 2 --batch 4"), "step 2/2 loss ");
+  assert_contains(output_of("! " EXAMPLES "/vision vit --batch 9 --devices 2 2>&1"), "a batch of 9 cannot be shared");
+  assert_contains(output_of("! " EXAMPLES "/vision alexnet 2>&1"), "usage: vision resnet50|vit");
+  rmdir(folder);
+}
+
+/* The tokens are longer than bytes, and the model learns them. */
+static void gpt2(void **state) {
+  char folder[] = "/tmp/doorbell-gpt2-XXXXXX", command[400];
+  assert_non_null(mkdtemp(folder));
+  snprintf(command, sizeof command,
+           EXAMPLES "/gpt2 " DATA_DIR "/../../README.md 400 --steps 120 --checkpoint %s/c.safetensors", folder);
+  char *text = output_of(command);
+  double bytes = last_number(text, " tokens, "), first = last_number(text, "step 1/120 loss "),
+         last = last_number(text, "step 120/120 loss ");
+  if (!(bytes > 1.5 && first > 5.5 && last < 4.9)) fail_msg("%s", text); /* ln 400 is 6 */
+  snprintf(command, sizeof command,
+           "DEV=" EMULATED " " EXAMPLES "/gpt2 " DATA_DIR "/../../README.md --steps 1 --batch 2 && rm %s/c.safetensors",
+           folder);
+  assert_contains(output_of(command), "step 1/1 loss 6.");
+  rmdir(folder);
+}
+
 /* The small examples, on three devices. */
 static const char *const machines[] = {"CPU", EMULATED, EMULATED_NVIDIA};
 
@@ -190,6 +237,7 @@ static void inference(void **state) {
 int main(void) {
   const struct CMUnitTest tests[] = {cmocka_unit_test(mnist_drawn),   cmocka_unit_test(mnist_on_several_devices),
                                      cmocka_unit_test(mnist_files),   cmocka_unit_test(gpt),
+                                     cmocka_unit_test(vision),        cmocka_unit_test(gpt2),
                                      cmocka_unit_test(hello),         cmocka_unit_test(kernel),
                                      cmocka_unit_test(captured_step), cmocka_unit_test(four_devices),
                                      cmocka_unit_test(inference)};
