@@ -1154,9 +1154,9 @@ typedef struct db_kernel_arg {
 #define DB_IN(x)           ((db_kernel_arg){DB_ARG_IN, DB_OPERAND(x), DB_NONE, {0, 0}})
 #define DB_OUT(dtype, ...) ((db_kernel_arg){DB_ARG_OUT, {DB_OPERAND_INT, 0, 0, 0}, dtype, DB_LIST(__VA_ARGS__)})
 #define DB_INOUT(x)        ((db_kernel_arg){DB_ARG_INOUT, DB_OPERAND(x), DB_NONE, {0, 0}})
-/* The result of a kernel that db_program_load (hcq.h) or db_kernel_load loaded. The arguments follow in the order of
- * the kernel's parameters. grid is in workgroups and block in work-items, lists of 1 to 3 numbers; on the CPU block is
- * DB_LIST(1).
+/* The result of a kernel that db_program_load (hcq.h) loaded, as a code object or cubin. The arguments follow in the
+ * order of the kernel's parameters. grid is in workgroups and block in work-items, lists of 1 to 3 numbers; on the CPU
+ * block is DB_LIST(1).
  *
  *   db_program *p = db_program_load(dev, image, size, "saxpy", NULL, 0); // y[i] += a * x[i] for i < n
  *   y = db_custom(p, DB_LIST((n + 255) / 256), DB_LIST(256), NULL, DB_INOUT(y), DB_IN(x), DB_IN(2.0f), DB_IN(n));
