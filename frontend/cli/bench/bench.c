@@ -103,10 +103,10 @@ static const struct argp_option options[] = {
      "A case: dot, variance, saxpy, sum, softmax, matmul, perceptron, cl:saxpy, cl:reduce, cl:sgemm, cl:histogram, "
      "cuda:saxpy, cuda:reduce, cuda:sgemm, cuda:histogram; may be given several times",
      0},
-    {"model", MODEL, "FILE", 0,
-     "Measure the model in an .onnx or .gguf file with random inputs instead, on the CPU unless --dev is given: "
-     "samples or tokens per second, and the standard deviation between runs. resnet50, vit (ViT-B/16), gpt2 and "
-     "llama-1b need no file: their parameters are random, in f32",
+    {"model", MODEL, "MODEL", 0,
+     "Measure a model with random inputs instead, on the CPU unless --dev is given: samples or tokens per second, and "
+     "the standard deviation between runs. MODEL is an .onnx or .gguf file, or resnet50, vit (ViT-B/16), gpt2 or "
+     "llama-1b with random parameters in f32",
      0},
     {"batch", BATCH, "B", 0,
      "With --model: samples or prompts in a run, or texts that are continued together; otherwise 1", 0},
