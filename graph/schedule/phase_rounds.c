@@ -367,6 +367,27 @@ static struct uop *without_factor(struct graph *g, struct uop *v, double *factor
   return NULL;
 }
 
+/* Whether v is a sum of products, a multiple of one, or one of these where a condition holds. */
+static bool is_sum_of_products(const struct rounds *o, const struct uop *v) {
+  while (v->op == OP_MUL && v->src[1]->op == OP_CONST) v = v->src[0];
+  if (v->op == OP_WHERE) {
+    unsigned s = is_unscaled(v->src[1]) ? 2 : 1;
+    return is_unscaled(v->src[3 - s]) && is_sum_of_products(o, v->src[s]);
+  }
+  unsigned w = member_of(o, v);
+  if (w != MOST_MEMBERS) return o->part[w].kind == ROUND_WIDE && is_sum_of_products(o, o->part[w].scaled.value);
+  return v->dtype == DT_F32 && v->op == OP_REDUCE && v->aux == OP_ADD && v->src[0]->op == OP_MUL;
+}
+
+/* Whether fuse_powers may round the maximum times a constant: an error of a large product becomes a factor of all
+ * powers, which overflow. The scores of an attention are small, but a mask that is added to them may be -1e9 or the
+ * smallest f32. */
+static bool rounds_maximum(const struct rounds *o) {
+  if (o->maximum == MOST_MEMBERS) return false;
+  const struct round_part *x = &o->part[o->maximum];
+  return is_sum_of_products(o, x->summed == MOST_MEMBERS ? x->scaled.value : o->part[x->summed].scaled.value);
+}
+
 /* What wide member i stores. The value that it passes on is *factor times that: the maximum of a row is multiplied
  * once, and its powers contain the factor anyway (fuse_powers). */
 static struct uop *stored_value(const struct rounds *o, unsigned i, double *factor) {
@@ -535,7 +556,7 @@ static struct uop *complete_value(struct round_maker *r, unsigned i, struct posi
  * factor of all terms and of their sum. */
 static struct uop *fuse_powers(struct round_maker *r, struct uop *value) {
   struct graph *g = r->m->g;
-  if (!r->subtracted) return value;
+  if (!r->subtracted || !rounds_maximum(&r->o)) return value;
   const struct uop *maximum = row_index(r, r->subtracted, 1, NULL);
   struct renamed powers = {.n = 0};
   size_t n;
@@ -643,7 +664,9 @@ static void make_maximum(struct round_maker *r, unsigned i, struct position *at,
   struct uop *none = uop_const_float(g, t, -INFINITY), *zero = uop_const_float(g, t, 0);
   struct uop *now = uop_binary(g, OP_MAX, before, reduce_round(r, i, at));
   struct uop *c = uop_const_float(g, t, r->o.exponent);
-  struct uop *more = uop_binary(g, OP_SUB, uop_binary(g, OP_MUL, now, c), uop_binary(g, OP_MUL, before, c));
+  struct uop *more = rounds_maximum(&r->o)
+                         ? uop_binary(g, OP_SUB, uop_binary(g, OP_MUL, now, c), uop_binary(g, OP_MUL, before, c))
+                         : uop_binary(g, OP_MUL, uop_binary(g, OP_SUB, now, before), c);
   struct uop *change = uop_where(g, uop_binary(g, OP_CMPLT, none, before), uop_unary(g, OP_EXP2, more), zero);
   struct uop *subtracted = uop_where(g, uop_binary(g, OP_CMPLT, none, now), now, zero);
   add_passed(out, passed, part, row_index(r, r->subtracted, 1, NULL), subtracted);

@@ -1,5 +1,6 @@
 /* Attention: its values and gradients at sizes where it is computed in phases, the number of its kernels and its
  * memory, and errors. Small sizes are tested in tests/data/cases. */
+#include <float.h>
 #include "support.h"
 #include "emu/emu.h"
 #include "hcq/backend.h"
@@ -58,7 +59,8 @@ static void keys_at_a_variable(void **state) {
 
 /* ---- as one kernel ---- */
 
-enum mask_kind { NO_MASK, CAUSAL, BOOLS, ADDED, NEAR }; /* NEAR: computed from the positions */
+/* NEAR: computed from the positions. PADDED: an added mask of large numbers for the first keys. */
+enum mask_kind { NO_MASK, CAUSAL, BOOLS, ADDED, NEAR, PADDED };
 struct one_kernel {
   int64_t heads, queries, keys, width, columns;
   double large; /* factor of the queries */
@@ -98,7 +100,7 @@ static void compare_row(const struct one_kernel *c, int64_t head, int64_t query,
     const float *x = q + (head * c->queries + query) * c->width, *y = k + (head * c->keys + j) * c->width;
     for (int64_t i = 0; i < c->width; i++) p[j] += (double)x[i] * (double)y[i];
     p[j] /= sqrt((double)c->width);
-    if (c->mask == ADDED) p[j] += (double)added[query * c->keys + j];
+    if (c->mask == ADDED || c->mask == PADDED) p[j] += (double)added[query * c->keys + j];
     if (!allowed(c, query, j)) p[j] = -INFINITY;
     if (p[j] > most) most = p[j];
   }
@@ -135,6 +137,13 @@ static void check_executed(const struct one_kernel *c, const char *device, const
            (unsigned long)(after->lds_conflicts - before->lds_conflicts));
 }
 
+/* What is added to a score. Rows of a padded mask have numbers that programs use for minus infinity. */
+static float added_of(const struct one_kernel *c, int64_t query, int64_t key) {
+  static const float hidden[] = {-1e9f, -1e10f, -FLT_MAX, -1e30f};
+  if (c->mask == PADDED) return key < c->keys * 3 / 4 ? hidden[query % 4] : 0;
+  return (float)element_of(query * c->keys + key, 9);
+}
+
 static void check_one_kernel(const struct one_kernel *c, const char *device) {
   int64_t n[4] = {c->heads * c->queries * c->width, c->heads * c->keys * c->width, c->heads * c->keys * c->columns,
                   c->heads * c->queries * c->columns};
@@ -142,16 +151,16 @@ static void check_one_kernel(const struct one_kernel *c, const char *device) {
   bool *bools = calloc((size_t)(c->queries * c->keys), 1);
   for (unsigned i = 0; i < 4; i++) x[i] = calloc((size_t)n[i], sizeof *x[i]);
   for (int64_t i = 0; i < c->queries * c->keys; i++)
-    added[i] = (float)element_of(i, 9), bools[i] = allowed(c, i / c->keys, i % c->keys);
+    added[i] = added_of(c, i / c->keys, i % c->keys), bools[i] = allowed(c, i / c->keys, i % c->keys);
   {
     DB_SCOPED;
     db_device *dev = db_open(device);
     db_tensor *q = db_reshape(tensor_of(c, dev, n[0], 1, c->large, x[0]), c->heads, c->queries, c->width);
     db_tensor *k = db_reshape(tensor_of(c, dev, n[1], 2, 1, x[1]), c->heads, c->keys, c->width);
     db_tensor *v = db_reshape(tensor_of(c, dev, n[2], 3, 1, x[2]), c->heads, c->keys, c->columns), *out;
-    db_tensor *mask = c->mask == BOOLS   ? db_from(bools, DB_BOOL, dev, c->queries, c->keys)
-                      : c->mask == ADDED ? db_from(added, DB_F32, dev, c->queries, c->keys)
-                                         : NULL;
+    db_tensor *mask = c->mask == BOOLS                        ? db_from(bools, DB_BOOL, dev, c->queries, c->keys)
+                      : c->mask == ADDED || c->mask == PADDED ? db_from(added, DB_F32, dev, c->queries, c->keys)
+                                                              : NULL;
     assert_int_equal(db_realize(q, k, v), 0);
     if (mask) assert_int_equal(db_realize(mask), 0);
     if (c->mask == NEAR) {
@@ -191,7 +200,7 @@ static void is_one_kernel(void **state) {
       {3, 251, 257, 17, 33, 1, DB_F32, CAUSAL, false},  {1, 255, 1021, 24, 40, 1, DB_F32, BOOLS, false},
       {1, 403, 607, 20, 33, 1, DB_F32, ADDED, false},   {1, 256, 256, 16, 32, 1e4, DB_F32, CAUSAL, false},
       {2, 251, 257, 17, 33, 1, DB_BF16, CAUSAL, false}, {2, 256, 300, 32, 32, 1, DB_F16, NO_MASK, false},
-      {1, 251, 255, 31, 31, 1, DB_F16, CAUSAL, false},
+      {1, 251, 255, 31, 31, 1, DB_F16, CAUSAL, false},  {1, 256, 1021, 24, 40, 1, DB_F32, PADDED, false},
   };
   for (unsigned i = 0; i < sizeof cases / sizeof *cases; i++) check_one_kernel(&cases[i], "CPU");
 }
@@ -206,6 +215,8 @@ static void is_one_kernel_on_gpus(void **state) {
       {1, 500, 300, 160, 160, 1, DB_F16, NO_MASK, false}, {1, 640, 640, 200, 200, 1, DB_F16, NO_MASK, false},
       {16, 200, 131, 40, 24, 1, DB_BF16, CAUSAL, false},  {13, 256, 192, 64, 128, 1, DB_F16, NO_MASK, false},
       {1, 192, 256, 64, 64, 1, DB_F16, NEAR, false},      {1, 131, 261, 40, 40, 1, DB_BF16, NEAR, false},
+      {2, 256, 512, 64, 64, 1, DB_F16, PADDED, false},    {1, 403, 500, 20, 33, 1, DB_F32, PADDED, false},
+      {2, 256, 512, 64, 64, 1, DB_BF16, PADDED, false},
   };
   for (unsigned i = 0; i < sizeof cases / sizeof *cases; i++) {
     check_one_kernel(&cases[i], EMULATED);
