@@ -232,7 +232,8 @@ bool lower_can_box(const struct lowerer *L, const struct pipeline *p);
 struct uop *lower_boxes_ahead(struct lowerer *L, struct pipeline *p);
 void lower_boxes_read(struct lowerer *L, const struct pipeline *p); /* at the end of a round: its stages were read */
 /* Adds a wave to a kernel of phases that copies the tiles of all phases, if all of them can be copied in boxes and the
- * phases need no barriers. axis: of the rounds. value: of the axes of the kernel. */
+ * phases need no barriers. axis: of the rounds. value: of the axes of the kernel. Returns false after an error, and
+ * true if the wave is added or not needed. */
 bool lower_boxes_of_phases(struct lowerer *L, struct codegen *k, unsigned axis, struct block *in,
                            struct uop *const *value);
 /* If such a wave copies the stage, waits for its copy and returns the node after which it may be read. Sets *found to

@@ -289,8 +289,9 @@ bool lower_boxes_of_phases(struct lowerer *L, struct codegen *k, unsigned axis, 
 
 struct uop *lower_boxes_wait(struct lowerer *L, const struct uop *stage, struct pipeline **found) {
   for (unsigned i = 0; i < L->nboxed; i++) {
-    struct pipeline *p = *found = &L->boxed[i];
+    struct pipeline *p = &L->boxed[i];
     if (p->part != L->k || p->stage[0] != stage) continue;
+    *found = p;
     if (p->axis < 0) return phase(L, p->body, PHASE_WAIT, full_of(L, p, i32(L, 0)), 0, i32(L, 0));
     struct turn t = turn_of(L, p, p->body->open); /* also in rounds that do not need the stage */
     bool again = false;

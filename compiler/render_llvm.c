@@ -422,7 +422,8 @@ static void find_whole(struct render *r) {
 }
 
 /* 2^x by an instruction for f32, lane by lane. f16 rounds results that are subnormal in f32 to 0, so the instruction
- * need not support them. Phases add bf16 powers to sums in which the largest power is 1. */
+ * need not support them. In phases, bf16 powers that are subnormal in f32 are rounded to 0, too: they are added to sums
+ * of at least 1. */
 static LLVMValueRef build_exp2(struct render *r, const struct uop *u, LLVMValueRef x) {
   LLVMTypeRef t = LLVMTypeOf(x), f32 = scalar_type(r, DT_F32);
   bool flushes = r->gpu && u->dtype == DT_F32 && !r->whole[u->id];
@@ -623,8 +624,8 @@ static LLVMValueRef build_dot(struct render *r, const struct matrix *x, const st
   return LLVMBuildAdd(r->b, arg[0], intrinsic(r, x->intrinsic, NULL, 0, arg + 1, 2), "");
 }
 
-/* The arguments are the sum, the bytes without a sign and those with one, as vectors of 32-bit integers; those of a row
- * are repeated. */
+/* The intrinsic's arguments are the sum, the u8 bytes and the i8 bytes, as vectors of 32-bit integers. Operand A has
+ * one word, which is repeated. */
 static LLVMValueRef build_dot_of_bytes(struct render *r, const struct matrix *x, const struct uop *u) {
   LLVMValueRef arg[3] = {value_of(r, u->src[2])}, mask[32];
   unsigned words = matrix_elements(x, MATRIX_B) / x->k;

@@ -1143,8 +1143,9 @@ db_buffer *db_buffer_of(db_tensor *t, size_t *offset);
 
 /* An argument of a kernel: DB_IN(x) is a tensor that it reads, or a C number; DB_OUT(dtype, sizes...) a result of this
  * type and shape that it writes; DB_INOUT(x) a result that holds a copy of x when the kernel starts. The C type of a
- * number must be that of the parameter: 2.0f or 2.0 for a float or double, 2 for integers of any size. For dynamic
- * local memory it is the number of bytes. */
+ * number must be that of the parameter: 2.0f or 2.0 for a float or double, an integer for integer parameters of any
+ * size. An integer passed to a floating-point parameter is not converted and not detected. For dynamic local memory it
+ * is the number of bytes. */
 typedef struct db_kernel_arg {
   enum { DB_ARG_IN, DB_ARG_OUT, DB_ARG_INOUT } kind;
   db_operand in;
@@ -1161,13 +1162,14 @@ typedef struct db_kernel_arg {
  *   db_program *p = db_program_load(dev, image, size, "saxpy", NULL, 0); // y[i] += a * x[i] for i < n
  *   y = db_custom(p, DB_LIST((n + 255) / 256), DB_LIST(256), NULL, DB_INOUT(y), DB_IN(x), DB_IN(2.0f), DB_IN(n));
  *
- * The operation is lazy. The kernel runs once when results are needed, after the kernels that compute its inputs, whose
- * elements it finds in row-major order. It must write all elements of a DB_OUT, no input, and nothing else that lasts:
- * equal calls are computed once, and a call whose results nobody needs never. A kernel with several results stores all
- * of them in results[], which may be NULL for one, and returns the first; realize them together (db_realize_all),
- * because a result that is needed later runs the kernel again. db_jit captures launches; db_jit_save refuses them.
- * Results have no gradients unless db_custom_gradient gives them some. A number is part of the compiled schedule, so
- * one that changes at every call belongs in a tensor. The device keeps the program until it is closed.
+ * The operation is lazy. The kernel runs once when results are needed, after the kernels that compute its inputs. Each
+ * input is passed as contiguous memory in row-major order. The kernel must write every element of each DB_OUT. It must
+ * not write its DB_IN tensors or any other memory that outlives the launch, because equal calls are run once, and a
+ * call whose results are not needed is not run. A kernel with several results stores all of them in results[], which
+ * may be NULL for one, and returns the first; realize them together (db_realize_all), because a result that is needed
+ * later runs the kernel again. db_jit captures launches; db_jit_save refuses them. Use db_custom_gradient to define
+ * gradients; without it, differentiating a result is an error. A number is part of the compiled schedule, so one that
+ * changes at every call belongs in a tensor. The device keeps the program until it is closed.
  *
  * The result is poisoned if program is NULL (db_error() then has the reason), if the tensors are not on its device, or
  * if the arguments do not fit the parameters. Errors of the launch itself are errors of realizing. */

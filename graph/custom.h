@@ -1,5 +1,5 @@
 /* CUSTOM: the launch of a kernel that the user brings. Each result of a launch is a node of its own. The results of one
- * launch have the same sources except for their sizes and their number, so the scheduler finds that they belong
+ * launch have the same sources except for the sizes and CUSTOM_RESULT, so the scheduler finds that they belong
  * together.
  *
  * The sources are the inputs, the sizes of the result, and numbers (CONST of DT_INDEX): those of enum custom_number,

@@ -151,6 +151,22 @@ static int check_gather(const struct check *c) {
   return 0;
 }
 
+static int check_custom_param(const struct check *c, unsigned i) {
+  const struct uop *u = c->u;
+  unsigned at = custom_param_at(u, i);
+  int64_t kind = custom_number(u, at);
+  uint64_t what = (uint64_t)custom_number(u, at + 1), results = (uint64_t)custom_number(u, CUSTOM_RESULTS);
+  if (kind < 0 || kind > CUSTOM_PARAM_VALUE) return malformed(c, "parameter %u has the kind %" PRId64, i, kind);
+  uint64_t input = kind == CUSTOM_PARAM_UPDATED ? what >> 32 : what, result = what & UINT32_MAX;
+  if ((kind == CUSTOM_PARAM_INPUT || kind == CUSTOM_PARAM_UPDATED) && input >= custom_inputs(u))
+    return malformed(c, "parameter %u is input %" PRIu64 " of %u", i, input, custom_inputs(u));
+  if ((kind == CUSTOM_PARAM_RESULT || kind == CUSTOM_PARAM_UPDATED) && result >= results)
+    return malformed(c, "parameter %u is result %" PRIu64 " of %" PRIu64, i, result, results);
+  if (kind == CUSTOM_PARAM_UPDATED && u->src[input]->dtype != custom_result_type(u, (unsigned)result))
+    return malformed(c, "parameter %u updates an input of another type", i);
+  return 0;
+}
+
 static int check_custom(const struct check *c) {
   const struct uop *u = c->u;
   unsigned first = custom_inputs(u) + custom_rank(u);
@@ -166,7 +182,9 @@ static int check_custom(const struct check *c) {
   if (custom_result_type(u, (unsigned)mine) != u->dtype ||
       custom_result_size(u, (unsigned)mine) != shape_numel(u->shape))
     return malformed(c, "result %" PRId64 " has another type or size", mine);
-  return 0;
+  int err = 0;
+  for (unsigned i = 0; i < params && !err; i++) err = check_custom_param(c, i);
+  return err;
 }
 
 static int check_assign(const struct check *c) {

@@ -64,7 +64,8 @@ struct prof_session;
 int prof_html_save(const struct command *self, const char *path, const struct prof_session *s, const json_t *report);
 
 /* ---- runs.c: times of repeated runs ---- */
-/* The first three runs compile, capture and replay first, and do not count. Begin with zeros. */
+/* The first RUNS_WARM runs compile, capture and first replay the function; they are not counted. Initialize the struct
+ * with zeros. */
 enum { RUNS_WARM = 3 };
 struct runs {
   unsigned warm, n; /* n: the runs that count */

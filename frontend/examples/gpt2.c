@@ -3,7 +3,8 @@
  *
  * The tokens are the 256 bytes and the most frequent pairs of tokens inside of words, as in Sennrich et al., 2016; the
  * same text gives the same tokens. With --checkpoint, the training is saved from time to time, and a later run
- * continues it. With --full the network has the sizes of GPT-2 (124 M parameters), otherwise it is small. */
+ * continues it. At most 16 MB of the text are read. With --full the layers have the sizes of GPT-2's (86 M parameters
+ * with 512 tokens), otherwise the network is small. */
 #include "frontend/nets/nets.h"
 #include "training.h"
 #include <ctype.h>
@@ -35,16 +36,16 @@ static void split_words(struct tokens *t, const unsigned char *text) {
   }
 }
 
-/* The most frequent pair, left << 16 | right; the first one of equals. Returns 0 if no pair occurs twice. */
-static uint32_t most_frequent(const struct tokens *t, uint32_t *count) {
-  uint32_t best = 0, most = 1;
+/* Stores the most frequent pair, left << 16 | right; the first one of equals. Returns false if no pair occurs twice. */
+static bool most_frequent(const struct tokens *t, uint32_t *count, uint32_t *best) {
+  uint32_t most = 1;
   memset(count, 0, (size_t)(t->vocabulary * t->vocabulary) * sizeof *count);
   for (int64_t i = 1; i < t->n; i++) {
     if (t->begins[i]) continue;
     uint32_t n = ++count[t->token[i - 1] * t->vocabulary + t->token[i]];
-    if (n > most) most = n, best = (uint32_t)t->token[i - 1] << 16 | t->token[i];
+    if (n > most) most = n, *best = (uint32_t)t->token[i - 1] << 16 | t->token[i];
   }
-  return best;
+  return most > 1;
 }
 
 /* Replaces a pair by a new token. */
@@ -59,9 +60,9 @@ static void merge(struct tokens *t, uint32_t pair, uint16_t token) {
 }
 
 static void learn_pairs(struct tokens *t, int64_t vocabulary) {
-  uint32_t *count = malloc((size_t)(vocabulary * vocabulary) * sizeof *count), pair;
+  uint32_t *count = allocate((size_t)(vocabulary * vocabulary) * sizeof *count), pair = 0;
   for (t->vocabulary = vocabulary, vocabulary = BYTES; vocabulary < t->vocabulary; vocabulary++) {
-    if (!(pair = most_frequent(t, count))) break;
+    if (!most_frequent(t, count, &pair)) break;
     t->pair[vocabulary][0] = (uint16_t)(pair >> 16), t->pair[vocabulary][1] = (uint16_t)pair;
     merge(t, pair, (uint16_t)vocabulary);
   }
@@ -91,7 +92,7 @@ static void batch_of(const struct training *t, int64_t step, int64_t first, int6
                      db_tensor **next) {
   const struct writer *w = t->net;
   int64_t length = w->net.sizes.context, n = (end - first) * length;
-  uint16_t *in = malloc((size_t)n * sizeof *in), *out = malloc((size_t)n * sizeof *out);
+  uint16_t *in = allocate((size_t)n * sizeof *in), *out = allocate((size_t)n * sizeof *out);
   for (int64_t i = 0; i < n; i++) {
     uint64_t row = (uint64_t)(step * t->batch + first + i / length) * 0x9e3779b97f4a7c15;
     int64_t at = (int64_t)((row ^ row >> 29) % (uint64_t)(w->text.n - length)) + i % length;
@@ -124,8 +125,8 @@ static int write_on(void *ctx, db_tensor *const *in, db_tensor **out) {
 /* Continues the beginning of the text. */
 static int write_text(struct training *t, struct writer *w) {
   int64_t length = w->net.sizes.context;
-  uint16_t *window = malloc((size_t)length * sizeof *window);
-  float *logits = malloc((size_t)w->text.vocabulary * sizeof *logits);
+  uint16_t *window = allocate((size_t)length * sizeof *window);
+  float *logits = allocate((size_t)w->text.vocabulary * sizeof *logits);
   db_jit *next = db_jit_new(write_on, w, 1, 1);
   int err = 0;
   memcpy(window, w->text.token, (size_t)length * sizeof *window);
@@ -160,7 +161,7 @@ int main(int argc, char **argv) {
   if (!size || t.nwords > 2 || most < BYTES || most > MOST_TOKENS)
     return fprintf(stderr, "usage: %s, of %d to %d tokens\n", usage, BYTES, MOST_TOKENS), 2;
   w.text.n = size;
-  w.text.token = malloc((size_t)size * sizeof *w.text.token), w.text.begins = malloc((size_t)size);
+  w.text.token = allocate((size_t)size * sizeof *w.text.token), w.text.begins = allocate((size_t)size);
   split_words(&w.text, bytes);
   learn_pairs(&w.text, most);
   sizes.vocabulary = w.text.vocabulary;

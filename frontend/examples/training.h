@@ -30,6 +30,13 @@ struct training {
 };
 
 static int failed(void) { return fprintf(stderr, "%s\n", db_error()), 1; }
+/* Memory, filled with zeros; the example ends if there is none. */
+static void *allocate(size_t bytes) {
+  void *p = calloc(bytes ? bytes : 1, 1);
+  if (p) return p;
+  fprintf(stderr, "out of memory\n");
+  exit(1);
+}
 
 /* Reads options and opens DEV, DEV:1 and so on. Returns an exit status. */
 static int training_open(struct training *t, int argc, char **argv, const char *usage) {
@@ -61,13 +68,13 @@ static int training_open(struct training *t, int argc, char **argv, const char *
     return fprintf(stderr, "a batch of %lld cannot be shared by %d processes with %lld devices each\n",
                    (long long)t->batch, t->size, (long long)devices),
            2;
-  t->device = calloc((size_t)devices, sizeof(db_device *));
+  t->device = allocate((size_t)devices * sizeof(db_device *));
   for (; t->ndevices < devices; t->ndevices++) {
     if (t->ndevices) snprintf(name, sizeof name, "%s:%u", db_device_name(t->device[0]), t->ndevices);
     if (!(t->device[t->ndevices] = db_open(t->ndevices ? name : NULL))) return failed();
   }
   t->all = devices > 1 ? db_group(t->device, t->ndevices) : db_device_retain(t->device[0]);
-  t->p = db_params_new(t->all, 1);
+  t->p = t->all ? db_params_new(t->all, 1) : NULL;
   return t->p ? 0 : failed();
 }
 
@@ -98,7 +105,7 @@ static int training_step(void *ctx, db_tensor *const *in, db_tensor **out) {
   db_tensor *loss = t->loss(t->net, in[0], in[1]);
   out[0] = db_world_all_reduce(DB_REDUCE_MEAN, loss);
   unsigned n = 0;
-  db_tensor **also = malloc((db_params_count(t->p) + 1) * sizeof *also);
+  db_tensor **also = allocate((db_params_count(t->p) + 1) * sizeof(db_tensor *));
   also[n++] = out[0];
   for (size_t i = 0; i < db_params_count(t->p); i++) /* running statistics */
     if (!db_params_get(t->p, i)->trained) also[n++] = db_params_get(t->p, i)->tensor;
@@ -110,7 +117,8 @@ static int training_step(void *ctx, db_tensor *const *in, db_tensor **out) {
   return err;
 }
 
-/* Shows the progress of `what` on a terminal, and a line for every tenth of it otherwise. */
+/* On a terminal, draws a progress bar; otherwise prints a line after the first step and after every tenth part of all
+ * steps. */
 static void show_progress(const struct training *t, const char *what, int64_t done, int64_t all, const char *text) {
   static const char bar[] = "##############################";
   if (t->rank) return;

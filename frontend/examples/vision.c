@@ -65,7 +65,7 @@ static void draw_images(const struct training *t, uint64_t seed, int64_t first, 
                         db_tensor **classes) {
   const struct net *n = t->net;
   int64_t each = 3 * n->size * n->size;
-  unsigned char *image = malloc((size_t)((end - first) * each)), *kind = malloc((size_t)(end - first));
+  unsigned char *image = allocate((size_t)((end - first) * each)), *kind = allocate((size_t)(end - first));
   for (int64_t i = first; i < end; i++)
     kind[i - first] = (unsigned char)draw_image(seed, i, n->size, image + (i - first) * each);
   *x = db_from(image, DB_U8, t->device[0], end - first, 3, n->size, n->size);

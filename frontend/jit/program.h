@@ -27,7 +27,7 @@ struct program_access {
 };
 struct program_command {
   const struct kernel *kernel; /* NULL for a copy, from the memory of the second access to that of the first */
-  const struct kernel *custom; /* a kernel of the user's: the same, with a reference; otherwise NULL */
+  const struct kernel *custom; /* equals `kernel` if the user brought it; the command owns a reference */
   struct exchange *exchange;   /* or an exchange, in the memory of the first access; owned */
   db_program *program;
   uint32_t first, naccesses; /* indices in program.accesses */

@@ -1,4 +1,4 @@
-/* Kernels of the user's: numbers for their programs, and launches as kernels. */
+/* Kernels that the user brings: their launches, as kernels of executables. */
 #include "custom.h"
 #include "launch.h"
 #include "../../graph/custom.h"

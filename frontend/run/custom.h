@@ -1,10 +1,10 @@
-/* Kernels of the user's as commands of executables and programs. */
+/* Kernels that the user brings, as commands of executables and programs. */
 #ifndef DOORBELL_FRONTEND_RUN_CUSTOM_H
 #define DOORBELL_FRONTEND_RUN_CUSTOM_H
 #include "runtime.h"
 
-/* The number of a program in graphs, which is never used again. The slot keeps the program until its device is closed.
- * Returns 0 when out of memory. */
+/* Returns the number that stands for the program in graphs. A number is never reused for another program. The slot
+ * keeps the program until its device is closed. Returns 0 when out of memory. */
 int64_t slot_custom_number(unsigned slot, db_program *program);
 db_device *custom_device(const db_program *program);            /* the device that it is loaded on */
 db_program *slot_custom_program(unsigned slot, int64_t number); /* NULL if there is none */

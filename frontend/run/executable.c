@@ -234,6 +234,9 @@ static int make_kernel(struct making *m, const struct schedule_item *item, const
 static int make_custom(const struct schedule_item *item, struct exec_command *c) {
   c->program = slot_custom_program(item->device, custom_program(item->ast->src[0]->src[1]));
   if (!c->program) return db_fail(-EPROTO, "realize: a kernel's program was released");
+  if (item->nbufs > MAX_KERNEL_ARGS)
+    return db_fail(-E2BIG, "realize: kernel %s has %u buffers, more than %d", db_program_name(c->program), item->nbufs,
+                   MAX_KERNEL_ARGS);
   c->kernel = custom_kernel(item, c->program);
   return c->kernel ? 0 : db_fail(-ENOMEM, "realize: out of memory");
 }

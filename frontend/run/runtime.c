@@ -40,7 +40,7 @@ struct slot {
     db_program *program;
   } *programs; /* hash table with open addressing, keyed by kernel */
   size_t nprograms, capacity;
-  struct custom_program { /* a program of the user's */
+  struct custom_program { /* a program that the user loaded */
     struct custom_program *next;
     db_program *program;
     int64_t number;

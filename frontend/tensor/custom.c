@@ -1,5 +1,6 @@
-/* Kernels of the user's as operations on tensors. */
+/* Kernels that the user brings, as operations on tensors. */
 #include "call.h"
+#include "size.h"
 #include "../run/custom.h"
 #include "../run/launch.h"
 #include "../../graph/custom.h"
@@ -14,7 +15,6 @@ struct launch {
   const db_kernel_arg *arg;
   unsigned n, ninputs, nresults;
   db_tensor *in[MAX_KERNEL_ARGS];
-  unsigned param[MAX_KERNEL_ARGS]; /* of each result */
   struct {
     unsigned rank;
     int64_t dim[MAX_RANK];
@@ -31,6 +31,8 @@ static bool read_dims(struct launch *l, const char *what, db_list list, uint32_t
   if (!list_ok(&l->c, list)) return false;
   if (list.n < 1 || list.n > 3) return call_fail(&l->c, "the %s has %u numbers, not 1 to 3", what, list.n), false;
   for (unsigned i = 0; i < list.n; i++) {
+    if (dim_is_symbolic(list.v[i]))
+      return call_fail(&l->c, "not supported: number %u of the %s is a symbolic size", i + 1, what), false;
     if (list.v[i] < 1 || list.v[i] > UINT32_MAX)
       return call_fail(&l->c, "number %u of the %s is %lld", i + 1, what, (long long)list.v[i]), false;
     out[i] = (uint32_t)list.v[i];
@@ -42,7 +44,6 @@ static bool read_dims(struct launch *l, const char *what, db_list list, uint32_t
 static bool read_result(struct launch *l, unsigned i) {
   const db_kernel_arg *a = &l->arg[i];
   unsigned k = l->nresults++;
-  l->param[k] = i;
   if (a->kind == DB_ARG_INOUT) {
     const db_tensor *x = a->in.t;
     l->result[k].dtype = x->dtype, l->result[k].rank = x->rank;
@@ -88,6 +89,11 @@ static bool check_argument(struct launch *l, unsigned i, const struct db_param *
     return call_fail(&l->c, "argument %u is a %s, but parameter %u of kernel %s is %s", i, buffer ? "tensor" : "number",
                      i, db_program_name(l->program), kinds[p->kind]),
            false;
+  if (!buffer && a->in.kind == DB_OPERAND_INT && dim_is_symbolic(a->in.i))
+    return call_fail(&l->c, "not supported: argument %u is a symbolic size; db_size_tensor makes a tensor of it", i),
+           false;
+  if (p->kind == DB_PARAM_LOCAL && (a->in.kind != DB_OPERAND_INT || a->in.i < 0))
+    return call_fail(&l->c, "argument %u is not a number of bytes of local memory", i), false;
   uint32_t size = p->kind == DB_PARAM_LOCAL ? 4 : p->size;
   if (buffer || number_bits(a->in, size, &bits)) return true;
   return call_fail(&l->c, "argument %u, the %s number %.17g, is not a value of %u bytes, as kernel %s needs", i,
@@ -197,6 +203,10 @@ static bool prepare(struct launch *l, DB_AT, db_list grid, db_list block, bool a
   for (unsigned i = 0; i < l->n; i++)
     if (l->arg[i].kind != DB_ARG_IN && !read_result(l, i)) return false;
   if (!l->nresults) return call_fail(&l->c, "no argument is a result; DB_OUT and DB_INOUT make results"), false;
+  if (l->ninputs + l->nresults > MAX_KERNEL_ARGS)
+    return call_fail(&l->c, "not supported: %u inputs and results, more than %d; a DB_INOUT is both",
+                     l->ninputs + l->nresults, MAX_KERNEL_ARGS),
+           false;
   if (l->nresults > 1 && !all) return call_fail(&l->c, "the array for %u results is NULL", l->nresults), false;
   call_leave(&l->c);
   return true;

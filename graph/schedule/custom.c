@@ -1,6 +1,6 @@
-/* Scheduling: kernels of the user's. A launch is a unit of its own. It looks like a kernel that stores the first
- * element of each result, computed from the first element of each input, so that versions of memory and the order of
- * units treat it like any other unit. */
+/* Schedules launches of kernels that the user brings. A launch is a unit of its own. It looks like a kernel that stores
+ * the first element of each result, computed from the first element of each input, so that versions of memory and the
+ * order of units treat it like any other unit. */
 #include "scheduler.h"
 #include "../custom.h"
 #include <string.h>

@@ -1,4 +1,4 @@
-/* Turns a lazy tensor graph into a list of kernels, copies, exchanges and launches of kernels of the user's (CUSTOM).
+/* Turns a lazy tensor graph into a list of kernels, copies, exchanges and launches of user's kernels (CUSTOM).
  *
  * A kernel's ast is SINK(STORE(INDEX(PARAM 0, index), value)...). PARAM k is item->bufs[k], outputs first. Index
  * expressions and values are written over RANGE nodes: AXIS_LOOP for output axes, numbered from 0, outer to inner, and
@@ -32,7 +32,7 @@
   X(CONTIGUOUS, "the caller asks for a contiguous copy of it")                                                         \
   X(COPIED, "it is copied to another device")                                                                          \
   X(EXCHANGED, "it is exchanged with other processes")                                                                 \
-  X(LAUNCHED, "a kernel of the user's reads or writes it")                                                             \
+  X(LAUNCHED, "a kernel that the user brings uses it")                                                                 \
   X(ASSIGNED, "it is assigned")                                                                                        \
   X(INDEX, "it is an expensive or reduced index")                                                                      \
   X(PARTIAL, "it holds the partial results of a long reduction")                                                       \

@@ -78,7 +78,7 @@ struct node {
   struct uop *buffer;            /* holds its value, if it is in memory */
   int64_t numel;                 /* -1 if symbolic */
   struct uop **results;          /* CUSTOM: the BUFFERs of all results of the launch, then the node of its unit */
-  struct node *next_custom;      /* the first node of the launch that was visited before */
+  struct node *next_custom;      /* the first node of the launch that was scheduled before this one */
 };
 
 /* The contents of a BUFFER between two writes. Every ASSIGN writes a new version, a BUFFER with a negative id, until
@@ -121,7 +121,7 @@ struct unit {
   struct uop *ordered;             /* the AXIS_ORDERED range, or NULL */
   bool scatters;                   /* it stores at positions that an index selects */
   bool swaps, gone;
-  bool custom;       /* the launch of a kernel of the user's */
+  bool custom;       /* the launch of a kernel that the user brings */
   bool variable;     /* it depends on a variable: a size or a position */
   bool contracts;    /* see struct planned_kernel */
   struct uop **load; /* every LOAD in it, those inside reductions first */
@@ -150,7 +150,7 @@ struct scheduler {
   uint32_t walk;
   struct uop **stack;
   size_t stack_capacity;
-  struct node *customs; /* the first node of each launch of a kernel of the user's */
+  struct node *customs; /* the first node of each launch of a user's kernel */
   int64_t *next_buffer;
   struct schedule *out;
   size_t items_capacity;
@@ -217,7 +217,7 @@ bool schedule_make_scatters(struct scheduler *s, struct uop **roots, unsigned nr
 void schedule_scatter_uses(struct scheduler *s, struct node *n);
 void schedule_scatter_values(struct scheduler *s, struct node *n);
 
-/* custom.c: launches of kernels of the user's */
+/* custom.c: launches of kernels that the user brings */
 void schedule_custom(struct scheduler *s, struct node *n);
 
 /* split.c */
@@ -240,7 +240,8 @@ struct uop *schedule_zero(struct graph *g, enum dtype t);
 struct uop **schedule_index_array(struct scheduler *s, unsigned rank);
 /* The BUFFER of a value that is in memory. A COPY to the device that already holds its source needs no new BUFFER. */
 struct uop *schedule_buffer(struct scheduler *s, struct node *n);
-/* The memory of a version after it is written. */
+/* Returns a new version of the memory `before`, for a unit that overwrites all or part of it. Returns `before` itself
+ * if no version can be made. */
 struct uop *schedule_next_version(struct scheduler *s, struct uop *before);
 /* A LOAD of the element of n, which is in memory, at an index. */
 struct uop *schedule_load(struct scheduler *s, struct node *n, struct uop *const *idx, struct uop *valid);
@@ -254,8 +255,8 @@ struct uop *schedule_bounded_index(struct scheduler *s, struct uop *value, struc
 struct uop *schedule_view(struct scheduler *s, struct uop *u, struct uop *const *idx);
 
 /* use.c */
-/* If n is a CONTIGUOUS, COPY or EXCHANGE, realizes the value that it reads. The index of a GATHER may reach n before
- * schedule_uses visits it. */
+/* If n is a CONTIGUOUS, COPY, EXCHANGE or CUSTOM, realizes the values that it reads. The index of a GATHER may reach n
+ * before schedule_uses visits it. */
 void schedule_realize_source(struct scheduler *s, struct node *n);
 void schedule_uses(struct scheduler *s, struct node *n);
 /* Begins a kernel for node n that evaluates x over new ranges of a shape. Returns its use of x. */

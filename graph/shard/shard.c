@@ -314,7 +314,7 @@ static struct sharded *resolve_multi(struct sharder *s, struct uop *u) {
   return y;
 }
 
-/* A launch of a kernel of the user's, on one device. */
+/* A launch of a kernel that the user brings, on one device. */
 static struct sharded *resolve_custom(struct sharder *s, struct uop *u) {
   struct sharded *y = shard_new(s, SHARD_ORDINARY, 0, true);
   struct uop **src = shard_alloc(s, u->nsrc * sizeof *src);

@@ -10,6 +10,7 @@ int nv_stable_clocks(db_device *base, bool on) {
   struct rm_rated_tdp p = {.client = RM_CLOCKS_OS, .action = on ? RM_CLOCKS_LOCK : RM_CLOCKS_DEFAULT};
   int rc = rm_ctrl(dev->machine, dev->subdevice, RM_CTRL_RATED_TDP_SET, &p, dev->machine->branch.rated_tdp);
   if (!rc) return 0;
+  if (!on) return rm_error(base->name, rc, "unlocking the clocks; `nvidia-smi --reset-gpu-clocks` unlocks them");
   return rm_error(base->name, rc,
                   "the clocks are not stable, so times and cycles vary; the administrator can lock them with "
                   "`nvidia-smi --lock-gpu-clocks`");

@@ -2,8 +2,14 @@
  * type, every target. Values are checked by running the same kernels on the emulator (tests/frontend). Without ptxas,
  * tests that the error says so. */
 #include "kernels.h"
+#include "compiler/plan/codegen.h"
 #include "compiler/ptxas.h"
+#include "hcq/nv/tensor_map.h"
 #include <unistd.h>
+
+/* The driver makes the maps that a kernel describes. */
+_Static_assert((int)MOST_TENSORS <= (int)MAX_TENSORS, "a kernel has more tensor maps than the driver makes");
+_Static_assert(sizeof(struct tensor_text) == sizeof(struct tensor_description), "descriptions differ");
 
 static struct compiler *tuned, *plain;
 static char *ptxas;

@@ -183,6 +183,29 @@ static void two_results(void **state) {
 }
 
 /* The error names what does not fit. */
+/* A parameter that is read and written takes two buffers of the launch. */
+static void too_many_buffers(void **state) {
+  enum { PARAMS = 100 };
+  static struct db_param params[PARAMS];
+  static db_kernel_arg args[PARAMS];
+  db_device *dev = open_device("CPU");
+  size_t size = 0;
+  void *image = host_object(host_kernels, "", &size);
+  for (unsigned i = 0; i < PARAMS; i++) params[i] = (struct db_param){"x", 8 * i, 8, DB_PARAM_BUFFER};
+  db_program *p = db_program_load(dev, image, size, "saxpy", params, PARAMS);
+  assert_non_null(p);
+  free(image);
+  db_scope_begin();
+  db_tensor *results[PARAMS];
+  for (unsigned i = 0; i < PARAMS; i++) args[i] = DB_INOUT(db_ones(DB_F32, dev, N));
+  db_custom_at(DB_HERE, p, DB_LIST(1), DB_LIST(1), results, args, PARAMS);
+  assert_contains(db_poison(results[0]), "200 inputs and results, more than 192");
+  assert_contains(db_poison(results[PARAMS - 1]), "200 inputs and results, more than 192");
+  db_scope_end();
+  db_program_release(p);
+  db_close(dev);
+}
+
 static void bad_calls(void **state) {
   db_device *dev = open_device("CPU"), *other = open_device(EMULATED);
   db_program *p = saxpy_of(dev);
@@ -212,6 +235,10 @@ static void bad_calls(void **state) {
   assert_contains(
       db_poison(db_custom(p, DB_LIST(1), DB_LIST(1), NULL, DB_INOUT(x), DB_OUT(DB_F32, N), DB_IN(1.f), DB_IN(N))),
       "the array for 2 results is NULL");
+  BAD("argument 3 is a symbolic size", DB_LIST(1), DB_LIST(1), DB_INOUT(x), DB_IN(x), DB_IN(1.f),
+      DB_IN(db_bind("n", 1, N, 7)));
+  BAD("number 1 of the grid is a symbolic size", DB_LIST(db_bind("n", 1, N, 7)), DB_LIST(1), DB_INOUT(x), DB_IN(x),
+      DB_IN(1.f), DB_IN(N));
   db_program_load(dev, "?", 1, NULL, NULL, 0);
   db_tensor *unloaded = db_custom(NULL, DB_LIST(1), DB_LIST(1), NULL, DB_INOUT(x));
   assert_contains(db_poison(unloaded), "the program is NULL; the last failure was: ");
@@ -232,7 +259,7 @@ static void bad_calls(void **state) {
 static int finish(void **state) { return db_shutdown(); }
 int main(void) {
   const struct CMUnitTest tests[] = {cmocka_unit_test(between_operations), cmocka_unit_test(captured),
-                                     cmocka_unit_test(gradients), cmocka_unit_test(two_results),
-                                     cmocka_unit_test(bad_calls)};
+                                     cmocka_unit_test(gradients),          cmocka_unit_test(two_results),
+                                     cmocka_unit_test(bad_calls),          cmocka_unit_test(too_many_buffers)};
   return cmocka_run_group_tests_name("custom", tests, NULL, finish);
 }

@@ -45,10 +45,11 @@ struct bench_model {
   bool json, first; /* first: nothing was printed yet */
 };
 #define BENCH_WAIT_NS 600000000000ull
-/* Measures the model in a file, or the network of a name, on devices, and prints its speed. Returns the exit status. */
+/* Measures the model in a file, or a built-in network, selected by name, on devices, and prints its speed. Returns the
+ * exit status. */
 int bench_model(const struct command *self, const char *file, int64_t batch, const char *const *devices, unsigned n,
                 bool json);
-/* Whether a model is to run again. */
+/* Returns true until enough runs were measured. */
 bool bench_runs_again(const struct runs *r);
 /* Prints the rate of runs that compute `count` of something each, and its standard deviation between runs. */
 void bench_print_runs(struct bench_model *m, const char *unit, double count, const struct runs *r);

@@ -1,7 +1,6 @@
 /* doorbell bench --model NAME: networks of published sizes with random parameters, in f32. */
 #include "../../../hcq/error.h"
 #include "../../nets/nets.h"
-#include "../../nets/nets.h"
 #include "bench.h"
 #include <errno.h>
 #include <stdlib.h>
@@ -76,7 +75,8 @@ static int read_prompts(void *ctx, db_tensor *const *in, db_tensor **out) {
   return 0;
 }
 
-/* The logits after one more token of each text. in[1] has as many elements as a text has tokens then. */
+/* The logits after one more token of each text. in[1] only carries the symbolic size
+ * `tokens`, so that db_jit uses its new value at each call. */
 static int read_token(void *ctx, db_tensor *const *in, db_tensor **out) {
   struct texts *t = ctx;
   db_tensor *all[2 * NET_LAYERS + 1];
