@@ -229,7 +229,8 @@ static int evaluate_node(struct evaluation *e, struct onnx_scope *s, const Onnx_
   if (c.out != few_out) free(c.out);
   if (c.value != few_value) free(c.value);
   /* A node of a body has its message already. */
-  if (err && strncmp(db_error(), m->name, strlen(m->name)) != 0) fail_node(m, n, number, db_error());
+  if (err && strncmp(db_error(), m->name, strlen(m->name)) != 0)
+    fail_node(m, called, fold ? fold->number : number, db_error());
   return err;
 }
 

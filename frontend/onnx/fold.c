@@ -175,8 +175,8 @@ static void scale(struct onnx_call *c, struct product *p, const struct scaling *
 
 /* ---- blocks of channels ---- */
 
-/* A host reads weights in strips of a few vectors. In blocks of so many channels, [blocks, ..., BLOCK], a strip is
- * contiguous memory; otherwise each of its rows is on another page. */
+/* The CPU kernel reads a strip of a few vectors of channels at a time. With weights stored as [blocks, ..., BLOCK], a
+ * strip is contiguous. In the file's order each row of a strip is on another page. */
 enum { BLOCK = 16 };
 
 static db_tensor *to_blocks(struct onnx_call *c, db_tensor *w) {
@@ -218,7 +218,7 @@ static bool read_scaling(struct onnx_call *c, const struct product *p, const cha
   return false;
 }
 
-/* Drops an initializer that only the product uses, which keeps what it needs of it. */
+/* Releases an initializer that no other node uses. The product holds its own reference to the weights. */
 static void forget_constant(struct db_onnx *m, const struct uses *u, const char *name) {
   struct onnx_value *v = onnx_scope_find(&m->initial, name);
   if (!v || only_user(u, name) == ELSEWHERE) return;
@@ -240,6 +240,7 @@ static void fold_after(struct db_onnx *m, const struct uses *u, size_t first) {
     const char *from = node[chain[length - 1]]->output[0];
     int64_t next = only_user(u, from);
     if (next <= (int64_t)chain[length - 1]) break;
+    if (m->fold[next].product || m->fold[next].skipped) break; /* of another product whose result has this name */
     c->node = node[next], c->number = (size_t)next;
     if (!read_scaling(c, &p, from, &s)) break;
     scale(c, &p, &s);
@@ -250,7 +251,7 @@ static void fold_after(struct db_onnx *m, const struct uses *u, size_t first) {
   if (!p.channels_first && !p.scaled && weight == p.weight) return;
   for (size_t k = 0; k + 1 < length; k++) m->fold[chain[k]].skipped = true;
   struct onnx_fold *f = &m->fold[chain[length - 1]];
-  *f = (struct onnx_fold){.product = p.node, .weight = onnx_value_of(db_retain(weight), true)};
+  *f = (struct onnx_fold){.product = p.node, .number = first, .weight = onnx_value_of(db_retain(weight), true)};
   f->in_blocks = weight != p.weight;
   forget_constant(m, u, p.node->input[1]);
   if (p.bias) f->bias = onnx_value_of(db_retain(db_cast(p.bias, db_dtype_of(p.weight))), true);

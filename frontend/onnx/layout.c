@@ -30,8 +30,8 @@ static unsigned rank_of_last(const struct onnx_call *c) {
   return rank;
 }
 
-/* An elementwise operator on inputs whose channels are moved to the end. It can be computed together with one
- * convolution; results of others are written to memory in the order in which it reads them. */
+/* An elementwise operator is fused with one convolution. Other convolutions that it reads are written to memory first,
+ * with the channels last. */
 static db_tensor *elementwise(struct onnx_call *c, unsigned rank) {
   struct onnx_value moved[8];
   struct onnx_value *given[8] = {NULL}, **in = c->in;

@@ -114,7 +114,8 @@ struct onnx_fold {
   bool used_once; /* one node of the main graph uses the first output */
   bool skipped;   /* the node is part of a later one */
   const Onnx__Node
-      *product; /* a Conv, MatMul or Gemm of its first input with `weight` and `bias`; NULL: the node itself */
+      *product;  /* a Conv, MatMul or Gemm of its first input with `weight` and `bias`; NULL: the node itself */
+  size_t number; /* of the product */
   struct onnx_value weight; /* the channels of the result last */
   struct onnx_value bias;   /* [channels] or [1]; without a tensor: none */
 };

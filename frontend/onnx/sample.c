@@ -7,6 +7,7 @@ enum { MOST_AXES = 3, MOST_TAPS = 4 };
 struct taps {
   unsigned n;
   db_tensor *at[MOST_TAPS], *weight[MOST_TAPS];
+  db_tensor *there[MOST_TAPS]; /* false: 0 is read instead; NULL: all are elements */
 };
 
 /* Limits positions to 0 to size - 1, so that they are elements even if they come from a NaN. */
@@ -29,10 +30,7 @@ enum padding { ZEROS, BORDER, REFLECTION };
 static void add_tap(struct onnx_call *c, struct taps *t, db_tensor *x, db_tensor *weight, int64_t size,
                     enum padding padding, bool corners) {
   if (padding == REFLECTION) x = reflect(c, x, size, corners);
-  if (padding == ZEROS) {
-    db_tensor *there = db_and(db_ge(x, 0), db_le(x, size - 1));
-    weight = weight ? db_where(there, weight, 0) : db_cast(there, db_dtype_of(x));
-  }
+  if (padding == ZEROS) t->there[t->n] = db_and(db_ge(x, 0), db_le(x, size - 1));
   t->at[t->n] = inside(c, db_cast(x, DB_I64), size);
   t->weight[t->n++] = weight;
 }
@@ -53,8 +51,9 @@ static db_tensor *cubic_far(struct onnx_call *c, db_tensor *d) {
 static struct taps taps_of(struct onnx_call *c, db_tensor *x, int64_t size, int order, enum padding padding,
                            bool corners) {
   struct taps t = {0};
+  double last = (double)(size - 1), outer = corners ? 0 : 0.5; /* the image ends so far from its outer elements */
   if (order == 0) x = db_round(x);
-  if (padding == BORDER) x = db_where(db_lt(x, 0), 0, db_where(db_gt(x, size - 1), (double)(size - 1), x));
+  if (padding == BORDER) x = db_where(db_lt(x, -outer), 0, db_where(db_gt(x, last + outer), last, x));
   if (padding == REFLECTION) x = reflect(c, x, size, corners);
   if (order == 0) {
     add_tap(c, &t, x, NULL, size, padding, corners);
@@ -78,14 +77,16 @@ static db_tensor *gather(struct onnx_call *c, db_tensor *x, db_tensor *const *ba
   for (unsigned i = 0; i < leading; i++) s[i] = DB_BY(batch[i]);
   for (unsigned k = 0; k < axes; k++) count *= t[k].n;
   for (unsigned i = 0; i < count; i++) {
-    db_tensor *weight = NULL;
+    db_tensor *weight = NULL, *there = NULL;
     for (unsigned k = 0, left = i; k < axes; left /= t[k++].n) {
       unsigned tap = left % t[k].n;
       s[leading + k] = DB_BY(t[k].at[tap]);
+      if (t[k].there[tap]) there = there ? db_and(there, t[k].there[tap]) : t[k].there[tap];
       if (t[k].weight[tap]) weight = weight ? db_mul(weight, t[k].weight[tap]) : t[k].weight[tap];
     }
     db_tensor *part = db_index_at(DB_HERE, x, s, leading + axes);
     if (weight) part = db_mul(part, db_cast(db_unsqueeze(weight, -1), db_dtype_of(part)));
+    if (there) part = db_where(db_unsqueeze(there, -1), part, 0); /* the element in its place may be infinite */
     all = !all ? part : max ? db_maximum(all, part) : db_add(all, part);
   }
   return all;
@@ -130,30 +131,70 @@ db_tensor *onnx_op_grid_sample(struct onnx_call *c) {
 
 /* ---- DeformConv: a convolution whose elements are read at positions moved by an input ---- */
 
-/* Reads an attribute of two numbers. */
-static void pair_of(struct onnx_call *c, const char *name, int64_t unset, int64_t v[2]) {
-  v[0] = v[1] = unset;
-  node_ints(c, name, v, 2);
+struct deform {
+  int64_t stride[2], dilation[2], pads[4], groups, offset_groups;
+};
+
+/* Reads an attribute of n numbers that are at least `least`. v has their values if it is not given. */
+static bool read_numbers(struct onnx_call *c, const char *name, unsigned n, int64_t least, int64_t *v) {
+  const Onnx__Attribute *a = node_attribute(c, name);
+  if (a && a->n_ints != n) return node_unsupported(c, "%s of %zu values, expected %u", name, a->n_ints, n), false;
+  node_ints(c, name, v, n);
+  for (unsigned i = 0; i < n; i++)
+    if (v[i] < least) return node_unsupported(c, "%s of %lld", name, (long long)v[i]), false;
+  return true;
+}
+
+/* Reads the attributes and compares them with the shapes of the inputs. */
+static bool read_deform(struct onnx_call *c, struct deform *d) {
+  static const char *const names[] = {"x", "the weights", "the offset"};
+  db_tensor *in[3] = {node_input(c, 0), node_input(c, 1), node_input(c, 2)}, *x = in[0], *w = in[1], *offset = in[2];
+  for (unsigned i = 0; i < 3; i++)
+    if (db_rank(in[i]) != 4 || (i < 2 && !db_numel(in[i])))
+      return node_unsupported(c, "%u axes and %lld elements of %s", db_rank(in[i]), (long long)db_numel(in[i]),
+                              names[i]),
+             false;
+  int64_t kernel[2] = {db_dim(w, 2), db_dim(w, 3)}, channels = db_dim(x, 1);
+  *d = (struct deform){.stride = {1, 1},
+                       .dilation = {1, 1},
+                       .groups = node_int(c, "group", 1),
+                       .offset_groups = node_int(c, "offset_group", 1)};
+  if (!read_numbers(c, "strides", 2, 1, d->stride) || !read_numbers(c, "dilations", 2, 1, d->dilation) ||
+      !read_numbers(c, "pads", 4, INT32_MIN, d->pads) || !read_numbers(c, "kernel_shape", 2, 1, kernel))
+    return false;
+  if (kernel[0] != db_dim(w, 2) || kernel[1] != db_dim(w, 3))
+    return node_unsupported(c, "a kernel_shape other than that of the weights"), false;
+  if (d->groups < 1 || d->groups > channels || channels != d->groups * db_dim(w, 1) || db_dim(w, 0) % d->groups)
+    return node_unsupported(c, "a group of %lld", (long long)d->groups), false;
+  int64_t og = d->offset_groups;
+  if (og < 1 || og > channels || channels % og || db_dim(offset, 1) != 2 * og * kernel[0] * kernel[1])
+    return node_unsupported(c, "an offset_group of %lld", (long long)og), false;
+  if (db_dim(offset, 0) != db_dim(x, 0))
+    return node_unsupported(c, "a batch of the offset other than that of x"), false;
+  for (int k = 0; k < 2; k++) { /* doubles do not overflow */
+    double room = (double)db_dim(x, 2 + k) + (double)d->pads[k] + (double)d->pads[2 + k] -
+                  ((double)(kernel[k] - 1) * (double)d->dilation[k] + 1);
+    if (room < 0 || floor(room / (double)d->stride[k]) + 1 != (double)db_dim(offset, 2 + k))
+      return node_unsupported(c, "%lld positions along axis %d of the offset", (long long)db_dim(offset, 2 + k), 2 + k),
+             false;
+  }
+  return true;
 }
 
 db_tensor *onnx_op_deform_conv(struct onnx_call *c) {
   db_tensor *x = node_input(c, 0), *w = node_input(c, 1), *offset = node_input(c, 2), *mask = node_input(c, 4);
-  int64_t stride[2], dilation[2], pads[4] = {0}, groups = node_int(c, "group", 1), og = node_int(c, "offset_group", 1);
-  pair_of(c, "strides", 1, stride), pair_of(c, "dilations", 1, dilation), node_ints(c, "pads", pads, 4);
-  if (db_rank(x) != 4 || db_rank(w) != 4 || db_rank(offset) != 4 || !db_numel(x) || !db_numel(w))
-    return node_unsupported(c, "%u axes", db_rank(x));
+  struct deform d;
+  if (!read_deform(c, &d)) return NULL;
+  int64_t groups = d.groups, og = d.offset_groups;
   int64_t n = db_dim(x, 0), channels = db_dim(x, 1), size[2] = {db_dim(x, 2), db_dim(x, 3)};
   int64_t kh = db_dim(w, 2), kw = db_dim(w, 3), oh = db_dim(offset, 2), ow = db_dim(offset, 3), m = db_dim(w, 0);
-  if (og < 1 || channels % og || groups < 1 || channels != groups * db_dim(w, 1) || m % groups ||
-      db_dim(offset, 0) != n || db_dim(offset, 1) != 2 * og * kh * kw)
-    return node_unsupported(c, "inputs of these shapes");
   db_dtype t = db_dtype_of(x), wide = t == DB_F64 ? DB_F64 : DB_F32;
   struct taps taps[2];
   offset = db_reshape(db_cast(offset, wide), n, og, kh, kw, 2, oh, ow);
   for (unsigned k = 0; k < 2; k++) { /* axes: batch, group, rows and columns of the kernel, of the output */
-    db_tensor *at = db_mul(along(c, k ? kw : kh, 2 + k, 6, wide), (double)dilation[k]);
-    at = db_add(at, db_mul(along(c, k ? ow : oh, 4 + k, 6, wide), (double)stride[k]));
-    at = db_add(db_sub(at, (double)pads[k]), db_index(offset, DB_WHOLE, DB_WHOLE, DB_WHOLE, DB_WHOLE, DB_PICK(k)));
+    db_tensor *at = db_mul(along(c, k ? kw : kh, 2 + k, 6, wide), (double)d.dilation[k]);
+    at = db_add(at, db_mul(along(c, k ? ow : oh, 4 + k, 6, wide), (double)d.stride[k]));
+    at = db_add(db_sub(at, (double)d.pads[k]), db_index(offset, DB_WHOLE, DB_WHOLE, DB_WHOLE, DB_WHOLE, DB_PICK(k)));
     taps[k] = taps_of(c, at, size[k], 1, ZEROS, false);
   }
   db_tensor *batch[2] = {along(c, n, 0, 6, DB_I64), along(c, og, 1, 6, DB_I64)};
@@ -169,8 +210,11 @@ db_tensor *onnx_op_deform_conv(struct onnx_call *c) {
 
 /* ---- RoiAlign: means or maxima of samples in the cells of boxes ---- */
 
+enum { MOST_SAMPLES = 256 }; /* along an axis of a cell */
+
 struct boxes {
   db_tensor *box; /* [boxes, 4] */
+  db_dtype t;     /* of positions and weights: f32 or f64 */
   bool half;      /* positions are those of the elements' centers */
   int64_t samples[2], cells[2];
   db_tensor *counts[2]; /* of the samples of each box along an axis; NULL: all have `samples` */
@@ -185,9 +229,10 @@ static void box_along(struct onnx_call *c, const struct boxes *b, unsigned k, db
   *begin = db_reshape(*begin, -1, 1, 1), *cell = db_reshape(*cell, -1, 1, 1);
 }
 
+static double rounded(db_dtype t, double x) { return t == DB_F64 ? x : (double)(float)x; }
+
 /* Without a sampling_ratio, the number of samples depends on the size of a box, so sizes are read on the host. */
 static bool count_samples(struct onnx_call *c, struct boxes *b) {
-  enum { MOST = 256 };
   size_t n;
   double *v = node_read_all(c, 1, &n), scale = node_float(c, "spatial_scale", 1);
   if (!v) return false;
@@ -196,18 +241,18 @@ static bool count_samples(struct onnx_call *c, struct boxes *b) {
     float *counts = calloc((size_t)boxes + 1, sizeof *counts);
     b->samples[k] = 1;
     for (int64_t i = 0; counts && i < boxes; i++) {
-      /* in f32, as the positions are */
-      float size = (float)v[4 * i + 3 - k] * (float)scale - (float)v[4 * i + 1 - k] * (float)scale;
+      double *box = v + 4 * i, end = rounded(b->t, box[3 - k] * scale);
+      double size = rounded(b->t, end - rounded(b->t, box[1 - k] * scale));
       if (!b->half && !(size > 1)) size = 1;
-      float count = ceilf(size / (float)b->cells[k]);
-      counts[i] = count > 0 ? count : 0;
-      if (counts[i] > (float)b->samples[k]) b->samples[k] = counts[i] <= MOST ? (int64_t)counts[i] : MOST + 1;
+      double count = ceil(rounded(b->t, size / (double)b->cells[k]));
+      counts[i] = count > 0 ? (float)count : 0;
+      if (count > (double)b->samples[k]) b->samples[k] = count <= MOST_SAMPLES ? (int64_t)count : MOST_SAMPLES + 1;
     }
-    if (counts) b->counts[k] = node_tensor(c, counts, DB_F32, 3, (int64_t[]){boxes, 1, 1});
+    if (counts) b->counts[k] = db_cast(node_tensor(c, counts, DB_F32, 3, (int64_t[]){boxes, 1, 1}), b->t);
     free(counts);
-    if (!counts || b->samples[k] > MOST) {
+    if (!counts || b->samples[k] > MOST_SAMPLES) {
       free(v);
-      return counts ? node_unsupported(c, "more than %d samples along an axis", MOST),
+      return counts ? node_unsupported(c, "more than %d samples along an axis", MOST_SAMPLES),
              false  : db_fail(-ENOMEM, "out of memory"), false;
     }
   }
@@ -215,20 +260,19 @@ static bool count_samples(struct onnx_call *c, struct boxes *b) {
   return true;
 }
 
-/* The elements of the samples along an axis: [boxes, cells, samples]. Samples that are not in the image have weight 0.
- */
+/* The elements of the samples along an axis: [boxes, cells, samples]. Samples that are not in the image are 0. */
 static struct taps samples_along(struct onnx_call *c, const struct boxes *b, unsigned k, int64_t size) {
   db_tensor *begin, *cell, *count = b->counts[k];
   struct taps t = {.n = 2};
   box_along(c, b, k, &begin, &cell);
-  db_tensor *sample = db_mul(db_add(along(c, b->samples[k], 2, 3, DB_F32), 0.5), cell);
+  db_tensor *sample = db_mul(db_add(along(c, b->samples[k], 2, 3, b->t), 0.5), cell);
   sample = count ? db_div(sample, db_maximum(count, 1)) : db_div(sample, (double)b->samples[k]);
-  db_tensor *x = db_add(db_add(begin, db_mul(along(c, b->cells[k], 1, 3, DB_F32), cell)), sample);
+  db_tensor *x = db_add(db_add(begin, db_mul(along(c, b->cells[k], 1, 3, b->t), cell)), sample);
   db_tensor *there = db_and(db_ge(x, -1), db_le(x, (double)size));
   x = db_minimum(db_maximum(x, 0), (double)(size - 1));
   db_tensor *first = db_floor(x), *d = db_sub(x, first);
   t.at[0] = inside(c, db_cast(first, DB_I64), size), t.at[1] = inside(c, db_cast(db_add(first, 1), DB_I64), size);
-  t.weight[0] = db_where(there, db_sub(1, d), 0), t.weight[1] = db_where(there, d, 0);
+  t.weight[0] = db_sub(1, d), t.weight[1] = d, t.there[0] = t.there[1] = there;
   return t;
 }
 
@@ -240,14 +284,22 @@ static db_tensor *spread(struct onnx_call *c, db_tensor *x, unsigned k) {
 
 db_tensor *onnx_op_roi_align(struct onnx_call *c) {
   db_tensor *x = node_input(c, 0), *index = node_input(c, 2), *live[2] = {NULL, NULL};
-  struct boxes b = {.box = db_cast(node_input(c, 1), DB_F32),
-                    .half = c->opset >= 16 && node_is(c, "coordinate_transformation_mode", "half_pixel", "half_pixel"),
+  const char *positions = "coordinate_transformation_mode";
+  db_dtype t = db_dtype_of(x) == DB_F64 ? DB_F64 : DB_F32;
+  struct boxes b = {.box = db_cast(node_input(c, 1), t),
+                    .t = t,
+                    .half = c->opset >= 16 && node_is(c, positions, "half_pixel", "half_pixel"),
                     .cells = {node_int(c, "output_height", 1), node_int(c, "output_width", 1)}};
   bool max = node_is(c, "mode", "max", "avg");
   int64_t ratio = node_int(c, "sampling_ratio", 0);
   if (db_rank(x) != 4 || !db_numel(x) || db_rank(b.box) != 2 || db_dim(b.box, 1) != 4 || db_rank(index) != 1 ||
       db_dim(index, 0) != db_dim(b.box, 0) || b.cells[0] < 1 || b.cells[1] < 1)
     return node_unsupported(c, "inputs of these shapes");
+  if (!max && !node_is(c, "mode", "avg", "avg")) return node_unsupported(c, "this mode");
+  if (c->opset >= 16 && !b.half && !node_is(c, positions, "output_half_pixel", "half_pixel"))
+    return node_unsupported(c, "this %s", positions);
+  if (ratio > MOST_SAMPLES)
+    return node_unsupported(c, "a sampling_ratio of %lld; at most %d is", (long long)ratio, MOST_SAMPLES);
   b.samples[0] = b.samples[1] = ratio;
   if (ratio < 1 && !count_samples(c, &b)) return NULL;
   struct taps taps[2];
@@ -256,18 +308,19 @@ db_tensor *onnx_op_roi_align(struct onnx_call *c) {
     for (unsigned i = 0; i < 2; i++) {
       taps[k].at[i] = spread(c, taps[k].at[i], k);
       taps[k].weight[i] = spread(c, taps[k].weight[i], k);
+      taps[k].there[i] = spread(c, taps[k].there[i], k);
     }
-    if (b.counts[k]) live[k] = spread(c, db_lt(along(c, b.samples[k], 2, 3, DB_F32), b.counts[k]), k);
+    if (b.counts[k]) live[k] = spread(c, db_lt(along(c, b.samples[k], 2, 3, t), b.counts[k]), k);
   }
   db_tensor *batch = db_reshape(inside(c, db_cast(index, DB_I64), db_dim(x, 0)), -1, 1, 1, 1, 1);
-  db_tensor *all = gather(c, onnx_to_last(c, db_cast(x, DB_F32)), &batch, 1, taps, 2, max);
+  db_tensor *all = gather(c, onnx_to_last(c, db_cast(x, t)), &batch, 1, taps, 2, max);
   /* Boxes with fewer samples than the largest one leave out the others. */
   if (live[0])
     all = db_where_at(DB_HERE, db_unsqueeze(db_and(live[0], live[1]), -1), db_operand_tensor(all),
                       db_operand_float(max ? -INFINITY : 0));
   db_tensor *y = db_reduce_at(DB_HERE, max ? DB_REDUCE_MAX : DB_REDUCE_SUM, all, DB_LIST(2, 4), false);
-  if (max && live[0]) y = db_where(db_isinf(y), 0, y);
-  if (!max && live[0]) y = db_div(y, db_maximum(db_reshape(db_mul(b.counts[0], b.counts[1]), -1, 1, 1, 1), 1));
-  if (!max && !live[0]) y = db_div(y, (double)(ratio * ratio));
+  db_tensor *count = live[0] ? db_reshape(db_mul(b.counts[0], b.counts[1]), -1, 1, 1, 1) : NULL;
+  if (max && count) y = db_where(db_eq(count, 0), 0, y);
+  if (!max) y = count ? db_div(y, db_maximum(count, 1)) : db_div(y, (double)ratio * (double)ratio);
   return db_cast(onnx_from_last(c, y), db_dtype_of(x));
 }

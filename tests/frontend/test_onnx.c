@@ -151,6 +151,54 @@ static void refuses_changed(const char *from, const char *to, const char *part) 
   free(bytes);
 }
 
+/* Expects an error with this part of a run on zeros after the value of an attribute is changed. from: the attribute's
+ * name and value, of `size` bytes as they are in the file, and to: as many bytes. */
+static void refuses_value(const char *model, const char *from, const char *to, size_t size, const char *part) {
+  DB_SCOPED;
+  void *bytes;
+  size_t total;
+  char why[256], path[256];
+  struct db_onnx_port p;
+  db_tensor *in[MOST], *result[2 * MOST];
+  snprintf(path, sizeof path, "%s/onnx/%s.onnx", DATA_DIR, model);
+  assert_int_equal(read_file(path, &bytes, &total, why, sizeof why), 0);
+  char *at = memmem(bytes, total, from, size);
+  if (!at) fail_msg("%s has no such value", model);
+  memcpy(at, to, size);
+  db_device *dev = open_device("CPU");
+  db_onnx *m = db_onnx_parse(bytes, total, NULL, dev);
+  if (!m) fail_msg("%s", db_error());
+  assert_true(db_onnx_inputs(m) <= MOST && db_onnx_outputs(m) <= 2 * MOST);
+  for (unsigned i = 0; i < db_onnx_inputs(m); i++) {
+    assert_int_equal(db_onnx_input(m, i, &p), 0);
+    for (unsigned k = 0; k < p.rank; k++) p.dim[k] = p.dim[k] < 0 ? 1 : p.dim[k];
+    in[i] = db_full_at(DB_HERE, db_operand_int(0), p.dtype, dev, (db_list){p.rank, p.dim});
+  }
+  assert_int_equal(db_onnx_run(m, in, result), -EINVAL);
+  assert_contains(db_error(), part);
+  db_onnx_free(m);
+  db_close(dev);
+  free(bytes);
+}
+#define REFUSES_VALUE(model, from, to, part)                                                                           \
+  do {                                                                                                                 \
+    _Static_assert(sizeof(from) == sizeof(to), "the file keeps its size");                                             \
+    refuses_value(model, from, to, sizeof(from) - 1, part);                                                            \
+  } while (0)
+
+/* In the format of protobuf, \x18 is before an integer and \x40 before each one of a list. */
+static void wrong_attributes_are_refused_by_name(void **state) {
+  REFUSES_VALUE("samples", "sampling_ratio\x18\x02\xa0\x01\x02", "sampling_ratio\x18\xff\xff\xff\x7f",
+                "a sampling_ratio of");
+  REFUSES_VALUE("samples", "mode\"\x03max", "mode\"\x03mix", "(RoiAlign): not supported: this mode");
+  REFUSES_VALUE("samples", "strides\x40\x02", "strides\x40\x00", "(DeformConv): not supported: strides of 0");
+  REFUSES_VALUE("samples", "strides\x40\x02", "strides\x40\x03", "2 of the offset");
+  REFUSES_VALUE("samples", "offset_group\x18\x02", "offset_group\x18\x03", "an offset_group of 3");
+  REFUSES_VALUE("attention", "kv_num_heads\x18\x02", "kv_num_heads\x18\x05", "5 heads for a width of 12");
+  /* The message names the convolution and not the node into which it is folded. */
+  REFUSES_VALUE("folded", "dilations\x40\x02", "dilations\x40\x00", "(Conv): not supported: strides, dilations");
+}
+
 static void malformed_files_are_refused_with_a_reason(void **state) {
   void *bytes;
   size_t size;
@@ -239,6 +287,7 @@ int main(void) {
       cmocka_unit_test(outputs_follow_the_values_of_the_input),
       cmocka_unit_test(a_saved_program_runs_without_the_model),
       cmocka_unit_test(malformed_files_are_refused_with_a_reason),
+      cmocka_unit_test(wrong_attributes_are_refused_by_name),
       cmocka_unit_test(wrong_inputs_are_refused_by_name),
       cmocka_unit_test(the_command_shows_and_runs_models),
   };

@@ -214,12 +214,24 @@ def samples():
         node("RoiAlign", ["x", "moved", "index"], ["cells"], output_height=2, output_width=3, spatial_scale=0.75),
         node("RoiAlign", ["x", "boxes", "index"], ["most"], output_height=2, output_width=2, mode="max",
              sampling_ratio=2),
+        node("GridSample", ["x", "grid"], ["edge"], mode="cubic", padding_mode="border"),
+        node("GridSample", ["infinite", "beside"], ["zeros"]),
+        node("RoiAlign", ["infinite", "box", "first"], ["largest"], output_height=2, output_width=2, mode="max"),
+        node("RoiAlign", ["wide", "wide_box", "first"], ["wide_mean"], output_height=2, output_width=2),
         node("DeformConv", ["x", "w", "offset", "b"], ["bent"], pads=[1, 0, 1, 0], strides=[2, 1], offset_group=2)]
     x = random.normal(0, 1, (2, 4, 6, 5)).astype(np.float32)
+    infinite = np.arange(16, dtype=np.float32).reshape(1, 1, 4, 4)
+    infinite[0, 0, 0, 0] = np.inf
+    box = np.array([[0.7, 0.8, 3.4, 3.3]])
+    values = {"infinite": infinite, "beside": np.array([[[[-3, -3], [-3, 0.5], [0.3, 0.4]]]], np.float32),
+              "box": box.astype(np.float32), "wide": 1e200 * infinite[:, :, 2:].astype(np.float64), "wide_box": box}
     save("samples", nodes, [port("x", list(x.shape)), port("grid", [2, 3, 3, 2]), port("shift", [])],
          [port("cubic", [2, 4, 3, 3]), port("linear", [2, 4, 3, 3]), port("cells", [3, 4, 2, 3]),
-          port("most", [3, 4, 2, 2]), port("bent", [2, 3, 3, 4])],
-         [boxes, ints("index", 0, 1, 1), weight("w", 3, 4, 3, 2), weight("offset", 2, 24, 3, 4), weight("b", 3)],
+          port("most", [3, 4, 2, 2]), port("bent", [2, 3, 3, 4]), port("edge", [2, 4, 3, 3]),
+          port("zeros", [1, 1, 1, 3]), port("largest", [1, 1, 2, 2]),
+          port("wide_mean", [1, 1, 2, 2], TensorProto.DOUBLE)],
+         [*(numpy_helper.from_array(v, k) for k, v in values.items()), ints("first", 0), boxes,
+          ints("index", 0, 1, 1), weight("w", 3, 4, 3, 2), weight("offset", 2, 24, 3, 4), weight("b", 3)],
          {"x": x, "grid": random.uniform(-1.6, 1.6, (2, 3, 3, 2)).astype(np.float32),
           "shift": np.array(0.25, np.float32)}, opset=20)
 
@@ -228,18 +240,38 @@ def attention():
     """Grouped queries with a cache, a mask and a window, and linear attention after them."""
     node = helper.make_node
     mask = numpy_helper.from_array(random.integers(0, 2, (3, 5)) > 0, "mask")
+    # Products of these queries and keys exceed f16 before they are scaled.
+    signs = np.array([[1 - 2 * (bin(i & j).count("1") % 2) for j in range(16)] for i in range(3)])
+    large = numpy_helper.from_array((100 * signs).astype(np.float16).reshape(1, 1, 3, 16), "large")
+    narrow = numpy_helper.from_array(random.normal(0, 1, (1, 1, 3, 4)).astype(np.float16), "narrow")
+    x = random.normal(0, 1, (1, 2, 4)).astype(np.float32)
     nodes = [
+        node("Attention", ["large", "large", "narrow"], ["half"]),
+        node("CausalConvWithState", ["x", "taps", "", "before"], ["causal", "after"]),
         node("Attention", ["q", "k", "v", "mask", "past_k", "past_v"], ["a", "all_k", "all_v"], q_num_heads=4,
-             kv_num_heads=2, is_causal=1, softcap=2.0),
+             kv_num_heads=2, is_causal=1, softcap=2.0, left_window_size=2),
         node("LinearAttention", ["a", "k", "v", "", "decay", "beta"], ["y", "state"], q_num_heads=4, kv_num_heads=2)]
     shapes = {"q": (2, 3, 24), "k": (2, 3, 12), "v": (2, 3, 12), "past_k": (2, 2, 2, 6), "past_v": (2, 2, 2, 6),
               "decay": (2, 3, 2), "beta": (2, 3, 2)}
     save("attention", nodes, [port(k, list(v)) for k, v in shapes.items()],
-         [port("a", [2, 3, 24]), port("all_k", [2, 2, 5, 6]), port("y", [2, 3, 24]), port("state", [2, 2, 6, 6])],
-         [mask], {k: random.normal(-0.5, 1, v).astype(np.float32) for k, v in shapes.items()}, opset=27)
+         [port("a", [2, 3, 24]), port("all_k", [2, 2, 5, 6]), port("y", [2, 3, 24]), port("state", [2, 2, 6, 6]),
+          port("half", [1, 1, 3, 4], TensorProto.FLOAT16), port("causal", [1, 2, 4]), port("after", [1, 2, 2])],
+         [mask, large, narrow, weight("taps", 2, 1, 3), weight("before", 1, 2, 2), numpy_helper.from_array(x, "x")],
+         {k: random.normal(-0.5, 1, v).astype(np.float32) for k, v in shapes.items()}, opset=27)
+
+
+def same_name():
+    """A seed only: two products whose results have one name, which is an error, are followed by one factor."""
+    nodes = [helper.make_node("MatMul", ["x", "w"], ["y0"]), helper.make_node("MatMul", ["x", "v"], ["y0"]),
+             helper.make_node("Mul", ["y0", "factor"], ["y"])]
+    graph = helper.make_graph(nodes, "same_name", [port("x", [2, 2])], [port("y", [2, 2])],
+                              [weight("w", 2, 2), weight("v", 2, 2), weight("factor", 2)])
+    model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=8, producer_name="test")
+    with open(os.path.join(SEEDS, "same_name"), "wb") as f:
+        f.write(model.SerializeToString())
 
 
 os.makedirs(SEEDS, exist_ok=True)
 for make in (block, encoder, loop, dynamic, quantized, external, branches, folded, samples,
-             attention):
+             attention, same_name):
     make()
