@@ -158,6 +158,8 @@ def main():
     parser.add_argument("--rounds", type=int, default=10)
     parser.add_argument("--write")
     args = parser.parse_args()
+    # The library starts as many threads as it has processors when it is loaded.
+    os.sched_setaffinity(0, sorted(os.sched_getaffinity(0))[:args.threads])
     library = None if args.write else Library(args.library)
     for name in args.models:
         if name in MODELS:
@@ -167,7 +169,7 @@ def main():
             model = onnx.load(name)
             inputs = random_inputs(model, args.batch)
         if args.write:
-            with open(os.path.join(args.write, f"{name}.onnx"), "wb") as f:
+            with open(os.path.join(args.write, f"{os.path.splitext(os.path.basename(name))[0]}.onnx"), "wb") as f:
                 f.write(model.SerializeToString())
         else:
             run(library, name, model, inputs, args)
