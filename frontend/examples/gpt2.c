@@ -158,8 +158,10 @@ int main(int argc, char **argv) {
   struct net_lm_sizes sizes = {0, 64, 64, 2, 4, 4, 256, false};
   if (t.full) sizes = net_gpt2;
   if (f) fclose(f);
-  if (!size || t.nwords > 2 || most < BYTES || most > MOST_TOKENS)
+  if (!size || t.nwords > 2 || most < BYTES || most > MOST_TOKENS) {
+    training_close(&t);
     return fprintf(stderr, "usage: %s, of %d to %d tokens\n", usage, BYTES, MOST_TOKENS), 2;
+  }
   w.text.n = size;
   w.text.token = allocate((size_t)size * sizeof *w.text.token), w.text.begins = allocate((size_t)size);
   split_words(&w.text, bytes);
@@ -169,9 +171,10 @@ int main(int argc, char **argv) {
     printf("%lld bytes are %lld tokens, %.2f bytes each\n", (long long)size, (long long)w.text.n,
            (double)size / (double)w.text.n);
   if (w.text.n <= sizes.context + 1)
-    return fprintf(stderr, "the text needs more than %lld tokens\n", (long long)sizes.context + 1), 2;
-  net_lm_new(&w.net, t.p, sizes);
-  status = training_begin(&t, 0.01);
+    status = (fprintf(stderr, "the text needs more than %lld tokens\n", (long long)sizes.context + 1), 2);
+  else
+    net_lm_new(&w.net, t.p, sizes);
+  if (!status) status = training_begin(&t, 0.01);
   if (!status) status = training_run(&t, 3e-3, EVERY, batch_of);
   if (!status) status = write_text(&t, &w);
   training_close(&t);

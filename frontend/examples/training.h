@@ -32,6 +32,7 @@ struct training {
 static int failed(void) { return fprintf(stderr, "%s\n", db_error()), 1; }
 /* Memory, filled with zeros; the example ends if there is none. */
 static void *allocate(size_t bytes) {
+  // NOLINTNEXTLINE(clang-analyzer-optin.taint.TaintedAlloc): callers bound what they read
   void *p = calloc(bytes ? bytes : 1, 1);
   if (p) return p;
   fprintf(stderr, "out of memory\n");
@@ -53,7 +54,7 @@ static int training_open(struct training *t, int argc, char **argv, const char *
     else if (!strcmp(argv[i], "--checkpoint") && i + 1 < argc)
       t->checkpoint = argv[++i];
     else if (number && i + 1 < argc)
-      known = (*number = atoll(argv[++i])) > 0;
+      known = (*number = atoll(argv[++i])) > 0 && *number <= INT32_MAX;
     else if ((known = argv[i][0] != '-' && t->nwords < 4))
       t->word[t->nwords++] = argv[i];
     if (!known)

@@ -50,7 +50,8 @@ static int draw_image(uint64_t seed, int64_t index, int64_t size, unsigned char 
   for (int i = 0; i < 6; i++) color[i / 3][i % 3] = (i < 3 ? 0 : 130) + 110 * draw(&state);
   noise = 40 * draw(&state);
   for (int64_t i = 0; i < size * size; i++) {
-    double y = (double)(i / size) / (double)size * scale + y0, x = (double)(i % size) / (double)size * scale + x0;
+    int64_t row = i / size;
+    double y = (double)row / (double)size * scale + y0, x = (double)(i % size) / (double)size * scale + x0;
     double share = texture(kind, x, y);
     for (int c = 0; c < 3; c++) {
       double v = color[0][c] * (1 - share) + color[1][c] * share + noise * (draw(&state) - 0.5);
@@ -122,8 +123,10 @@ int main(int argc, char **argv) {
   int status = training_open(&t, argc, argv, usage);
   if (status) return status;
   net.vit = t.nwords == 1 && !strcmp(t.word[0], "vit");
-  if (t.nwords != 1 || (!net.vit && strcmp(t.word[0], "resnet50") != 0))
+  if (t.nwords != 1 || (!net.vit && strcmp(t.word[0], "resnet50") != 0)) {
+    training_close(&t);
     return fprintf(stderr, "usage: %s\n", usage), 2;
+  }
   net.size = t.full ? 224 : 32;
   if (net.vit)
     net_vit_new(&net.transformer, t.p, t.full ? net_vit_base : (struct net_vit_sizes){32, 4, 48, 3, 4, CLASSES});
