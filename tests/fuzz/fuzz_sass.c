@@ -84,6 +84,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size) {
   struct fault fault = {0};
   print_all(size, g.version);
   int r = sm_run_cluster(core, code, &g, (uint32_t[]){0, 0, 0}, &stats, &fault);
+  emu_steps_free(&stats.steps);
   if (r == -EFAULT && (fault.kind == FAULT_NONE || !fault.text[0])) abort();
   return 0;
 }
