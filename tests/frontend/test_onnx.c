@@ -6,7 +6,7 @@
 #include "../../hcq/error.h"
 
 #define DATA(name) DATA_DIR "/onnx/" name
-enum { MOST = 8, RUNS = 3 };
+enum { MOST = 16, RUNS = 3 };
 
 /* ---- results ---- */
 
