@@ -2,7 +2,7 @@
 
 # ---- manual pages and completions, which the command prints ----
 # The headers whose functions have manual pages.
-FUNCTIONS   := hcq/hcq.h $(addprefix frontend/,tensor.h parallel.h jit.h nn.h onnx.h)
+FUNCTIONS   := hcq/hcq.h $(addprefix frontend/,tensor.h interop.h parallel.h jit.h nn.h onnx.h)
 COMPLETIONS := bash-completion/completions/doorbell zsh/site-functions/_doorbell fish/vendor_completions.d/doorbell.fish
 $(MAN): $(B)/doorbell .ci/man3.awk $(FUNCTIONS)
 	$(call say,MAN,$@)
@@ -20,7 +20,7 @@ INCLUDEDIR ?= $(PREFIX)/include
 MANDIR     ?= $(PREFIX)/share/man
 DATADIR    ?= $(PREFIX)/share
 LIBRARIES   = libdoorbell libdoorbell-emu $(if $(MPI_LIB),libdoorbell-mpi)
-HEADERS    := $(addprefix frontend/,doorbell.h tensor.h parallel.h jit.h nn.h onnx.h) \
+HEADERS    := $(addprefix frontend/,doorbell.h tensor.h interop.h parallel.h jit.h nn.h onnx.h) \
               hcq/hcq.h emu/doorbell-emu.h frontend/cli/opencl.h
 # The run path lets programs find the library in any folder. Libs.private lists what the archive needs.
 define PKG_CONFIG

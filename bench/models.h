@@ -1,5 +1,10 @@
 /* A small convolutional net, ResNet-50 and GPT-2 124M as tensor programs. If the model's `make` is NULL,
- * parameters have no memory, and the graphs can be scheduled and compiled but not run. */
+ * parameters have no memory, and the graphs can be scheduled and compiled but not run.
+ *
+ * These are not the networks of frontend/nets, although their layers are the same. The graph of a step must contain
+ * exactly the operations of speed/torch_models.py, for example no running statistics; parameters are numbered in order
+ * of use, as that file reads them; and parameters of nn.h have initial values and a device, whose kernels would be
+ * compiled and counted, too. */
 #ifndef BENCH_MODELS_H
 #define BENCH_MODELS_H
 #include <math.h>

@@ -119,8 +119,10 @@ def random_inputs(model, batch):
         t = v.type.tensor_type
         shape = [d.dim_value or batch for d in t.shape.dim]
         if v.name not in given:
-            inputs[v.name] = np.random.default_rng(1).normal(0, 1, shape).astype(
-                helper.tensor_dtype_to_np_dtype(t.elem_type))
+            dtype, rng = np.dtype(helper.tensor_dtype_to_np_dtype(t.elem_type)), np.random.default_rng(1)
+            # Integers are often indices or masks, for which 0 and 1 are always valid.
+            values = rng.normal(0, 1, shape) if dtype.kind == "f" else rng.integers(0, 2, shape)
+            inputs[v.name] = values.astype(dtype)
     return inputs
 
 

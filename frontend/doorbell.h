@@ -36,6 +36,7 @@
  * The macros need GNU C11 (or C23); from C++ or another language call the functions that they expand to. */
 #ifndef DOORBELL_H
 #define DOORBELL_H
+#include "interop.h"
 #include "jit.h"
 #include "parallel.h"
 #include "tensor.h"

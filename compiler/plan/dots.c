@@ -165,6 +165,25 @@ static bool tile(struct codegen *k, const struct uop *sum, const struct step *ma
   return bytes < 0 || step(k, STEP_UNROLL, bytes, k->axes[bytes].size);
 }
 
+/* Pads and tiles the axes for the matrix instruction. Without it, e.g. for axes of symbolic sizes, leaves k as it was
+ * and sets *tiled to false. */
+static bool plan_tiled(struct codegen *k, const struct uop *sum, const struct dot *d, int matrix, const int axis[3],
+                       uint64_t columns, bool *tiled) {
+  struct codegen *before = malloc(sizeof *before);
+  if (!before) return codegen_fail(k, "out of memory");
+  *before = *k;
+  sum_in_words(k, d);
+  struct step s = {.kind = STEP_MATRIX, .amount = matrix, .nlist = 3};
+  for (unsigned i = 0; i < s.nlist; i++) s.list[i] = k->axes[axis[i]].name;
+  bool ok = !(k->axes[axis[1]].size % matrices[matrix].n) || step(k, STEP_PAD, axis[1], matrices[matrix].n);
+  ok = ok && (!(k->axes[axis[0]].size % TILE_ROWS) || step(k, STEP_PAD, axis[0], TILE_ROWS));
+  *tiled = ok && step_possible(k, s, NULL, 0);
+  if (*tiled) ok = tile(k, sum, &s, columns);
+  if (ok && !*tiled) *k = *before;
+  free(before);
+  return ok;
+}
+
 enum many { MANY_NOT, MANY_MERGED, MANY_TILED };
 
 /* Plans a sum for many vectors: in tiles if a matrix instruction multiplies the bytes, otherwise it may become a
@@ -175,19 +194,15 @@ static bool plan_many(struct codegen *k, const struct uop *sum, const struct dot
   uint64_t columns = mask[d->byte[0]->id], rows = mask[d->byte[1]->id];
   int row = own_loop(k, rows, columns), column = own_loop(k, columns, rows), bytes = axis_with(k, d->axis);
   int matrix = matrix_named("dot_i32_i8", strlen("dot_i32_i8"));
-  bool ok = row >= 0 && column >= 0 && bytes >= 0 && k->axes[row].size > FEW;
-  if (ok && d->byte[0]->dtype == DT_U8 && matrix >= 0 && matrix_on(&matrices[matrix], k->target))
+  bool ok = true, possible = row >= 0 && column >= 0 && bytes >= 0 && k->axes[row].size > FEW;
+  bool tiled = possible && d->byte[0]->dtype == DT_U8 && matrix >= 0 && matrix_on(&matrices[matrix], k->target);
+  if (tiled) ok = plan_tiled(k, sum, d, matrix, (int[]){row, column, bytes}, columns, &tiled);
+  if (tiled)
     *many = MANY_TILED;
-  else if (ok && merge_sums(k, sum, d, mask))
+  else if (ok && possible && merge_sums(k, sum, d, mask))
     *many = MANY_MERGED;
   free(mask);
-  if (*many != MANY_TILED) return true;
-  sum_in_words(k, d);
-  if (k->axes[column].size % matrices[matrix].n && !step(k, STEP_PAD, column, matrices[matrix].n)) return false;
-  if (k->axes[row].size % TILE_ROWS && !step(k, STEP_PAD, row, TILE_ROWS)) return false;
-  struct step s = {.kind = STEP_MATRIX, .amount = matrix, .nlist = 3};
-  s.list[0] = k->axes[row].name, s.list[1] = k->axes[column].name, s.list[2] = k->axes[bytes].name;
-  return step_possible(k, s, NULL, 0) ? tile(k, sum, &s, columns) : codegen_fail(k, "bytes cannot be multiplied");
+  return ok;
 }
 
 /* ---- entry ---- */

@@ -3,15 +3,15 @@
 #include <math.h>
 #include <time.h>
 
-static double now(void) {
+double cli_now(void) {
   struct timespec t;
   clock_gettime(CLOCK_MONOTONIC, &t);
   return (double)t.tv_sec + 1e-9 * (double)t.tv_nsec;
 }
 
-void runs_begin(struct runs *r) { r->start = now(); }
+void runs_begin(struct runs *r) { r->start = cli_now(); }
 void runs_end(struct runs *r) {
-  double s = now() - r->start;
+  double s = cli_now() - r->start;
   if (r->warm++ < RUNS_WARM) return;
   r->n++, r->sum += s, r->squares += s * s;
 }

@@ -7,11 +7,8 @@
  *
  * On several devices (DEV, DEV:1, ...) each device has all the weights and processes its share of every batch. Under
  * mpirun -n K every process trains on its share, with the mean of all gradients. */
-#include "frontend/nn.h"
+#include "training.h"
 #include <math.h>
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
 
 enum { SIDE = 28, PIXELS = SIDE * SIDE, BATCH = 64, EPOCHS = 2, HELD_OUT = 2048 };
 
@@ -83,31 +80,26 @@ static db_tensor *forward(struct net *n, db_tensor *pixels) { /* u8 [batch, 28 *
   return db_apply(&n->out, db_reshape(x, db_dim(x, 0), -1));
 }
 
-/* One step on randomly drawn digits. It is captured, so that everything happens on the device. */
-struct training {
+struct reader {
+  struct training t; /* its options are not used */
   struct net net;
-  db_optim *adam;
   db_tensor *images, *labels; /* u8 [n, 28 * 28], [n] */
-  db_tensor *const *weights;
-  unsigned nweights;
-  int rank, size;     /* rank of this process, number of processes */
-  db_device **device; /* devices of this process */
-  unsigned ndevices;
-  db_device *all; /* the device, or the group of devices */
 };
+/* One step on randomly drawn digits. It is captured, so that everything happens on the device. */
 static int step(void *ctx, db_tensor *const *in, db_tensor **out) {
-  struct training *t = ctx;
+  struct reader *r = ctx;
+  const struct training *t = &r->t;
   int first = BATCH * t->rank / t->size, end = BATCH * (t->rank + 1) / t->size;
-  db_tensor *drawn = db_shrink(db_randint(0, db_dim(t->images, 0), DB_I32, t->all, BATCH), first, end);
-  if (t->ndevices > 1) drawn = db_shard(drawn, t->device, t->ndevices, 0);
-  db_tensor *logits = forward(&t->net, db_index_select(t->images, 0, drawn));
-  db_tensor *loss = db_cross_entropy(logits, db_index_select(t->labels, 0, drawn));
+  db_tensor *drawn = db_shrink(db_randint(0, db_dim(r->images, 0), DB_I32, t->all, BATCH), first, end);
+  drawn = training_share(t, drawn);
+  db_tensor *logits = forward(&r->net, db_index_select(r->images, 0, drawn));
+  db_tensor *loss = db_cross_entropy(logits, db_index_select(r->labels, 0, drawn));
   loss = db_mul(loss, (double)(end - first) * t->size / BATCH);
   out[0] = db_world_all_reduce(DB_REDUCE_MEAN, loss);
   int err = db_backward(loss);
   if (!err) err = db_world_mean_grads(t->weights, t->nweights);
-  if (!err) err = db_optim_step(t->adam, out[0]);
-  db_optim_zero_grad(t->adam);
+  if (!err) err = db_optim_step(t->optim, out[0]);
+  db_optim_zero_grad(t->optim);
   return err;
 }
 /* The number of digits of a batch that are read correctly. */
@@ -116,79 +108,62 @@ static int count_right(void *ctx, db_tensor *const *in, db_tensor **out) {
   return 0;
 }
 
-/* Opens DEV, DEV:1 and so on. Returns the device or the group to make tensors on. */
-static db_device *open_devices(struct training *t) {
-  char name[256];
-  t->device = calloc(t->ndevices, sizeof(db_device *));
-  for (unsigned i = 0; i < t->ndevices; i++) {
-    if (i) snprintf(name, sizeof name, "%s:%u", db_device_name(t->device[0]), i);
-    if (!(t->device[i] = db_open(i ? name : NULL))) return NULL;
-  }
-  return t->ndevices > 1 ? db_group(t->device, t->ndevices) : db_device_retain(t->device[0]);
-}
-
-static int failed(void) { return fprintf(stderr, "%s\n", db_error()), 1; }
-
 int main(int argc, char **argv) {
   struct digits train = {0}, test = {0};
-  struct training t = {.ndevices = 1};
+  struct reader r = {0};
+  struct training *t = &r.t;
+  unsigned devices = 1;
   if (argc > 2 && !strcmp(argv[1], "--devices")) {
-    int devices = atoi(argv[2]);
+    devices = (unsigned)atoi(argv[2]);
     if (devices < 1 || devices > DB_GROUP_MAX)
       return fprintf(stderr, "--devices %s: expected 1 to %d\n", argv[2], DB_GROUP_MAX), 1;
-    t.ndevices = (unsigned)devices, argc -= 2, argv += 2;
+    argc -= 2, argv += 2;
   }
-  if (!(t.all = open_devices(&t))) return failed();
+  if (training_devices(t, devices)) return 1;
   if (argc == 5) {
     train.image = read_idx(argv[1], PIXELS, &train.n), train.label = read_idx(argv[2], 1, &train.n);
     test.image = read_idx(argv[3], PIXELS, &test.n), test.label = read_idx(argv[4], 1, &test.n);
   } else {
     train = draw_digits(argc == 2 ? (unsigned)atoi(argv[1]) : 12800, 1), test = draw_digits(HELD_OUT, 2);
   }
-  unsigned n, right = 0, seen = 0;
-  db_params *p = db_params_new(t.all, 1);
-  t.net = (struct net){db_conv2d_new(p, "near", 1, 8, DB_LIST(5), true, .stride = DB_LIST(2), .padding = DB_LIST(2)),
+  unsigned right = 0, seen = 0;
+  db_params *p = t->p;
+  r.net = (struct net){db_conv2d_new(p, "near", 1, 8, DB_LIST(5), true, .stride = DB_LIST(2), .padding = DB_LIST(2)),
                        db_conv2d_new(p, "far", 8, 16, DB_LIST(3), true, .stride = DB_LIST(2), .padding = DB_LIST(1)),
                        db_linear_new(p, "out", 16 * 7 * 7, 10, true)};
-  db_tensor *const *weights = db_params_trained(p, &n);
-  t.adam = db_adam(weights, n, .lr = 2e-3);
-  t.weights = weights, t.nweights = n, t.rank = db_world_rank(), t.size = db_world_size();
-  if (t.size < 0) return failed();
-  db_jit *train_step = db_jit_new(step, &t, 0, 1), *read = db_jit_new(count_right, &t.net, 2, 1);
+  t->weights = db_params_trained(p, &t->nweights);
+  t->optim = db_adam(t->weights, t->nweights, .lr = 2e-3);
+  db_jit *train_step = db_jit_new(step, &r, 0, 1), *read = db_jit_new(count_right, &r.net, 2, 1);
   {
     DB_SCOPED;
-    t.images = db_from(train.image, DB_U8, t.all, train.n, PIXELS);
-    t.labels = db_from(train.label, DB_U8, t.all, train.n);
+    r.images = db_from(train.image, DB_U8, t->all, train.n, PIXELS);
+    r.labels = db_from(train.label, DB_U8, t->all, train.n);
     unsigned steps = EPOCHS * (train.n / BATCH);
     for (unsigned i = 0; i < steps; i++) {
       DB_SCOPED;
-      if (i == steps / 4 * 3 && db_optim_set_lr(t.adam, 5e-4)) return failed();
+      if (i == steps / 4 * 3 && db_optim_set_lr(t->optim, 5e-4)) return failed();
       db_tensor *loss;
       double v = 0;
       if (db_jit_call(train_step, NULL, &loss)) return failed();
       bool told = i % 50 == 0 || i == steps - 1;
       if (told && db_item(loss, &v)) return failed();
-      if (told && !t.rank) printf("step %4u: loss %.3f\n", i, v);
+      if (told && !t->rank) printf("step %4u: loss %.3f\n", i, v);
     }
-    db_tensor *images = db_from(test.image, DB_U8, t.all, test.n, PIXELS);
-    db_tensor *labels = db_from(test.label, DB_U8, t.all, test.n);
+    db_tensor *images = db_from(test.image, DB_U8, t->all, test.n, PIXELS);
+    db_tensor *labels = db_from(test.label, DB_U8, t->all, test.n);
     for (unsigned at = 0; at + BATCH <= test.n; at += BATCH, seen += BATCH) {
       DB_SCOPED;
       double same = 0;
       db_tensor *some[] = {db_shrink(images, at, at + BATCH, 0, PIXELS), db_shrink(labels, at, at + BATCH)}, *sum;
-      for (unsigned k = 0; k < 2 && t.ndevices > 1; k++) some[k] = db_shard(some[k], t.device, t.ndevices, 0);
+      for (unsigned k = 0; k < 2; k++) some[k] = training_share(t, some[k]);
       if (db_jit_call(read, some, &sum) || db_item(sum, &same)) return failed();
       right += (unsigned)same;
     }
   }
-  if (!t.rank) printf("%u of %u held-out digits read: %.1f %%\n", right, seen, 100.0 * right / seen);
+  if (!t->rank) printf("%u of %u held-out digits read: %.1f %%\n", right, seen, 100.0 * right / seen);
   db_jit_free(train_step);
   db_jit_free(read);
-  db_optim_free(t.adam);
-  db_params_free(p);
-  db_close(t.all);
-  for (unsigned i = 0; i < t.ndevices; i++) db_close(t.device[i]);
-  free(t.device);
+  training_close(t);
   free(train.image);
   free(train.label);
   free(test.image);

@@ -1,4 +1,4 @@
-/* What the trainings vision.c and gpt2.c share: options, devices, processes, steps, checkpoints and the progress bar.
+/* What the trainings share: options, devices, processes, steps, checkpoints and the progress bar.
  *
  * On several devices (DEV, DEV:1, ...) each device has all the weights and processes its share of every batch. Under
  * mpirun -n K every process trains on its share, with the mean of all gradients. */
@@ -29,9 +29,9 @@ struct training {
   void *net;
 };
 
-static int failed(void) { return fprintf(stderr, "%s\n", db_error()), 1; }
+static inline int failed(void) { return fprintf(stderr, "%s\n", db_error()), 1; }
 /* Memory, filled with zeros; the example ends if there is none. */
-static void *allocate(size_t bytes) {
+static inline void *allocate(size_t bytes) {
   // NOLINTNEXTLINE(clang-analyzer-optin.taint.TaintedAlloc): callers bound what they read
   void *p = calloc(bytes ? bytes : 1, 1);
   if (p) return p;
@@ -39,9 +39,23 @@ static void *allocate(size_t bytes) {
   exit(1);
 }
 
-/* Reads options and opens DEV, DEV:1 and so on. Returns an exit status. */
-static int training_open(struct training *t, int argc, char **argv, const char *usage) {
+/* Opens n devices, DEV, DEV:1 and so on, and makes the tree of parameters. Returns an exit status. */
+static inline int training_devices(struct training *t, unsigned n) {
   char name[256];
+  t->rank = db_world_rank(), t->size = db_world_size();
+  if (t->size < 0) return failed();
+  t->device = allocate(n * sizeof(db_device *));
+  for (; t->ndevices < n; t->ndevices++) {
+    if (t->ndevices) snprintf(name, sizeof name, "%s:%u", db_device_name(t->device[0]), t->ndevices);
+    if (!(t->device[t->ndevices] = db_open(t->ndevices ? name : NULL))) return failed();
+  }
+  t->all = n > 1 ? db_group(t->device, n) : db_device_retain(t->device[0]);
+  t->p = t->all ? db_params_new(t->all, 1) : NULL;
+  return t->p ? 0 : failed();
+}
+
+/* Reads options and opens DEV, DEV:1 and so on. Returns an exit status. */
+static inline int training_open(struct training *t, int argc, char **argv, const char *usage) {
   int64_t devices = 1, *number;
   for (int i = 1; i < argc; i++) {
     number = !strcmp(argv[i], "--devices") ? &devices
@@ -63,31 +77,23 @@ static int training_open(struct training *t, int argc, char **argv, const char *
                      argv[i], usage),
              2;
   }
-  t->rank = db_world_rank(), t->size = db_world_size();
-  if (t->size < 0) return failed();
+  if ((t->size = db_world_size()) < 0) return failed();
   if (devices > DB_GROUP_MAX || t->batch % (devices * t->size))
     return fprintf(stderr, "a batch of %lld cannot be shared by %d processes with %lld devices each\n",
                    (long long)t->batch, t->size, (long long)devices),
            2;
-  t->device = allocate((size_t)devices * sizeof(db_device *));
-  for (; t->ndevices < devices; t->ndevices++) {
-    if (t->ndevices) snprintf(name, sizeof name, "%s:%u", db_device_name(t->device[0]), t->ndevices);
-    if (!(t->device[t->ndevices] = db_open(t->ndevices ? name : NULL))) return failed();
-  }
-  t->all = devices > 1 ? db_group(t->device, t->ndevices) : db_device_retain(t->device[0]);
-  t->p = t->all ? db_params_new(t->all, 1) : NULL;
-  return t->p ? 0 : failed();
+  return training_devices(t, (unsigned)devices);
 }
 
 /* Ends a setup: makes the optimizer of all parameters. */
-static int training_begin(struct training *t, double weight_decay) {
+static inline int training_begin(struct training *t, double weight_decay) {
   t->weights = db_params_trained(t->p, &t->nweights);
   t->optim = db_adamw(t->weights, t->nweights, .lr = 1e-3, .weight_decay = weight_decay);
   if (t->optim && !t->rank) printf("%lld parameters on %s\n", (long long)db_params_numel(t->p), db_device_name(t->all));
   return t->optim ? 0 : failed();
 }
 
-static void training_close(struct training *t) {
+static inline void training_close(struct training *t) {
   db_optim_free(t->optim);
   db_params_free(t->p);
   db_close(t->all);
@@ -96,12 +102,12 @@ static void training_close(struct training *t) {
 }
 
 /* Rows of a batch, on the devices of this process: each has its share of them. */
-static db_tensor *training_share(const struct training *t, db_tensor *rows) {
+static inline db_tensor *training_share(const struct training *t, db_tensor *rows) {
   return t->ndevices > 1 ? db_shard(rows, t->device, t->ndevices, 0) : rows;
 }
 
 /* One step. It is captured, so that everything happens on the devices. */
-static int training_step(void *ctx, db_tensor *const *in, db_tensor **out) {
+static inline int training_step(void *ctx, db_tensor *const *in, db_tensor **out) {
   struct training *t = ctx;
   db_tensor *loss = t->loss(t->net, in[0], in[1]);
   out[0] = db_world_all_reduce(DB_REDUCE_MEAN, loss);
@@ -120,7 +126,8 @@ static int training_step(void *ctx, db_tensor *const *in, db_tensor **out) {
 
 /* On a terminal, draws a progress bar; otherwise prints a line after the first step and after every tenth part of all
  * steps. */
-static void show_progress(const struct training *t, const char *what, int64_t done, int64_t all, const char *text) {
+static inline void show_progress(const struct training *t, const char *what, int64_t done, int64_t all,
+                                 const char *text) {
   static const char bar[] = "##############################";
   if (t->rank) return;
   int filled = (int)(30 * done / all);
@@ -133,9 +140,9 @@ static void show_progress(const struct training *t, const char *what, int64_t do
 
 /* Trains from the checkpoint, if there is one. batch stores the rows `first` to `end` of the batch of a step. Saves a
  * checkpoint after every `every` steps and at the end. Returns an exit status. */
-static int training_run(struct training *t, double lr, int64_t every,
-                        void (*batch)(const struct training *t, int64_t step, int64_t first, int64_t end, db_tensor **x,
-                                      db_tensor **target)) {
+static inline int training_run(struct training *t, double lr, int64_t every,
+                               void (*batch)(const struct training *t, int64_t step, int64_t first, int64_t end,
+                                             db_tensor **x, db_tensor **target)) {
   db_jit *step = db_jit_new(training_step, t, 2, 1);
   struct db_checkpoint all = {.params = t->p, .optim = {t->optim}, .jit = {step}};
   char text[96];

@@ -14,6 +14,15 @@ static db_device *must_open(const char *name) {
   if (!dev) fail_msg("%s", db_error());
   return dev;
 }
+/* With a driver of branch i. Its version stays valid until the next call. */
+static db_device *open_on_branch(void **state, unsigned i) {
+  static char version[32];
+  fresh(state);
+  k.branch = rm_branch_at(i);
+  snprintf(version, sizeof version, "%u.42.01", k.branch.major);
+  k.version = version;
+  return must_open(DEVICE);
+}
 static void assert_says(const char *what) {
   if (!strstr(db_error(), what)) fail_msg("\"%s\" does not contain \"%s\"", db_error(), what);
 }
@@ -69,12 +78,7 @@ static void opens_with_what_the_driver_wants(void **state) {
 
 static void opens_on_every_branch(void **state) {
   for (unsigned i = 0; i < RM_BRANCHES; i++) {
-    char version[32];
-    fresh(state);
-    k.branch = rm_branch_at(i);
-    snprintf(version, sizeof version, "%u.42.01", k.branch.major);
-    k.version = version;
-    db_device *dev = must_open(DEVICE);
+    db_device *dev = open_on_branch(state, i);
     db_buffer *b = db_alloc(dev, 10 << 20, 0), *host = db_alloc(dev, 5000, DB_BUFFER_HOST);
     assert_non_null(b);
     assert_non_null(host);
@@ -528,12 +532,7 @@ static void a_channel_that_does_not_stop(void **state) {
 /* The clocks are locked from the first set of counters, trace or sampler to the last one. */
 static void keeps_clocks_stable(void **state) {
   for (unsigned i = 0; i < RM_BRANCHES; i++) {
-    char version[32];
-    fresh(state);
-    k.branch = rm_branch_at(i);
-    snprintf(version, sizeof version, "%u.42.01", k.branch.major);
-    k.version = version;
-    db_device *dev = must_open(DEVICE);
+    db_device *dev = open_on_branch(state, i);
     hcq_clocks_hold(dev);
     hcq_clocks_hold(dev);
     assert_int_equal(k.clocks[RM_CLOCKS_OS], RM_CLOCKS_LOCK);

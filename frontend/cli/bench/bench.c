@@ -30,12 +30,6 @@ const unsigned bench_ncases = sizeof bench_cases / sizeof *bench_cases;
 
 /* ---- functions for the cases ---- */
 
-double bench_now(void) {
-  struct timespec t;
-  clock_gettime(CLOCK_MONOTONIC, &t);
-  return (double)t.tv_sec + (double)t.tv_nsec * 1e-9;
-}
-
 struct bench_counts bench_count(db_device *dev, bool *emulated) {
   struct bench_counts c;
   struct emu_stats stats = {0};

@@ -77,6 +77,5 @@ void bench_compare(struct bench_result *r, const float *got, const double *expec
 void bench_fill(float *x, int64_t n, uint32_t seed);
 /* Whether to run again after `runs` runs that took `spent` seconds. Emulated devices run once. */
 bool bench_again(const struct bench_result *r, unsigned runs, double spent);
-double bench_now(void); /* in seconds */
 
 #endif

@@ -8,6 +8,22 @@
 
 enum { PROMPT = 512, STEPS = 64, SIZE = 224 };
 
+/* Measures a captured function, which processes `count` units of x in each run. */
+static int run_captured(struct bench_model *m, db_device *dev, db_jit *j, db_tensor *x, const char *unit,
+                        int64_t count) {
+  struct runs runs = {0};
+  int err = j ? db_realize(x) : -ENOMEM;
+  while (!err && bench_runs_again(&runs)) {
+    DB_SCOPED;
+    db_tensor *y;
+    runs_begin(&runs);
+    if (!(err = db_jit_call(j, &x, &y)) && !(err = db_realize(y))) err = db_device_synchronize(dev, BENCH_WAIT_NS);
+    runs_end(&runs);
+  }
+  if (!err) bench_print_runs(m, unit, (double)count, &runs);
+  return err;
+}
+
 /* ---- images ---- */
 
 struct images {
@@ -21,23 +37,8 @@ static int classify(void *ctx, db_tensor *const *in, db_tensor **out) {
   return 0;
 }
 
-static int run_images(struct bench_model *m, db_device *dev, db_jit *j) {
-  DB_SCOPED;
-  struct runs runs = {0};
-  db_tensor *x = db_randn(DB_F32, dev, m->batch, 3, SIZE, SIZE);
-  int err = !j ? -ENOMEM : db_realize(x);
-  while (!err && bench_runs_again(&runs)) {
-    DB_SCOPED;
-    db_tensor *y;
-    runs_begin(&runs);
-    if (!(err = db_jit_call(j, &x, &y)) && !(err = db_realize(y))) err = db_device_synchronize(dev, BENCH_WAIT_NS);
-    runs_end(&runs);
-  }
-  if (!err) bench_print_runs(m, "images", (double)m->batch, &runs);
-  return err;
-}
-
 static int bench_images(struct bench_model *m, db_device *dev) {
+  DB_SCOPED;
   db_params *p = db_params_new(dev, 1);
   struct images *n = calloc(1, sizeof *n);
   if (!p || !n) {
@@ -52,7 +53,7 @@ static int bench_images(struct bench_model *m, db_device *dev) {
     net_resnet_new(&n->resnet, p, net_resnet50);
   db_params_train(p, false);
   db_jit *j = db_jit_new(classify, n, 1, 1);
-  int err = run_images(m, dev, j);
+  int err = run_captured(m, dev, j, db_randn(DB_F32, dev, m->batch, 3, SIZE, SIZE), "images", m->batch);
   db_jit_free(j);
   db_params_free(p);
   free(n);
@@ -87,22 +88,6 @@ static int read_token(void *ctx, db_tensor *const *in, db_tensor **out) {
   return db_realize_all(all, n);
 }
 
-static int run_prompts(struct bench_model *m, db_device *dev, db_jit *j, int64_t words) {
-  DB_SCOPED;
-  struct runs runs = {0};
-  db_tensor *tokens = db_randint(0, words, DB_I32, dev, m->batch, PROMPT);
-  int err = db_realize(tokens);
-  while (!err && bench_runs_again(&runs)) {
-    DB_SCOPED;
-    db_tensor *y;
-    runs_begin(&runs);
-    if (!(err = db_jit_call(j, &tokens, &y)) && !(err = db_realize(y))) err = db_device_synchronize(dev, BENCH_WAIT_NS);
-    runs_end(&runs);
-  }
-  if (!err) bench_print_runs(m, "prompt tokens", (double)(m->batch * PROMPT), &runs);
-  return err;
-}
-
 static int run_tokens(struct bench_model *m, db_device *dev, db_jit *j, struct texts *t) {
   DB_SCOPED;
   const struct net_lm_sizes *s = &t->net.sizes;
@@ -127,6 +112,7 @@ static int run_tokens(struct bench_model *m, db_device *dev, db_jit *j, struct t
 }
 
 static int bench_texts(struct bench_model *m, db_device *dev) {
+  DB_SCOPED;
   db_params *p = db_params_new(dev, 1);
   struct texts *t = calloc(1, sizeof *t);
   if (!p || !t) {
@@ -137,7 +123,9 @@ static int bench_texts(struct bench_model *m, db_device *dev) {
   net_lm_new(&t->net, p, !strcmp(m->file, "gpt2") ? net_gpt2 : net_llama_1b);
   db_params_train(p, false);
   db_jit *prompts = db_jit_new(read_prompts, t, 1, 1), *tokens = db_jit_new(read_token, t, 2, 1);
-  int err = prompts && tokens ? run_prompts(m, dev, prompts, t->net.sizes.vocabulary) : -ENOMEM;
+  db_tensor *text = db_randint(0, t->net.sizes.vocabulary, DB_I32, dev, m->batch, PROMPT);
+  int err = run_captured(m, dev, prompts, text, "prompt tokens", m->batch * PROMPT);
+  if (!err && !tokens) err = -ENOMEM;
   if (!err) err = run_tokens(m, dev, tokens, t);
   db_jit_free(prompts);
   db_jit_free(tokens);

@@ -113,12 +113,6 @@ static error_t parse(int key, char *value, struct argp_state *state) {
 static volatile sig_atomic_t interrupted;
 static void interrupt(int number) { interrupted = number; }
 
-static double now(void) {
-  struct timespec t;
-  clock_gettime(CLOCK_MONOTONIC, &t);
-  return (double)t.tv_sec + 1e-9 * (double)t.tv_nsec;
-}
-
 /* ---- progress ---- */
 
 struct progress {
@@ -171,7 +165,7 @@ static void show_speed(const struct session *s) {
 /* Appends a text to the model's, in parts that Ctrl-C can interrupt. */
 static int add_text(struct session *s, const char *text, bool first) {
   struct tokens all = {0};
-  double start = now();
+  double start = cli_now();
   int err = tokenizer_encode(s->t, text, strlen(text), TOKENIZER_CONTROL | (first ? TOKENIZER_ENDS : 0), &all);
   if (!err && !all.n) err = -ENODATA;
   if (!err && all.n > (size_t)(llm_context(s->l) - llm_length(s->l, 0)))
@@ -182,7 +176,7 @@ static int add_text(struct session *s, const char *text, bool first) {
     err = llm_eval(s->l, 0, all.id + at, n, s->logits);
     if (!err) s->prompt.tokens += n;
   }
-  s->prompt.seconds += now() - start;
+  s->prompt.seconds += cli_now() - start;
   free(all.id);
   return err;
 }
@@ -198,9 +192,9 @@ static int generate(struct session *s) {
     if (tokenizer_is_end(s->t, id) || llm_length(s->l, 0) == llm_context(s->l)) break;
     fwrite(piece, 1, tokenizer_piece(s->t, id, false, piece, sizeof piece), stdout);
     fflush(stdout);
-    double start = now();
+    double start = cli_now();
     err = llm_eval(s->l, 0, &id, 1, s->logits);
-    if (n > 1) s->added.tokens++, s->added.seconds += now() - start; /* the first two calls compile and capture */
+    if (n > 1) s->added.tokens++, s->added.seconds += cli_now() - start; /* the first two calls compile and capture */
     show_speed(s);
   }
   puts("");

@@ -19,12 +19,6 @@ static void stop(int number) {
   sem_post(&signalled->work);
 }
 
-double serve_now(void) {
-  struct timespec t;
-  clock_gettime(CLOCK_MONOTONIC, &t);
-  return (double)t.tv_sec + 1e-9 * (double)t.tv_nsec;
-}
-
 void serve_condition(pthread_cond_t *c) {
   pthread_condattr_t monotonic;
   pthread_condattr_init(&monotonic);
@@ -44,7 +38,7 @@ unsigned serve_enter(struct server *s, struct request *r) {
   } else {
     r->state = REQUEST_WAITING;
     r->number = ++s->requests;
-    r->deadline = serve_now() + (double)s->x->seconds;
+    r->deadline = cli_now() + (double)s->x->seconds;
     *s->last = r;
     s->last = &r->next;
     s->waiting++, s->present++;
@@ -63,9 +57,9 @@ static bool is_closed(int socket) {
 bool serve_wait(struct request *r, bool whole, int socket) {
   double check = 0;
   while (r->state != REQUEST_ENDED && (whole || !answer_ready(&r->answer, false))) {
-    if (serve_now() >= check) {
+    if (cli_now() >= check) {
       if ((r->cancelled |= is_closed(socket))) return false;
-      check = serve_now() + CHECK_SECONDS;
+      check = cli_now() + CHECK_SECONDS;
     }
     struct timespec until = {(time_t)check, (long)((check - trunc(check)) * 1e9)};
     pthread_cond_timedwait(&r->changed, &r->s->lock, &until);
@@ -85,7 +79,7 @@ void serve_leave(struct request *r) {
 
 /* The caller holds the lock. */
 static bool still_wanted(const struct request *r) {
-  return !r->cancelled && !r->answer.stopped && !r->s->stopping && serve_now() < r->deadline;
+  return !r->cancelled && !r->answer.stopped && !r->s->stopping && cli_now() < r->deadline;
 }
 static bool wanted(void *ctx) {
   struct request *r = ctx;
@@ -127,7 +121,7 @@ static void ended(void *ctx, enum batch_end why, const char *message) {
   struct request *r = ctx;
   struct server *s = r->s;
   pthread_mutex_lock(&s->lock);
-  double seconds = serve_now() - r->begun;
+  double seconds = cli_now() - r->begun;
   fprintf(stderr, "request %llu: %zu + %zu tokens, %.2f s, %s\n", (unsigned long long)r->number, r->r.ntokens, r->added,
           seconds,
           r->cancelled          ? "cancelled"
@@ -156,7 +150,7 @@ static void admit(struct server *s, struct batch *b) {
     s->waiting--;
     if (is_wanted) {
       r->state = REQUEST_RUNNING;
-      r->begun = serve_now();
+      r->begun = cli_now();
       batch_add(b, &r->r);
     } else {
       set_end(r, BATCH_UNWANTED, NULL);

@@ -66,8 +66,7 @@ struct request {
   char message[300];
 };
 
-double serve_now(void);
-/* Makes a condition whose waits use the clock of serve_now. */
+/* Makes a condition whose waits use the clock of cli_now. */
 void serve_condition(pthread_cond_t *c);
 
 /* ---- serve.c: the model's thread ---- */
