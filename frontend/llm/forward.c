@@ -8,6 +8,8 @@ static db_tensor *apply(const struct linear *l, db_tensor *x) {
   db_tensor *y = weight_linear(&l->weight, x);
   return l->bias ? db_add(y, l->bias) : y;
 }
+/* On a group: x on each of the devices. Sums over columns that are divided among them are exchanged here. */
+static db_tensor *on_each(const struct model *m, db_tensor *x) { return llm_shard(x, m->dev, DB_REPLICATE); }
 static db_tensor *normalized(const struct model *m, const struct norm *n, db_tensor *x) {
   if (!n->weight) return x;
   return m->n.arch->layer_norm ? db_layer_norm(x, 1, n->weight, n->bias, m->n.eps)
@@ -106,7 +108,7 @@ static db_tensor *attention(struct model *m, int64_t i, db_tensor *x, const stru
     out[s] = attend_span(m, i, span[s], rows(q, begin, end), rows(k, begin, end), rows(v, begin, end), assigned);
   }
   db_tensor *all = spans == 1 ? out[0] : db_contiguous(db_cat_n(out, spans, 1));
-  return apply(&y->out, db_reshape(db_permute(all, 1, 0, 2), count, n->heads * n->value));
+  return on_each(m, apply(&y->out, db_reshape(db_permute(all, 1, 0, 2), count, n->heads * n->value)));
 }
 
 /* ---- feed-forward ---- */
@@ -151,6 +153,7 @@ static db_tensor *positions_of(const struct model *m, const struct span *span, u
 
 db_tensor *model_logits(struct model *m, db_tensor *x, const struct span *span, unsigned n, int64_t last,
                         db_tensor **assigned) {
+  x = on_each(m, x);
   if (m->n.arch->scaled_embedding) x = db_mul(x, sqrt((double)m->n.width));
   if (m->positions.data) x = db_add(x, positions_of(m, span, n, db_dim(x, 0) / n));
   for (int64_t i = 0; i < m->n.layers; i++) {
@@ -158,7 +161,7 @@ db_tensor *model_logits(struct model *m, db_tensor *x, const struct span *span, 
     db_tensor *in = normalized(m, &y->before, x);
     x = db_add(x, normalized(m, &y->after_attention, attention(m, i, in, span, n, &assigned[2 * i])));
     in = normalized(m, &y->between, x);
-    in = y->router.weight.data ? mixture(m, y, in) : feed_forward(m, &y->gate, &y->up, &y->down, in);
+    in = on_each(m, y->router.weight.data ? mixture(m, y, in) : feed_forward(m, &y->gate, &y->up, &y->down, in));
     x = db_add(x, normalized(m, &y->after_feed, in));
   }
   if (n == 1) x = db_shrink(x, last, db_size_add(last, 1), 0, m->n.width);

@@ -9,8 +9,9 @@
 enum { LLM_PART = 256 }; /* the most tokens of a text that are computed together */
 
 struct llm;
-/* Opens a model on dev (NULL: the default device) for a number of texts, 1 to LLM_TEXTS. context: how many tokens a
- * text may have; 0: as many as the model was trained for, at most 4096. Returns 0, or a negative errno with a message.
+/* Opens a model on dev (NULL: the default device; a group divides it) for a number of texts, 1 to LLM_TEXTS. context:
+ * how many tokens a text may have; 0: as many as the model was trained for, at most 4096. Returns 0, or a negative
+ * errno with a message.
  */
 int llm_open(struct llm **out, const char *path, db_device *dev, unsigned texts, int64_t context,
              llm_progress *progress, void *ctx);

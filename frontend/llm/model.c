@@ -29,11 +29,13 @@ static void count(struct loader *l, const struct gguf_tensor *t) {
   if (l->progress) l->progress(l->ctx, l->done, l->all);
 }
 
+static unsigned devices_of(const struct loader *l) { return l->m->dev ? db_group_size(l->m->dev) : 0; }
+
 /* Sizes that are negative may be any. */
 static bool load_weight(struct loader *l, struct weight *w, int64_t layer, const char *name, int64_t rows,
-                        int64_t columns) {
+                        int64_t columns, enum weight_split split) {
   const struct gguf_tensor *t = l->err ? NULL : find(l, layer, name, ".weight");
-  if (!t || (l->err = weight_load(w, t, l->m->dev))) return false;
+  if (!t || (l->err = weight_load(w, t, split, l->m->dev))) return false;
   if ((rows >= 0 && w->rows != rows) || (columns >= 0 && w->columns != columns)) {
     l->err = db_fail(-EINVAL, "%s: [%lld, %lld], but the model's numbers need [%lld, %lld]", t->name,
                      (long long)w->rows, (long long)w->columns, (long long)rows, (long long)columns);
@@ -48,7 +50,7 @@ static bool load_weight(struct loader *l, struct weight *w, int64_t layer, const
 static db_tensor *load_vector(struct loader *l, int64_t layer, const char *name, const char *end, int64_t size) {
   const struct gguf_tensor *t = l->err ? NULL : find(l, layer, name, end);
   struct weight w;
-  if (!t || (l->err = weight_load(&w, t, l->m->dev))) return NULL;
+  if (!t || (l->err = weight_load(&w, t, WEIGHT_WHOLE, l->m->dev))) return NULL;
   if (w.rows != 1 || w.experts || (size >= 0 && w.columns != size)) {
     l->err = db_fail(-EINVAL, "%s: not a vector of %lld elements", t->name, (long long)size);
     weight_free(&w);
@@ -64,13 +66,53 @@ static db_tensor *load_vector(struct loader *l, int64_t layer, const char *name,
 }
 
 static void load_linear(struct loader *l, struct linear *to, int64_t layer, const char *name, int64_t rows,
-                        int64_t columns) {
-  if (load_weight(l, &to->weight, layer, name, rows, columns))
+                        int64_t columns, enum weight_split split) {
+  if (load_weight(l, &to->weight, layer, name, rows, columns, split))
     to->bias = load_vector(l, layer, name, ".bias", to->weight.rows);
 }
 static void load_norm(struct loader *l, struct norm *to, int64_t layer, const char *name, int64_t size) {
   to->weight = load_vector(l, layer, name, ".weight", size);
   to->bias = load_vector(l, layer, name, ".bias", size);
+}
+
+/* Divides rows [begin, end) of a matrix that each device of a group has among the devices. */
+static void split_rows(struct loader *l, struct linear *to, const struct linear *from, int64_t begin, int64_t end) {
+  if (!l->err && from->weight.experts) l->err = db_fail(-EINVAL, "a matrix for each expert where one is needed");
+  if (l->err) return;
+  db_tensor *data = from->weight.data;
+  int64_t pairs[6] = {begin, end, 0, db_dim(data, 1), 0, db_dim(data, 2)};
+  *to = (struct linear){.weight = from->weight};
+  to->weight.rows = end - begin;
+  db_scope_begin();
+  data = db_contiguous(db_shrink_at(DB_HERE, data, (db_list){2 * db_rank(data), pairs}));
+  to->weight.data = db_retain(llm_shard(data, l->m->dev, end - begin < devices_of(l) ? DB_REPLICATE : 0));
+  if (from->bias) to->bias = db_retain(db_contiguous(db_shrink(from->bias, begin, end)));
+  l->err = db_realize_all((db_tensor *[]){to->weight.data, to->bias}, to->bias ? 2 : 1);
+  db_scope_end();
+}
+
+static void free_linear(struct linear *l) {
+  weight_free(&l->weight);
+  db_release(l->bias);
+  l->bias = NULL;
+}
+
+/* On a group, divides the heads of queries, keys and values, which are in one matrix. */
+static void split_heads(struct loader *l, struct layer *y, int64_t q, int64_t k, int64_t v) {
+  if (l->err || !devices_of(l) || !y->qkv.weight.data) return;
+  split_rows(l, &y->q, &y->qkv, 0, q);
+  split_rows(l, &y->k, &y->qkv, q, q + k);
+  split_rows(l, &y->v, &y->qkv, q + k, q + k + v);
+  free_linear(&y->qkv);
+}
+/* On a group, divides the rows of the gate and those of up, which are in one matrix. */
+static void split_gate(struct loader *l, struct linear *gate, struct linear *up, int64_t wide) {
+  if (l->err || !devices_of(l) || gate->weight.data || !up->weight.data || up->weight.rows != 2 * wide) return;
+  struct linear both = *up;
+  *up = (struct linear){0};
+  split_rows(l, gate, &both, 0, wide);
+  split_rows(l, up, &both, wide, 2 * wide);
+  free_linear(&both);
 }
 
 static void need(struct loader *l, bool has, int64_t layer, const char *name) {
@@ -84,11 +126,12 @@ static void load_attention(struct loader *l, struct layer *y, int64_t i) {
   load_norm(l, &y->after_attention, i, "post_attention_norm", n->width);
   load_norm(l, &y->query, i, "attn_q_norm", n->key);
   load_norm(l, &y->key_norm, i, "attn_k_norm", n->key);
-  load_linear(l, &y->qkv, i, "attn_qkv", q + k + v, n->width);
-  load_linear(l, &y->q, i, "attn_q", q, n->width);
-  load_linear(l, &y->k, i, "attn_k", k, n->width);
-  load_linear(l, &y->v, i, "attn_v", v, n->width);
-  load_linear(l, &y->out, i, "attn_output", n->width, n->heads * n->value);
+  load_linear(l, &y->qkv, i, "attn_qkv", q + k + v, n->width, WEIGHT_WHOLE);
+  load_linear(l, &y->q, i, "attn_q", q, n->width, WEIGHT_ROWS);
+  load_linear(l, &y->k, i, "attn_k", k, n->width, WEIGHT_ROWS);
+  load_linear(l, &y->v, i, "attn_v", v, n->width, WEIGHT_ROWS);
+  load_linear(l, &y->out, i, "attn_output", n->width, n->heads * n->value, WEIGHT_COLUMNS);
+  split_heads(l, y, q, k, v);
   need(l, y->before.weight, i, "attn_norm");
   need(l, y->qkv.weight.data || (y->q.weight.data && y->k.weight.data && y->v.weight.data), i, "attn_q, k or v");
   need(l, y->out.weight.data, i, "attn_output");
@@ -108,22 +151,24 @@ static void load_feed_forward(struct loader *l, struct layer *y, int64_t i) {
   const struct numbers *n = &l->m->n;
   load_norm(l, &y->between, i, "ffn_norm", n->width);
   load_norm(l, &y->after_feed, i, "post_ffw_norm", n->width);
-  load_linear(l, &y->gate, i, "ffn_gate", -1, n->width);
-  load_linear(l, &y->up, i, "ffn_up", -1, n->width);
-  load_linear(l, &y->down, i, "ffn_down", n->width, -1);
+  load_linear(l, &y->gate, i, "ffn_gate", -1, n->width, WEIGHT_ROWS);
+  load_linear(l, &y->up, i, "ffn_up", -1, n->width, WEIGHT_ROWS);
+  load_linear(l, &y->down, i, "ffn_down", n->width, -1, WEIGHT_COLUMNS);
   need(l, y->between.weight, i, "ffn_norm");
   check_feed(l, i, &y->gate, &y->up, &y->down, "ffn");
+  split_gate(l, &y->gate, &y->up, y->down.weight.columns);
   if (n->experts) {
-    load_linear(l, &y->router, i, "ffn_gate_inp", n->experts, n->width);
-    load_linear(l, &y->gate_experts, i, "ffn_gate_exps", -1, n->width);
-    load_linear(l, &y->up_experts, i, "ffn_up_exps", -1, n->width);
-    load_linear(l, &y->down_experts, i, "ffn_down_exps", n->width, -1);
-    load_linear(l, &y->shared_router, i, "ffn_gate_inp_shexp", 1, n->width);
-    load_linear(l, &y->shared_gate, i, "ffn_gate_shexp", -1, n->width);
-    load_linear(l, &y->shared_up, i, "ffn_up_shexp", -1, n->width);
-    load_linear(l, &y->shared_down, i, "ffn_down_shexp", n->width, -1);
+    load_linear(l, &y->router, i, "ffn_gate_inp", n->experts, n->width, WEIGHT_WHOLE);
+    load_linear(l, &y->gate_experts, i, "ffn_gate_exps", -1, n->width, WEIGHT_ROWS);
+    load_linear(l, &y->up_experts, i, "ffn_up_exps", -1, n->width, WEIGHT_ROWS);
+    load_linear(l, &y->down_experts, i, "ffn_down_exps", n->width, -1, WEIGHT_COLUMNS);
+    load_linear(l, &y->shared_router, i, "ffn_gate_inp_shexp", 1, n->width, WEIGHT_WHOLE);
+    load_linear(l, &y->shared_gate, i, "ffn_gate_shexp", -1, n->width, WEIGHT_ROWS);
+    load_linear(l, &y->shared_up, i, "ffn_up_shexp", -1, n->width, WEIGHT_ROWS);
+    load_linear(l, &y->shared_down, i, "ffn_down_shexp", n->width, -1, WEIGHT_COLUMNS);
     check_feed(l, i, &y->gate_experts, &y->up_experts, &y->down_experts, "ffn_exps");
     check_feed(l, i, &y->shared_gate, &y->shared_up, &y->shared_down, "ffn_shexp");
+    split_gate(l, &y->shared_gate, &y->shared_up, y->shared_down.weight.columns);
     need(l, y->router.weight.data && y->gate_experts.weight.data && y->down_experts.weight.data, i,
          "ffn_gate_inp, ffn_gate_exps or ffn_down_exps");
     struct linear *of_experts[] = {&y->gate_experts, &y->up_experts, &y->down_experts};
@@ -136,9 +181,12 @@ static void load_feed_forward(struct loader *l, struct layer *y, int64_t i) {
   }
 }
 
-static db_tensor *zeros(struct loader *l, db_dtype dtype, db_list shape) {
+/* Memory of keys or values, which has the heads of a device of a group. */
+static db_tensor *cache_of(struct loader *l, int64_t width) {
+  const struct model *m = l->m;
   db_scope_begin();
-  db_tensor *x = db_retain(db_contiguous(db_full_at(DB_HERE, db_operand_int(0), dtype, l->m->dev, shape)));
+  db_tensor *x = db_zeros(DB_F16, m->dev, m->texts, m->n.kv_heads, m->room, width);
+  x = db_retain(db_contiguous(llm_shard(x, m->dev, 1)));
   if (!l->err) l->err = db_realize(x);
   db_scope_end();
   return x;
@@ -179,8 +227,8 @@ static void load_layer(struct loader *l, int64_t i) {
   const struct numbers *n = &l->m->n;
   load_attention(l, y, i);
   load_feed_forward(l, y, i);
-  y->cache[0] = zeros(l, DB_F16, DB_LIST(l->m->texts, n->kv_heads, l->m->room, n->key));
-  y->cache[1] = zeros(l, DB_F16, DB_LIST(l->m->texts, n->kv_heads, l->m->room, n->value));
+  y->cache[0] = cache_of(l, n->key);
+  y->cache[1] = cache_of(l, n->value);
 }
 
 int model_load(struct model *m, const struct gguf *g, db_device *dev, int64_t texts, int64_t room,
@@ -188,17 +236,20 @@ int model_load(struct model *m, const struct gguf *g, db_device *dev, int64_t te
   struct loader l = {m, g, .progress = progress, .ctx = ctx};
   *m = (struct model){.dev = dev, .texts = texts, .room = room};
   if ((l.err = numbers_read(&m->n, g))) return l.err;
+  if (devices_of(&l) && m->n.kv_heads % devices_of(&l))
+    return db_fail(-EINVAL, "%lld heads of keys and values cannot be divided among %u devices",
+                   (long long)m->n.kv_heads, devices_of(&l));
   for (size_t i = 0; i < g->ntensors; i++) l.all += g->tensor[i].bytes;
   m->layer = calloc((size_t)m->n.layers, sizeof *m->layer);
   if (!m->layer) return db_fail(-ENOMEM, "out of memory for %lld layers", (long long)m->n.layers);
-  load_weight(&l, &m->embedding, -1, "token_embd", -1, m->n.width);
+  load_weight(&l, &m->embedding, -1, "token_embd", -1, m->n.width, WEIGHT_COLUMNS);
   if (!l.err && !m->embedding.data) l.err = db_fail(-EINVAL, "token_embd.weight: missing");
   m->n.vocabulary = m->embedding.rows;
-  load_weight(&l, &m->positions, -1, "position_embd", -1, m->n.width);
+  load_weight(&l, &m->positions, -1, "position_embd", -1, m->n.width, WEIGHT_WHOLE);
   if (!l.err && (m->embedding.experts || m->positions.experts))
     l.err = db_fail(-EINVAL, "%s.weight: not a matrix", m->embedding.experts ? "token_embd" : "position_embd");
   load_norm(&l, &m->norm, -1, "output_norm", m->n.width);
-  load_linear(&l, &m->out, -1, "output", m->n.vocabulary, m->n.width);
+  load_linear(&l, &m->out, -1, "output", m->n.vocabulary, m->n.width, WEIGHT_ROWS);
   if (!l.err && !m->norm.weight) l.err = db_fail(-EINVAL, "output_norm.weight: missing");
   if (!l.err && m->positions.data && m->positions.rows < room)
     l.err = db_fail(-EINVAL, "position_embd.weight: %lld positions, but %lld are needed", (long long)m->positions.rows,
@@ -211,10 +262,6 @@ int model_load(struct model *m, const struct gguf *g, db_device *dev, int64_t te
 
 /* ---- releasing ---- */
 
-static void free_linear(struct linear *l) {
-  weight_free(&l->weight);
-  db_release(l->bias);
-}
 static void free_norm(struct norm *n) {
   db_release(n->weight);
   db_release(n->bias);

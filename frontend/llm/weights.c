@@ -149,7 +149,26 @@ bool weight_supports(enum ggml_type type) { return unpack_of(type) || plain_of(t
 
 /* ---- weights ---- */
 
-int weight_load(struct weight *w, const struct gguf_tensor *t, db_device *dev) {
+db_tensor *llm_shard(db_tensor *x, db_device *dev, int axis) {
+  db_device *device[DB_GROUP_MAX];
+  unsigned n = dev ? db_group_size(dev) : 0;
+  for (unsigned i = 0; i < n; i++) device[i] = db_group_device(dev, i);
+  return n ? db_shard(x, device, n, axis) : x;
+}
+
+/* Data of a tensor in the memory of dev. Only the parts that a device of a group needs are copied to it. */
+static db_tensor *data_of(const struct gguf_tensor *t, db_dtype dtype, db_list shape, enum weight_split split,
+                          bool has_experts, db_device *dev) {
+  int axis = (has_experts ? 1 : 0) + (split == WEIGHT_COLUMNS ? 1 : 0);
+  if (!dev || !db_group_size(dev)) return db_from_at(DB_HERE, t->data, dtype, dev, shape);
+  if (split == WEIGHT_WHOLE || shape.v[axis] < (int64_t)db_group_size(dev)) axis = DB_REPLICATE;
+  db_device *host = db_open("CPU");
+  db_tensor *x = llm_shard(db_from_at(DB_HERE, t->data, dtype, host, shape), dev, axis);
+  db_close(host); /* the tensor keeps it open */
+  return x;
+}
+
+int weight_load(struct weight *w, const struct gguf_tensor *t, enum weight_split split, db_device *dev) {
   const struct ggml_layout *l = ggml_layout(t->type);
   db_dtype dtype = plain_of(t->type);
   *w = (struct weight){.type = t->type, .rows = 1, .columns = 1};
@@ -167,11 +186,14 @@ int weight_load(struct weight *w, const struct gguf_tensor *t, db_device *dev) {
   else
     dim[n++] = w->columns / l->elements, dim[n++] = l->bytes;
   db_scope_begin();
-  w->data = db_retain(db_from_at(DB_HERE, t->data, dtype != DB_NONE ? dtype : DB_U8, dev, (db_list){n, dim}));
+  w->data = db_retain(data_of(t, dtype != DB_NONE ? dtype : DB_U8, (db_list){n, dim}, split, w->experts, dev));
   db_scope_end();
   const char *why = db_poison(w->data);
-  w->rounds = !strncmp(db_device_name(db_device_of(w->data)), "CPU", 3);
-  if (!why) return 0;
+  if (!why) {
+    db_device *on = db_device_of(w->data), *first = db_group_device(on, 0);
+    w->rounds = !strncmp(db_device_name(first ? first : on), "CPU", 3);
+    return 0;
+  }
   int err = db_fail(-EINVAL, "%s: %s", t->name, why);
   weight_free(w);
   return err;

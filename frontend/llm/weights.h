@@ -17,10 +17,17 @@ struct weight {
 
 /* Whether weights can have this type. */
 bool weight_supports(enum ggml_type type);
-/* A weight in the memory of dev, copied from the file. A tensor of one axis has one row. Returns 0, or a negative errno
- * with a message. weight_free releases it. */
-int weight_load(struct weight *w, const struct gguf_tensor *t, db_device *dev);
+/* How a group of devices divides a matrix: each device has some of the rows, or of the columns in whole blocks. A
+ * matrix with fewer rows or blocks than devices is copied to all of them. */
+enum weight_split { WEIGHT_WHOLE, WEIGHT_ROWS, WEIGHT_COLUMNS };
+/* A weight in the memory of dev, which may be a group, copied from the file. A tensor of one axis has one row. Returns
+ * 0, or a negative errno with a message. weight_free releases it. */
+int weight_load(struct weight *w, const struct gguf_tensor *t, enum weight_split split, db_device *dev);
 void weight_free(struct weight *w);
+
+/* x, split along an axis over the devices of a group (DB_REPLICATE: each device has all of it); x itself if dev is a
+ * single device. */
+db_tensor *llm_shard(db_tensor *x, db_device *dev, int axis);
 
 /* The values: f32 [experts,] rows, columns. */
 db_tensor *weight_values(const struct weight *w);

@@ -160,7 +160,7 @@ static void for_each_weight(void (*fn)(const struct weight *w, const char *name,
       snprintf(name, sizeof name, "%s.values", types[i]);
       const struct gguf_tensor *values = gguf_tensor(&g, name);
       memcpy(want, values->data, values->bytes);
-      if (weight_load(&w, gguf_tensor(&g, types[i]), dev)) fail_msg("%s", db_error());
+      if (weight_load(&w, gguf_tensor(&g, types[i]), WEIGHT_WHOLE, dev)) fail_msg("%s", db_error());
       assert_int_equal(w.columns, values->dim[1]);
       snprintf(name, sizeof name, "%s on %s", types[i], DEVICE_NAME);
       fn(&w, name, want);

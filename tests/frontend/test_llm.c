@@ -42,6 +42,73 @@ static void logits_equal_those_of_llama_cpp(void **state) {
   }
 }
 
+/* DEVICE_NAME and another one like it. */
+static db_device *open_pair(const char *name) {
+  char second[64];
+  snprintf(second, sizeof second, "%s:1", name);
+  db_device *one[2] = {open_device(name), open_device(second)}, *pair = db_group(one, 2);
+  assert_non_null(pair);
+  db_close(one[0]), db_close(one[1]);
+  return pair;
+}
+
+/* Weights, heads and experts are divided among two devices. Those of Q2_K to Q6_K have one head of keys. */
+static void two_devices_compute_a_model_together(void **state) {
+  const char *name;
+  json_t *want;
+  FOR_DEVICES {
+    db_device *pair = open_pair(DEVICE_NAME);
+    json_object_foreach(golden, name, want) {
+      size_t n = strlen(name);
+      if (name[n - 1] != 'K') expect_model(name, want, pair);
+    }
+    expect_greedy("llama", json_object_get(golden, "llama"), pair, 50);
+    expect_greedy("qwen3moe", json_object_get(golden, "qwen3moe"), pair, 20);
+    db_close(pair);
+  }
+}
+static void heads_must_divide(void **state) {
+  db_device *pair = open_pair("CPU");
+  struct llm *l;
+  assert_int_equal(llm_open(&l, DATA "Q4_K.gguf", pair, 1, 0, NULL, NULL), -EINVAL);
+  assert_contains(db_error(), "Q4_K.gguf: 1 heads of keys and values cannot be divided among 2 devices");
+  db_close(pair);
+}
+
+/* Each of two devices has half of the caches, and nothing is compiled or allocated as the text grows. */
+static void two_devices_replay_a_program(void **state) {
+  FOR_DEVICES {
+    enum { TEXTS = 8, LONG = 4096 };
+    db_device *pair = open_pair(DEVICE_NAME);
+    struct db_cache_counters c0, c1;
+    struct db_device_counters before[2], d0[2], d1[2];
+    float logits[WORDS];
+    int32_t token = 3;
+    struct llm *small = open_texts("llama", pair, 1, CONTEXT); /* the driver allocates memory of its own */
+    assert_int_equal(llm_eval(small, 0, &token, 1, logits), 0);
+    llm_close(small);
+    for (unsigned k = 0; k < 2; k++) db_device_counters(db_group_device(pair, k), &before[k]);
+    struct llm *l = open_texts("llama", pair, TEXTS, LONG);
+    struct numbers n;
+    assert_int_equal(numbers_read(&n, llm_file(l)), 0);
+    uint64_t caches = (uint64_t)(n.layers * n.kv_heads * (n.key + n.value) * TEXTS * LONG) * 2;
+    for (int i = 0; i < 30; i++) {
+      db_cache_counters(i == 4 ? &c0 : &c1);
+      for (unsigned k = 0; k < 2; k++) db_device_counters(db_group_device(pair, k), i == 4 ? &d0[k] : &d1[k]);
+      if (llm_eval(l, 0, &token, 1, logits)) fail_msg("%s: %s", DEVICE_NAME, db_error());
+    }
+    assert_int_equal(c1.made, c0.made);
+    assert_int_equal(c1.kernels, c0.kernels);
+    for (unsigned k = 0; k < 2; k++) {
+      assert_int_equal(d1[k].bytes_allocated, d0[k].bytes_allocated);
+      assert_in_range(d1[k].bytes_allocated - before[k].bytes_allocated, caches * 2 / 5, caches * 3 / 4);
+      assert_true(d1[k].kernels > d0[k].kernels);
+    }
+    llm_close(l);
+    db_close(pair);
+  }
+}
+
 static void greedy_tokens_equal_those_of_llama_cpp(void **state) {
   const char *name;
   json_t *want;
@@ -141,6 +208,9 @@ static void texts_are_continued_together(void **state) {
     db_device *dev = open_device(DEVICE_NAME);
     expect_texts("llama", dev);
     db_close(dev);
+    db_device *pair = open_pair(DEVICE_NAME);
+    expect_texts("llama", pair);
+    db_close(pair);
   }
   struct llm *l = open_texts("llama", NULL, 2, CONTEXT);
   int32_t token = 5;
@@ -430,9 +500,21 @@ static void the_command_continues_texts(void **state) {
   EXPECT(1, "llm " DATA "llama.gguf --dev nothing -p x");
   EXPECT(0, "help --man llm");
   assert_contains(out, "\\-p, \\-\\-prompt");
+  EXPECT(0, "llm " DATA "llama.gguf -p '!#' -n 10");
+  first = strndup(out, strcspn(out, "\n") + 1);
+  EXPECT(0, "llm " DATA "llama.gguf -p '!#' -n 10 --devices 2");
+  assert_true(!strncmp(out, first, strlen(first)));
+  EXPECT(0, "llm " DATA "llama.gguf -p '!#' -n 10 --devices 2 --dev " EMULATED);
+  assert_true(!strncmp(out, first, strlen(first)));
+  free(first);
+  EXPECT(1, "llm " DATA "llama.gguf -p x --devices 3");
+  assert_contains(out, "llama.gguf: 2 heads of keys and values cannot be divided among 3 devices");
+  EXPECT(1, "llm " DATA "llama.gguf -p x --devices 2 --dev CPU:1");
+  assert_contains(out, "device 'CPU:1:1'");
   REFUSES("no file", "llm -p x");
   REFUSES("no text", "llm x.gguf");
   REFUSES("--top-p needs a number from 0 to 1, not '2'", "llm x.gguf -p x --top-p 2");
+  REFUSES("--devices needs a number from 1, not '65'", "llm x.gguf -p x --devices 65");
   REFUSES("-n needs a number from 0, not 'x'", "llm x.gguf -p x -n x");
   REFUSES("--bench has its own text", "llm x.gguf -p x --bench");
 }
@@ -440,6 +522,9 @@ static void the_command_continues_texts(void **state) {
 int main(void) {
   const struct CMUnitTest tests[] = {
       cmocka_unit_test(logits_equal_those_of_llama_cpp),
+      cmocka_unit_test(two_devices_compute_a_model_together),
+      cmocka_unit_test(heads_must_divide),
+      cmocka_unit_test(two_devices_replay_a_program),
       cmocka_unit_test(greedy_tokens_equal_those_of_llama_cpp),
       cmocka_unit_test(emulated_gpus_choose_the_same_tokens),
       cmocka_unit_test(tokens_replay_a_program),

@@ -166,6 +166,16 @@ static void answers_equal_those_of_the_command(void **state) {
   end(s, SIGINT);
 }
 
+static void two_devices_answer_requests(void **state) {
+  struct server s = start("qwen3", "--devices", "2", "--parallel", "2");
+  char *a = text_of_command("qwen3", "#$", 60), *b = text_of_command("qwen3", "+", 30);
+  int first = ask(s, TEXTS, request("#$", 60, STREAM)), second = ask(s, TEXTS, request("+", 30, "")); /* at once */
+  expect_same(stream_of(first), a);
+  expect_same(text_of(second), b);
+  free(a), free(b);
+  end(s, SIGTERM);
+}
+
 static void chats(void **state) {
   struct server s = start("qwen2", "--parallel", "1", NULL, NULL);
   static const char body[] = "{\"messages\": [{\"role\": \"user\", \"content\": \"%s\"}], \"max_tokens\": 6, "
@@ -305,6 +315,7 @@ int main(void) {
   signal(SIGPIPE, SIG_IGN);
   const struct CMUnitTest tests[] = {
       cmocka_unit_test(answers_equal_those_of_the_command),
+      cmocka_unit_test(two_devices_answer_requests),
       cmocka_unit_test(chats),
       cmocka_unit_test(names_what_is_wrong),
       cmocka_unit_test(clients_may_go_away),

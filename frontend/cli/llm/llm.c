@@ -27,7 +27,8 @@ enum {
   PARALLEL,
   TIMEOUT,
   CONTEXT,
-  DEVICE
+  DEVICE,
+  DEVICES
 };
 enum { MOST_LINE = 1 << 16, INTERRUPTED = 128 + SIGINT };
 static const struct argp_option options[] = {
@@ -50,11 +51,13 @@ static const struct argp_option options[] = {
     {"parallel", PARALLEL, "N", 0, "How many requests to answer together, 1 to 8; otherwise 4. Others wait", 0},
     {"timeout", TIMEOUT, "SECONDS", 0, "The most that a request may take, with waiting; otherwise 600", 0},
     {"dev", DEVICE, "DEV", 0, "The device; otherwise the environment's DEV, or the CPU", 0},
+    {"devices", DEVICES, "N", 0,
+     "Divide the model among N devices, which have the same number of its heads: DEV, DEV:1, DEV:2, ...", 0},
     {0}};
 
 struct llm_options {
   const char *file, *prompt, *device, *chat_template;
-  int64_t tokens, context; /* tokens < 0: not given */
+  int64_t tokens, context, devices; /* tokens < 0: not given */
   struct sampler sampler;
   bool chat, bench, serves;
   struct serve_options serve;
@@ -96,6 +99,7 @@ static error_t parse(int key, char *value, struct argp_state *state) {
   case PARALLEL: x->serve.texts = parse_count(state, "--parallel", value, 1, LLM_TEXTS); return 0;
   case TIMEOUT: x->serve.seconds = parse_count(state, "--timeout", value, 1, 1000000); return 0;
   case DEVICE: x->device = value; return 0;
+  case DEVICES: x->devices = parse_count(state, "--devices", value, 1, DB_GROUP_MAX); return 0;
   case ARGP_KEY_ARG: keep_only_file(state, &x->file, value); return 0;
   case ARGP_KEY_END:
     if (!x->file) argp_error(state, "no file");
@@ -307,17 +311,34 @@ static int run_session(struct session *s) {
   return s->x.chat ? chat(s) : continue_text(s);
 }
 
+/* A device, or a group of them. Returns NULL with a message if one cannot be opened. */
+static db_device *open_devices(const char *name, unsigned n) {
+  db_device *device[DB_GROUP_MAX] = {db_open(name)}, *all = NULL;
+  char other[64];
+  unsigned opened = device[0] ? 1 : 0;
+  if (opened && n == 1) return device[0];
+  for (; opened && opened < n; opened++) {
+    snprintf(other, sizeof other, "%s:%u", db_device_name(device[0]), opened);
+    if (!(device[opened] = db_open(other))) break;
+  }
+  if (opened == n) all = db_group(device, n);
+  while (opened) db_close(device[--opened]); /* the group keeps them open */
+  return all;
+}
+
 static int llm_main(const struct command *self, int argc, char **argv) {
   struct session s = {.self = self,
                       .shows_speed = isatty(STDERR_FILENO),
                       .x = {.tokens = -1,
+                            .devices = 1,
                             .sampler = {.top_k = 40, .top_p = 0.95},
                             .serve = {.host = "127.0.0.1", .texts = 4, .seconds = 600}}};
   struct progress p = {.terminal = s.shows_speed, .percent = -1};
   s.x.sampler.seed = (uint64_t)time(NULL);
   command_parse(self, argc, argv, 0, &s.x);
   db_device *dev = NULL;
-  if (s.x.device && !(dev = db_open(s.x.device))) return fail_work(self, "%s", db_error());
+  if ((s.x.device || s.x.devices > 1) && !(dev = open_devices(s.x.device, (unsigned)s.x.devices)))
+    return fail_work(self, "%s", db_error());
   sigaction(SIGINT, &(struct sigaction){.sa_handler = interrupt, .sa_flags = (int)SA_RESETHAND}, NULL);
   int status = EXIT_FAILED;
   if (llm_open(&s.l, s.x.file, dev, s.x.serves ? (unsigned)s.x.serve.texts : 1, s.x.context, show_progress, &p)) {
@@ -352,6 +373,7 @@ const struct command llm_command = {
                     "  doorbell llm model.gguf -p 'Once upon a time' -n 100\n"
                     "  doorbell llm model.gguf --chat --temp 0.7\n"
                     "  doorbell llm model.gguf --bench\n"
+                    "  doorbell llm model.gguf --dev NV --devices 2 -p 'Once upon a time'\n"
                     "  doorbell llm model.gguf --serve 8080"},
     .main = llm_main,
 };
