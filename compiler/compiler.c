@@ -70,6 +70,7 @@ static void entry_free(struct entry *e) {
   free((void *)e->kernel.axes);
   free((void *)e->kernel.plan);
   free((void *)e->kernel.plan_refused);
+  free((void *)e->kernel.best_refused);
   free(e->params);
   free(e->names);
   free(e->key);
@@ -334,7 +335,7 @@ static bool lower_with_fewer_steps(const struct compiler_options *o, struct code
                                    const char *plan) {
   const struct codegen fresh = *k;
   const char *given = NULL;
-  char ignored[256], why[256];
+  char ignored[256], why[256], refused[256] = "";
   bool named = false;
   const enum steps best = o->noopt ? STEPS_PLAIN : STEPS_ALL;
   for (enum steps steps = plan || o->plan ? STEPS_GIVEN : best, first = steps;;
@@ -357,7 +358,7 @@ static bool lower_with_fewer_steps(const struct compiler_options *o, struct code
     }
     if (collected && kernel_plan(k, steps == STEPS_GIVEN ? given : NULL) && lower(k)) {
       k->err = fresh.err, k->errcap = fresh.errcap;
-      out->fewer_steps = steps > best;
+      if (steps > best) out->best_refused = strdup(refused);
       out->plan = text_of(k, print_plan);
       return true;
     }
@@ -374,6 +375,8 @@ static bool lower_with_fewer_steps(const struct compiler_options *o, struct code
       out->plan_refused = strdup(why);
     } else if (!steps_failed || steps == STEPS_NONE)
       return false;
+    else if (steps == best)
+      snprintf(refused, sizeof refused, "%s", fresh.err);
   }
 }
 

@@ -63,7 +63,7 @@ struct kernel {
   uint64_t lower_ns, assemble_ns; /* compile time here; assemble_ns is 0 if a cache had
                                    * the image */
   bool from_memory, from_disk;    /* which cache had the kernel */
-  bool fewer_steps; /* some optimization steps were left out because they exceed the machine's resources */
+  const char *best_refused; /* why the chosen plan failed, if this kernel has fewer steps instead; NULL otherwise */
 };
 
 /* Computes the grid for the given values of the variables; each dimension is at least 1 and at most kernel.grid. */

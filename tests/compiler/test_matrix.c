@@ -272,7 +272,7 @@ static void matrices_are_chosen_by_default(void **state) {
   for (unsigned t = 0; t < 2; t++)
     for (unsigned i = 0; i < ncases; i++) {
       const struct kernel *k = must_compile(c, arch_of[t], cases[i].ast);
-      assert_false(k->fewer_steps);
+      assert_null(k->best_refused);
       if ((i < 3) != (count(k->linear_text, " MMA ") > 0)) fail_msg("%s: %s", cases[i].name, k->plan);
       bool tiles = strstr(k->plan, "wgmma") || strstr(k->plan, "mmatile");
       if (i == 0) assert_int_equal(tiles, t);
