@@ -48,6 +48,7 @@ struct operand {
   struct uop *value;
   uint64_t mask, unit;      /* axes on which it depends; axes along which it is contiguous in memory */
   int64_t stride[MAX_AXES]; /* the largest stride among its loads */
+  int64_t block[MAX_AXES];  /* elements of an axis that are contiguous in memory, if a multiple of a vector */
   bool plain;               /* a single load without computation or conditions */
   double work;              /* cycles to compute an element of a vector */
   struct windows windows;
@@ -93,6 +94,20 @@ static int64_t coefficient(const struct codegen *k, const struct uop *index, uns
   return affine_coef(&a, k->axes[axis].range);
 }
 
+/* The number of elements that are contiguous in memory in each block of the axis: n if the address has the axis modulo
+ * n, otherwise 0. */
+static int64_t block_of(const struct codegen *k, const struct uop *index, unsigned axis) {
+  struct affine a;
+  affine_of(index->src[1], &a);
+  int64_t block = 0;
+  for (unsigned t = 0; t < a.n; t++) {
+    const struct uop *u = a.term[t];
+    bool part = u->op == OP_MOD && u->src[0] == k->axes[axis].range && u->src[1]->op == OP_CONST;
+    if (part && a.coef[t] == 1) block = u->src[1]->arg.i;
+  }
+  return block;
+}
+
 /* Reads the facts about an operand. Returns false if value cannot be an operand. */
 static bool read_operand(struct contraction *c, struct operand *x, struct uop *value, const uint64_t *mask) {
   size_t count;
@@ -107,7 +122,9 @@ static bool read_operand(struct contraction *c, struct operand *x, struct uop *v
       x->plain = x->plain && u->nsrc < 3;
       for (unsigned a = 0; a < c->k->naxes; a++) {
         int64_t stride = llabs(coefficient(c->k, u, a));
-        if (stride == 1) x->unit |= UINT64_C(1) << a;
+        int64_t block = block_of(c->k, u, a), vector = c->k->target->vector_bytes / ELEMENT;
+        x->block[a] = vector && block % vector == 0 ? block : 0;
+        if (stride == 1 || x->block[a]) x->unit |= UINT64_C(1) << a;
         if (stride > x->stride[a]) x->stride[a] = stride;
       }
     }
@@ -445,6 +462,14 @@ static bool is_window(const struct operand *x, uint64_t sum, int axis) {
   return false;
 }
 
+/* Whether the vectors that a tile reads in the rounds of the sum are adjacent in memory, as they would be in a copy. */
+static bool blocks_are_adjacent(const struct contraction *c, const struct operand *x, int column) {
+  bool adjacent = false;
+  for (uint64_t m = c->sum; m && x->block[column]; m &= m - 1)
+    adjacent = adjacent || x->stride[__builtin_ctzll(m)] == x->block[column];
+  return adjacent;
+}
+
 static void consider(struct contraction *c, struct form f) {
   const struct codegen *k = c->k;
   const struct operand *p = &c->x[f.columns], *q = &c->x[!f.columns];
@@ -467,7 +492,8 @@ static void consider(struct contraction *c, struct form f) {
 
   bool direct = p->plain && has(p->unit, f.column) && !c->matrix,
        near = direct && depth * strip * ELEMENT <= NEAR_BYTES && !rounds;
-  f.pack_columns = c->packs[f.columns] && depth * strip * ELEMENT <= STRIP_BYTES &&
+  bool in_order = direct && blocks_are_adjacent(c, p, f.column);
+  f.pack_columns = c->packs[f.columns] && depth * strip * ELEMENT <= STRIP_BYTES && !in_order &&
                    (!direct || (!near && tiles * (double)extent(k, f.rows_only) >= FEW_TILES));
   if (!f.pack_columns && !direct) return;
   if (f.pack_columns) {

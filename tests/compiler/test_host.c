@@ -438,6 +438,19 @@ static void transposed_columns(void **state) {
   }
 }
 
+/* Columns that are stored in blocks of vectors are read where they are. */
+static void columns_in_blocks(void **state) {
+  enum { M = 49, N = 256, Q = 128, BLOCK = 16 };
+  struct uop *a = range(M, 0, AXIS_LOOP), *b = range(N, 1, AXIS_LOOP), *k = range(Q, 2, AXIS_REDUCE);
+  struct uop *row = add(mul(uop_binary(G, OP_IDIV, b, ix(BLOCK)), ix(Q)), k);
+  struct uop *x = load(at(param(1, DT_F32, M * Q), add(mul(a, ix(Q)), k)));
+  struct uop *y = load(at(param(2, DT_F32, Q * N), add(mul(row, ix(BLOCK)), uop_binary(G, OP_MOD, b, ix(BLOCK)))));
+  struct uop *ast = sink1(store(at(param(0, DT_F32, M * N), add(mul(a, ix(N)), b)), reduce(OP_ADD, mul(x, y), &k, 1)));
+  check_plan(ast, (int64_t[]){M * N, M * Q, Q * N}, 3, 1, (const char *const[]){"vector b:", "pack 0", NULL});
+  const struct kernel *kern = must_compile(tuned, HOST_ARCH, ast);
+  if (strstr(kern->plan, "pack 1")) fail_msg("'%s' copies the columns", kern->plan);
+}
+
 /* The gradient of a convolution's weights, with a computed operand and an optimizer's update of two arguments: tiles
  * are along channels, not along the small axes of the weights. And the gradient of its input, with a padded operand: an
  * element that overlapping windows share is copied once. */
@@ -1042,6 +1055,7 @@ int main(void) {
       cmocka_unit_test(a_row_times_a_transposed_matrix),
       cmocka_unit_test(a_row_times_a_scaled_matrix),
       cmocka_unit_test(transposed_columns),
+      cmocka_unit_test(columns_in_blocks),
       cmocka_unit_test(gradients_of_convolutions),
       cmocka_unit_test(large_sums_have_even_tasks),
       cmocka_unit_test(strided_windows),
