@@ -183,7 +183,7 @@ $(B)/libdoorbell-emu.so: $(EMU_OBJ) $(call obj_of,emu)
 	$(Q)$(CC) -shared -Wl,-soname,libdoorbell-emu.so.0 -o $@ $^ $(ALL_LDFLAGS) -lm -ldl
 MULTIARCH := $(shell $(CC) -print-multiarch 2>/dev/null)
 $(B)/obj/frontend/cli/emu.o tidy/frontend/cli/emu.c: EXTRA_CFLAGS = -DMULTIARCH='"$(MULTIARCH)"'
-$(B)/obj/frontend/cli/compile.o: frontend/cli/opencl.h
+$(B)/obj/frontend/source/compile.o: frontend/source/opencl.h
 $(B)/doorbell: $(CLI_OBJ) $(B)/libdoorbell.a
 	$(call say,LD,$@)
 	$(Q)$(CC) -o $@ $(CLI_OBJ) $(B)/libdoorbell.a \

@@ -21,7 +21,7 @@ MANDIR     ?= $(PREFIX)/share/man
 DATADIR    ?= $(PREFIX)/share
 LIBRARIES   = libdoorbell libdoorbell-emu $(if $(MPI_LIB),libdoorbell-mpi)
 HEADERS    := $(addprefix frontend/,doorbell.h tensor.h interop.h parallel.h jit.h nn.h onnx.h) \
-              hcq/hcq.h emu/doorbell-emu.h frontend/cli/opencl.h
+              hcq/hcq.h emu/doorbell-emu.h frontend/source/opencl.h
 # The run path lets programs find the library in any folder. Libs.private lists what the archive needs.
 define PKG_CONFIG
 libdir=$(LIBDIR)

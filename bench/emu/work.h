@@ -1,6 +1,6 @@
 /* Shared by the emulator benchmark's kernels. Sizes are arguments and group ids are read from registers, so that no
  * hidden kernel argument is needed: remu's calling convention passes none. */
-#include "../../frontend/cli/opencl.h"
+#include "../../frontend/source/opencl.h"
 
 #define GROUP_1D        256
 #define KERNEL_1D(name) __kernel __attribute__((reqd_work_group_size(GROUP_1D, 1, 1))) void name

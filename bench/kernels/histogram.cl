@@ -1,5 +1,5 @@
 /* bins[b] += number of bytes b in data[0..n): a histogram per group in local memory, added to the result at the end. */
-#include "../../frontend/cli/opencl.h"
+#include "../../frontend/source/opencl.h"
 
 #define GROUP 256
 

@@ -1,6 +1,6 @@
 /* out[group] = sum of the group's share of n unsigned integers: a strided sum per work-item, then a tree in local
  * memory. */
-#include "../../frontend/cli/opencl.h"
+#include "../../frontend/source/opencl.h"
 
 #define GROUP 256
 

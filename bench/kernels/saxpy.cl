@@ -1,5 +1,5 @@
 /* y = a*x + y over n floats. */
-#include "../../frontend/cli/opencl.h"
+#include "../../frontend/source/opencl.h"
 
 __kernel void saxpy(__global float *y, __global const float *x, float a, uint n) {
   uint i = get_global_id(0);

@@ -1,6 +1,6 @@
 /* c = a*b, n x n floats in row order, n a multiple of 16: groups of 16x16 work-items, one tile of each operand in local
  * memory. */
-#include "../../frontend/cli/opencl.h"
+#include "../../frontend/source/opencl.h"
 
 #define TILE 16
 

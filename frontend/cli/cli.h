@@ -4,6 +4,7 @@
 #include "../../hcq/json.h"
 #include "../doorbell.h"
 #include "../files/files.h"
+#include "../source/source.h"
 #include <argp.h>
 #include <stdio.h>
 
@@ -82,31 +83,6 @@ json_t *json_finite(double v);       /* null if v is not finite */
 void json_number(FILE *f, double v); /* writes the same */
 /* Writes an object of a list, and releases it. */
 void json_line(FILE *f, json_t *object, bool first);
-
-/* ---- ptx.c ---- */
-bool is_ptx(const void *bytes, size_t size);
-bool is_cubin(const void *bytes, size_t size);
-/* $PTXAS, or ptxas on PATH or in the default location. The caller frees it. NULL if there is none. */
-char *find_ptxas(void);
-/* Assembles PTX text to a cubin for arch; the caller frees *image. Returns 0, or -1 with ptxas's message in err. */
-int assemble_ptx(const char *arch, const void *text, size_t size, void **image, size_t *image_size, char *err,
-                 size_t errcap);
-
-/* ---- bundle.c: clang's offload bundles ---- */
-bool is_bundle(const void *bytes, size_t size);
-/* Extracts the code object for arch (NULL: the only one for an AMD GPU); the caller frees *image. Returns 0, or a
- * negative errno with the reason in err. */
-int bundle_extract(const void *bytes, size_t size, const char *arch, void **image, size_t *image_size, char *err,
-                   size_t cap);
-
-/* ---- compile.c: OpenCL C, assembly, LLVM IR and CUDA C, compiled by installed compilers ---- */
-/* Judges by the file's extension. */
-bool is_source(const char *file);
-/* Whether a source file can only be for an NVIDIA GPU. */
-bool source_is_nvidia(const char *file, const char *text, size_t size);
-/* Compiles to a code object, a cubin or PTX text for arch; the caller frees *image. Returns 0, or a negative errno with
- * the compiler's message in err. */
-int compile_source(const char *file, const char *arch, void **image, size_t *size, char *err, size_t cap);
 
 /* ---- argument.c: the text of --arg ---- */
 struct argument {

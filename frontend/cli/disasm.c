@@ -224,7 +224,7 @@ static int disasm_main(const struct command *self, int argc, char **argv) {
   size_t size;
   char err[512];
   if (read_file(ctx.file, &bytes, &size, err, sizeof err)) return fail_work(self, "%s", err);
-  if (!ctx.raw && is_bundle(bytes, size)) {
+  if (!ctx.raw && bundle_is(bytes, size)) {
     void *image;
     int rc = bundle_extract(bytes, size, ctx.arch, &image, &size, err, sizeof err);
     free(bytes);

@@ -166,38 +166,21 @@ static db_device *open_device(const char *name, bool nvidia) {
   return dev ? dev : db_open(nvidia ? "EMU+NV:sm_90" : "EMU+AMD:gfx1100");
 }
 
-/* Prepares the image for the device: extracts its code object from an offload bundle, compiles source, assembles
- * PTX. */
+/* Prepares the image for the device: extracts its code object from an offload bundle, or compiles source. */
 static int assemble(const struct job *j, void **image, size_t *size) {
   char err[16384];
-  void *cubin;
-  size_t cubin_size;
+  void *made;
   const char *arch = db_device_arch(j->dev);
-  if (is_bundle(*image, *size)) {
-    void *object;
-    if (bundle_extract(*image, *size, arch, &object, size, err, sizeof err))
-      return fail_work(j->self, "%s: %s", j->file, err);
-    free(*image);
-    *image = object;
-    return 0;
-  }
-  if (is_source(j->file) && !is_ptx(*image, *size)) {
-    void *compiled;
-    size_t compiled_size;
-    if (compile_source(j->file, arch, &compiled, &compiled_size, err, sizeof err))
-      return fail_work(j->self, "%s: %s", j->file, err);
-    free(*image);
-    *image = compiled;
-    *size = compiled_size;
-  }
-  if (!is_ptx(*image, *size)) return 0;
-  if (strncmp(arch, "sm_", 3) != 0)
+  enum db_language language = source_language(j->file, *image, *size);
+  bool bundle = bundle_is(*image, *size);
+  if (!bundle && !language) return 0;
+  if (language == DB_PTX && strncmp(arch, "sm_", 3) != 0)
     return fail_work(j->self, "%s: PTX needs an NVIDIA device, but %s is %s", j->file, db_device_name(j->dev), arch);
-  if (assemble_ptx(arch, *image, *size, &cubin, &cubin_size, err, sizeof err))
+  if (bundle ? bundle_extract(*image, *size, arch, &made, size, err, sizeof err)
+             : source_compile(language, j->file, *image, *size, arch, &made, size, err, sizeof err))
     return fail_work(j->self, "%s: %s", j->file, err);
   free(*image);
-  *image = cubin;
-  *size = cubin_size;
+  *image = made;
   return 0;
 }
 
@@ -451,8 +434,8 @@ static int execute(struct job *j) {
   char err[512];
   unsigned n;
   if (read_file(j->file, &j->image, &j->size, err, sizeof err)) return fail_work(j->self, "%s", err);
-  j->dev = open_device(j->device, is_ptx(j->image, j->size) || is_cubin(j->image, j->size) ||
-                                      (is_source(j->file) && source_is_nvidia(j->file, j->image, j->size)));
+  j->dev = open_device(j->device, source_is_cubin(j->image, j->size) ||
+                                      source_is_nvidia(source_language(j->file, j->image, j->size), j->image, j->size));
   int status = j->dev ? assemble(j, &j->image, &j->size) : 0;
   if (j->dev && !status) status = load_program(j, j->image, j->size);
   if (!j->dev) return fail_work(j->self, j->device ? "--dev %s: %s" : "%s%s", j->device ? j->device : "", db_error());

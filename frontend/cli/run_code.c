@@ -27,7 +27,7 @@ void run_code_record(db_device *dev, const char *kernel, const void *image, size
   const char *arch = db_device_arch(dev);
   const struct env *env;
   if (env_get(&env) || !env->code || !atomic_load(&hcq_recorded)) return;
-  json_t *rows = (is_cubin(image, size) ? record_sass_rows : amd_rows)(arch, kernel, image, size);
+  json_t *rows = (source_is_cubin(image, size) ? record_sass_rows : amd_rows)(arch, kernel, image, size);
   if (!rows) return;
   hcq_record_line("lines", dev,
                   json_pack("{s:o, s:s, s:[], s:o}", "name", json_text(kernel), "source", "The code as it was loaded.",

@@ -442,7 +442,7 @@ static void runs_source(void **state) {
   char command[512];
   snprintf(command, sizeof command,
            "cd %s && clang-19 -S -x cl -cl-std=CL2.0 --target=amdgcn-amd-amdhsa -mcpu=gfx1100 "
-           "-nogpulib -O2 -include " DATA_DIR "/../../frontend/cli/opencl.h ids.cl -o ids.s",
+           "-nogpulib -O2 -include " DATA_DIR "/../../frontend/source/opencl.h ids.cl -o ids.s",
            dir);
   assert_int_equal(system(command), 0);
   EXPECT(0, "run ids.s %s" GPU, args);
@@ -452,7 +452,7 @@ static void runs_source(void **state) {
   assert_contains(out, "wrong.cl:1:");
   assert_contains(out, "'nothing'");
   EXPECT(1, "run ids.cl %s --dev CPU", args);
-  assert_contains(out, "not supported: a .cl file");
+  assert_contains(out, "not supported: OpenCL C for ");
   snprintf(command, sizeof command,
            "cd %s && CLANG=/nonexistent/clang " DOORBELL " run ids.cl %s" GPU " 2>&1 | grep -q /nonexistent/clang", dir,
            args);

@@ -90,6 +90,83 @@ static void between_operations(void **state) {
   }
 }
 
+/* ---- kernels from source: saxpy, for up to 256 elements of a workgroup ---- */
+
+static const char opencl[] = "__kernel void saxpy(__global float *y, __global const float *x, float a, uint n) {\n"
+                             "  uint i = get_global_id(0);\n"
+                             "  if (i < n) y[i] = fma(a, x[i], y[i]);\n}\n";
+/* The same for both vendors, but for the pointers' address space, the place of the group's and the item's number. */
+static const char llvm_ir[] =
+    "%s\n"
+    "define %s void @saxpy(ptr addrspace(1) %%y, ptr addrspace(1) %%x, float %%a, i32 %%n) {\n"
+    "  %%g = call i32 @llvm.%s()\n  %%l = call i32 @llvm.%s()\n  %%b = mul i32 %%g, 256\n  %%i = add i32 %%b, %%l\n"
+    "  %%in = icmp ult i32 %%i, %%n\n  br i1 %%in, label %%work, label %%end\nwork:\n"
+    "  %%o = zext i32 %%i to i64\n  %%p = getelementptr float, ptr addrspace(1) %%x, i64 %%o\n"
+    "  %%q = getelementptr float, ptr addrspace(1) %%y, i64 %%o\n"
+    "  %%u = load float, ptr addrspace(1) %%p\n  %%v = load float, ptr addrspace(1) %%q\n"
+    "  %%m = fmul float %%u, %%a\n  %%s = fadd float %%m, %%v\n  store float %%s, ptr addrspace(1) %%q\n"
+    "  br label %%end\nend:\n  ret void\n}\n"
+    "declare i32 @llvm.%s()\ndeclare i32 @llvm.%s()\n";
+static const char ptx[] =
+    ".version 7.0\n.target sm_80\n.address_size 64\n"
+    ".visible .entry saxpy(.param .u64 y, .param .u64 x, .param .f32 a, .param .u32 n) {\n"
+    "  .reg .pred %p;\n  .reg .b32 %i, %g, %b, %n;\n  .reg .f32 %a, %u, %v;\n  .reg .b64 %x, %y, %o;\n"
+    "  ld.param.u64 %y, [y];\n  ld.param.u64 %x, [x];\n  ld.param.f32 %a, [a];\n  ld.param.u32 %n, [n];\n"
+    "  mov.u32 %i, %tid.x;\n  mov.u32 %g, %ctaid.x;\n  mov.u32 %b, %ntid.x;\n  mad.lo.u32 %i, %g, %b, %i;\n"
+    "  setp.ge.u32 %p, %i, %n;\n  @%p ret;\n  mul.wide.u32 %o, %i, 4;\n  add.u64 %x, %x, %o;\n"
+    "  add.u64 %y, %y, %o;\n  ld.global.f32 %u, [%x];\n  ld.global.f32 %v, [%y];\n  fma.rn.f32 %v, %a, %u, %v;\n"
+    "  st.global.f32 [%y], %v;\n  ret;\n}\n";
+
+static void expect_saxpy(db_device *dev, enum db_language language, const char *text) {
+  DB_SCOPED;
+  db_program *p = db_program_compile(dev, language, text, "saxpy", NULL, 0);
+  if (!p) fail_msg("%s: language %d: %s", db_device_name(dev), (int)language, db_error());
+  db_tensor *line = db_arange(0, N, 1, DB_F32, dev), *y = saxpy(dev, p, 3, line, db_ones(DB_F32, dev, N));
+  expect_line(db_mul(y, 2), 2, 6);
+  db_program_release(p);
+}
+static void expect_refusal(db_device *dev, enum db_language language, const char *text, const char *message) {
+  assert_null(db_program_compile(dev, language, text, NULL, NULL, 0));
+  assert_contains(db_error(), message);
+}
+
+static void from_source(void **state) {
+  char text[2048];
+  FOR_EMULATED_GPU {
+    db_device *dev = open_device(DEVICE_NAME);
+    bool nv = !strncmp(db_device_arch(dev), "sm_", 3);
+    const char *g = nv ? "nvvm.read.ptx.sreg.ctaid.x" : "amdgcn.workgroup.id.x";
+    const char *l = nv ? "nvvm.read.ptx.sreg.tid.x" : "amdgcn.workitem.id.x";
+    snprintf(text, sizeof text, llvm_ir, nv ? "target triple = \"nvptx64-nvidia-cuda\"" : "",
+             nv ? "ptx_kernel" : "amdgpu_kernel", g, l, g, l);
+    expect_saxpy(dev, DB_LLVM_IR, text);
+    expect_saxpy(dev, nv ? DB_PTX : DB_OPENCL_C, nv ? ptx : opencl);
+    expect_refusal(dev, nv ? DB_OPENCL_C : DB_PTX, opencl,
+                   nv ? "not supported: OpenCL C for sm_90" : "PTX for gfx1100");
+    expect_refusal(dev, nv ? DB_PTX : DB_OPENCL_C, nv ? ".version 7.0\nnothing" : "nothing", nv ? "ptxas" : "nothing");
+    expect_refusal(dev, DB_LLVM_IR, "", "kernel");
+    expect_refusal(dev, 7, "", "program_compile: 7 is not a language");
+    expect_refusal(dev, DB_LLVM_IR, NULL, "program_compile: the source is NULL");
+    char *tool = nv ? getenv("PTXAS") : getenv("CLANG"), before[512], *path = strdup(getenv("PATH"));
+    snprintf(before, sizeof before, "%s", tool ? tool : "");
+    setenv(nv ? "PTXAS" : "CLANG", "/nonexistent/tool", 1);
+    expect_refusal(dev, nv ? DB_PTX : DB_OPENCL_C, nv ? ptx : opencl, "/nonexistent/tool");
+    tool ? setenv(nv ? "PTXAS" : "CLANG", before, 1) : unsetenv(nv ? "PTXAS" : "CLANG");
+    setenv("PATH", "/nonexistent", 1);
+    if (!getenv("CLANG"))
+      expect_refusal(dev, DB_LLVM_IR, text, "LLVM IR needs a compiler: clang-19 was not found; install it or name it");
+    setenv("PATH", path, 1);
+    free(path);
+    db_close(dev);
+  }
+  db_device *cpu = open_device("CPU");
+  expect_refusal(cpu, DB_LLVM_IR, "", "not supported: LLVM IR for ");
+  db_device *group = db_group(&cpu, 1);
+  expect_refusal(group, DB_LLVM_IR, "", "is several devices");
+  db_close(group);
+  db_close(cpu);
+}
+
 struct both {
   db_device *dev;
   db_program *p;
@@ -259,7 +336,8 @@ static void bad_calls(void **state) {
 static int finish(void **state) { return db_shutdown(); }
 int main(void) {
   const struct CMUnitTest tests[] = {cmocka_unit_test(between_operations), cmocka_unit_test(captured),
-                                     cmocka_unit_test(gradients),          cmocka_unit_test(two_results),
-                                     cmocka_unit_test(bad_calls),          cmocka_unit_test(too_many_buffers)};
+                                     cmocka_unit_test(from_source),        cmocka_unit_test(gradients),
+                                     cmocka_unit_test(two_results),        cmocka_unit_test(bad_calls),
+                                     cmocka_unit_test(too_many_buffers)};
   return cmocka_run_group_tests_name("custom", tests, NULL, finish);
 }

@@ -1,5 +1,5 @@
 /* The greatest of each group's floats and where it first is: a tree over pairs in local memory. */
-#include "../../frontend/cli/opencl.h"
+#include "../../frontend/source/opencl.h"
 
 __kernel __attribute__((reqd_work_group_size(128, 1, 1))) void argmax(__global uint *where, __global float *most,
                                                                       __global const float *in) {

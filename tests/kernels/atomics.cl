@@ -1,5 +1,5 @@
 /* Global atomics: integer and float, 32 and 64 bits, compare-and-swap loops, returned values. */
-#include "../../frontend/cli/opencl.h"
+#include "../../frontend/source/opencl.h"
 
 __kernel void atomics(__global uint *u, __global int *s, __global float *f, __global ulong *w, __global uint *tickets,
                       uint n) {

@@ -1,5 +1,5 @@
 /* Sorts 256 signed integers per group, ascending. */
-#include "../../frontend/cli/opencl.h"
+#include "../../frontend/source/opencl.h"
 
 __kernel __attribute__((reqd_work_group_size(128, 1, 1))) void bitonic(__global int *data) {
   __local int s[256];

@@ -1,5 +1,5 @@
 /* Exclusive prefix sum of 2 n elements by n work-items, up and down a tree; 64-bit sums. */
-#include "../../frontend/cli/opencl.h"
+#include "../../frontend/source/opencl.h"
 
 __kernel void blelloch(__global ulong *out, __global const uint *in) {
   __local ulong t[512];

@@ -1,5 +1,5 @@
 /* 3x3 box blur of an 8-bit image through a local tile with halo, 16x8 groups. */
-#include "../../frontend/cli/opencl.h"
+#include "../../frontend/source/opencl.h"
 
 __kernel __attribute__((reqd_work_group_size(16, 8, 1))) void blur(__global uchar *out, __global const uchar *in, int w,
                                                                    int h) {

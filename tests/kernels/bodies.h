@@ -3,7 +3,7 @@
 #ifndef DOORBELL_TESTS_BODIES_H
 #define DOORBELL_TESTS_BODIES_H
 #ifdef __OPENCL_C_VERSION__
-#include "../../frontend/cli/opencl.h"
+#include "../../frontend/source/opencl.h"
 #pragma OPENCL FP_CONTRACT OFF
 typedef uint u32;
 typedef ulong u64;

@@ -1,5 +1,5 @@
 /* 8- and 16-bit integers: blend, saturation, packed loads, sign extension. */
-#include "../../frontend/cli/opencl.h"
+#include "../../frontend/source/opencl.h"
 
 __kernel void bytes(__global uchar *out, __global short *out16, __global const uchar *a, __global const uchar *b,
                     uint n) {

@@ -1,6 +1,6 @@
 /* Calls of functions that are not inlined: arguments in registers and on the stack, nested calls, pointers to private
  * memory. */
-#include "../../frontend/cli/opencl.h"
+#include "../../frontend/source/opencl.h"
 
 struct pair {
   uint lo, hi;

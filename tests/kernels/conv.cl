@@ -1,5 +1,5 @@
 /* 5x5 convolution with zero borders, the input tile in local memory. */
-#include "../../frontend/cli/opencl.h"
+#include "../../frontend/source/opencl.h"
 
 __kernel __attribute__((reqd_work_group_size(8, 8, 1))) void conv(__global float *out, __global const float *in,
                                                                   __constant float *k, int w, int h) {

@@ -1,5 +1,5 @@
 /* Conversions among numeric types. */
-#include "../../frontend/cli/opencl.h"
+#include "../../frontend/source/opencl.h"
 
 __kernel void convert(__global long *out, __global const float *f, __global const int *s, __global const long *w,
                       uint n) {

@@ -1,5 +1,5 @@
 /* 8x8 discrete cosine transform of blocks, rows then columns, coefficients given. */
-#include "../../frontend/cli/opencl.h"
+#include "../../frontend/source/opencl.h"
 
 __kernel __attribute__((reqd_work_group_size(8, 8, 1))) void dct(__global float *out, __global const short *in,
                                                                  __constant float *c) {

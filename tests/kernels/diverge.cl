@@ -1,5 +1,5 @@
 /* Divergent control flow: nested loops of differing lengths, breaks, a switch. */
-#include "../../frontend/cli/opencl.h"
+#include "../../frontend/source/opencl.h"
 
 __kernel void diverge(__global uint *out, __global const uint *in, uint n) {
   uint i = get_global_id(0);

@@ -1,5 +1,5 @@
 /* Packed dot products: eight-bit and half. */
-#include "../../frontend/cli/opencl.h"
+#include "../../frontend/source/opencl.h"
 
 typedef half half2_ __attribute__((ext_vector_type(2)));
 __kernel void dots(__global int *out, __global float *outf, __global const int *a, __global const int *b, uint n) {

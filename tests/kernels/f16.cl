@@ -1,5 +1,5 @@
 /* Half precision, scalar and packed. */
-#include "../../frontend/cli/opencl.h"
+#include "../../frontend/source/opencl.h"
 
 __kernel void f16(__global half *out, __global const half *a, __global const half *b, uint n) {
   uint i = get_global_id(0);

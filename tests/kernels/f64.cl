@@ -1,5 +1,5 @@
 /* Double precision: fused polynomial, division, square root, conversions, comparisons. */
-#include "../../frontend/cli/opencl.h"
+#include "../../frontend/source/opencl.h"
 
 __kernel void f64(__global double *out, __global const double *in, uint n) {
   uint i = get_global_id(0);

@@ -1,5 +1,5 @@
 /* 64-point radix-2 complex FFT per group in local memory; twiddle factors are given. */
-#include "../../frontend/cli/opencl.h"
+#include "../../frontend/source/opencl.h"
 
 __kernel __attribute__((reqd_work_group_size(32, 1, 1))) void fft(__global float2 *data,
                                                                   __global const float2 *twiddle) {

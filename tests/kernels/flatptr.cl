@@ -1,5 +1,5 @@
 /* Generic pointers to global, local and private memory, chosen at run time. */
-#include "../../frontend/cli/opencl.h"
+#include "../../frontend/source/opencl.h"
 
 __attribute__((noinline)) void bump(uint *p, uint x) { *p = *p * 3 + x; }
 __attribute__((noinline)) uint pick(uint which, __global uint *g, __local uint *l, __private uint *p) {

@@ -1,5 +1,5 @@
 /* All shortest paths of a 32-node graph: Floyd and Warshall in local memory, one barrier per step. */
-#include "../../frontend/cli/opencl.h"
+#include "../../frontend/source/opencl.h"
 
 __kernel __attribute__((reqd_work_group_size(32, 8, 1))) void floyd(__global uint *d) {
   __local uint t[32][32];

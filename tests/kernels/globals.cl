@@ -1,6 +1,6 @@
 /* Program-scope variables: a table of pointers that the loader must relocate, constants, and memory that starts as
  * zeros. */
-#include "../../frontend/cli/opencl.h"
+#include "../../frontend/source/opencl.h"
 
 __global int globals_first[4] = {1, 2, 3, 4};
 __global int globals_second[4] = {10, 20, 30, 40};

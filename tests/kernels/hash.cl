@@ -1,5 +1,5 @@
 /* Murmur-style mixing: 32-bit multiplies, rotates, shifts, bit counts, high products, division. */
-#include "../../frontend/cli/opencl.h"
+#include "../../frontend/source/opencl.h"
 
 __kernel void hash(__global uint *out, __global const uint *in, uint n, uint rounds) {
   uint i = get_global_id(0);

@@ -1,5 +1,5 @@
 /* Seven-point heat steps over a box with two buffers, one launch per step. */
-#include "../../frontend/cli/opencl.h"
+#include "../../frontend/source/opencl.h"
 
 __kernel void heat(__global float *out, __global const float *in, uint nx, uint ny, uint nz) {
   uint x = get_global_id(0), y = get_global_id(1), z = get_global_id(2), sy = nx, sz = nx * ny, i = z * sz + y * sy + x;

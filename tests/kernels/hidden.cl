@@ -1,5 +1,5 @@
 /* Every work-item function, as hidden kernel arguments and registers give it. 20 words per work-item. */
-#include "../../frontend/cli/opencl.h"
+#include "../../frontend/source/opencl.h"
 
 __kernel void hidden(__global uint *out) {
   uint gx = get_global_id(0) - get_global_offset(0), gy = get_global_id(1) - get_global_offset(1),

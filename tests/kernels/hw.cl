@@ -1,5 +1,5 @@
 /* The kernels of tests/hw/steps.c; each uses one more feature than the one before. cuda/hw.cu has the same. */
-#include "../../frontend/cli/opencl.h"
+#include "../../frontend/source/opencl.h"
 
 __kernel void empty(__global uint *out, uint n) {}
 

@@ -1,5 +1,5 @@
 /* 64-bit integers: products, quotients, shifts, comparisons. */
-#include "../../frontend/cli/opencl.h"
+#include "../../frontend/source/opencl.h"
 
 __kernel void i64(__global long *out, __global const long *a, __global const long *b, uint n) {
   uint i = get_global_id(0);

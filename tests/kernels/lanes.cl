@@ -1,5 +1,5 @@
 /* Cross-lane traffic: swizzle, backward permute, DPP, readlane, ballots. */
-#include "../../frontend/cli/opencl.h"
+#include "../../frontend/source/opencl.h"
 
 __kernel void lanes(__global uint *out, __global const uint *in) {
   uint i = get_global_id(0), x = in[i], l = __builtin_amdgcn_mbcnt_hi(~0u, __builtin_amdgcn_mbcnt_lo(~0u, 0));

@@ -1,5 +1,5 @@
 /* Local atomics of every operation, with a dynamically sized local argument. */
-#include "../../frontend/cli/opencl.h"
+#include "../../frontend/source/opencl.h"
 
 __kernel void ldsatomics(__global uint *out, __global const uint *in, __local uint *t, uint slots) {
   uint l = get_local_id(0), size = get_local_size(0);

@@ -1,5 +1,5 @@
 /* Game of life on a torus, several generations in local memory. */
-#include "../../frontend/cli/opencl.h"
+#include "../../frontend/source/opencl.h"
 
 __kernel __attribute__((reqd_work_group_size(16, 16, 1))) void life(__global uchar *out, __global const uchar *in,
                                                                     uint steps) {

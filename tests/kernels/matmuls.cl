@@ -1,5 +1,5 @@
 /* Matrix products of f64, of bytes into words, and of halves into f32; one element per work-item. */
-#include "../../frontend/cli/opencl.h"
+#include "../../frontend/source/opencl.h"
 
 __kernel void matf64(__global double *c, __global const double *a, __global const double *b, uint n) {
   uint x = get_global_id(0), y = get_global_id(1);

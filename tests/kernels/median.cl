@@ -1,5 +1,5 @@
 /* 3x3 median of bytes by a partial sort; the border repeats. */
-#include "../../frontend/cli/opencl.h"
+#include "../../frontend/source/opencl.h"
 
 __kernel void median(__global uchar *out, __global const uchar *in, int w, int h) {
   int x = get_global_id(0), y = get_global_id(1);

@@ -1,5 +1,5 @@
 /* Forces between n bodies in f64, tiles of positions in local memory. */
-#include "../../frontend/cli/opencl.h"
+#include "../../frontend/source/opencl.h"
 #pragma OPENCL FP_CONTRACT OFF
 
 __kernel __attribute__((reqd_work_group_size(32, 1, 1))) void nbody(__global double *force,

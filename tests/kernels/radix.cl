@@ -1,6 +1,6 @@
 /* A stable radix sort of 256 keys per group: four bits per pass, counts by digit and work-item scanned in local
  * memory. */
-#include "../../frontend/cli/opencl.h"
+#include "../../frontend/source/opencl.h"
 
 __kernel __attribute__((reqd_work_group_size(64, 1, 1))) void radix(__global uint *keys) {
   __local uint k[2][256];

@@ -1,5 +1,5 @@
 /* Kernels for queues that run at the same time. */
-#include "../../frontend/cli/opencl.h"
+#include "../../frontend/source/opencl.h"
 
 /* Sets a flag when it runs, and ends when another kernel has set its flag. */
 __kernel void relay(__global uint *wait_for, __global uint *set, uint value) {

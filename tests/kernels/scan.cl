@@ -1,5 +1,5 @@
 /* Inclusive prefix sum of each group's share, in local memory. */
-#include "../../frontend/cli/opencl.h"
+#include "../../frontend/source/opencl.h"
 
 __kernel void scan(__global uint *out, __global const uint *in, uint n) {
   __local uint t[2][256];

@@ -1,5 +1,5 @@
 /* A private array indexed by data, so that it lives in scratch memory. */
-#include "../../frontend/cli/opencl.h"
+#include "../../frontend/source/opencl.h"
 
 __kernel void scratch(__global uint *out, __global const uint *in, uint n) {
   uint i = get_global_id(0);

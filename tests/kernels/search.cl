@@ -1,5 +1,5 @@
 /* Counts the occurrences of a word in a text, and finds the first one. */
-#include "../../frontend/cli/opencl.h"
+#include "../../frontend/source/opencl.h"
 
 __kernel void search(__global uint *found, __global const uchar *text, uint n, __constant uchar *word, uint m) {
   uint i = get_global_id(0), j = 0;

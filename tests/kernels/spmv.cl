@@ -1,5 +1,5 @@
 /* Sparse matrix (compressed rows) times vector: rows of uneven length. */
-#include "../../frontend/cli/opencl.h"
+#include "../../frontend/source/opencl.h"
 
 __kernel void spmv(__global float *y, __global const uint *start, __global const ushort *column,
                    __global const float *value, __global const float *x, uint rows) {

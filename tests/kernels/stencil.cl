@@ -1,5 +1,5 @@
 /* Five-point stencil over a w x h grid; the border is copied. */
-#include "../../frontend/cli/opencl.h"
+#include "../../frontend/source/opencl.h"
 
 __kernel void stencil(__global float *out, __global const float *in, int w, int h) {
   int x = get_global_id(0), y = get_global_id(1);

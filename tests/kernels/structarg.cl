@@ -1,5 +1,5 @@
 /* Structures and vectors passed by value. */
-#include "../../frontend/cli/opencl.h"
+#include "../../frontend/source/opencl.h"
 
 struct params {
   uchar tag;

@@ -1,5 +1,5 @@
 /* Reductions over 32 lanes in registers: sum, maximum, exclusive-or, and an inclusive scan, in either wave size. */
-#include "../../frontend/cli/opencl.h"
+#include "../../frontend/source/opencl.h"
 
 __kernel void subgroup(__global uint *out, __global const uint *in) {
   uint i = get_global_id(0), x = in[i], sum = x, most = x, all = x, scan = x;

@@ -1,5 +1,5 @@
 /* Instructions that the machine approximates: exp2, log2, sine, cosine, reciprocal, root. Six results per element. */
-#include "../../frontend/cli/opencl.h"
+#include "../../frontend/source/opencl.h"
 
 __kernel void transcend(__global float *out, __global const float *in, uint n) {
   uint i = get_global_id(0);

@@ -1,5 +1,5 @@
 /* Transposes through padded local memory: words and bytes. */
-#include "../../frontend/cli/opencl.h"
+#include "../../frontend/source/opencl.h"
 
 __kernel __attribute__((reqd_work_group_size(16, 16, 1))) void transpose(__global uint *out, __global uchar *out8,
                                                                          __global const uint *in,

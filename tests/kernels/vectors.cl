@@ -1,5 +1,5 @@
 /* Vector loads and stores of every width, packed conversions. */
-#include "../../frontend/cli/opencl.h"
+#include "../../frontend/source/opencl.h"
 
 __kernel void vectors(__global float4 *out, __global uchar4 *pix, __global const float4 *in, __global const uint4 *u,
                       __global ulong2 *o2, __global float *o3, uint n) {

@@ -1,6 +1,6 @@
 /* A kernel for waves of 64 lanes: divergence, local memory, ballots over both halves. */
 #pragma clang attribute push(__attribute__((target("wavefrontsize64"))), apply_to = function)
-#include "../../frontend/cli/opencl.h"
+#include "../../frontend/source/opencl.h"
 
 __kernel void wave64(__global ulong *out, __global const uint *in, uint n) {
   __local uint t[128];

@@ -259,7 +259,7 @@ static void print_result(const struct ctx *x, const struct bench_result *r, stru
 /* Whether tensor programs can run: NVIDIA devices need ptxas. */
 static bool compiles(const db_device *dev) {
   if (strncmp(db_device_arch(dev), "sm_", 3) != 0) return true;
-  char *path = find_ptxas();
+  char *path = source_ptxas();
   free(path);
   return path != NULL;
 }

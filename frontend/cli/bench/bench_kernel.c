@@ -39,7 +39,7 @@ static db_program *load_kernel(db_device *dev, const char *name, struct bench_re
   const void *image = find_kernel(name, suffix, &size);
   if (!image && nvidia && (image = find_kernel(name, ".ptx", &size))) {
     char why[4096];
-    if (assemble_ptx(arch, image, size, &made, &size, why, sizeof why)) {
+    if (source_assemble_ptx(arch, image, size, &made, &size, why, sizeof why)) {
       bench_fail(r, why);
       return NULL;
     }

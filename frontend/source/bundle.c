@@ -1,7 +1,8 @@
 /* Offload bundles: files in which clang stores code objects for several targets, possibly compressed. Source: clang's
  * documentation, "Clang Offload Bundler". */
-#include "cli.h"
+#include "source.h"
 #include <errno.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <zlib.h>
@@ -19,7 +20,7 @@ struct entry {
   uint64_t size, id_size;
 };
 
-bool is_bundle(const void *bytes, size_t size) {
+bool bundle_is(const void *bytes, size_t size) {
   return (size >= MAGIC && !memcmp(bytes, magic, MAGIC)) ||
          (size >= COMPRESSED_MAGIC && !memcmp(bytes, compressed_magic, COMPRESSED_MAGIC));
 }

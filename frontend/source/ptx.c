@@ -1,12 +1,13 @@
-/* PTX text on the command line, assembled for the device by ptxas. */
+/* PTX text, assembled for the device by ptxas. */
 #include "../../compiler/ptxas.h"
-#include "cli.h"
+#include "source.h"
 #include <ctype.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
 /* A PTX module starts with a .version directive (PTX ISA, "PTX Module Directives"), possibly after comments. */
-bool is_ptx(const void *bytes, size_t size) {
+bool source_is_ptx(const void *bytes, size_t size) {
   static const char word[] = ".version";
   const char *p = bytes, *end = p + size;
   while (p < end) {
@@ -23,16 +24,16 @@ bool is_ptx(const void *bytes, size_t size) {
   return false;
 }
 
-bool is_cubin(const void *bytes, size_t size) {
+bool source_is_cubin(const void *bytes, size_t size) {
   const unsigned char *p = bytes;
   return size >= 64 && !memcmp(p, "\177ELF", 4) && p[18] == 190 && !p[19]; /* EM_CUDA */
 }
 
-char *find_ptxas(void) { return ptxas_find(getenv("PTXAS"), getenv("PATH")); }
+char *source_ptxas(void) { return ptxas_find(getenv("PTXAS"), getenv("PATH")); }
 
-int assemble_ptx(const char *arch, const void *text, size_t size, void **image, size_t *image_size, char *err,
-                 size_t errcap) {
-  char *path = find_ptxas();
+int source_assemble_ptx(const char *arch, const void *text, size_t size, void **image, size_t *image_size, char *err,
+                        size_t errcap) {
+  char *path = source_ptxas();
   struct ptxas *pool = ptxas_new(path, 1, 0);
   struct ptxas_job *job = pool ? ptxas_start(pool, arch, text, size, NULL) : NULL;
   if (!job) snprintf(err, errcap, "out of memory");
