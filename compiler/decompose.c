@@ -40,6 +40,11 @@ bool is_nonzero(const struct uop *u) {
   return c && c->arg.f != 0;
 }
 
+bool is_integer(const struct uop *u, int64_t v) {
+  const struct uop *c = constant_of(u);
+  return c && dtype_is_int(c->dtype) && c->arg.i == v;
+}
+
 struct uop *int_min_like(struct graph *g, const struct uop *like) {
   return uop_const_int(g, like->dtype, (int64_t)(UINT64_MAX << (width(like) - 1)));
 }

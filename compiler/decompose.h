@@ -7,10 +7,11 @@
 
 extern const struct ruleset rules_decompose;
 
-bool may_trap(const struct uop *divides);     /* the divisor may be 0, or -1 if the dividend is signed */
-bool may_overshift(const struct uop *shifts); /* the count may be negative or at least the width */
-bool is_numeric(const struct uop *u);         /* u is a constant or a vector of constants, none of them NaN */
-bool is_nonzero(const struct uop *u);         /* all lanes are one float constant that is not 0 */
+bool may_trap(const struct uop *divides);        /* the divisor may be 0, or -1 if the dividend is signed */
+bool may_overshift(const struct uop *shifts);    /* the count may be negative or at least the width */
+bool is_numeric(const struct uop *u);            /* u is a constant or a vector of constants, none of them NaN */
+bool is_nonzero(const struct uop *u);            /* all lanes are one float constant that is not 0 */
+bool is_integer(const struct uop *u, int64_t v); /* all lanes are the integer constant v */
 static inline int64_t width(const struct uop *u) { return dtype_info[u->dtype].size * 8; } /* in bits */
 struct uop *int_min_like(struct graph *g, const struct uop *like); /* least value of a signed type */
 struct uop *float_like(struct graph *g, const struct uop *like, double v);

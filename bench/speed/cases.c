@@ -79,6 +79,8 @@ static const struct row {
     {ON_EMULATOR, DB_F16, "attention", "2x256x64", {2, 256, 64, 0}},
     {ON_EMULATOR, DB_F16, "attention", "12x1024x64", {12, 1024, 64, 0}},
     {ON_EMULATOR, DB_F16, "attention", "12x1024x64 causal", {12, 1024, 64, 1}},
+    {ON_EMULATOR, DB_BF16, "attention", "12x1024x64", {12, 1024, 64, 0}},
+    {ON_EMULATOR, DB_F16, "attention", "4x1024x128", {4, 1024, 128, 0}},
     {ON_EMULATOR, DB_BF16, "attention", "4x1024x128", {4, 1024, 128, 0}},
     {ON_EMULATOR, DB_F16, "attention_back", "4x512x64", {4, 512, 64, 0}},
     {ON_EMULATOR, DB_F16, "attention_back", "4x512x64 causal", {4, 512, 64, 1}},
