@@ -69,7 +69,7 @@ static struct {
   bool uvm_ready, uvm_gpu[4], uvm_vaspace[4];
   int peers_enabled;
   int unscheduled;
-  int polls;         /* number of calls of poll */
+  atomic_int polls;  /* number of calls of poll */
   atomic_int events; /* number of pending events */
   struct rm_event_alloc listener;
   bool notifies;
