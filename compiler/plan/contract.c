@@ -633,6 +633,15 @@ static uint64_t other_loops(const struct contraction *c) {
 struct shares {
   int64_t of[MAX_AXES], tiles, strips;
 };
+
+/* The number of workgroups, from least to 2 * TASKS, that share the tiles with little padding; least if there is none.
+ * For tiles whose columns are not copied, so that more workgroups repeat no work. */
+static int64_t unpadded_shares(int64_t tiles, int64_t least) {
+  for (int64_t n = least; n <= tiles && n <= 2 * TASKS; n++)
+    if (divide(tiles, n) * n * 20 <= tiles * 21) return n;
+  return least;
+}
+
 static void choose_shares(const struct contraction *c, struct shares *s) {
   const struct codegen *k = c->k;
   const struct form *f = &c->form;
@@ -661,7 +670,7 @@ static void choose_shares(const struct contraction *c, struct shares *s) {
   for (unsigned a = 0; a < k->naxes; a++) tasks *= s->of[a];
   wanted = tasks < all ? divide(all, tasks) : tasks < 2 * all && tasks % 2 ? 2 : 1;
   if (wanted > most_rows) wanted = most_rows;
-  if (wanted > 1) s->tiles = divide(s->tiles, wanted);
+  if (wanted > 1) s->tiles = divide(s->tiles, f->pack_columns ? wanted : unpadded_shares(s->tiles, wanted));
 }
 
 /* Makes the instruction compute the rows and columns of the tile. Returns false if it cannot; an error may be set. */
