@@ -481,6 +481,29 @@ static LLVMValueRef build_max(struct render *r, LLVMTypeRef t, LLVMValueRef *x) 
   return v;
 }
 
+/* u shifts 16-bit values to the upper halves of 32-bit integers. */
+static bool is_upper_half(const struct uop *u) {
+  const struct uop *x = u->src[0], *n = u->src[1];
+  for (unsigned i = 1; n->op == OP_VECTORIZE && i < n->nsrc; i++)
+    if (n->src[i] != n->src[0]) return false;
+  if (n->op == OP_VECTORIZE) n = n->src[0];
+  return n->op == OP_CONST && n->arg.i == 16 && x->op == OP_CAST && x->dtype == DT_U32 && x->src[0]->dtype == DT_U16;
+}
+
+/* Shifts 16-bit values v to the upper halves of 32-bit integers, as pairs of a 0 and the value: ptxas finds the half of
+ * a register that contains a pair only in this form. */
+static LLVMValueRef build_upper_halves(struct render *r, LLVMValueRef v, unsigned lanes) {
+  LLVMTypeRef half = LLVMInt16TypeInContext(r->c), t = vector_of(half, 2 * lanes);
+  LLVMValueRef zero = LLVMConstNull(vector_of(half, lanes)), mask[2 * MAX_LANES];
+  if (lanes == 1) {
+    v = LLVMBuildInsertElement(r->b, LLVMConstNull(t), v, i32_of(r, 1), "");
+    return LLVMBuildBitCast(r->b, v, i32(r), "");
+  }
+  for (unsigned i = 0; i < 2 * lanes; i++) mask[i] = i32_of(r, i % 2 ? lanes + i / 2 : 0);
+  v = LLVMBuildShuffleVector(r->b, zero, v, LLVMConstVector(mask, 2 * lanes), "");
+  return LLVMBuildBitCast(r->b, v, vector_of(i32(r), lanes), "");
+}
+
 static LLVMValueRef build_alu_value(struct render *r, const struct uop *u) {
   enum op op = u->op;
   LLVMValueRef x[3] = {0};
@@ -514,6 +537,7 @@ static LLVMValueRef build_alu_value(struct render *r, const struct uop *u) {
   case OP_MAX: return build_max(r, t, x);
   case OP_SHL:
     if (f) return build_scale(r, u, x);
+    if (r->nvidia && is_upper_half(u)) return build_upper_halves(r, value_of(r, u->src[0]->src[0]), u->lanes);
     return LLVMBuildShl(b, x[0], x[1], "");
   case OP_SHR: return s ? LLVMBuildAShr(b, x[0], x[1], "") : LLVMBuildLShr(b, x[0], x[1], "");
   case OP_WHERE: return LLVMBuildSelect(b, x[0], x[1], x[2], "");
