@@ -171,10 +171,10 @@ static int assemble(const struct job *j, void **image, size_t *size) {
   char err[16384];
   void *made;
   const char *arch = db_device_arch(j->dev);
-  enum db_language language = source_language(j->file, *image, *size);
-  bool bundle = bundle_is(*image, *size);
-  if (!bundle && !language) return 0;
-  if (language == DB_PTX && strncmp(arch, "sm_", 3) != 0)
+  enum db_language language;
+  bool bundle = bundle_is(*image, *size), source = source_language(j->file, *image, *size, &language);
+  if (!bundle && !source) return 0;
+  if (source && language == DB_PTX && strncmp(arch, "sm_", 3) != 0)
     return fail_work(j->self, "%s: PTX needs an NVIDIA device, but %s is %s", j->file, db_device_name(j->dev), arch);
   if (bundle ? bundle_extract(*image, *size, arch, &made, size, err, sizeof err)
              : source_compile(language, j->file, *image, *size, arch, &made, size, err, sizeof err))
@@ -434,8 +434,10 @@ static int execute(struct job *j) {
   char err[512];
   unsigned n;
   if (read_file(j->file, &j->image, &j->size, err, sizeof err)) return fail_work(j->self, "%s", err);
-  j->dev = open_device(j->device, source_is_cubin(j->image, j->size) ||
-                                      source_is_nvidia(source_language(j->file, j->image, j->size), j->image, j->size));
+  enum db_language language;
+  bool source = source_language(j->file, j->image, j->size, &language);
+  j->dev = open_device(j->device,
+                       source_is_cubin(j->image, j->size) || (source && source_is_nvidia(language, j->image, j->size)));
   int status = j->dev ? assemble(j, &j->image, &j->size) : 0;
   if (j->dev && !status) status = load_program(j, j->image, j->size);
   if (!j->dev) return fail_work(j->self, j->device ? "--dev %s: %s" : "%s%s", j->device ? j->device : "", db_error());

@@ -63,16 +63,19 @@ static const struct compiler *compiler_of(enum db_language language, bool nvidia
   return NULL;
 }
 
-enum db_language source_language(const char *file, const void *text, size_t size) {
+bool source_language(const char *file, const void *text, size_t size, enum db_language *l) {
   const char *suffix = strrchr(file, '.');
-  if (source_is_ptx(text, size)) return DB_PTX;
-  for (size_t i = 0; suffix && i < LANGUAGES; i++)
-    if (languages[i].language != DB_PTX && !strcmp(suffix, languages[i].suffix)) return languages[i].language;
-  return 0;
+  *l = DB_PTX;
+  if (source_is_ptx(text, size)) return true;
+  for (size_t i = 0; suffix && i < LANGUAGES; i++) {
+    *l = languages[i].language;
+    if (*l != DB_PTX && !strcmp(suffix, languages[i].suffix)) return true;
+  }
+  return false;
 }
 
 bool source_is_nvidia(enum db_language l, const char *text, size_t size) {
-  return l && (!compiler_of(l, false) || memmem(text, size, "nvptx", 5));
+  return !compiler_of(l, false) || memmem(text, size, "nvptx", 5);
 }
 
 /* ---- running a compiler ---- */

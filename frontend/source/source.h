@@ -6,8 +6,9 @@
 #include "../interop.h"
 
 /* ---- compile.c ---- */
-/* The language of a file: PTX is found by its text, others by the file's extension. Returns 0 if it is no source. */
-enum db_language source_language(const char *file, const void *text, size_t size);
+/* Stores the language of a file: PTX is found by its text, others by the file's extension. Returns false if it is no
+ * source. */
+bool source_language(const char *file, const void *text, size_t size, enum db_language *l);
 /* Whether a source file can only be for an NVIDIA GPU. */
 bool source_is_nvidia(enum db_language l, const char *text, size_t size);
 /* Makes a code object or a cubin for arch of a text, which may be in a file (otherwise NULL), so that it can include
