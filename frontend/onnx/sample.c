@@ -210,7 +210,7 @@ db_tensor *onnx_op_deform_conv(struct onnx_call *c) {
 
 /* ---- RoiAlign: means or maxima of samples in the cells of boxes ---- */
 
-enum { MOST_SAMPLES = 256 }; /* along an axis of a cell */
+enum { MOST_SAMPLES = 256, MOST_CELLS = 1 << 14 }; /* along an axis of a cell, and of a box */
 
 struct boxes {
   db_tensor *box; /* [boxes, 4] */
@@ -295,6 +295,10 @@ db_tensor *onnx_op_roi_align(struct onnx_call *c) {
   if (db_rank(x) != 4 || !db_numel(x) || db_rank(b.box) != 2 || db_dim(b.box, 1) != 4 || db_rank(index) != 1 ||
       db_dim(index, 0) != db_dim(b.box, 0) || b.cells[0] < 1 || b.cells[1] < 1)
     return node_unsupported(c, "inputs of these shapes");
+  for (unsigned k = 0; k < 2; k++)
+    if (b.cells[k] > MOST_CELLS)
+      return node_unsupported(c, "an %s of %lld; at most %d is", k ? "output_width" : "output_height",
+                              (long long)b.cells[k], MOST_CELLS);
   if (!max && !node_is(c, "mode", "avg", "avg")) return node_unsupported(c, "this mode");
   if (c->opset >= 16 && !b.half && !node_is(c, positions, "output_half_pixel", "half_pixel"))
     return node_unsupported(c, "this %s", positions);

@@ -186,7 +186,8 @@ static void refuses_value(const char *model, const char *from, const char *to, s
     refuses_value(model, from, to, sizeof(from) - 1, part);                                                            \
   } while (0)
 
-/* In the format of protobuf, \x18 is before an integer and \x40 before each one of a list. */
+/* In the format of protobuf, \x18 is before an integer and \x40 before each one of a list. Fields that start with x do
+ * not exist and are ignored. */
 static void wrong_attributes_are_refused_by_name(void **state) {
   REFUSES_VALUE("samples", "sampling_ratio\x18\x02\xa0\x01\x02", "sampling_ratio\x18\xff\xff\xff\x7f",
                 "a sampling_ratio of");
@@ -194,6 +195,46 @@ static void wrong_attributes_are_refused_by_name(void **state) {
   REFUSES_VALUE("samples", "strides\x40\x02", "strides\x40\x00", "(DeformConv): not supported: strides of 0");
   REFUSES_VALUE("samples", "strides\x40\x02", "strides\x40\x03", "2 of the offset");
   REFUSES_VALUE("samples", "offset_group\x18\x02", "offset_group\x18\x03", "an offset_group of 3");
+  REFUSES_VALUE("samples", "\n\x0coffset_group\x18\x02\xa0\x01\x02", "\n\x05group\x18\xff\x01x\1x\1x\1\xa0\x01\x02",
+                "(DeformConv): not supported: a group of 255");
+  REFUSES_VALUE("samples", "pads\x40\x01\x40\0\x40\x01\x40\0", "pads\x40\x01\x40\0\x40\x01x\1",
+                "pads of 3 values, expected 4");
+  REFUSES_VALUE("samples", "\x07strides\x40\x02\x40\x01\xa0",
+                "\x09"
+                "dilations\x40\x02\xa0",
+                "dilations of 1 values, expected 2");
+  REFUSES_VALUE("samples", "\n\x04pads\x40\x01\x40\0\x40\x01\x40\0\xa0", "\n\x0ckernel_shape\xa0",
+                "kernel_shape of 0 values, expected 2");
+  REFUSES_VALUE("samples", "\routput_height\x18\x02\xa0\x01\x02", "\routput_height\x18\xff\xff\xff\x7f",
+                "an output_height of 268435455; at most 16384 is");
+  REFUSES_VALUE("samples", "\x0coutput_width\x18\x02\xa0\x01\x02", "\x0coutput_width\x18\x81\x80\x81\0",
+                "an output_width of 16385; at most 16384 is");
+  REFUSES_VALUE("samples", "\x14\n\routput_height\x18\x02\xa0\x01\x02*\x13\n\x0coutput_width\x18\x03\xa0\x01\x02",
+                "\x29\n\x1e"
+                "coordinate_transformation_mode\"\x04half\xa0\x01\x03",
+                "(RoiAlign): not supported: this coordinate_transformation_mode");
+  REFUSES_VALUE("attention",
+                "\x08\x02\x08\x01\x08\x03\x10\x01"
+                "B\x04taps",
+                "\x08\x01\x08\x02\x08\x03\x10\x01"
+                "B\x04taps",
+                "weights [1, 2, 3] for 2 channels");
+  REFUSES_VALUE("attention",
+                "\x08\x01\x08\x02\x08\x02\x10\x01"
+                "B\x06"
+                "before",
+                "\x08\x02\x08\x01\x08\x02\x10\x01"
+                "B\x06"
+                "before",
+                "a past_state that is not [1, 2, 2]");
+  REFUSES_VALUE("attention", "decay\x12\x12\n\x10\x08\x01\x12\x0c\n\x02\x08\x02\n\x02\x08\x03",
+                "decay\x12\x12\n\x10\x08\x01\x12\x0c\n\x02\x08\x02\n\x02\x08\x04",
+                "decay of 2 sequences of 4 for queries of 2 of 3");
+  REFUSES_VALUE("attention", "beta\x12\x12\n\x10\x08\x01\x12\x0c\n\x02\x08\x02\n\x02\x08\x03\n\x02\x08\x02",
+                "beta\x12\x12\n\x10\x08\x01\x12\x0c\n\x02\x08\x02\n\x02\x08\x03\n\x02\x08\x04",
+                "a width of 2 for each head of beta, expected 1");
+  REFUSES_VALUE("attention", "\x10left_window_size\x18\x02\xa0\x01\x02", "\x11softmax_precision\x18\x02x\1",
+                "a softmax_precision of 2");
   REFUSES_VALUE("attention", "kv_num_heads\x18\x02", "kv_num_heads\x18\x05", "5 heads for a width of 12");
   /* The message names the convolution and not the node into which it is folded. */
   REFUSES_VALUE("folded", "dilations\x40\x02", "dilations\x40\x00", "(Conv): not supported: strides, dilations");

@@ -1,6 +1,7 @@
 """Writes the models of tests/frontend/test_onnx.c and of fuzz_onnx, each with a .npz of inputs (in:NAME) and the
 outputs (out:NAME) that the reference implementation of the `onnx` package computes. Needs PyPI's onnx 1.23 and NumPy.
 """
+import contextlib
 import os
 
 import numpy as np
@@ -33,6 +34,8 @@ def save(name, nodes, inputs, outputs, initializers, arrays, opset=17, external=
     expected = ReferenceEvaluator(model).run(None, arrays)
     path = os.path.join(FOLDER, f"{name}.onnx")
     if external:
+        with contextlib.suppress(FileNotFoundError):  # onnx appends to a file that exists
+            os.remove(os.path.join(FOLDER, f"{name}.data"))
         onnx.save(model, path, save_as_external_data=True, location=f"{name}.data", size_threshold=0)
     else:
         onnx.save(model, path)
