@@ -23,17 +23,16 @@ db_buffer *db_buffer_of(db_tensor *t, size_t *offset);
 /* ---- kernels of your own ---- */
 
 enum db_language {
-  DB_PTX = 600, /* for NVIDIA GPUs, assembled by ptxas */
+  DB_PTX = 700, /* for NVIDIA GPUs, assembled by ptxas */
   DB_OPENCL_C,  /* for AMD GPUs, compiled by clang with the functions of doorbell/opencl.h */
   DB_LLVM_IR,   /* compiled by clang, for AMD and NVIDIA GPUs; the latter also need ptxas */
   DB_ASSEMBLY,  /* for AMD GPUs, assembled by clang */
   DB_CUDA_C,    /* for NVIDIA GPUs, compiled by nvcc */
 };
-/* Compiles a text for dev and loads one of its kernels. Like db_program_load (hcq.h), which describes the other
- * arguments, but with source text, which ends with a zero byte, in place of an image. Starts ptxas ($PTXAS), clang
- * ($CLANG) or nvcc ($NVCC); the result is not cached. Returns NULL and sets db_error(), which has the compiler's
- * messages: if the tool is not installed, has not finished within 2 minutes, or refuses the text, or if the language
- * cannot be compiled for this device (so it is on the CPU). */
+/* Compiles source text, which ends with a zero byte, for dev and loads one of its kernels. The other arguments are
+ * those of db_program_load (hcq.h). Runs ptxas ($PTXAS), clang ($CLANG) or nvcc ($NVCC) at each call; nothing is
+ * cached. Returns NULL and sets db_error() if the tool is not installed, has not finished within 2 minutes, or refuses
+ * the text; the first 1,500 characters of its messages are in db_error(). No language can be compiled for the CPU. */
 db_program *db_program_compile(db_device *dev, enum db_language language, const char *source, const char *entry,
                                const struct db_param *params, unsigned nparams);
 
@@ -51,10 +50,9 @@ typedef struct db_kernel_arg {
 #define DB_IN(x)           ((db_kernel_arg){DB_ARG_IN, DB_OPERAND(x), DB_NONE, {0, 0}})
 #define DB_OUT(dtype, ...) ((db_kernel_arg){DB_ARG_OUT, {DB_OPERAND_INT, 0, 0, 0}, dtype, DB_LIST(__VA_ARGS__)})
 #define DB_INOUT(x)        ((db_kernel_arg){DB_ARG_INOUT, DB_OPERAND(x), DB_NONE, {0, 0}})
-/* The result of a kernel that db_program_load (hcq.h) loaded, as a code object or cubin, or db_program_compile as text.
- * The arguments follow in the
- * order of the kernel's parameters. grid is in workgroups and block in work-items, lists of 1 to 3 numbers; on the CPU
- * block is DB_LIST(1).
+/* The result of a kernel that db_program_load (hcq.h) or db_program_compile loaded. The arguments follow in the order
+ * of the kernel's parameters. grid is in workgroups and block in work-items, lists of 1 to 3 numbers; on the CPU block
+ * is DB_LIST(1).
  *
  *   db_program *p = db_program_load(dev, image, size, "saxpy", NULL, 0); // y[i] += a * x[i] for i < n
  *   y = db_custom(p, DB_LIST((n + 255) / 256), DB_LIST(256), NULL, DB_INOUT(y), DB_IN(x), DB_IN(2.0f), DB_IN(n));

@@ -165,8 +165,8 @@ static bool tile(struct codegen *k, const struct uop *sum, const struct step *ma
   return bytes < 0 || step(k, STEP_UNROLL, bytes, k->axes[bytes].size);
 }
 
-/* Pads and tiles the axes for the matrix instruction. Without it, e.g. for axes of symbolic sizes, leaves k as it was
- * and sets *tiled to false. */
+/* Pads the axes and applies the matrix step. If the step is not possible, for example because two sums share the axis
+ * of bytes, restores k and sets *tiled to false. */
 static bool plan_tiled(struct codegen *k, const struct uop *sum, const struct dot *d, int matrix, const int axis[3],
                        uint64_t columns, bool *tiled) {
   struct codegen *before = malloc(sizeof *before);

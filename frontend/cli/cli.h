@@ -65,7 +65,7 @@ struct prof_session;
 int prof_html_save(const struct command *self, const char *path, const struct prof_session *s, const json_t *report);
 
 /* ---- runs.c: times of repeated runs ---- */
-double cli_now(void); /* in seconds since any fixed moment */
+double cli_now(void); /* the time of CLOCK_MONOTONIC in seconds */
 /* The first RUNS_WARM runs compile, capture and first replay the function; they are not counted. Initialize the struct
  * with zeros. */
 enum { RUNS_WARM = 3 };

@@ -119,7 +119,7 @@ int main(int argc, char **argv) {
       return fprintf(stderr, "--devices %s: expected 1 to %d\n", argv[2], DB_GROUP_MAX), 1;
     argc -= 2, argv += 2;
   }
-  if (training_devices(t, devices)) return 1;
+  if (training_world(t) || training_devices(t, devices)) return 1;
   if (argc == 5) {
     train.image = read_idx(argv[1], PIXELS, &train.n), train.label = read_idx(argv[2], 1, &train.n);
     test.image = read_idx(argv[3], PIXELS, &test.n), test.label = read_idx(argv[4], 1, &test.n);
@@ -145,9 +145,9 @@ int main(int argc, char **argv) {
       db_tensor *loss;
       double v = 0;
       if (db_jit_call(train_step, NULL, &loss)) return failed();
-      bool told = i % 50 == 0 || i == steps - 1;
-      if (told && db_item(loss, &v)) return failed();
-      if (told && !t->rank) printf("step %4u: loss %.3f\n", i, v);
+      bool prints = i % 50 == 0 || i == steps - 1;
+      if (prints && db_item(loss, &v)) return failed();
+      if (prints && !t->rank) printf("step %4u: loss %.3f\n", i, v);
     }
     db_tensor *images = db_from(test.image, DB_U8, t->all, test.n, PIXELS);
     db_tensor *labels = db_from(test.label, DB_U8, t->all, test.n);

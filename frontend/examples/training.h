@@ -39,11 +39,14 @@ static inline void *allocate(size_t bytes) {
   exit(1);
 }
 
+/* Joins the processes of mpirun. Returns an exit status. */
+static inline int training_world(struct training *t) {
+  t->rank = db_world_rank(), t->size = db_world_size();
+  return t->size < 0 ? failed() : 0;
+}
 /* Opens n devices, DEV, DEV:1 and so on, and makes the tree of parameters. Returns an exit status. */
 static inline int training_devices(struct training *t, unsigned n) {
   char name[256];
-  t->rank = db_world_rank(), t->size = db_world_size();
-  if (t->size < 0) return failed();
   t->device = allocate(n * sizeof(db_device *));
   for (; t->ndevices < n; t->ndevices++) {
     if (t->ndevices) snprintf(name, sizeof name, "%s:%u", db_device_name(t->device[0]), t->ndevices);
@@ -77,7 +80,7 @@ static inline int training_open(struct training *t, int argc, char **argv, const
                      argv[i], usage),
              2;
   }
-  if ((t->size = db_world_size()) < 0) return failed();
+  if (training_world(t)) return 1;
   if (devices > DB_GROUP_MAX || t->batch % (devices * t->size))
     return fprintf(stderr, "a batch of %lld cannot be shared by %d processes with %lld devices each\n",
                    (long long)t->batch, t->size, (long long)devices),

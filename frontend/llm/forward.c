@@ -8,7 +8,8 @@ static db_tensor *apply(const struct linear *l, db_tensor *x) {
   db_tensor *y = weight_linear(&l->weight, x);
   return l->bias ? db_add(y, l->bias) : y;
 }
-/* On a group: x on each of the devices. Sums over columns that are divided among them are exchanged here. */
+/* Replicates x on all devices of a group. If x is a product whose columns were split, the devices add their partial
+ * sums here. */
 static db_tensor *on_each(const struct model *m, db_tensor *x) { return llm_shard(x, m->dev, DB_REPLICATE); }
 static db_tensor *normalized(const struct model *m, const struct norm *n, db_tensor *x) {
   if (!n->weight) return x;

@@ -75,7 +75,8 @@ static void load_norm(struct loader *l, struct norm *to, int64_t layer, const ch
   to->bias = load_vector(l, layer, name, ".bias", size);
 }
 
-/* Divides rows [begin, end) of a matrix that each device of a group has among the devices. */
+/* Makes *to of rows [begin, end) of `from`, divided evenly among the devices. Fewer rows than devices are copied to
+ * each. */
 static void split_rows(struct loader *l, struct linear *to, const struct linear *from, int64_t begin, int64_t end) {
   if (!l->err && from->weight.experts) l->err = db_fail(-EINVAL, "a matrix for each expert where one is needed");
   if (l->err) return;
@@ -181,7 +182,7 @@ static void load_feed_forward(struct loader *l, struct layer *y, int64_t i) {
   }
 }
 
-/* Memory of keys or values, which has the heads of a device of a group. */
+/* Allocates a cache of keys or values. On a group it is split along the heads. */
 static db_tensor *cache_of(struct loader *l, int64_t width) {
   const struct model *m = l->m;
   db_scope_begin();
@@ -237,8 +238,10 @@ int model_load(struct model *m, const struct gguf *g, db_device *dev, int64_t te
   *m = (struct model){.dev = dev, .texts = texts, .room = room};
   if ((l.err = numbers_read(&m->n, g))) return l.err;
   if (devices_of(&l) && m->n.kv_heads % devices_of(&l))
-    return db_fail(-EINVAL, "%lld heads of keys and values cannot be divided among %u devices",
-                   (long long)m->n.kv_heads, devices_of(&l));
+    return db_fail(-EINVAL,
+                   "%lld heads of keys and values cannot be divided among %u devices; use a number of devices "
+                   "that divides %lld",
+                   (long long)m->n.kv_heads, devices_of(&l), (long long)m->n.kv_heads);
   for (size_t i = 0; i < g->ntensors; i++) l.all += g->tensor[i].bytes;
   m->layer = calloc((size_t)m->n.layers, sizeof *m->layer);
   if (!m->layer) return db_fail(-ENOMEM, "out of memory for %lld layers", (long long)m->n.layers);

@@ -24,7 +24,7 @@ __asm__(".pushsection .rodata\n"
         ".popsection\n");
 extern const char opencl_header[], opencl_header_end[];
 
-enum { TIMEOUT_S = 120, WORDS = 10 };
+enum { WORDS = 10 };
 
 static const struct {
   enum db_language language;
@@ -57,6 +57,11 @@ static const struct compiler compilers[] = {
      {"-cubin", "-arch=ARCH", "-O3", "-std=c++17", "-o", "OUT", "FILE"}},
 };
 
+static const char *name_of(enum db_language l) {
+  for (size_t i = 0; i < LANGUAGES; i++)
+    if (languages[i].language == l) return languages[i].name;
+  return NULL;
+}
 static const struct compiler *compiler_of(enum db_language language, bool nvidia) {
   for (size_t i = 0; i < sizeof compilers / sizeof *compilers; i++)
     if (compilers[i].language == language && compilers[i].nvidia == nvidia) return &compilers[i];
@@ -114,26 +119,44 @@ static double seconds(void) {
   return (double)t.tv_sec + 1e-9 * (double)t.tv_nsec;
 }
 
-/* Runs argv and collects its output in `said`. Returns its exit status, or -1 with a message in `said`. */
-static int run_tool(char *const argv[], char *said, size_t cap) {
-  int p[2], status = -1;
-  pid_t child;
-  size_t n = 0;
+/* Starts argv in a process group of its own, with its output in a pipe and without this process's signal mask. keep: a
+ * file that it needs, or -1. Returns 0 or an errno. */
+static int start_tool(char *const argv[], int keep, const int p[2], pid_t *child) {
   posix_spawn_file_actions_t actions;
-  if (pipe2(p, O_CLOEXEC)) return snprintf(said, cap, "%s: %s", argv[0], strerror(errno)), -1;
+  posix_spawnattr_t attributes;
+  sigset_t all, none;
+  sigemptyset(&none);
+  sigfillset(&all);
+  posix_spawnattr_init(&attributes);
+  posix_spawnattr_setflags(&attributes, POSIX_SPAWN_SETPGROUP | POSIX_SPAWN_SETSIGMASK | POSIX_SPAWN_SETSIGDEF);
+  posix_spawnattr_setsigmask(&attributes, &none);
+  posix_spawnattr_setsigdefault(&attributes, &all);
   posix_spawn_file_actions_init(&actions);
   posix_spawn_file_actions_addopen(&actions, STDIN_FILENO, "/dev/null", O_RDONLY, 0);
   posix_spawn_file_actions_adddup2(&actions, p[1], STDOUT_FILENO);
   posix_spawn_file_actions_adddup2(&actions, p[1], STDERR_FILENO);
+  if (keep >= 0) posix_spawn_file_actions_adddup2(&actions, keep, keep); /* clears close-on-exec */
   // NOLINTNEXTLINE(clang-analyzer-unix.Malloc): compile frees the words of argv
-  int rc = posix_spawn(&child, argv[0], &actions, NULL, argv, environ);
+  int rc = posix_spawnp(child, argv[0], &actions, &attributes, argv, environ);
   posix_spawn_file_actions_destroy(&actions);
+  posix_spawnattr_destroy(&attributes);
+  return rc;
+}
+
+/* Runs argv and collects its output in `said`. Returns false, with a message in `said`, if it does not end with status
+ * 0. If the program ignores SIGCHLD, there is no status, and only the tool's output file shows whether it succeeded. */
+static bool run_tool(char *const argv[], int keep, char *said, size_t cap) {
+  int p[2], status = 0, rc, ended;
+  pid_t child;
+  size_t n = 0;
+  if (pipe2(p, O_CLOEXEC)) return snprintf(said, cap, "no pipe for %s: %s", argv[0], strerror(errno)), false;
+  rc = start_tool(argv, keep, p, &child);
   close(p[1]);
   if (rc) {
     close(p[0]);
-    return snprintf(said, cap, "cannot run %s: %s", argv[0], strerror(rc)), -1;
+    return snprintf(said, cap, "cannot run %s: %s", argv[0], strerror(rc)), false;
   }
-  double end = seconds() + TIMEOUT_S;
+  double end = seconds() + SOURCE_TIMEOUT_S;
   char spare[512];
   for (;;) {
     double left = end - seconds();
@@ -142,30 +165,37 @@ static int run_tool(char *const argv[], char *said, size_t cap) {
     if (polled < 0 && errno == EINTR) continue;
     bool room = n + 1 < cap;
     ssize_t got = polled > 0 ? read(p[0], room ? said + n : spare, room ? cap - 1 - n : sizeof spare) : 0;
-    if (polled <= 0) kill(child, SIGKILL);
+    if (polled <= 0) kill(-child, SIGKILL);
     if (got <= 0) break;
     if (room) n += (size_t)got;
   }
   said[n] = 0;
   close(p[0]);
   bool late = seconds() >= end;
-  while (waitpid(child, &status, 0) < 0 && errno == EINTR) {}
-  if (late) return snprintf(said, cap, "%s has not finished within %d s", argv[0], TIMEOUT_S), -1;
-  return WIFEXITED(status) ? WEXITSTATUS(status) : -1;
+  while ((ended = waitpid(child, &status, 0)) < 0 && errno == EINTR) {}
+  if (late) return snprintf(said, cap, "%s has not finished within %d s", argv[0], SOURCE_TIMEOUT_S), false;
+  if (ended > 0 && WIFSIGNALED(status) && n < cap)
+    snprintf(said + n, cap - n, "%s was ended by signal %d", argv[0], WTERMSIG(status));
+  return ended < 0 || (WIFEXITED(status) && !WEXITSTATUS(status));
 }
 
+/* A descriptor of opencl.h in memory, above 2, because 0 to 2 become the child's standard streams. -1: errno says why.
+ */
 static int header_file(void) {
   size_t size = (size_t)(opencl_header_end - opencl_header);
-  int fd = memfd_create("opencl.h", 0);
-  if (fd >= 0 && write(fd, opencl_header, size) == (ssize_t)size) return fd;
-  if (fd >= 0) close(fd);
+  int low = memfd_create("opencl.h", MFD_CLOEXEC), fd = low < 0 ? -1 : fcntl(low, F_DUPFD_CLOEXEC, 3);
+  if (low >= 0) close(low);
+  if (fd < 0 || write(fd, opencl_header, size) == (ssize_t)size) return fd;
+  close(fd);
   return -1;
 }
 
-static int compile(const struct compiler *l, const char *tool, const char *file, const char *arch, const char *out,
-                   char *said, size_t cap) {
+static bool compile(const struct compiler *l, const char *tool, const char *file, const char *arch, const char *out,
+                    char *said, size_t cap) {
   char header[64];
-  int fd = header_file();
+  int fd = l->language == DB_OPENCL_C ? header_file() : -1;
+  if (fd < 0 && l->language == DB_OPENCL_C)
+    return snprintf(said, cap, "no memory file for opencl.h: %s", strerror(errno)), false;
   snprintf(header, sizeof header, "/proc/self/fd/%d", fd);
   const char *const names[][2] = {{"ARCH", arch}, {"HEADER", header}, {"OUT", out}, {"FILE", file}};
   char *argv[WORDS + 2] = {strdup(tool)};
@@ -173,14 +203,13 @@ static int compile(const struct compiler *l, const char *tool, const char *file,
   bool ok = argv[0];
   for (const char *const *word = l->words; ok && word < l->words + WORDS && *word; word++)
     ok = (argv[n++] = fill_placeholders(*word, names, sizeof names / sizeof names[0]));
-  int status = -1;
-  if (ok && fd >= 0)
-    status = run_tool(argv, said, cap);
+  if (ok)
+    ok = run_tool(argv, fd, said, cap);
   else
     snprintf(said, cap, "out of memory");
   for (size_t i = 0; i < n; i++) free(argv[i]);
   if (fd >= 0) close(fd);
-  return status;
+  return ok;
 }
 
 static bool write_file(const char *path, const void *text, size_t size) {
@@ -201,8 +230,8 @@ static int compile_in(const char *folder, const struct compiler *l, const char *
     snprintf(err, cap, "out of memory");
   else if (!file && !write_file(in, text, size))
     snprintf(err, cap, "%s: %s", in, strerror(errno));
-  else if (compile(l, tool, file ? file : in, arch, out, said, 1 << 14))
-    snprintf(err, cap, "%s failed to compile it:\n%s", tool, said);
+  else if (!compile(l, tool, file ? file : in, arch, out, said, 1 << 14))
+    snprintf(err, cap, "%s failed to compile the %s source:\n%s", tool, name_of(l->language), said);
   else
     rc = read_file(out, image, image_size, err, cap);
   unlink(in);

@@ -34,7 +34,7 @@ char *source_ptxas(void) { return ptxas_find(getenv("PTXAS"), getenv("PATH")); }
 int source_assemble_ptx(const char *arch, const void *text, size_t size, void **image, size_t *image_size, char *err,
                         size_t errcap) {
   char *path = source_ptxas();
-  struct ptxas *pool = ptxas_new(path, 1, 0);
+  struct ptxas *pool = ptxas_new(path, 1, SOURCE_TIMEOUT_S * 1000);
   struct ptxas_job *job = pool ? ptxas_start(pool, arch, text, size, NULL) : NULL;
   if (!job) snprintf(err, errcap, "out of memory");
   bool ok = job && ptxas_finish(job, image, image_size, err, errcap);

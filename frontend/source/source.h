@@ -5,14 +5,17 @@
 #define DOORBELL_FRONTEND_SOURCE_H
 #include "../interop.h"
 
+enum { SOURCE_TIMEOUT_S = 120 }; /* for a compiler or ptxas */
+
 /* ---- compile.c ---- */
 /* Stores the language of a file: PTX is found by its text, others by the file's extension. Returns false if it is no
  * source. */
 bool source_language(const char *file, const void *text, size_t size, enum db_language *l);
 /* Whether a source file can only be for an NVIDIA GPU. */
 bool source_is_nvidia(enum db_language l, const char *text, size_t size);
-/* Makes a code object or a cubin for arch of a text, which may be in a file (otherwise NULL), so that it can include
- * others next to it. The caller frees *image. Returns 0, or a negative errno with the compiler's message in err. */
+/* Compiles source to a code object or a cubin for arch. If file is not NULL, the compiler reads that file, so that
+ * relative includes work; for PTX, and if file is NULL, it reads text. The caller frees *image. Returns 0, or a
+ * negative errno with the compiler's message in err. */
 int source_compile(enum db_language l, const char *file, const void *text, size_t size, const char *arch, void **image,
                    size_t *image_size, char *err, size_t cap);
 

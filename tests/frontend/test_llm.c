@@ -514,8 +514,8 @@ static void the_command_continues_texts(void **state) {
   REFUSES("no file", "llm -p x");
   REFUSES("no text", "llm x.gguf");
   REFUSES("--top-p needs a number from 0 to 1, not '2'", "llm x.gguf -p x --top-p 2");
-  REFUSES("--devices needs a number from 1, not '65'", "llm x.gguf -p x --devices 65");
-  REFUSES("-n needs a number from 0, not 'x'", "llm x.gguf -p x -n x");
+  REFUSES("--devices needs a number from 1 to 64, not '65'", "llm x.gguf -p x --devices 65");
+  REFUSES("-n needs a number from 0 to ", "llm x.gguf -p x -n x");
   REFUSES("--bench has its own text", "llm x.gguf -p x --bench");
 }
 

@@ -205,6 +205,8 @@ static void choices(void **state) {
   assert_contains(db_poison(db_mse_loss(x, x, .reduction = (enum db_reduction)DB_REDUCE_SUM)), "unknown reduction 100");
   assert_contains(db_poison(db_interpolate(x, DB_LIST(4), .mode = (enum db_interpolation)DB_PAD_REPLICATE)),
                   "unknown interpolation 301");
+  assert_contains(db_poison(db_interpolate(x, DB_LIST(4), .mode = (enum db_interpolation)DB_PTX)),
+                  "unknown interpolation 700");
   assert_contains(db_poison(db_reduce_at(DB_HERE, (enum db_reduce_op)DB_BINARY_MAX, x, DB_LIST(), false)),
                   "unknown reduction");
   assert_null(db_optim_new((enum db_optim_kind)DB_REDUCE_SUM, &flat, 1, (struct db_optim_options){0}));

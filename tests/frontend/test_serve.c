@@ -252,7 +252,7 @@ static void names_what_is_wrong(void **state) {
   assert_contains(out, "--host: 'nowhere' is no IPv4 address");
   EXPECT(1, "llm " DATA "llama.gguf --serve 0 --chat-template x");
   REFUSES("--serve takes texts from requests", "llm x.gguf --serve 0 -p x");
-  REFUSES("--parallel needs a number from 1", "llm x.gguf --serve 0 --parallel 9");
+  REFUSES("--parallel needs a number from 1 to 8, not '9'", "llm x.gguf --serve 0 --parallel 9");
 }
 
 static void clients_may_go_away(void **state) {

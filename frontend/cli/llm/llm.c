@@ -52,7 +52,7 @@ static const struct argp_option options[] = {
     {"timeout", TIMEOUT, "SECONDS", 0, "The most that a request may take, with waiting; otherwise 600", 0},
     {"dev", DEVICE, "DEV", 0, "The device; otherwise the environment's DEV, or the CPU", 0},
     {"devices", DEVICES, "N", 0,
-     "Divide the model among N devices, which have the same number of its heads: DEV, DEV:1, DEV:2, ...", 0},
+     "Divide the model among N devices: DEV, DEV:1, DEV:2, ... N must divide the number of key and value heads", 0},
     {0}};
 
 struct llm_options {
@@ -74,7 +74,7 @@ static int64_t parse_count(struct argp_state *state, const char *option, const c
                            int64_t most) {
   int64_t n = 0;
   if (!parse_integer(text, least, most, &n))
-    argp_error(state, "%s needs a number from %lld, not '%s'", option, (long long)least, text);
+    argp_error(state, "%s needs a number from %lld to %lld, not '%s'", option, (long long)least, (long long)most, text);
   return n;
 }
 
@@ -311,7 +311,8 @@ static int run_session(struct session *s) {
   return s->x.chat ? chat(s) : continue_text(s);
 }
 
-/* A device, or a group of them. Returns NULL with a message if one cannot be opened. */
+/* Opens device `name` or, if n > 1, a group of name, name:1, ... Returns NULL with a message if one cannot be opened.
+ */
 static db_device *open_devices(const char *name, unsigned n) {
   db_device *device[DB_GROUP_MAX] = {db_open(name)}, *all = NULL;
   char other[64];

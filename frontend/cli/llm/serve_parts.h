@@ -66,7 +66,7 @@ struct request {
   char message[300];
 };
 
-/* Makes a condition whose waits use the clock of cli_now. */
+/* Makes a condition whose waits use CLOCK_MONOTONIC, like cli_now. */
 void serve_condition(pthread_cond_t *c);
 
 /* ---- serve.c: the model's thread ---- */
