@@ -1,6 +1,8 @@
 /* Kernels of the user's as operations on tensors. */
 #include "support.h"
 #include "../hcq/host_object.h"
+#include <signal.h>
+#include <sys/stat.h>
 
 enum { N = 300 };
 
@@ -165,6 +167,29 @@ static void from_source(void **state) {
   expect_refusal(group, DB_LLVM_IR, "", "is several devices");
   db_close(group);
   db_close(cpu);
+}
+
+/* A compiler that dies is reported with its signal, and one runs in a program that ignores SIGCHLD. */
+static void compilers_end(void **state) {
+  db_device *dev = open_device("EMU+AMD:gfx1100");
+  char folder[] = "/tmp/doorbell.XXXXXX", script[64], *old = getenv("CLANG"), before[512];
+  snprintf(before, sizeof before, "%s", old ? old : "");
+  void (*handler)(int) = signal(SIGCHLD, SIG_IGN);
+  expect_saxpy(dev, DB_OPENCL_C, opencl);
+  signal(SIGCHLD, handler);
+  assert_non_null(mkdtemp(folder));
+  snprintf(script, sizeof script, "%s/clang", folder);
+  FILE *f = fopen(script, "w");
+  assert_non_null(f);
+  fprintf(f, "#!/bin/sh\nkill -SEGV $$\n");
+  assert_int_equal(fclose(f), 0);
+  assert_int_equal(chmod(script, 0700), 0);
+  setenv("CLANG", script, 1);
+  expect_refusal(dev, DB_OPENCL_C, opencl, "was ended by signal 11");
+  old ? setenv("CLANG", before, 1) : unsetenv("CLANG");
+  unlink(script);
+  rmdir(folder);
+  db_close(dev);
 }
 
 struct both {
@@ -336,8 +361,8 @@ static void bad_calls(void **state) {
 static int finish(void **state) { return db_shutdown(); }
 int main(void) {
   const struct CMUnitTest tests[] = {cmocka_unit_test(between_operations), cmocka_unit_test(captured),
-                                     cmocka_unit_test(from_source),        cmocka_unit_test(gradients),
-                                     cmocka_unit_test(two_results),        cmocka_unit_test(bad_calls),
-                                     cmocka_unit_test(too_many_buffers)};
+                                     cmocka_unit_test(from_source),        cmocka_unit_test(compilers_end),
+                                     cmocka_unit_test(gradients),          cmocka_unit_test(two_results),
+                                     cmocka_unit_test(bad_calls),          cmocka_unit_test(too_many_buffers)};
   return cmocka_run_group_tests_name("custom", tests, NULL, finish);
 }
