@@ -358,7 +358,7 @@ static bool lower_with_fewer_steps(const struct compiler_options *o, struct code
     }
     if (collected && kernel_plan(k, steps == STEPS_GIVEN ? given : NULL) && lower(k)) {
       k->err = fresh.err, k->errcap = fresh.errcap;
-      if (steps > best) out->best_refused = strdup(refused);
+      if (steps > best && !(out->best_refused = strdup(refused))) return codegen_fail(k, "out of memory");
       out->plan = text_of(k, print_plan);
       return true;
     }

@@ -3,6 +3,7 @@
  * AMDGPU and NVPTX: a kernel whose arguments are the parameters. Pointers are in address space 1 (global) or 3
  * (workgroup memory). Host: a function that is called once per workgroup and reads its arguments from the argument
  * segment. */
+#include "decompose.h"
 #include "internal.h"
 #include "plan/internal.h"
 #include "plan/matrix.h"
@@ -483,15 +484,12 @@ static LLVMValueRef build_max(struct render *r, LLVMTypeRef t, LLVMValueRef *x) 
 
 /* u shifts 16-bit values to the upper halves of 32-bit integers. */
 static bool is_upper_half(const struct uop *u) {
-  const struct uop *x = u->src[0], *n = u->src[1];
-  for (unsigned i = 1; n->op == OP_VECTORIZE && i < n->nsrc; i++)
-    if (n->src[i] != n->src[0]) return false;
-  if (n->op == OP_VECTORIZE) n = n->src[0];
-  return n->op == OP_CONST && n->arg.i == 16 && x->op == OP_CAST && x->dtype == DT_U32 && x->src[0]->dtype == DT_U16;
+  const struct uop *x = u->src[0];
+  return is_integer(u->src[1], 16) && x->op == OP_CAST && x->dtype == DT_U32 && x->src[0]->dtype == DT_U16;
 }
 
-/* Shifts 16-bit values v to the upper halves of 32-bit integers, as pairs of a 0 and the value: ptxas finds the half of
- * a register that contains a pair only in this form. */
+/* Shifts 16-bit values v to the upper halves of 32-bit integers. The result is built as pairs of 0 and a value: if v is
+ * half of a register, ptxas needs one instruction for such a pair and three for a shift. */
 static LLVMValueRef build_upper_halves(struct render *r, LLVMValueRef v, unsigned lanes) {
   LLVMTypeRef half = LLVMInt16TypeInContext(r->c), t = vector_of(half, 2 * lanes);
   LLVMValueRef zero = LLVMConstNull(vector_of(half, lanes)), mask[2 * MAX_LANES];

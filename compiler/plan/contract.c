@@ -46,9 +46,9 @@ enum {
 
 struct operand {
   struct uop *value;
-  uint64_t mask, unit;      /* axes on which it depends; axes along which it is contiguous in memory */
+  uint64_t mask, unit; /* axes on which it depends; axes along which a load or its blocks are contiguous in memory */
   int64_t stride[MAX_AXES]; /* the largest stride among its loads */
-  int64_t block[MAX_AXES];  /* elements of an axis that are contiguous in memory, if a multiple of a vector */
+  int64_t block[MAX_AXES];  /* block_of the only load, if plain and if it is a multiple of a vector; otherwise 0 */
   bool plain;               /* a single load without computation or conditions */
   double work;              /* cycles to compute an element of a vector */
   struct windows windows;
@@ -94,16 +94,24 @@ static int64_t coefficient(const struct codegen *k, const struct uop *index, uns
   return affine_coef(&a, k->axes[axis].range);
 }
 
-/* The number of elements that are contiguous in memory in each block of the axis: n if the address has the axis modulo
- * n, otherwise 0. */
-static int64_t block_of(const struct codegen *k, const struct uop *index, unsigned axis) {
+/* n, if each n elements of the axis are contiguous in memory: the address has the axis modulo n with factor 1, and
+ * otherwise depends on it only through quotients by multiples of n. Otherwise 0. */
+static int64_t block_of(const struct codegen *k, const struct uop *index, unsigned axis, const uint64_t *mask) {
+  const struct uop *range = k->axes[axis].range;
   struct affine a;
   affine_of(index->src[1], &a);
   int64_t block = 0;
   for (unsigned t = 0; t < a.n; t++) {
     const struct uop *u = a.term[t];
-    bool part = u->op == OP_MOD && u->src[0] == k->axes[axis].range && u->src[1]->op == OP_CONST;
-    if (part && a.coef[t] == 1) block = u->src[1]->arg.i;
+    bool part = u->op == OP_MOD && u->src[0] == range && u->src[1]->op == OP_CONST && a.coef[t] == 1;
+    if (part) block = u->src[1]->arg.i;
+  }
+  for (unsigned t = 0; block && t < a.n; t++) {
+    const struct uop *u = a.term[t];
+    bool of_range = u->nsrc == 2 && u->src[0] == range && u->src[1]->op == OP_CONST;
+    bool rest = of_range && u->op == OP_MOD && a.coef[t] == 1 && u->src[1]->arg.i == block;
+    bool quotient = of_range && u->op == OP_IDIV && u->src[1]->arg.i % block == 0;
+    if ((mask[u->id] >> axis & 1) && !rest && !quotient) return 0;
   }
   return block;
 }
@@ -122,7 +130,7 @@ static bool read_operand(struct contraction *c, struct operand *x, struct uop *v
       x->plain = x->plain && u->nsrc < 3;
       for (unsigned a = 0; a < c->k->naxes; a++) {
         int64_t stride = llabs(coefficient(c->k, u, a));
-        int64_t block = block_of(c->k, u, a), vector = c->k->target->vector_bytes / ELEMENT;
+        int64_t block = block_of(c->k, u, a, mask), vector = c->k->target->vector_bytes / ELEMENT;
         x->block[a] = vector && block % vector == 0 ? block : 0;
         if (stride == 1 || x->block[a]) x->unit |= UINT64_C(1) << a;
         if (stride > x->stride[a]) x->stride[a] = stride;
@@ -133,6 +141,7 @@ static bool read_operand(struct contraction *c, struct operand *x, struct uop *v
   bool ok = order && loads && !(loads >> 31);
   free(order);
   x->plain = x->plain && !x->work && loads == 1;
+  if (!x->plain) memset(x->block, 0, sizeof x->block);
   return ok && windows_of(&x->windows, c->k, value, mask);
 }
 
@@ -405,7 +414,10 @@ static double distinct_elements(const struct operand *x, uint64_t axes, int64_t 
   for (unsigned i = 0; i < n; i++) {
     all *= (double)dim[i].size;
     for (unsigned a = 0; a < dim[i].n; a++)
-      if (has(x->unit, (int)dim[i].axis[a]) && dim[i].size > *unit) *unit = dim[i].size;
+      if (has(x->unit, (int)dim[i].axis[a])) {
+        int64_t block = x->block[dim[i].axis[a]], run = block && block < dim[i].size ? block : dim[i].size;
+        if (run > *unit) *unit = run;
+      }
   }
   return all;
 }

@@ -105,7 +105,8 @@ void report_kernel(const struct env *env, const struct kernel *k) {
   if (k->from_memory) return;
   if (env->debug >= 3) fprintf(stderr, "    kernel %u (%s): %s = %s\n", k->number, k->axes, k->shape, k->plan);
   if (env->debug >= 3 && k->plan_refused) fprintf(stderr, "    PLAN is not possible: %s\n", k->plan_refused);
-  if (env->debug >= 3 && k->best_refused) fprintf(stderr, "    fewer steps, because of %s\n", k->best_refused);
+  if (env->debug >= 3 && k->best_refused)
+    fprintf(stderr, "    The best plan failed, so this kernel has fewer steps: %s\n", k->best_refused);
   if (env->debug >= 5) print_text("graph", k, k->graph_text);
   if (env->debug >= 6) print_text("linear", k, k->linear_text);
   if (env->debug >= 4) print_text("as C", k, k->c_text);
