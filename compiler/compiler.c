@@ -360,7 +360,7 @@ static bool lower_with_fewer_steps(const struct compiler_options *o, struct code
       k->err = fresh.err, k->errcap = fresh.errcap;
       if (steps > best && !(out->best_refused = strdup(refused))) return codegen_fail(k, "out of memory");
       out->plan = text_of(k, print_plan);
-      return true;
+      return out->plan || codegen_fail(k, "out of memory");
     }
     bool steps_failed = strcmp(k->stage, "collect") != 0 && !graph_error(k->g);
     free(k->parts);
@@ -373,6 +373,7 @@ static bool lower_with_fewer_steps(const struct compiler_options *o, struct code
       }
       free((void *)out->plan_refused);
       out->plan_refused = strdup(why);
+      if (!out->plan_refused) return codegen_fail(k, "out of memory");
     } else if (!steps_failed || steps == STEPS_NONE)
       return false;
     else if (steps == best)
