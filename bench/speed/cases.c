@@ -75,7 +75,6 @@ static const struct row {
     {ON_EMULATOR, DB_BF16, "matmul", "512 x@w^T", {1, 512, 512, 512, 0, 1}},
     {ON_EMULATOR, DB_F16, "matmul", "512 x@w^T", {1, 512, 512, 512, 0, 1}},
     {ON_EMULATOR, DB_F32, "matmul", "gemv 1024x1024", {1, 1, 1024, 1024, 0, 0}},
-    {ON_EMULATOR, DB_F16, "conv", "batch 1 64x56x56 to 64 3x3 s1", {1, 64, 56, 64, 3, 1}},
     {ON_EMULATOR, DB_F16, "attention", "2x256x64", {2, 256, 64, 0}},
     {ON_EMULATOR, DB_F16, "attention", "12x1024x64", {12, 1024, 64, 0}},
     {ON_EMULATOR, DB_F16, "attention", "12x1024x64 causal", {12, 1024, 64, 1}},
@@ -146,7 +145,7 @@ static const struct {
   enum machine on;
   db_dtype dtype;
   int64_t batch;
-} batches[] = {{ON_HOST, DB_F32, 1}, {ON_HOST, DB_F32, 16}, {ON_GPU, DB_F16, 16}};
+} batches[] = {{ON_HOST, DB_F32, 1}, {ON_HOST, DB_F32, 16}, {ON_GPU, DB_F16, 16}, {ON_EMULATOR, DB_F16, 1}};
 enum { BATCHES = sizeof batches / sizeof *batches };
 
 static struct speed_case list[ROWS + BATCHES * CONVOLUTIONS];

@@ -44,6 +44,7 @@ struct schedule_machine machine_of_target(const struct target *t) {
       m.tile_types |= 1u << matrices[i].in;
       if (!m.tile_rows) m.tile_rows = matrices[i].m;
     }
+  if (m.tile_types) m.channel_align = t->load_bytes;
   if (m.tile_types && t->has_fetch)
     m.align = 16, m.straight_types = m.tile_types & (1u << DT_I8 | 1u << DT_U8 | 1u << DT_F8E4M3 | 1u << DT_F8E5M2);
   return m;

@@ -1,7 +1,7 @@
 /* Scheduling: copies the factors of convolutions to memory in which channels are adjacent. A box of such a tensor, some
  * channels of a rectangle of pixels, is then an operand of a matrix instruction: for each position in the filter the
  * rectangle begins elsewhere. With adjacent pixels, rows would begin at unaligned addresses, and strides would leave
- * gaps.
+ * gaps. Without boxes, each work-item loads several adjacent channels at once, so fragments need fewer instructions.
  *
  * The axes of the product that only occur in sums, like y + ky, are a convolution's window. Channels are another axis:
  * the one that is summed, or in the gradient of the weights, where pixels are summed, the one of the result. */
@@ -11,7 +11,7 @@
 
 enum {
   LEAST_CHANNELS = 32,
-  LEAST_USES = 128, /* uses of an element that pay for its copy */
+  LEAST_USES = 32, /* uses of an element that pay for its copy */
   MOST_RANGES = 2 * MAX_RANK,
 };
 
@@ -179,18 +179,19 @@ struct uop *schedule_channels(struct scheduler *s, const struct schedule_machine
                               struct uop *x) {
   struct product p = {.s = s, .types = m->tile_types};
   struct uop *copy[2] = {NULL, NULL};
-  if (!m->align || reduce->aux != OP_ADD || shape_numel(x->shape) < 0 || !find_product(&p, reduce, x)) return x;
+  if (!m->channel_align || reduce->aux != OP_ADD || shape_numel(x->shape) < 0 || !find_product(&p, reduce, x)) return x;
   find_window(&p);
+  if (!p.window && !m->align) return x;
   for (unsigned i = 0; i < 2; i++) {
     const struct view *f = &p.factor[i].least;
     enum dtype t = p.factor[i].narrow;
     int64_t size = dtype_info[t].size, n = shape_numel(f->base->shape);
-    if (!(m->tile_types >> t & 1) || size >= m->align || n < 1) return x;
-    if (is_aligned(&p, &p.factor[i].memory, m->align / size)) continue;
+    if (!(m->tile_types >> t & 1) || size >= m->channel_align || n < 1) return x;
+    if (is_aligned(&p, &p.factor[i].memory, m->channel_align / size)) continue;
     bool pays = positions(&p, (UINT64_C(1) << p.nranges) - 1) / n >= LEAST_USES;
     int channels = pays ? channels_of(&p, f, m->straight_types >> t & 1) : -1;
     if (channels >= 0)
-      copy[i] = copy_channels(s->graph, f->base, t, (unsigned)channels, m->align / size);
+      copy[i] = copy_channels(s->graph, f->base, t, (unsigned)channels, m->channel_align / size);
     else if (p.window)
       return x;
   }

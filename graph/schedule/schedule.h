@@ -88,8 +88,9 @@ struct schedule_machine {
   uint32_t tile_types;     /* types of their operands: bits of enum dtype */
   uint32_t straight_types; /* those of them whose operands' rows in memory have to lie along the sum for fast copies */
   double tile_flops_per_ns;
-  int64_t align; /* bytes at whose multiples rows of their operands have to begin for fast copies; 0: any */
-  bool skips;    /* iterations of a sum whose products are all 0 by a condition on indices take no time */
+  int64_t align;         /* bytes at whose multiples rows of their operands have to begin for fast copies; 0: any */
+  int64_t channel_align; /* bytes of adjacent channels that work-items load at once; 0: convolutions copy no operands */
+  bool skips;            /* iterations of a sum whose products are all 0 by a condition on indices take no time */
 };
 
 struct schedule {

@@ -176,7 +176,7 @@ bool schedule_split_reduces(struct scheduler *s, struct uop **roots, unsigned nr
       device[u->id] = device[u->src[k]->id];
     if (u->op != OP_REDUCE_AXIS) continue;
     const struct schedule_machine *m = schedule_machine_of(s, device[u->id]);
-    any = any || m->align || part_count(m, u, u->src[0]) > 1;
+    any = any || m->align || m->channel_align || part_count(m, u, u->src[0]) > 1;
   }
   src = calloc(most, sizeof *src);
   if (!src) {

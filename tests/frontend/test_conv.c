@@ -98,6 +98,7 @@ struct conv {
   /* bit r: kernels of result r load no operand through registers and have no bank conflicts, on a GPU with tensor
    * copies */
   unsigned boxed;
+  unsigned most; /* instructions per matrix instruction of the result and of the gradient of the input, on gfx1100 */
 };
 #define TIMEOUT_NS 100000000000ull
 enum { RESULTS = 3 }; /* the result, the gradient of the input, that of the weight */
@@ -114,33 +115,51 @@ static db_tensor *eighths(db_device *dev, const struct conv *c, const int64_t *d
   return t;
 }
 
-/* Computes result r on the device as f32. loaded: NULL, or set to the bytes that kernels with matrix instructions load
- * through registers, plus their bank conflicts. Returns the number of elements. */
-static int64_t convolve(db_device *dev, const struct conv *c, unsigned r, float **out, uint64_t *loaded) {
+/* Of kernels with matrix instructions. */
+struct counts {
+  uint64_t loaded; /* bytes through registers, plus bank conflicts */
+  uint64_t executed, matrix;
+};
+
+/* Counts what the emulated device has executed so far. */
+static struct counts count_products(db_device *dev) {
+  struct counts n = {0};
+  struct emu_kernel_stats *k;
+  size_t kernels;
+  if (emu_kernels(db_device_os(dev), db_device_index(dev), &k, &kernels)) fail();
+  for (size_t i = 0; i < kernels; i++) {
+    const struct emu_detail *d = &k[i].detail;
+    if (!d->executed[EMU_MATRIX_CLASS]) continue;
+    n.loaded += d->loaded[EMU_GLOBAL_SPACE] + d->lds_conflicts;
+    n.matrix += d->executed[EMU_MATRIX_CLASS];
+    for (unsigned e = 0; e < EMU_CLASS_COUNT; e++) n.executed += d->executed[e];
+  }
+  free(k);
+  return n;
+}
+
+/* Computes result r on the device as f32. counts: NULL, or set. Returns the number of elements. */
+static int64_t convolve(db_device *dev, const struct conv *c, unsigned r, float **out, struct counts *counts) {
   DB_SCOPED;
   int64_t size = (c->size + c->kernel / 2 * 2 - c->kernel) / c->stride + 1, n = 1;
   int64_t dim[RESULTS][4] = {
       {c->batch, c->out, size, size}, {c->batch, c->in, c->size, c->size}, {c->out, c->in, c->kernel, c->kernel}};
   db_tensor *dy = eighths(dev, c, dim[0], 1), *x = eighths(dev, c, dim[1], 2), *w = eighths(dev, c, dim[2], 3);
-  bool exact = loaded == NULL; /* the reference sums and rounds in f32 */
+  bool exact = counts == NULL; /* the reference sums and rounds in f32 */
   if (exact) dy = db_cast(dy, DB_F32), x = db_cast(x, DB_F32), w = db_cast(w, DB_F32);
   db_tensor *of = db_requires_grad(r == 1 ? x : w), *y, *d;
   y = db_conv2d(r == 1 ? of : x, r == 1 ? w : of, NULL, .stride = DB_LIST(c->stride),
                 .padding = DB_LIST(c->kernel / 2));
   if (r) db_grad_all(y, dy, &of, 1, &d);
   struct os *os = db_device_os(dev);
-  if (loaded) emu_detail(os, true);
+  struct counts before = counts ? count_products(dev) : (struct counts){0};
+  if (counts) emu_detail(os, true);
   if (db_realize(r ? d : y) || db_device_synchronize(dev, TIMEOUT_NS)) fail_msg("%s", db_error());
-  if (loaded) {
-    struct emu_kernel_stats *k;
-    size_t kernels;
+  if (counts) {
+    struct counts after = count_products(dev);
     emu_detail(os, false);
-    *loaded = 0;
-    if (emu_kernels(os, db_device_index(dev), &k, &kernels)) fail();
-    for (size_t i = 0; i < kernels; i++)
-      if (k[i].detail.executed[EMU_MATRIX_CLASS])
-        *loaded += k[i].detail.loaded[EMU_GLOBAL_SPACE] + k[i].detail.lds_conflicts;
-    free(k);
+    counts->loaded = after.loaded - before.loaded;
+    counts->executed = after.executed - before.executed, counts->matrix = after.matrix - before.matrix;
   }
   for (unsigned i = 0; i < 4; i++) n *= dim[r][i];
   *out = malloc((size_t)n * sizeof **out);
@@ -151,8 +170,8 @@ static int64_t convolve(db_device *dev, const struct conv *c, unsigned r, float 
 /* Windows, strides, channels and pixels beyond the last whole tile. */
 static void products_of_boxes(void **state) {
   static const struct conv convs[] = {
-      {16, 64, 28, 64, 3, 1, DB_BF16, 7},  {16, 64, 28, 128, 3, 2, DB_F16, 7}, {16, 72, 14, 136, 5, 1, DB_BF16, 7},
-      {32, 128, 14, 256, 1, 2, DB_F16, 3}, {2, 64, 16, 64, 3, 1, DB_F16, 0},   {4, 64, 14, 40, 3, 2, DB_F16, 0},
+      {16, 64, 28, 64, 3, 1, DB_BF16, 7},  {16, 64, 28, 128, 3, 2, DB_F16, 7},   {16, 72, 14, 136, 5, 1, DB_BF16, 7},
+      {32, 128, 14, 256, 1, 2, DB_F16, 3}, {2, 64, 16, 64, 3, 1, DB_F16, 0, 40}, {4, 64, 14, 40, 3, 2, DB_F16, 0},
       {1, 3, 32, 64, 7, 2, DB_F16, 0},
   };
   FOR_EMULATED_GPU for (unsigned i = 0; i < sizeof convs / sizeof *convs; i++) for (unsigned r = 0; r < RESULTS; r++) {
@@ -160,8 +179,8 @@ static void products_of_boxes(void **state) {
     if (d_ == 1 && c->boxed) continue; /* large */
     db_device *dev = open_device(DEVICE_NAME), *cpu = open_device("CPU");
     float *got, *want;
-    uint64_t loaded;
-    int64_t n = convolve(dev, c, r, &got, &loaded);
+    struct counts counts;
+    int64_t n = convolve(dev, c, r, &got, &counts);
     convolve(cpu, c, r, &want, NULL);
     for (int64_t e = 0; e < n; e++) {
       float step = (fabsf(want[e]) + 1) * (c->dtype == DB_BF16 ? 0x1p-8f : 0x1p-11f); /* rounded twice at most */
@@ -169,7 +188,11 @@ static void products_of_boxes(void **state) {
         fail_msg("%s, case %u, result %u, element %ld: %g, not %g", DEVICE_NAME, i, r, (long)e, (double)got[e],
                  (double)want[e]);
     }
-    if (d_ == 2 && (c->boxed >> r & 1) && loaded) fail_msg("case %u, result %u: %lu", i, r, (unsigned long)loaded);
+    if (d_ == 2 && (c->boxed >> r & 1) && counts.loaded)
+      fail_msg("case %u, result %u: %lu", i, r, (unsigned long)counts.loaded);
+    if (d_ == 1 && c->most && r < 2 && counts.executed > c->most * counts.matrix)
+      fail_msg("case %u, result %u: %lu instructions, %lu of them matrix instructions", i, r,
+               (unsigned long)counts.executed, (unsigned long)counts.matrix);
     free(got);
     free(want);
     db_close(dev);
