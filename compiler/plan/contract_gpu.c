@@ -11,6 +11,7 @@
 enum {
   MOST_PADDING = 4,     /* maximum factor of products computed, with padding, to products needed */
   WAVE_TILE = 64,       /* maximum rows and columns of a wave */
+  SIDE_WAVES = 2,       /* that divide rows, and columns; their square if only one of the two has several tiles */
   COPY_BYTES = 128,     /* along the sum: what 8 lanes write at once, so rows do not conflict in banks */
   MOST_REGISTERS = 200, /* maximum for sums and operands of a lane */
   LOAD_CYCLES = 4,
@@ -138,6 +139,13 @@ static double store_time(const struct choice *c) {
   return results / STORED / (double)processors / rounds;
 }
 
+/* Returns how many waves of a workgroup, at most `most`, share the tiles along the axis with little padding. */
+static int64_t share_tiles(const struct axis *a, int64_t tile, int64_t most) {
+  int64_t tiles = round_up(a->size, tile) / tile, waves = most;
+  while (waves > 1 && round_up(tiles, waves) * SMALL_PADDING > tiles * (SMALL_PADDING + 1)) waves /= 2;
+  return waves;
+}
+
 /* Chooses the tiles of a wave with the least time: the work of all waves divided by the number of waves that the
  * machine runs at once. Then chooses the waves of a workgroup, which share data in caches. */
 static bool choose_tiles(struct choice *c) {
@@ -163,12 +171,11 @@ static bool choose_tiles(struct choice *c) {
       best = score;
       for (unsigned i = 0; i < 2; i++) c->tiles[i] = tiles[i];
     }
+  c->waves[1] = share_tiles(axis[1], size[1] * c->tiles[1], SIDE_WAVES);
+  c->waves[0] = share_tiles(axis[0], size[0] * c->tiles[0], SIDE_WAVES * SIDE_WAVES / c->waves[1]);
+  if (c->waves[0] == 1) c->waves[1] = share_tiles(axis[1], size[1] * c->tiles[1], SIDE_WAVES * SIDE_WAVES);
   int64_t bytes = 0, sum = k->axes[c->sum].size; /* of the operands of one instruction */
-  for (unsigned i = 0; i < 2; i++) {
-    int64_t tiles = round_up(axis[i]->size, size[i] * c->tiles[i]) / (size[i] * c->tiles[i]);
-    c->waves[i] = round_up(tiles, 2) * SMALL_PADDING <= tiles * (SMALL_PADDING + 1) ? 2 : 1;
-    bytes += size[i] * c->tiles[i] * c->waves[i] * x->k * dtype_info[x->in].size;
-  }
+  for (unsigned i = 0; i < 2; i++) bytes += size[i] * c->tiles[i] * c->waves[i] * x->k * dtype_info[x->in].size;
   bool ahead = matrix_in_memory(x) && choice_fetches(c, &c->side[0]) && choice_fetches(c, &c->side[1]);
   for (c->depth = COPY_BYTES / dtype_info[x->in].size / x->k; c->depth > 1; c->depth /= 2) {
     bool fits = !ahead || (2 * bytes * c->depth <= k->target->local_bytes && sum > x->k * c->depth);

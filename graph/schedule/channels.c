@@ -181,13 +181,13 @@ struct uop *schedule_channels(struct scheduler *s, const struct schedule_machine
   struct uop *copy[2] = {NULL, NULL};
   if (!m->channel_align || reduce->aux != OP_ADD || shape_numel(x->shape) < 0 || !find_product(&p, reduce, x)) return x;
   find_window(&p);
-  if (!p.window && !m->align) return x;
   for (unsigned i = 0; i < 2; i++) {
     const struct view *f = &p.factor[i].least;
     enum dtype t = p.factor[i].narrow;
     int64_t size = dtype_info[t].size, n = shape_numel(f->base->shape);
     if (!(m->tile_types >> t & 1) || size >= m->channel_align || n < 1) return x;
-    if (is_aligned(&p, &p.factor[i].memory, m->channel_align / size)) continue;
+    int64_t unit = p.window || m->align ? m->channel_align / size : 1;
+    if (is_aligned(&p, &p.factor[i].memory, unit)) continue;
     bool pays = positions(&p, (UINT64_C(1) << p.nranges) - 1) / n >= LEAST_USES;
     int channels = pays ? channels_of(&p, f, m->straight_types >> t & 1) : -1;
     if (channels >= 0)
