@@ -769,13 +769,53 @@ static LLVMValueRef build_finished_sum(struct render *r, const struct uop *u) {
   return build_asm_in_place(r, "", value_of(r, u), "", NULL, 0);
 }
 
+/* Returns the constant in the position of an operand's tile, in bytes. x: what it is added to, or NULL. */
+static uint64_t tile_offset(const struct uop *index, const struct uop **x) {
+  const struct uop *at = index->src[1];
+  uint64_t size = dtype_info[index->dtype].size;
+  *x = at->op == OP_CONST ? NULL : at;
+  if (at->op == OP_CONST) return (uint64_t)at->arg.i * size;
+  if (at->op != OP_ADD || at->src[1]->op != OP_CONST) return 0;
+  *x = at->src[0];
+  return (uint64_t)at->src[1]->arg.i * size;
+}
+
+/* Pairs the tiles of operand B that differ only in the constant of their position, in the order of these constants, so
+ * that one instruction loads both. first: the constant of the first tile of mma's pair. Returns the distance to the
+ * second tile in bytes, or 0 if the tile has no partner. */
+static uint64_t tile_pair(const struct render *r, const struct uop *mma, uint64_t *first) {
+  enum { MOST_TILES = 64 };
+  const struct uop *x, *y;
+  uint64_t own = tile_offset(mma->src[1], &x), offset[MOST_TILES];
+  unsigned n = 0, before = 0;
+  for (size_t i = 0; i < r->k->nlinear && n < MOST_TILES; i++) {
+    const struct uop *u = r->k->linear[i];
+    if (u->op != OP_MMA || u->arg.i != mma->arg.i || u->aux != mma->aux) continue;
+    uint64_t at = tile_offset(u->src[1], &y);
+    bool same = y == x && u->src[1]->src[0] == mma->src[1]->src[0] && u->src[4] == mma->src[4];
+    for (unsigned k = 0; same && k < n; k++) same = offset[k] != at;
+    if (same && u->src[6] == mma->src[6]) before += at < own, offset[n++] = at;
+  }
+  *first = own;
+  uint64_t best = 0;
+  for (unsigned k = 0; k < n; k++) {
+    uint64_t distance = before % 2 ? own - offset[k] : offset[k] - own;
+    if ((before % 2 ? offset[k] < own : offset[k] > own) && (!best || distance < best)) best = distance;
+  }
+  if (before % 2) *first = own - best;
+  return best;
+}
+
 /* Loads an operand's fragments from its rows in memory (PTX ISA, "ldmatrix"). The lanes of each quarter of the wave
  * give the row addresses of one matrix of 8 x 8. A has four matrices: upper and lower half of the rows, then the same
- * further along the sum. B has two. Units of 16 bytes are permuted within a row by the row's number. */
-static LLVMValueRef build_fragments(struct render *r, const struct uop *mma, unsigned o) {
-  const struct uop *index = mma->src[o], *at = index->src[1], *x = at;
+ * further along the sum. B has two, and the other tile of a pair has two more. Units of 16 bytes are permuted within a
+ * row by the row's number. from: the number of the operand's first matrix among those that are loaded. */
+static LLVMValueRef build_fragments(struct render *r, const struct uop *mma, unsigned o, unsigned *from) {
+  const struct uop *index = mma->src[o], *x;
   LLVMBuilderRef b = r->b;
-  uint64_t size = dtype_info[index->dtype].size, width = (uint64_t)mma->src[3 + o]->arg.i & 0xff, constant = 0;
+  uint64_t size = dtype_info[index->dtype].size, width = (uint64_t)mma->src[3 + o]->arg.i & 0xff;
+  uint64_t own = tile_offset(index, &x), constant = own, distance = o ? tile_pair(r, mma, &constant) : 0;
+  *from = own == constant ? 0 : 2;
   bool transposed = mma->aux >> o & 1;
   LLVMValueRef lane = intrinsic(r, "llvm.nvvm.read.ptx.sreg.laneid", NULL, 0, NULL, 0);
   LLVMValueRef eighth = LLVMBuildAnd(b, lane, i32_of(r, 7), ""), matrix[2]; /* two bits of the matrix' number */
@@ -790,10 +830,7 @@ static LLVMValueRef build_fragments(struct render *r, const struct uop *mma, uns
   begin = LLVMBuildMul(b, LLVMBuildIntCast2(b, begin, i32(r), 1, ""), i32_of(r, size), "");
   begin = LLVMBuildAdd(b, begin, LLVMBuildMul(b, transposed ? across : along, i32_of(r, 16), ""), "");
   LLVMValueRef offset = LLVMBuildAdd(b, line, LLVMBuildXor(b, begin, swap, ""), ""), p = value_of(r, index->src[0]);
-  if (at->op == OP_CONST)
-    constant = (uint64_t)at->arg.i * size, x = NULL;
-  else if (at->op == OP_ADD && at->src[1]->op == OP_CONST)
-    constant = (uint64_t)at->src[1]->arg.i * size, x = at->src[0];
+  if (distance) offset = LLVMBuildAdd(b, offset, LLVMBuildMul(b, matrix[1], i32_of(r, distance), ""), "");
   if (x) {
     LLVMValueRef v = LLVMBuildIntCast2(b, value_of(r, x), i32(r), 1, "");
     offset = LLVMBuildAdd(b, offset, LLVMBuildMul(b, v, i32_of(r, size), ""), "");
@@ -802,7 +839,8 @@ static LLVMValueRef build_fragments(struct render *r, const struct uop *mma, uns
   p = LLVMBuildInBoundsGEP2(b, LLVMInt8TypeInContext(r->c), p, &offset, 1, "");
   if (constant) p = LLVMBuildInBoundsGEP2(b, LLVMInt8TypeInContext(r->c), p, &further, 1, "");
   char name[64];
-  snprintf(name, sizeof name, "llvm.nvvm.ldmatrix.sync.aligned.m8n8.x%u%s.b16", o ? 2 : 4, transposed ? ".trans" : "");
+  snprintf(name, sizeof name, "llvm.nvvm.ldmatrix.sync.aligned.m8n8.x%u%s.b16", o && !distance ? 2 : 4,
+           transposed ? ".trans" : "");
   LLVMTypeRef overload = LLVMTypeOf(p);
   return intrinsic(r, name, &overload, 1, &p, 1);
 }
@@ -815,10 +853,11 @@ static LLVMValueRef build_mma_ldmatrix(struct render *r, const struct uop *u) {
   unsigned n = 0;
   for (unsigned o = 0; o < 2; o++) {
     bool tile = matrix_reads_tile(x, o);
-    LLVMValueRef fragments = tile ? build_fragments(r, u, o) : NULL;
+    unsigned from = 0;
+    LLVMValueRef fragments = tile ? build_fragments(r, u, o, &from) : NULL;
     if (!tile) operand_words(r, u->src[o], arg + n);
     for (unsigned i = 0; i < (o ? 2 : 4); i++, n++) {
-      if (tile) arg[n] = LLVMBuildExtractValue(r->b, fragments, i, "");
+      if (tile) arg[n] = LLVMBuildExtractValue(r->b, fragments, from + i, "");
       if (x->parts == PARTS_TILE_PAIRS) arg[n] = LLVMBuildBitCast(r->b, arg[n], pair, "");
     }
   }

@@ -99,6 +99,16 @@ static void elementwise_uses_wide_accesses(void **state) {
   assert_int_equal(count(one->disassembly, ".v4"), 0);
 }
 
+/* On machines without instructions of several waves, one ldmatrix loads two tiles of operand B. */
+static void tiles_are_loaded_in_pairs(void **state) {
+  unsigned n = ncases;
+  case_matmul("pairs", DT_F16, 512, 512, 512);
+  const struct kernel *k = must_compile(tuned, "sm_89", cases[n].ast);
+  assert_int_equal(count(k->disassembly, "ldmatrix.sync.aligned.m8n8.x2"), 0);
+  assert_true(count(k->disassembly, "ldmatrix.sync.aligned.m8n8.x4") > 0);
+  ncases = n;
+}
+
 static void matmul_is_register_tiled(void **state) {
   const struct kernel *k = case_kernel(tuned, "matmul 64");
   assert_int_equal(count(k->disassembly, "fma.rn.f32"), 64); /* 4 x 4 outputs, 4 steps of the sum */
@@ -255,6 +265,7 @@ int main(void) {
       cmocka_unit_test(max_is_an_instruction),
       cmocka_unit_test(elementwise_uses_wide_accesses),
       cmocka_unit_test(matmul_is_register_tiled),
+      cmocka_unit_test(tiles_are_loaded_in_pairs),
       cmocka_unit_test(nothing_contracts),
       cmocka_unit_test(long_sums_are_shared_by_a_group),
       cmocka_unit_test(groups_fit),
