@@ -36,6 +36,7 @@ struct axis {
   struct axis_name name;
   struct uop *range;
   int64_t size; /* upper bound; the exact bound of a symbolic range is its range's source */
+  int64_t unit; /* a symbolic size is a multiple of this; 0: of 1 */
   enum axis_kind kind;
   uint8_t buffers; /* REDUCE, rounds of phases: buffers for what is copied in each round; 0: not pipelined */
   bool vector;     /* UPCAST or UNROLL: values are vectors along this axis */
@@ -133,6 +134,10 @@ static inline unsigned binds_from(const struct uop *u) {
 
 /* Whether the axis has a constant size. */
 static inline bool axis_is_static(const struct axis *a) { return a->range->src[0]->op == OP_CONST; }
+/* Whether the size of the axis is a multiple of amount. */
+static inline bool axis_divides(const struct axis *a, int64_t amount) {
+  return axis_is_static(a) ? a->size % amount == 0 : amount == 1 || (a->unit && a->unit % amount == 0);
+}
 /* Whether an INDEX has a condition per lane. */
 static inline bool is_masked(const struct uop *index) { return index->nsrc > 2 && index->src[2]->lanes > 1; }
 

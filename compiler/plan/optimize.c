@@ -49,7 +49,7 @@ static bool can(const struct view *p, enum step_kind kind, int axis, int64_t amo
 /* Whether LOCAL leaves no work-items idle. */
 static bool divides(const struct view *p, int axis, int64_t amount) {
   const struct axis *a = &p->k->axes[axis];
-  return axis_is_static(a) && a->size % amount == 0;
+  return axis_is_static(a) && axis_divides(a, amount);
 }
 
 /* Reads the kernel's current accesses. If there are more than MAX_ACCESSES, the stores are kept, because they
@@ -131,18 +131,18 @@ static int64_t lanes_for(const struct view *p, int axis, unsigned bytes) {
 static bool can_padded(struct view *p, enum step_kind kind, int axis, int64_t amount) {
   if (axis < 0 || amount < 1 || p->k->axes[axis].size < PADDED * amount || !can(p, STEP_PAD, axis, amount))
     return false;
-  struct axis *a = &p->k->axes[axis];
-  int64_t size = a->size;
-  a->size = (size + amount - 1) / amount * amount;
+  struct axis *a = &p->k->axes[axis], before = *a;
+  if (!axis_is_static(a) && p->k->target->kind != TARGET_HOST) return false; /* LOCAL adapts the grid to the size */
+  a->size = (a->size + amount - 1) / amount * amount, a->unit = amount;
   bool possible = can(p, kind, axis, amount);
-  a->size = size;
+  *a = before;
   return possible;
 }
 
 /* Applies the step, after padding the axis if the amount does not divide its size. */
 static bool step_padded(struct view *p, enum step_kind kind, int axis, int64_t amount) {
   if (amount < 1) return false;
-  if (p->k->axes[axis].size % amount && !step(p, STEP_PAD, axis, amount)) return false;
+  if (!axis_divides(&p->k->axes[axis], amount) && !step(p, STEP_PAD, axis, amount)) return false;
   return step(p, kind, axis, amount);
 }
 

@@ -452,21 +452,22 @@ bool step_possible(const struct codegen *k, struct step s, char *why, size_t cap
   if (a->buffers) return refuse(why, cap, "the axis is pipelined");
   if (a->padded) return refuse(why, cap, "the axis was split by a local step that leaves work-items idle");
   if (s.kind == STEP_PAD) {
-    if (!axis_is_static(a)) return refuse(why, cap, "the axis has a symbolic size");
     if (a->kind > AXIS_SERIAL) return refuse(why, cap, "a %s axis cannot be padded", kind_name[a->kind]);
     if (s.amount > MAX_PAD) return refuse(why, cap, "the amount must be at most %d", MAX_PAD);
     if (a->kind == AXIS_REDUCE && multiplies_along(k, a->range))
       return refuse(why, cap, "a matrix instruction sums along it");
-    return a->size % s.amount ||
-           refuse(why, cap, "its size %" PRId64 " is a multiple of %" PRId64 " already", a->size, s.amount);
+    if (axis_divides(a, s.amount))
+      return refuse(why, cap, "its size %" PRId64 " is a multiple of %" PRId64 " already", a->size, s.amount);
+    return axis_is_static(a) || !a->unit || refuse(why, cap, "the axis, of symbolic size, is padded already");
   }
   uint8_t inner = a->kind <= AXIS_SERIAL ? inner_kind[s.kind][a->kind] : NONE;
   if (inner == NONE) return refuse(why, cap, "a %s axis cannot have this step", kind_name[a->kind]);
   if (k->naxes == MAX_AXES) return refuse(why, cap, "the kernel has %d axes already", MAX_AXES);
   bool expands = inner == AXIS_UPCAST || inner == AXIS_UNROLL, items = inner == AXIS_LOCAL || inner == AXIS_GROUP;
   if (s.kind != STEP_LOCAL && s.kind != STEP_THREAD) {
-    if (!axis_is_static(a)) return refuse(why, cap, "the axis has a symbolic size");
-    if (a->size % s.amount)
+    if (!axis_divides(a, s.amount) && !axis_is_static(a))
+      return refuse(why, cap, "its symbolic size may be no multiple of %" PRId64 ": pad it first", s.amount);
+    if (!axis_divides(a, s.amount))
       return refuse(why, cap, "its size %" PRId64 " is not a multiple of %" PRId64 ": pad it first", a->size, s.amount);
   }
   if ((expands || items) && stages_along(k, (unsigned)at))
@@ -529,12 +530,17 @@ static struct axis_name new_part_name(struct codegen *k, struct axis_name whole)
   return (struct axis_name){whole.letter, ++*made};
 }
 
-/* Extends the axis to a multiple of amount; the added positions do nothing. */
+/* Extends the axis to a multiple of amount, also one of symbolic size; the added positions do nothing. */
 static bool pad_axis(struct codegen *k, struct axis *a, int64_t amount) {
   struct graph *g = k->g;
   int64_t size = (a->size + amount - 1) / amount * amount;
-  struct uop *wide = uop_range(g, uop_index(g, size), next_range_number(k), a->kind), *old = a->range;
-  struct uop *valid = uop_binary(g, OP_CMPLT, wide, uop_index(g, a->size));
+  struct uop *old = a->range, *bound = old->src[0], *width = uop_index(g, size);
+  if (!axis_is_static(a)) {
+    width = uop_binary(g, OP_IDIV, uop_binary(g, OP_ADD, bound, uop_index(g, amount - 1)), uop_index(g, amount));
+    width = uop_binary(g, OP_MUL, width, uop_index(g, amount));
+    a->unit = amount;
+  }
+  struct uop *wide = uop_range(g, width, next_range_number(k), a->kind), *valid = uop_binary(g, OP_CMPLT, wide, bound);
   a->range = wide, a->size = size;
   if (!replace_ranges(k, &old, &wide, 1) || !guard_range(k, wide, valid)) return false;
   if (k->nguards < MAX_GUARDS) k->guard[k->nguards++] = valid;
@@ -569,7 +575,9 @@ static bool split_axis(struct codegen *k, struct axis *a, const struct step *s) 
   enum axis_kind inner = inner_kind[s->kind][a->kind];
   int64_t amount = s->kind == STEP_THREAD ? (a->size + s->amount - 1) / s->amount : s->amount;
   int64_t outer = (a->size + amount - 1) / amount;
-  bool exact = axis_is_static(a) && a->size % amount == 0, padded = s->kind == STEP_LOCAL && !exact;
+  bool grid = s->kind == STEP_THREAD || s->kind == STEP_LOCAL, exact = axis_divides(a, amount);
+  if (grid && !axis_is_static(a)) exact = false; /* the grid is that of the largest size */
+  bool padded = s->kind == STEP_LOCAL && !exact;
   struct axis_name name = new_part_name(k, a->name);
   if (s->kind == STEP_THREAD && amount == 1) { /* one element per workgroup */
     a->kind = AXIS_GLOBAL;
@@ -578,7 +586,9 @@ static bool split_axis(struct codegen *k, struct axis *a, const struct step *s) 
   int64_t number = next_range_number(k);
   struct uop *bound = uop_index(g, amount), *old = a->range, *out = NULL, *first = NULL;
   if (outer > 1 || padded) {
-    out = uop_range(g, uop_index(g, outer), old->arg.i, a->kind);
+    struct uop *number_of = uop_index(g, outer);
+    if (exact && !axis_is_static(a)) number_of = uop_binary(g, OP_IDIV, old->src[0], uop_index(g, amount));
+    out = uop_range(g, number_of, old->arg.i, a->kind);
     first = uop_binary(g, OP_MUL, out, uop_index(g, amount));
     if (s->kind == STEP_THREAD && !exact) bound = part_size(g, first, old->src[0], amount);
   } else if (!exact)
@@ -587,7 +597,7 @@ static bool split_axis(struct codegen *k, struct axis *a, const struct step *s) 
   if (!replace_ranges(k, &old, &expr, 1)) return false;
   struct axis made = {.range = in, .size = amount, .kind = inner, .name = name, .vector = s->kind == STEP_VECTOR};
   if (out) {
-    a->range = out, a->size = outer;
+    a->range = out, a->size = outer, a->unit = exact ? a->unit / amount : 0;
     if (padded) made.padded = a->padded = true, a->limit = old->src[0], a->whole = expr;
     if (s->kind == STEP_THREAD) a->kind = AXIS_GLOBAL;
     k->axes[k->naxes++] = made;

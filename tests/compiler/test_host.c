@@ -929,13 +929,20 @@ static void index_values(void **state) {
   check(elementwise(v, r, N), (struct buffer[]){{DT_I64, N}, {DT_I64, N}}, 2, 0, 0, "where on a range");
 }
 
+/* Loops over symbolic sizes are padded to whole vectors. */
 static void variables(void **state) {
   enum { N = 64 };
   struct uop *n = uop_var(G, "n", 1, N), *r = uop_range(G, n, 0, AXIS_LOOP), *k = uop_range(G, n, 1, AXIS_REDUCE);
-  struct uop *v = add(load(at(param(1, DT_I32, N), r)), reduce(OP_ADD, load(at(param(2, DT_I32, N), k)), &k, 1));
-  struct uop *ast = sink1(store(at(param(0, DT_I32, N), r), v));
-  for (int64_t x = 1; x <= N; x += 21)
-    check(ast, (struct buffer[]){{DT_I32, N}, {DT_I32, N}, {DT_I32, N}}, 3, 0, x, "symbolic");
+  struct uop *x = load(at(param(1, DT_I32, N), r)), *sum = reduce(OP_ADD, load(at(param(2, DT_I32, N), k)), &k, 1);
+  struct uop *ast[] = {sink1(store(at(param(0, DT_I32, N), r), add(x, sum))),
+                       sink1(store(at(param(0, DT_I32, N), r), mul(x, x)))};
+  const char *vector[] = {"; vector b:", "; vector a:"};
+  for (unsigned i = 0; i < 2; i++) {
+    const char *plan = must_compile(tuned, HOST_ARCH, ast[i])->plan;
+    if (!strstr(plan, vector[i])) fail_msg("no '%s' in '%s'", vector[i], plan);
+    for (int64_t v = 1; v <= N; v += 7)
+      check(ast[i], (struct buffer[]){{DT_I32, N}, {DT_I32, N}, {DT_I32, N}}, 3 - i, 0, v, "symbolic");
+  }
 }
 
 static void long_chain(void **state) {
