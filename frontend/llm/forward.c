@@ -80,9 +80,10 @@ static db_tensor *attend_span(struct model *m, int64_t i, struct span s, db_tens
   int64_t count = db_dim(q, 1), end = db_size_add(s.at, count), next = db_size_add(s.text, 1);
   q = rotated(m, q, s.at, end, local);
   k = rotated(m, k, s.at, end, local);
-  assigned[0] = db_assign_slice(y->cache[0], db_unsqueeze(k, 0), s.text, next, 0, n->kv_heads, s.at, end, 0, n->key);
+  db_tensor *columns = db_unsqueeze(db_transpose(k, 1, 2), 0);
+  assigned[0] = db_assign_slice(y->cache[0], columns, s.text, next, 0, n->kv_heads, 0, n->key, s.at, end);
   assigned[1] = db_assign_slice(y->cache[1], db_unsqueeze(v, 0), s.text, next, 0, n->kv_heads, s.at, end, 0, n->value);
-  k = db_squeeze(db_shrink(y->cache[0], s.text, next, 0, n->kv_heads, 0, end, 0, n->key), 0);
+  k = db_transpose(db_squeeze(db_shrink(y->cache[0], s.text, next, 0, n->kv_heads, 0, n->key, 0, end), 0), 1, 2);
   v = db_squeeze(db_shrink(y->cache[1], s.text, next, 0, n->kv_heads, 0, end, 0, n->value), 0);
   return attend(m, q, db_cast(k, DB_F32), db_cast(v, DB_F32), mask_of(m, i, count, s.at, end));
 }

@@ -182,11 +182,17 @@ static void load_feed_forward(struct loader *l, struct layer *y, int64_t i) {
   }
 }
 
+/* The length of the rows of keys: an odd number of cache lines. If it were a power of two, all elements of a key would
+ * be in the same few sets of the cache. */
+static int64_t key_row(int64_t room) {
+  enum { LINE = 32 };
+  return ((room + LINE - 1) / LINE | 1) * LINE;
+}
 /* Allocates a cache of keys or values. On a group it is split along the heads. */
-static db_tensor *cache_of(struct loader *l, int64_t width) {
+static db_tensor *cache_of(struct loader *l, int64_t rows, int64_t columns) {
   const struct model *m = l->m;
   db_scope_begin();
-  db_tensor *x = db_zeros(DB_F16, m->dev, m->texts, m->n.kv_heads, m->room, width);
+  db_tensor *x = db_zeros(DB_F16, m->dev, m->texts, m->n.kv_heads, rows, columns);
   x = db_retain(db_contiguous(llm_shard(x, m->dev, 1)));
   if (!l->err) l->err = db_realize(x);
   db_scope_end();
@@ -228,8 +234,8 @@ static void load_layer(struct loader *l, int64_t i) {
   const struct numbers *n = &l->m->n;
   load_attention(l, y, i);
   load_feed_forward(l, y, i);
-  y->cache[0] = cache_of(l, n->key);
-  y->cache[1] = cache_of(l, n->value);
+  y->cache[0] = cache_of(l, n->key, key_row(l->m->room));
+  y->cache[1] = cache_of(l, l->m->room, n->value);
 }
 
 int model_load(struct model *m, const struct gguf *g, db_device *dev, int64_t texts, int64_t room,
