@@ -81,9 +81,9 @@ struct cpu_device {
   unsigned ncounters;
   pthread_mutex_t job_lock;
   pthread_cond_t job_posted, job_done;
-  struct cpu_job *job;
-  uint64_t job_number;
-  unsigned job_active;
+  struct cpu_job *job;         /* NULL: no more helpers join */
+  _Atomic uint64_t job_number; /* of the last job */
+  _Atomic uint64_t job_active; /* helpers that work on it. All are written with job_lock only */
 };
 
 /* Wakes the threads of rings that have work. */

@@ -20,6 +20,7 @@
 #define FOREIGN_SIGNAL_NS 50000u /* another device's signal arrives without a notify */
 #define STOP_TIMEOUT_NS   2000000000ull
 #define SPIN_NS           20000u /* after this long without work, a queue's thread gives up its core */
+#define HELPER_SPIN_NS    50000u /* without a kernel for this long, helpers sleep */
 #define NAP_MIN_NS        20000u
 #define NAP_PART          8u /* a nap is 1/8 of the idle time before it, so it delays new work by at most that */
 #define NAP_MAX_NS        8000000u
@@ -133,6 +134,17 @@ static void use_large_pages(void) {
   pthread_attr_destroy(&attributes);
 }
 
+/* Spins until *value is v, or, if `is` is false, until it is not v; at most for HELPER_SPIN_NS. The caller must not
+ * hold job_lock. In a program, the next kernel begins after a few microseconds, and waking a thread takes longer. */
+static void spin_until(struct cpu_device *dev, const _Atomic uint64_t *value, uint64_t v, bool is) {
+  enum { PAUSES = 64 }; /* between looks at the clock */
+  for (uint64_t end = hcq_now_ns() + HELPER_SPIN_NS; hcq_now_ns() < end && !atomic_load(&dev->stop);)
+    for (unsigned i = 0; i < PAUSES; i++) {
+      if ((atomic_load_explicit(value, memory_order_acquire) == v) == is) return;
+      hcq_spin_pause();
+    }
+}
+
 static void *helper_main(void *arg) {
   struct cpu_device *dev = arg;
   uint64_t seen = 0;
@@ -140,11 +152,15 @@ static void *helper_main(void *arg) {
   use_large_pages();
   pthread_mutex_lock(&dev->job_lock);
   while (!atomic_load(&dev->stop)) {
-    if (!dev->job || dev->job_number == seen) {
-      pthread_cond_wait(&dev->job_posted, &dev->job_lock);
-      continue;
+    if (dev->job_number == seen) {
+      pthread_mutex_unlock(&dev->job_lock);
+      spin_until(dev, &dev->job_number, seen, false);
+      pthread_mutex_lock(&dev->job_lock);
     }
+    while (dev->job_number == seen && !atomic_load(&dev->stop)) pthread_cond_wait(&dev->job_posted, &dev->job_lock);
+    if (atomic_load(&dev->stop)) break;
     seen = dev->job_number;
+    if (!dev->job) continue; /* it ended before this thread began */
     struct cpu_job *job = dev->job;
     dev->job_active++;
     pthread_mutex_unlock(&dev->job_lock);
@@ -197,6 +213,11 @@ static void run_kernel(struct cpu_device *dev, cpu_entry *entry, const void *ker
   run_share(dev, &job, 0);
   pthread_mutex_lock(&dev->job_lock);
   dev->job = NULL; /* no more helpers join; wait for those that have */
+  if (dev->job_active) {
+    pthread_mutex_unlock(&dev->job_lock);
+    spin_until(dev, &dev->job_active, 0, true);
+    pthread_mutex_lock(&dev->job_lock);
+  }
   while (dev->job_active) pthread_cond_wait(&dev->job_done, &dev->job_lock);
   pthread_mutex_unlock(&dev->job_lock);
 }
