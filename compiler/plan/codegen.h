@@ -36,7 +36,7 @@ struct axis {
   struct axis_name name;
   struct uop *range;
   int64_t size; /* upper bound; the exact bound of a symbolic range is its range's source */
-  int64_t unit; /* a symbolic size is a multiple of this; 0: of 1 */
+  int64_t unit; /* a padded symbolic size is a multiple of this; 0: not padded */
   enum axis_kind kind;
   uint8_t buffers; /* REDUCE, rounds of phases: buffers for what is copied in each round; 0: not pipelined */
   bool vector;     /* UPCAST or UNROLL: values are vectors along this axis */

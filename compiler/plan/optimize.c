@@ -132,7 +132,8 @@ static bool can_padded(struct view *p, enum step_kind kind, int axis, int64_t am
   if (axis < 0 || amount < 1 || p->k->axes[axis].size < PADDED * amount || !can(p, STEP_PAD, axis, amount))
     return false;
   struct axis *a = &p->k->axes[axis], before = *a;
-  if (!axis_is_static(a) && p->k->target->kind != TARGET_HOST) return false; /* LOCAL adapts the grid to the size */
+  if (!axis_is_static(a) && p->k->target->kind != TARGET_HOST)
+    return false; /* on GPUs, LOCAL handles symbolic sizes without padding */
   a->size = (a->size + amount - 1) / amount * amount, a->unit = amount;
   bool possible = can(p, kind, axis, amount);
   *a = before;
@@ -261,7 +262,7 @@ struct shared {
   int axis[MAX_AXES]; /* the longest axis of every reduction, then SERIAL axes on which no reduction depends */
   unsigned n, nreduced;
   bool rows;  /* adjacent positions of the reductions are adjacent in memory */
-  bool sized; /* no axis is symbolic; symbolic axes cannot be split */
+  bool sized; /* no axis is symbolic: a group shares only reductions of constant size */
   int64_t longest;
 };
 

@@ -456,6 +456,8 @@ bool step_possible(const struct codegen *k, struct step s, char *why, size_t cap
     if (s.amount > MAX_PAD) return refuse(why, cap, "the amount must be at most %d", MAX_PAD);
     if (a->kind == AXIS_REDUCE && multiplies_along(k, a->range))
       return refuse(why, cap, "a matrix instruction sums along it");
+    if (axis_divides(a, s.amount) && !axis_is_static(a))
+      return refuse(why, cap, "its symbolic size is a multiple of %" PRId64 " already", s.amount);
     if (axis_divides(a, s.amount))
       return refuse(why, cap, "its size %" PRId64 " is a multiple of %" PRId64 " already", a->size, s.amount);
     return axis_is_static(a) || !a->unit || refuse(why, cap, "the axis, of symbolic size, is padded already");
@@ -464,11 +466,10 @@ bool step_possible(const struct codegen *k, struct step s, char *why, size_t cap
   if (inner == NONE) return refuse(why, cap, "a %s axis cannot have this step", kind_name[a->kind]);
   if (k->naxes == MAX_AXES) return refuse(why, cap, "the kernel has %d axes already", MAX_AXES);
   bool expands = inner == AXIS_UPCAST || inner == AXIS_UNROLL, items = inner == AXIS_LOCAL || inner == AXIS_GROUP;
-  if (s.kind != STEP_LOCAL && s.kind != STEP_THREAD) {
-    if (!axis_divides(a, s.amount) && !axis_is_static(a))
+  if (s.kind != STEP_LOCAL && s.kind != STEP_THREAD && !axis_divides(a, s.amount)) {
+    if (!axis_is_static(a))
       return refuse(why, cap, "its symbolic size may be no multiple of %" PRId64 ": pad it first", s.amount);
-    if (!axis_divides(a, s.amount))
-      return refuse(why, cap, "its size %" PRId64 " is not a multiple of %" PRId64 ": pad it first", a->size, s.amount);
+    return refuse(why, cap, "its size %" PRId64 " is not a multiple of %" PRId64 ": pad it first", a->size, s.amount);
   }
   if ((expands || items) && stages_along(k, (unsigned)at))
     return refuse(why, cap, "a staged value changes along the axis");
@@ -530,7 +531,7 @@ static struct axis_name new_part_name(struct codegen *k, struct axis_name whole)
   return (struct axis_name){whole.letter, ++*made};
 }
 
-/* Extends the axis to a multiple of amount, also one of symbolic size; the added positions do nothing. */
+/* Extends the axis, whose size may be symbolic, to a multiple of amount; the added positions do nothing. */
 static bool pad_axis(struct codegen *k, struct axis *a, int64_t amount) {
   struct graph *g = k->g;
   int64_t size = (a->size + amount - 1) / amount * amount;
@@ -586,9 +587,9 @@ static bool split_axis(struct codegen *k, struct axis *a, const struct step *s) 
   int64_t number = next_range_number(k);
   struct uop *bound = uop_index(g, amount), *old = a->range, *out = NULL, *first = NULL;
   if (outer > 1 || padded) {
-    struct uop *number_of = uop_index(g, outer);
-    if (exact && !axis_is_static(a)) number_of = uop_binary(g, OP_IDIV, old->src[0], uop_index(g, amount));
-    out = uop_range(g, number_of, old->arg.i, a->kind);
+    struct uop *outer_bound = uop_index(g, outer);
+    if (exact && !axis_is_static(a)) outer_bound = uop_binary(g, OP_IDIV, old->src[0], uop_index(g, amount));
+    out = uop_range(g, outer_bound, old->arg.i, a->kind);
     first = uop_binary(g, OP_MUL, out, uop_index(g, amount));
     if (s->kind == STEP_THREAD && !exact) bound = part_size(g, first, old->src[0], amount);
   } else if (!exact)

@@ -81,9 +81,10 @@ struct cpu_device {
   unsigned ncounters;
   pthread_mutex_t job_lock;
   pthread_cond_t job_posted, job_done;
+  /* job, job_number and job_active are written only while job_lock is held. */
   struct cpu_job *job;         /* NULL: no more helpers join */
   _Atomic uint64_t job_number; /* of the last job */
-  _Atomic uint64_t job_active; /* helpers that work on it. All are written with job_lock only */
+  _Atomic uint64_t job_active; /* helpers that work on it */
 };
 
 /* Wakes the threads of rings that have work. */

@@ -20,7 +20,7 @@
 #define FOREIGN_SIGNAL_NS 50000u /* another device's signal arrives without a notify */
 #define STOP_TIMEOUT_NS   2000000000ull
 #define SPIN_NS           20000u /* after this long without work, a queue's thread gives up its core */
-#define HELPER_SPIN_NS    50000u /* without a kernel for this long, helpers sleep */
+#define HELPER_SPIN_NS    50000u /* helpers spin this long for the next kernel, and its launcher for the helpers */
 #define NAP_MIN_NS        20000u
 #define NAP_PART          8u /* a nap is 1/8 of the idle time before it, so it delays new work by at most that */
 #define NAP_MAX_NS        8000000u
@@ -134,13 +134,14 @@ static void use_large_pages(void) {
   pthread_attr_destroy(&attributes);
 }
 
-/* Spins until *value is v, or, if `is` is false, until it is not v; at most for HELPER_SPIN_NS. The caller must not
- * hold job_lock. In a program, the next kernel begins after a few microseconds, and waking a thread takes longer. */
-static void spin_until(struct cpu_device *dev, const _Atomic uint64_t *value, uint64_t v, bool is) {
+/* Spins until *value equals v (if `equal`) or differs from v (if not), for about HELPER_SPIN_NS at most. The caller
+ * must not hold job_lock. In a program, the next kernel begins after a few microseconds, and waking a thread takes
+ * longer. */
+static void spin_until(struct cpu_device *dev, const _Atomic uint64_t *value, uint64_t v, bool equal) {
   enum { PAUSES = 64 }; /* between looks at the clock */
   for (uint64_t end = hcq_now_ns() + HELPER_SPIN_NS; hcq_now_ns() < end && !atomic_load(&dev->stop);)
     for (unsigned i = 0; i < PAUSES; i++) {
-      if ((atomic_load_explicit(value, memory_order_acquire) == v) == is) return;
+      if ((atomic_load_explicit(value, memory_order_acquire) == v) == equal) return;
       hcq_spin_pause();
     }
 }

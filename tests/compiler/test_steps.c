@@ -90,10 +90,26 @@ static void syntax_errors_name_the_word(void **state) {
   assert_non_null(strstr(err, "more than 128 steps"));
 }
 
-/* A plan that names its kernel but cannot be applied is an error that says which step is wrong and why. */
+/* A plan that names its kernel but cannot be applied is an error that says which step is wrong and why. A plan for all
+ * kernels is ignored where it cannot be applied. wrong: architecture, plan, part of the message. */
+static void is_refused(struct uop *ast, const char *const wrong[3]) {
+  const struct kernel *plain = must_compile(chosen, wrong[0], ast);
+  char err[256], line[256];
+  snprintf(line, sizeof line, "%s = %s", plain->shape, wrong[1]);
+  struct compiler *c = with_plan(line);
+  assert_null(compiler_compile(c, target_find(wrong[0]), ast, err, sizeof err));
+  if (!strstr(err, wrong[2]) || strncmp(err, "kernel ", 7)) fail_msg("'%s': %s", wrong[1], err);
+  compiler_free(c);
+  c = with_plan(wrong[1]);
+  const struct kernel *k = must_compile(c, wrong[0], ast);
+  assert_non_null(strstr(k->plan_refused, wrong[2]));
+  assert_string_equal(k->plan, plain->plan);
+  assert_null(k->best_refused);
+  compiler_free(c);
+}
+
 static void impossible_plans_are_refused(void **state) {
   static const char *const wrong[][3] = {
-      /* arch, plan, part of the message */
       {"gfx1100", "upcast a:4; upcast d:2",
        "step 2 at column 13 of the plan, 'upcast d:2': the kernel has no such axis"},
       {"gfx1100", "upcast a:5", "its size 12 is not a multiple of 5: pad it first"},
@@ -133,23 +149,15 @@ static void impossible_plans_are_refused(void **state) {
       {HOST_ARCH, "skip c", "no factor of a summed product is 0 in whole rounds of it"},
       {HOST_ARCH, "upcast a:4 | upcast a:4", "the plan has more than 1 sections"},
   };
-  unsigned at = 0;
-  while (strcmp(cases[at].name, "matmul 12x20x36")) at++;
-  for (unsigned i = 0; i < sizeof wrong / sizeof *wrong; i++) {
-    char err[256], line[256];
-    snprintf(line, sizeof line, "r_12_20_36 = %s", wrong[i][1]);
-    struct compiler *c = with_plan(line);
-    assert_null(compiler_compile(c, target_find(wrong[i][0]), cases[at].ast, err, sizeof err));
-    if (!strstr(err, wrong[i][2]) || strncmp(err, "kernel r_", 9)) fail_msg("'%s': %s", wrong[i][1], err);
-    compiler_free(c);
-    /* a plan for all kernels is ignored where it cannot be applied */
-    c = with_plan(wrong[i][1]);
-    const struct kernel *k = must_compile(c, wrong[i][0], cases[at].ast);
-    assert_non_null(strstr(k->plan_refused, wrong[i][2]));
-    assert_string_equal(k->plan, must_compile(chosen, wrong[i][0], cases[at].ast)->plan);
-    assert_null(k->best_refused);
-    compiler_free(c);
-  }
+  static const char *const of_symbolic[][3] = {
+      {HOST_ARCH, "upcast a:4", "its symbolic size may be no multiple of 4: pad it first"},
+      {HOST_ARCH, "pad a:8; pad a:4", "its symbolic size is a multiple of 4 already"},
+      {HOST_ARCH, "pad a:8; pad a:16", "the axis, of symbolic size, is padded already"},
+      {"gfx1100", "pad a:8; upcast a:16", "its symbolic size may be no multiple of 16: pad it first"},
+  };
+  struct uop *matmul = case_named("matmul 12x20x36")->ast, *symbolic = case_named("symbolic size")->ast;
+  for (unsigned i = 0; i < sizeof wrong / sizeof *wrong; i++) is_refused(matmul, wrong[i]);
+  for (unsigned i = 0; i < sizeof of_symbolic / sizeof *of_symbolic; i++) is_refused(symbolic, of_symbolic[i]);
 }
 
 static void plans_by_number_and_for_every_kernel(void **state) {
