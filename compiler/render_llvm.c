@@ -142,10 +142,20 @@ static LLVMValueRef address(struct render *r, const struct uop *index) {
   return p;
 }
 
+/* The address of a masked access: that of the argument or array if no lane is accessed. The lanes of a tile beyond the
+ * end of a buffer may have no memory, and then an access of no lane takes hundreds of cycles on x86: the processor
+ * suppresses its page fault by microcode. */
+static LLVMValueRef masked_address(struct render *r, const struct uop *index) {
+  LLVMValueRef mask = value_of(r, index->src[2]);
+  LLVMTypeRef bits = LLVMIntTypeInContext(r->c, LLVMGetVectorSize(LLVMTypeOf(mask)));
+  LLVMValueRef any = LLVMBuildICmp(r->b, LLVMIntNE, LLVMBuildBitCast(r->b, mask, bits, ""), LLVMConstNull(bits), "");
+  return LLVMBuildSelect(r->b, any, value_of(r, index), value_of(r, index->src[0]), "");
+}
+
 static LLVMValueRef masked_load(struct render *r, const struct uop *u) {
   const struct uop *index = u->src[0];
   LLVMTypeRef t = memory_type(r, u->dtype, u->lanes), overload[2] = {t, LLVMTypeOf(value_of(r, index))};
-  LLVMValueRef args[4] = {value_of(r, index), LLVMConstInt(i32(r), alignment(r, index, u->lanes), 0),
+  LLVMValueRef args[4] = {masked_address(r, index), LLVMConstInt(i32(r), alignment(r, index, u->lanes), 0),
                           value_of(r, index->src[2]), LLVMConstNull(t)};
   return intrinsic(r, "llvm.masked.load", overload, 2, args, 4);
 }
@@ -220,7 +230,7 @@ static void build_store(struct render *r, const struct uop *u) {
   unsigned align = alignment(r, index, x->lanes);
   if (is_masked(index)) {
     LLVMTypeRef overload[2] = {LLVMTypeOf(v), LLVMTypeOf(value_of(r, index))};
-    LLVMValueRef args[4] = {v, value_of(r, index), LLVMConstInt(i32(r), align, 0), value_of(r, index->src[2])};
+    LLVMValueRef args[4] = {v, masked_address(r, index), LLVMConstInt(i32(r), align, 0), value_of(r, index->src[2])};
     intrinsic(r, "llvm.masked.store", overload, 2, args, 4);
     return;
   }
