@@ -5,10 +5,10 @@
  * ("rows"). A tile of rows x columns is summed in registers. Columns are copied so that the vectors of a tile are
  * stored in the order in which the sum reads them: all at once, or in strips of a tile's width, for several loops at
  * once if their windows overlap. Rows are copied in blocks, or as the image that overlapping windows share. Rows that
- * are plain memory and are used by few columns are not copied. The outer rounds of a long sum are moved outside the
- * tiles, and their sums are kept in memory. A cost model in cycles chooses which operand has the columns, the axes of
- * the tile, and what is copied. Sources of the scheme: OpenBLAS and BLIS (Goto and van de Geijn, "Anatomy of
- * High-Performance Matrix Multiplication").
+ * are plain memory are not copied if reading them where they are costs less. The outer rounds of a long sum are moved
+ * outside the tiles, and their sums are kept in memory. A cost model in cycles chooses which operand has the columns,
+ * the axes of the tile, and what is copied. Sources of the scheme: OpenBLAS and BLIS (Goto and van de Geijn, "Anatomy
+ * of High-Performance Matrix Multiplication").
  *
  * If the machine has an instruction that adds several products in each lane (matrix.def), that many elements along one
  * axis of the sum form one element of a tile's operands, and are contiguous in the copies. */
@@ -389,8 +389,11 @@ static double choose_tile(const struct contraction *c, struct form *f, int64_t d
         double far = depth * lanes * vectors * ELEMENT > NEAR_BYTES ? (double)(lanes * vectors * ELEMENT) / 20 : 0;
         if (cycles < far) cycles = far;
         int64_t row_tiles = divide(rows, height), shares = row_shares(c, f, depth, height, tasks_of(c->k));
-        double tiles = (double)divide(columns, lanes * vectors) * (double)(divide(row_tiles, shares) * shares);
-        double all = tiles * (cycles + far / 20 + 1) * (!f->pack_rows && rows % height ? 1.3 : 1);
+        int64_t all_rows = divide(row_tiles, shares) * shares;
+        double tiles = (double)divide(columns, lanes * vectors) * (double)all_rows, checks = 1;
+        if (!f->pack_rows && all_rows * height > rows)
+          checks = c->k->is_phase || columns % (lanes * vectors) ? 1.3 : 1.02;
+        double all = tiles * (cycles + far / 20 + 1) * checks;
         if (!best || all < best * 0.999) best = all, f->lanes = lanes, f->vectors = vectors, f->height = height;
       }
   return best;
@@ -432,7 +435,7 @@ static double copying(const struct contraction *c, const struct operand *x, int 
   int64_t unit;
   distinct_elements(x, c->sum | bit(last) | together, &unit);
   bool vectors = unit >= SMALL_SUM;
-  return (has(x->unit, last) ? 0.25 : vectors ? 0.7 : 8) + (x->plain ? 0 : 0.3) + x->work * (vectors ? 1 : 4);
+  return (has(x->unit, last) ? 0.25 : vectors ? 1.0 : 8) + (x->plain ? 0 : 0.3) + x->work * (vectors ? 1 : 4);
 }
 
 /* The axes that only the rows have and that are copied together with them, as many as fit. */
@@ -482,7 +485,7 @@ static bool blocks_are_adjacent(const struct contraction *c, const struct operan
   return adjacent;
 }
 
-static void consider(struct contraction *c, struct form f) {
+static void consider(struct contraction *c, struct form f, bool pack_rows) {
   const struct codegen *k = c->k;
   const struct operand *p = &c->x[f.columns], *q = &c->x[!f.columns];
   if (c->matrix && f.row < 0) return;
@@ -494,7 +497,8 @@ static void consider(struct contraction *c, struct form f) {
   double both = (double)extent(k, others & p->mask & q->mask);
   bool reused = rows > MAX_HEIGHT / 2 && (double)width / 32 * (double)extent(k, f.columns_only) > FEW_TILES - 1;
   bool fits = depth * MAX_HEIGHT * ELEMENT <= BLOCK_BYTES;
-  f.pack_rows = f.row >= 0 && c->packs[!f.columns] && fits && (reused || !q->plain);
+  f.pack_rows = pack_rows && f.row >= 0 && c->packs[!f.columns] && fits && (reused || !q->plain);
+  if (pack_rows && !f.pack_rows) return;
   f.cycles = choose_tile(c, &f, depth) * (double)extent(k, others) * computed(c, &f);
   f.cycles *= (double)c->depth / (double)together_of(c) * (is_window(p, c->sum, f.column) ? 1.15 : 1);
   int64_t strip = f.lanes * f.vectors;
@@ -527,7 +531,8 @@ static void consider(struct contraction *c, struct form f) {
   } else if (f.row >= 0) {
     int64_t far = q->stride[f.row] * f.height * ELEMENT;
     if (!q->plain) f.cycles *= 4; /* computed again in each round */
-    f.cycles *= far > FAR_BYTES || !(q->unit & (c->sum | bit(f.row))) ? 2 : far > 64 * ELEMENT ? 1.03 : 1;
+    bool along_sum = q->unit & c->sum, apart = !along_sum && !has(q->unit, f.row);
+    f.cycles *= far > FAR_BYTES || apart ? 2 : !along_sum ? 1.2 : far > 64 * ELEMENT ? 1.01 : 1;
   }
   double store = has(c->unit, f.column) ? 0.15 : has(c->unit, f.row) || c->depth > LONG_SUM ? 2.5 : 8;
   if (c->updates) store *= 2; /* arguments loaded for the outputs have the outputs' layout */
@@ -541,8 +546,11 @@ static void choose(struct contraction *c) {
     uint64_t p = all & c->x[columns].mask & ~c->x[!columns].mask, q = all & c->x[!columns].mask & ~c->x[columns].mask;
     for (uint64_t m = p; m; m &= m - 1) {
       struct form f = {.columns = columns, .column = __builtin_ctzll(m), .row = -1};
-      if (!q) consider(c, f);
-      for (uint64_t n = q; n; n &= n - 1) f.row = __builtin_ctzll(n), consider(c, f);
+      if (!q) consider(c, f, false);
+      for (uint64_t n = q; n; n &= n - 1) {
+        f.row = __builtin_ctzll(n);
+        for (unsigned pack_rows = 0; pack_rows < 2; pack_rows++) consider(c, f, pack_rows);
+      }
     }
   }
 }
@@ -654,6 +662,14 @@ static int64_t unpadded_shares(int64_t tiles, int64_t least) {
   return least;
 }
 
+/* The smallest divisor of n that is greater than d and at most `most`; d if there is none. Splits rows into more
+ * workgroups, which repeat only the copies of rows that windows share. Splitting the columns would repeat all. */
+static int64_t finer_divisor(int64_t n, int64_t d, int64_t most) {
+  for (int64_t finer = d + 1; finer <= most; finer++)
+    if (n % finer == 0) return finer;
+  return d;
+}
+
 static void choose_shares(const struct contraction *c, struct shares *s) {
   const struct codegen *k = c->k;
   const struct form *f = &c->form;
@@ -672,6 +688,8 @@ static void choose_shares(const struct contraction *c, struct shares *s) {
     int64_t *most = has(f->rows_only, (int)a) ? &most_rows : has(f->columns_only, (int)a) ? &most_columns : &wanted;
     int64_t size = k->axes[a].size, now = wanted < *most ? wanted : *most, n = divisor(size, now);
     if (n < now && size > now && n * 2 < now && *most >= all) n = size;
+    if (n < now && has(f->rows_only, (int)a) && f->copy_rows > 0 && !(f->copy_columns > 0))
+      n = finer_divisor(size, n, 2 * now);
     s->of[a] = n, wanted = divide(wanted, n);
     if (most != &wanted) *most = divide(*most, n);
   }
