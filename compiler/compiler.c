@@ -191,8 +191,9 @@ static char *text_of(const struct codegen *k, void (*print)(FILE *f, const struc
     if (i || around) fputs(" | ", f);
     print(f, &k->parts[i]);
   }
-  fclose(f);
-  return text;
+  if (!fclose(f)) return text;
+  free(text);
+  return NULL;
 }
 
 /* Prints the plan that the kernel was built by. */
@@ -350,6 +351,10 @@ static bool lower_with_fewer_steps(const struct compiler_options *o, struct code
       memcpy(out->shape, k->name, sizeof out->shape);
       free((void *)out->axes);
       out->axes = text_of(k, print_axes);
+      if (!out->axes) {
+        k->err = fresh.err, k->errcap = fresh.errcap;
+        return codegen_fail(k, "out of memory");
+      }
       if (plan)
         given = plan, named = true;
       else if (o->plan)

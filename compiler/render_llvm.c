@@ -779,7 +779,7 @@ static LLVMValueRef build_finished_sum(struct render *r, const struct uop *u) {
   return build_asm_in_place(r, "", value_of(r, u), "", NULL, 0);
 }
 
-/* Returns the constant in the position of an operand's tile, in bytes. x: what it is added to, or NULL. */
+/* Returns the constant part of a tile's position, in bytes. Sets *x to the other part, or to NULL if there is none. */
 static uint64_t tile_offset(const struct uop *index, const struct uop **x) {
   const struct uop *at = index->src[1];
   uint64_t size = dtype_info[index->dtype].size;
@@ -790,9 +790,9 @@ static uint64_t tile_offset(const struct uop *index, const struct uop **x) {
   return (uint64_t)at->src[1]->arg.i * size;
 }
 
-/* Pairs the tiles of operand B that differ only in the constant of their position, in the order of these constants, so
- * that one instruction loads both. first: the constant of the first tile of mma's pair. Returns the distance to the
- * second tile in bytes, or 0 if the tile has no partner. */
+/* Finds the tile of operand B that is loaded together with mma's tile. Tiles whose positions differ only in the
+ * constant form pairs, in the order of the constants. Sets *first to the constant of the pair's first tile. Returns the
+ * distance between the two tiles in bytes, or 0 if mma's tile has no partner. */
 static uint64_t tile_pair(const struct render *r, const struct uop *mma, uint64_t *first) {
   enum { MOST_TILES = 64 };
   const struct uop *x, *y;
@@ -819,7 +819,7 @@ static uint64_t tile_pair(const struct render *r, const struct uop *mma, uint64_
 /* Loads an operand's fragments from its rows in memory (PTX ISA, "ldmatrix"). The lanes of each quarter of the wave
  * give the row addresses of one matrix of 8 x 8. A has four matrices: upper and lower half of the rows, then the same
  * further along the sum. B has two, and the other tile of a pair has two more. Units of 16 bytes are permuted within a
- * row by the row's number. from: the number of the operand's first matrix among those that are loaded. */
+ * row by the row's number. Sets *from to the index of the operand's first matrix among the loaded ones. */
 static LLVMValueRef build_fragments(struct render *r, const struct uop *mma, unsigned o, unsigned *from) {
   const struct uop *index = mma->src[o], *x;
   LLVMBuilderRef b = r->b;

@@ -9,10 +9,10 @@
 #include <stdlib.h>
 
 enum {
-  MOST_PADDING = 4,     /* maximum factor of products computed, with padding, to products needed */
-  WAVE_TILE = 64,       /* maximum rows and columns of a wave */
-  SIDE_WAVES = 2,       /* that divide rows, and columns; their square if only one of the two has several tiles */
-  COPY_BYTES = 128,     /* along the sum: what 8 lanes write at once, so rows do not conflict in banks */
+  MOST_PADDING = 4, /* maximum factor of products computed, with padding, to products needed */
+  WAVE_TILE = 64,   /* maximum rows and columns of a wave */
+  SIDE_WAVES = 2,   /* maximum waves of a workgroup along rows, and along columns; their square if the other has one */
+  COPY_BYTES = 128, /* along the sum: what 8 lanes write at once, so rows do not conflict in banks */
   MOST_REGISTERS = 200, /* maximum for sums and operands of a lane */
   LOAD_CYCLES = 4,
   PHASE_TILE = 128,  /* maximum rows and columns of a wave in a phase */
@@ -126,7 +126,8 @@ static double load_cost(const struct choice *c, const struct side *s, enum matri
   unsigned loads = (along * size + 15) / 16 * LOAD_CYCLES; /* per run of neighbours along the sum */
   double elements = (double)n * (double)tiles, vectors = elements / along * loads;
   if (s->slot < 0) return s->by_sum ? vectors : elements * LOAD_CYCLES + elements / 2;
-  double copied = (double)((o == MATRIX_A ? x->m : x->n) * tiles * x->k) / 32 / 2; /* two waves share the copy */
+  double copied = (double)((o == MATRIX_A ? x->m : x->n) * tiles * x->k) / 32 /
+                  2; /* an estimate: with 2 x 2 waves, two share each copy */
   return vectors + copied * LOAD_CYCLES * (s->by_sum ? 2 : 9) / 8;
 }
 

@@ -127,7 +127,8 @@ static int64_t lanes_for(const struct view *p, int axis, unsigned bytes) {
   return n > 16 ? 16 : n;
 }
 
-/* Whether the step is possible once the axis is padded, and the padding is small. */
+/* Whether the step is possible once the axis is padded, and the padding is small, for the maximum of a symbolic size.
+ */
 static bool can_padded(struct view *p, enum step_kind kind, int axis, int64_t amount) {
   if (axis < 0 || amount < 1 || p->k->axes[axis].size < PADDED * amount || !can(p, STEP_PAD, axis, amount))
     return false;

@@ -420,6 +420,15 @@ static bool possible_in_phase(const struct codegen *k, const struct axis *a, con
   }
 }
 
+/* Says why the axis cannot be split by an amount that does not divide its size. Returns false. */
+static bool refuse_remainder(const struct axis *a, int64_t amount, char *why, size_t cap) {
+  if (axis_is_static(a))
+    return refuse(why, cap, "its size %" PRId64 " is not a multiple of %" PRId64 ": pad it first", a->size, amount);
+  if (!a->unit) return refuse(why, cap, "its symbolic size may be no multiple of %" PRId64 ": pad it first", amount);
+  return refuse(why, cap, "its symbolic size is padded to a multiple of %" PRId64 " only, not of %" PRId64, a->unit,
+                amount);
+}
+
 bool step_possible(const struct codegen *k, struct step s, char *why, size_t cap) {
   const char *arguments = step_arguments(s.kind);
   bool list = strchr(arguments, 'l');
@@ -466,11 +475,8 @@ bool step_possible(const struct codegen *k, struct step s, char *why, size_t cap
   if (inner == NONE) return refuse(why, cap, "a %s axis cannot have this step", kind_name[a->kind]);
   if (k->naxes == MAX_AXES) return refuse(why, cap, "the kernel has %d axes already", MAX_AXES);
   bool expands = inner == AXIS_UPCAST || inner == AXIS_UNROLL, items = inner == AXIS_LOCAL || inner == AXIS_GROUP;
-  if (s.kind != STEP_LOCAL && s.kind != STEP_THREAD && !axis_divides(a, s.amount)) {
-    if (!axis_is_static(a))
-      return refuse(why, cap, "its symbolic size may be no multiple of %" PRId64 ": pad it first", s.amount);
-    return refuse(why, cap, "its size %" PRId64 " is not a multiple of %" PRId64 ": pad it first", a->size, s.amount);
-  }
+  if (s.kind != STEP_LOCAL && s.kind != STEP_THREAD && !axis_divides(a, s.amount))
+    return refuse_remainder(a, s.amount, why, cap);
   if ((expands || items) && stages_along(k, (unsigned)at))
     return refuse(why, cap, "a staged value changes along the axis");
   int64_t tiles = expands || items ? tiles_bytes(k, (unsigned)at, s.amount) : 0;

@@ -185,9 +185,10 @@ static void load_feed_forward(struct loader *l, struct layer *y, int64_t i) {
 /* The length of the rows of keys: an odd number of cache lines. If it were a power of two, all elements of a key would
  * be in the same few sets of the cache. */
 static int64_t key_row(int64_t room) {
-  enum { LINE = 32 };
+  enum { LINE = 32 }; /* f16 elements in a cache line of 64 bytes */
   return ((room + LINE - 1) / LINE | 1) * LINE;
 }
+
 /* Allocates a cache of keys or values. On a group it is split along the heads. */
 static db_tensor *cache_of(struct loader *l, int64_t rows, int64_t columns) {
   const struct model *m = l->m;

@@ -50,8 +50,8 @@ struct layer {
   struct linear gate, up, down;                                 /* without a gate, or with gate and up in one matrix */
   struct linear router, gate_experts, up_experts, down_experts; /* mixture of experts */
   struct linear shared_router, shared_gate, shared_up, shared_down;
-  /* f16. Keys [texts, kv_heads, width of a head, positions], so that a query is multiplied by vectors of positions;
-   * values [texts, kv_heads, positions, width of a head] */
+  /* f16. Keys [texts, kv_heads, width of a head, key_row(positions)], so that a query is multiplied by vectors of
+   * positions; columns past the positions are not used. Values [texts, kv_heads, positions, width of a head] */
   db_tensor *cache[2];
 };
 enum { LLM_TEXTS = 8 }; /* the most texts that can be continued together */

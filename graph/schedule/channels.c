@@ -159,7 +159,7 @@ static struct uop *copy_channels(struct graph *g, struct uop *x, enum dtype type
     pad[2 * i + 1] = uop_index(g, i == last ? (unit - n % unit) % unit : 0);
   }
   x = n % unit ? uop_movement(g, OP_PAD, x, pad, 2 * rank) : x;
-  x = uop_new(g, OP_CONTIGUOUS, type, 1, (union uop_arg){.i = CONTIGUOUS_ALIGNED}, 0, &x, 1);
+  x = uop_new(g, OP_CONTIGUOUS, type, 1, (union uop_arg){.i = CONTIGUOUS_CHANNELS}, 0, &x, 1);
   x = n % unit ? uop_movement(g, OP_SHRINK, x, whole, 2 * rank) : x;
   return uop_cast(g, uop_new(g, OP_PERMUTE, type, 1, (union uop_arg){.i = back}, 0, &x, 1), was);
 }
@@ -186,6 +186,7 @@ struct uop *schedule_channels(struct scheduler *s, const struct schedule_machine
     enum dtype t = p.factor[i].narrow;
     int64_t size = dtype_info[t].size, n = shape_numel(f->base->shape);
     if (!(m->tile_types >> t & 1) || size >= m->channel_align || n < 1) return x;
+    /* Without a window or instructions that copy boxes, only an operand whose elements are not adjacent is copied. */
     int64_t unit = p.window || m->align ? m->channel_align / size : 1;
     if (is_aligned(&p, &p.factor[i].memory, unit)) continue;
     bool pays = positions(&p, (UINT64_C(1) << p.nranges) - 1) / n >= LEAST_USES;

@@ -37,6 +37,7 @@
   X(INDEX, "it is an expensive or reduced index")                                                                      \
   X(PARTIAL, "it holds the partial results of a long reduction")                                                       \
   X(ALIGNED, "its rows begin at aligned addresses and lie along a sum, as matrix instructions need them")              \
+  X(CHANNELS, "its channels are adjacent, so that several are loaded at once")                                         \
   X(SHARED, "several uses share a reduction")                                                                          \
   X(NESTED, "another reduction uses a reduction and would repeat it")                                                  \
   X(REPEATED, "an expanded axis would repeat a reduction")                                                             \

@@ -21,11 +21,12 @@ enum {
   NO_UNIT = UINT32_MAX,
   MAX_STORES = 8,
   /* Within the compiler's limits MAX_BUFFERS, MAX_DEPTH and MAX_SCHEDULED_AXES (compiler/plan/codegen.h). */
-  MOST_INPUTS = 112,      /* buffers that a kernel may read */
-  MOST_DEPTH = 512,       /* operations on one path of a kernel's expression; the compiler recurses over it */
-  MOST_AXES = 48,         /* ranges that a kernel may have */
-  CONTIGUOUS_PARTIAL = 1, /* arg of a CONTIGUOUS of partial results */
-  CONTIGUOUS_ALIGNED = 2, /* of a matrix with aligned rows */
+  MOST_INPUTS = 112,       /* buffers that a kernel may read */
+  MOST_DEPTH = 512,        /* operations on one path of a kernel's expression; the compiler recurses over it */
+  MOST_AXES = 48,          /* ranges that a kernel may have */
+  CONTIGUOUS_PARTIAL = 1,  /* arg of a CONTIGUOUS of partial results */
+  CONTIGUOUS_ALIGNED = 2,  /* of a matrix with aligned rows */
+  CONTIGUOUS_CHANNELS = 3, /* of a tensor with adjacent channels */
 };
 
 /* A kernel as planned from its root: it computes one value for every combination of its ranges. */

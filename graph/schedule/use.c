@@ -403,11 +403,12 @@ void schedule_realize_source(struct scheduler *s, struct node *n) {
   }
   if (u->op != OP_CONTIGUOUS && u->op != OP_COPY && u->op != OP_EXCHANGE) return;
   struct node *b = node_of(s, base_of(u->src[0]));
-  enum schedule_reason why = u->op == OP_COPY                 ? SCHEDULE_COPIED
-                             : u->op == OP_EXCHANGE           ? SCHEDULE_EXCHANGED
-                             : u->arg.i == CONTIGUOUS_PARTIAL ? SCHEDULE_PARTIAL
-                             : u->arg.i == CONTIGUOUS_ALIGNED ? SCHEDULE_ALIGNED
-                                                              : SCHEDULE_CONTIGUOUS;
+  enum schedule_reason why = u->op == OP_COPY                  ? SCHEDULE_COPIED
+                             : u->op == OP_EXCHANGE            ? SCHEDULE_EXCHANGED
+                             : u->arg.i == CONTIGUOUS_PARTIAL  ? SCHEDULE_PARTIAL
+                             : u->arg.i == CONTIGUOUS_ALIGNED  ? SCHEDULE_ALIGNED
+                             : u->arg.i == CONTIGUOUS_CHANNELS ? SCHEDULE_CHANNELS
+                                                               : SCHEDULE_CONTIGUOUS;
   if (!in_memory(b)) mark_realized(b, why);
   if (u->op == OP_COPY && b->device == NO_DEVICE) b->device = n->device;
 }

@@ -13,8 +13,8 @@ static struct cpu_device *cpu(db_device *dev) { return (struct cpu_device *)dev;
 
 /* ---- memory ---- */
 
-/* Large buffers have large pages, if the system has them: kernels that read much memory miss fewer translations of
- * addresses, and the processor prefetches within a page only. */
+/* Asks for large pages for large buffers. Kernels that read much memory then have fewer TLB misses, and the processor's
+ * prefetchers, which stop at the end of a page, reach further. */
 static int cpu_alloc(db_buffer *buf) {
   enum { PAGE = 1 << 12, LARGE_PAGE = 1 << 21 };
   size_t align = buf->size >= 2 * LARGE_PAGE ? LARGE_PAGE : buf->size >= 1u << 16 ? PAGE : 128;

@@ -2,7 +2,8 @@
  *
  * When a queue's thread runs out of commands, it first spins, then naps for a fraction of the time it has been idle so
  * far, and sleeps only after a long idle time. A host that submits from time to time therefore makes no system call. It
- * makes one only to wake a sleeping thread, or to sleep itself until a command is done. */
+ * makes one only to wake a sleeping thread, or to sleep itself until a command is done. A helper spins after a kernel,
+ * then sleeps until the next one is posted. */
 #define _GNU_SOURCE
 #include "cpu.h"
 #include <errno.h>
@@ -20,7 +21,7 @@
 #define FOREIGN_SIGNAL_NS 50000u /* another device's signal arrives without a notify */
 #define STOP_TIMEOUT_NS   2000000000ull
 #define SPIN_NS           20000u /* after this long without work, a queue's thread gives up its core */
-#define HELPER_SPIN_NS    50000u /* helpers spin this long for the next kernel, and its launcher for the helpers */
+#define HELPER_SPIN_NS    50000u /* a helper spins this long for the next kernel, a queue's thread for its helpers */
 #define NAP_MIN_NS        20000u
 #define NAP_PART          8u /* a nap is 1/8 of the idle time before it, so it delays new work by at most that */
 #define NAP_MAX_NS        8000000u

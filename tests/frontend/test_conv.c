@@ -115,7 +115,7 @@ static db_tensor *eighths(db_device *dev, const struct conv *c, const int64_t *d
   return t;
 }
 
-/* Of kernels with matrix instructions. */
+/* What the kernels that execute matrix instructions did. */
 struct counts {
   uint64_t loaded; /* bytes through registers, plus bank conflicts */
   uint64_t executed, matrix;

@@ -163,11 +163,11 @@ static void test_channels(void **state) {
   } cases[] = {{32, 32, 3}, {33, 32, 3}, {32, 8, 3}, {16, 32, 1}, {32, 4, 1}}; /* few channels; 25 uses of an element */
   for (unsigned i = 0; i < sizeof cases / sizeof *cases; i++) {
     struct uop *y = convolution(TENSOR(2, cases[i].channels, 12, 12), cases[i].results);
-    unsigned n = kernels_of(y, SCHEDULE_ALIGNED, NULL);
+    unsigned n = kernels_of(y, SCHEDULE_CHANNELS, NULL);
     if (n != cases[i].kernels) fail_msg("case %u: %u kernels", i, n);
   }
   struct uop *last = permute(TENSOR(2, 12, 12, 32), 0x2130);
-  assert_int_equal(kernels_of(convolution(last, 32), SCHEDULE_ALIGNED, NULL), 2);
+  assert_int_equal(kernels_of(convolution(last, 32), SCHEDULE_CHANNELS, NULL), 2);
   machine_of = NULL;
 }
 
