@@ -150,6 +150,25 @@ static struct uop *convolution(struct uop *x, int64_t results) {
   return reduce(OP_ADD, mul(y, EXPAND(w, b, results, c, 3, m, 3, m)), 1 << 2 | 1 << 3 | 1 << 5);
 }
 
+/* A convolution of 1 x 1 with the given stride. x: [batch, channels, height, width]; w: [results, channels]. */
+static struct uop *pointwise(struct uop *x, int64_t results, int64_t stride) {
+  int64_t b = x->shape->dim[0]->arg.i, c = x->shape->dim[1]->arg.i, m = x->shape->dim[2]->arg.i / stride;
+  struct uop *y = SHRINK(RESHAPE(x, b, c, m, stride, m, stride), 0, b, 0, c, 0, m, 0, 1, 0, m, 0, 1);
+  struct uop *w = EXPAND(RESHAPE(TENSOR(results, c), 1, results, c, 1, 1), b, results, c, m, m);
+  return reduce(OP_ADD, mul(EXPAND(RESHAPE(y, b, 1, c, m, m), b, results, c, m, m), w), 1 << 2);
+}
+
+/* Without a window, only an operand whose elements are apart in memory is copied. */
+static void test_channels_of_points(void **state) {
+  struct schedule_machine aligning = *matrix_machine(0);
+  aligning.tile_types = 1u << DT_F32, aligning.channel_align = 16, aligning.align = 0;
+  the_machine = &aligning;
+  machine_of = given_machine;
+  assert_int_equal(kernels_of(pointwise(TENSOR(2, 32, 16, 16), 64, 1), SCHEDULE_CHANNELS, NULL), 1);
+  assert_int_equal(kernels_of(pointwise(TENSOR(2, 32, 16, 16), 64, 2), SCHEDULE_CHANNELS, NULL), 2);
+  machine_of = NULL;
+}
+
 /* The operands of a convolution are first copied to memory in which channels are adjacent, if there are enough. */
 static void test_channels(void **state) {
   struct schedule_machine aligning = *matrix_machine(0);
@@ -174,6 +193,7 @@ static void test_channels(void **state) {
 int main(void) {
   const struct CMUnitTest tests[] = {
       cmocka_unit_test_setup_teardown(test_channels, setup, teardown),
+      cmocka_unit_test_setup_teardown(test_channels_of_points, setup, teardown),
       cmocka_unit_test_setup_teardown(test_large_sums, setup, teardown),
       cmocka_unit_test_setup_teardown(test_splits, setup, teardown),
       cmocka_unit_test_setup_teardown(test_product_splits, setup, teardown),
