@@ -314,7 +314,8 @@ double db_optim_lr(const db_optim *o);
  * Gradients of f16 underflow below 6e-8. So the loss is multiplied by a factor, and the gradients are divided by it.
  * The factor doubles after `interval` steps in a row with finite gradients. If a gradient is not finite, the step
  * changes neither parameters nor state, and the factor is halved. All of this happens on the device, so a captured step
- * may contain it. bf16 needs no factor. */
+ * may contain it. bf16 needs no factor. The factor belongs to one optimizer: another optimizer of the same loss would
+ * use gradients that are multiplied by it, and gradients that are not finite. */
 struct db_mixed {
   int by_name_;
   double scale;     /* the first factor, for f16; 0 means 65536 */

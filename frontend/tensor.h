@@ -207,7 +207,8 @@ db_tensor *db_triangle_at(DB_AT, db_tensor *x, int64_t diagonal, bool upper);
  * are the same on every device ---- */
 
 /* Seeds the generator (Threefry-2x32), whose initial seed is 0. The numbers of a tensor are fixed when the tensor is
- * made, not when it is computed. */
+ * made, not when it is computed. Inside a function given to db_jit they also depend on how many such functions the
+ * process made before; db_checkpoint_load restores that. */
 void db_manual_seed(uint64_t seed);
 enum db_random {
   DB_RANDOM_UNIFORM, /* [a, b); between 0 and 1 in steps of 2^-24, for f64 2^-53 */
