@@ -509,8 +509,8 @@ static void the_command_continues_texts(void **state) {
   free(first);
   EXPECT(1, "llm " DATA "llama.gguf -p x --devices 3");
   assert_contains(out, "llama.gguf: 2 heads of keys and values cannot be divided among 3 devices");
-  EXPECT(1, "llm " DATA "llama.gguf -p x --devices 2 --dev CPU:1");
-  assert_contains(out, "device 'CPU:1:1'");
+  EXPECT(1, "llm " DATA "llama.gguf -p x --devices 2 --dev CPU:63");
+  assert_contains(out, "device 'CPU:64'");
   REFUSES("no file", "llm -p x");
   REFUSES("no text", "llm x.gguf");
   REFUSES("--top-p needs a number from 0 to 1, not '2'", "llm x.gguf -p x --top-p 2");

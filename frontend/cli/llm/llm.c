@@ -312,15 +312,19 @@ static int run_session(struct session *s) {
   return s->x.chat ? chat(s) : continue_text(s);
 }
 
-/* Opens device `name` or, if n > 1, a group of name, name:1, ... Returns NULL with a message if one cannot be opened.
- */
+/* Opens device `name` or, if n > 1, a group of it and the following ones: CPU, CPU:1, ... or CPU:2, CPU:3, ... Returns
+ * NULL with a message if one cannot be opened. */
 static db_device *open_devices(const char *name, unsigned n) {
   db_device *device[DB_GROUP_MAX] = {db_open(name)}, *all = NULL;
   char other[64];
   unsigned opened = device[0] ? 1 : 0;
   if (opened && n == 1) return device[0];
+  const char *whole = opened ? db_device_name(device[0]) : "", *colon = strrchr(whole, ':');
+  bool numbered = colon && colon[1] && strspn(colon + 1, "0123456789") == strlen(colon + 1);
+  unsigned long first = numbered ? strtoul(colon + 1, NULL, 10) : 0;
+  int length = (int)(numbered ? (size_t)(colon - whole) : strlen(whole));
   for (; opened && opened < n; opened++) {
-    snprintf(other, sizeof other, "%s:%u", db_device_name(device[0]), opened);
+    snprintf(other, sizeof other, "%.*s:%lu", length, whole, first + opened);
     if (!(device[opened] = db_open(other))) break;
   }
   if (opened == n) all = db_group(device, n);
