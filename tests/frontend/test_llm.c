@@ -506,6 +506,8 @@ static void the_command_continues_texts(void **state) {
   assert_true(!strncmp(out, first, strlen(first)));
   EXPECT(0, "llm " DATA "llama.gguf -p '!#' -n 10 --devices 2 --dev " EMULATED);
   assert_true(!strncmp(out, first, strlen(first)));
+  EXPECT(0, "llm " DATA "llama.gguf -p '!#' -n 10 --devices 2 --dev CPU:1");
+  assert_true(!strncmp(out, first, strlen(first)));
   free(first);
   EXPECT(1, "llm " DATA "llama.gguf -p x --devices 3");
   assert_contains(out, "llama.gguf: 2 heads of keys and values cannot be divided among 3 devices");
