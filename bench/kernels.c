@@ -2,14 +2,15 @@
  * multiply-add rate. All take turns in one run; the best of several rounds counts. Every result is compared with plain
  * arithmetic.
  *
- *   kernels [--threads N,N] [--cpu-time] [--seconds S] [--json] [--plans] [--list] [WORD...]
+ *   kernels [--threads N,N] [--cpu-time] [--seconds S] [--json] [--plans] [--list] [--case TEXT]... [WORD...]
  *
  * DEV names the device. A case runs if each WORD is a word of its name. A WORD may be several alternatives separated by
  * commas, and may contain * and ?. A WORD after ^ must not occur in the name: `kernels matmul f32 512,1024`, `kernels
  * conv 16 ^7x7`. On the CPU the cases run once for each number of threads, in a separate process that is bound to this
- * number of the CPUs that taskset allows. An emulated GPU runs small cases once. Its counts are printed instead of
- * times, with model time (emu/exec/cost.def), which is not a measurement. --cpu-time measures the processor time of one
- * thread instead of wall time; use it for ratios on a machine with other work. */
+ * number of the CPUs that taskset allows. --case runs another case instead of the list, given as an operation, a type
+ * and the numbers of bench/speed/ops.c: --case 'matmul bf16 1x2048x2048x512'. An emulated GPU runs small cases once.
+ * Its counts are printed instead of times, with model time (emu/exec/cost.def), which is not a measurement. --cpu-time
+ * measures the processor time of one thread instead of wall time; use it for ratios on a machine with other work. */
 #define _GNU_SOURCE
 #include "speed/speed.h"
 #include "emu/emu.h"
@@ -419,15 +420,19 @@ static int run_threads(unsigned threads, const struct result *one, struct result
 
 int main(int argc, char **argv) {
   unsigned n, chosen = 0;
-  const struct speed_case *cases = speed_cases(&n);
   if (argc == 2 && !strcmp(argv[1], "--cuda")) return cuda_child();
   options = (struct options){.threads = {1, count_cpus()}, .nthreads = count_cpus() > 1 ? 2 : 1, .seconds = 0.6};
   if (!options_read(&options, argc, argv, true,
-                    "usage: kernels [--threads N,N] [--cpu-time] [--seconds S] [--json] [--plans] [--list] [WORD...]"))
+                    "usage: kernels [--threads N,N] [--cpu-time] [--seconds S] [--json] [--plans] [--list] "
+                    "[--case TEXT]... [WORD...]"))
     return 2;
   const char *name = getenv("DEV");
   bool host = !name || !strncmp(name, "CPU", 3);
   enum machine on = host ? ON_HOST : !strncmp(name, "EMU+", 4) ? ON_EMULATOR : ON_GPU;
+  for (unsigned i = 0; i < options.ncases; i++)
+    if (!speed_give_case(options.cases[i], on))
+      return fprintf(stderr, "kernels: '%s' is not an operation, a type and numbers\n", options.cases[i]), 2;
+  const struct speed_case *cases = speed_cases(&n);
   for (unsigned i = 0; i < n; i++) {
     if (!wanted(&cases[i], on)) continue;
     chosen++;

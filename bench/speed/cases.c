@@ -1,6 +1,7 @@
 /* The list of cases of bench/kernels. */
 #include "speed.h"
 #include <assert.h>
+#include <stdlib.h>
 #include <string.h>
 
 const char *const beside_name[BESIDES] = {"OpenBLAS", "PyTorch", "cuBLAS", "copy", "read", "peak", "matmul", "f32"};
@@ -148,8 +149,8 @@ static const struct {
 } batches[] = {{ON_HOST, DB_F32, 1}, {ON_HOST, DB_F32, 16}, {ON_GPU, DB_F16, 16}, {ON_EMULATOR, DB_F16, 1}};
 enum { BATCHES = sizeof batches / sizeof *batches };
 
-static struct speed_case list[ROWS + BATCHES * CONVOLUTIONS];
-static unsigned nlist;
+static struct speed_case list[ROWS + BATCHES * CONVOLUTIONS + MAX_GIVEN];
+static unsigned nlist, ngiven;
 
 static struct speed_case *add(enum machine on, const char *op, db_dtype dtype) {
   struct speed_case *c = &list[nlist++];
@@ -177,8 +178,31 @@ static void add_convolution(enum machine on, db_dtype dtype, int64_t batch, cons
   memcpy(&c->n[1], s, 5 * sizeof *s);
 }
 
+bool speed_give_case(const char *text, enum machine on) {
+  char op[16], type[16];
+  int at = 0;
+  if (ngiven == MAX_GIVEN || sscanf(text, "%15s %15s %n", op, type, &at) < 2 || !at || !speed_op(op)) return false;
+  db_dtype dtype = DB_BOOL;
+  while (strcmp(db_dtype_name(dtype), type) != 0)
+    if (dtype++ == DB_F8E5M2) return false;
+  if (!ngiven++) nlist = 0;
+  struct speed_case *c = add(on, op, dtype);
+  unsigned n = 0;
+  for (const char *p = text + at; n < MAX_NUMBERS; p++) {
+    char *end;
+    c->n[n++] = strtoll(p, &end, 10);
+    if (end == p || c->n[n - 1] < 0) return false;
+    p = end;
+    if (*p != 'x') {
+      snprintf(c->name, sizeof c->name, "%s %s", type, text + at);
+      return !*p;
+    }
+  }
+  return false;
+}
+
 const struct speed_case *speed_cases(unsigned *n) {
-  if (!nlist) {
+  if (!nlist && !ngiven) {
     for (unsigned i = 0; i < ROWS; i++) add_row(&rows[i]);
     for (unsigned b = 0; b < BATCHES; b++)
       for (unsigned i = 0; i < CONVOLUTIONS; i++)

@@ -62,7 +62,12 @@ struct speed_case {
 };
 
 const struct speed_op *speed_op(const char *name);
+/* Returns the list of cases, or the given ones if there are any. */
 const struct speed_case *speed_cases(unsigned *n);
+enum { MAX_GIVEN = 16 };
+/* Adds a case given as text: an operation, a type, and the operation's numbers in the order of ops.c, such as
+ * "matmul bf16 1x2048x2048x512". Returns false if the text is wrong. */
+bool speed_give_case(const char *text, enum machine on);
 int64_t speed_numel(struct tensor_shape s);
 /* The minimum number of bytes that a case reads and writes. */
 void case_bytes(const struct speed_case *c, double *read, double *written);
@@ -139,12 +144,14 @@ struct options {
   unsigned threads[MAX_THREADS], nthreads; /* one run for each number of threads */
   double seconds;                          /* to spend on a case */
   bool json, plans, list;
+  char *cases[MAX_GIVEN]; /* given as text, instead of the list */
+  unsigned ncases;
   char *words[MAX_WORDS]; /* words that select cases */
   unsigned nwords;
 };
-/* Reads a command line into *o, which holds the defaults, and sets speed_cpu_time. has_plans: the program accepts
- * --plans. On an error prints `usage` and returns false. */
-bool options_read(struct options *o, int argc, char **argv, bool has_plans, const char *usage);
+/* Reads a command line into *o, which holds the defaults, and sets speed_cpu_time. kernels: the program accepts --plans
+ * and --case. On an error prints `usage` and returns false. */
+bool options_read(struct options *o, int argc, char **argv, bool kernels, const char *usage);
 /* Returns true if a word of text matches one of the alternatives ("f32,bf16"; they may contain * and ?). */
 bool has_word(const char *text, const char *alternatives);
 /* Returns true if text matches every word without ^ and does not match any word after ^. */

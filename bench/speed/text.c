@@ -17,14 +17,12 @@ static unsigned parse_threads(const char *text, unsigned out[MAX_THREADS]) {
   return n;
 }
 
-bool options_read(struct options *o, int argc, char **argv, bool has_plans, const char *usage) {
-  static const struct option long_options[] = {{"threads", required_argument, NULL, 't'},
-                                               {"seconds", required_argument, NULL, 's'},
-                                               {"cpu-time", no_argument, NULL, 'c'},
-                                               {"json", no_argument, NULL, 'j'},
-                                               {"plans", no_argument, NULL, 'p'},
-                                               {"list", no_argument, NULL, 'l'},
-                                               {0}};
+bool options_read(struct options *o, int argc, char **argv, bool kernels, const char *usage) {
+  static const struct option long_options[] = {
+      {"threads", required_argument, NULL, 't'}, {"seconds", required_argument, NULL, 's'},
+      {"cpu-time", no_argument, NULL, 'c'},      {"json", no_argument, NULL, 'j'},
+      {"plans", no_argument, NULL, 'p'},         {"case", required_argument, NULL, 'k'},
+      {"list", no_argument, NULL, 'l'},          {0}};
   bool good = true;
   for (int c; good && (c = getopt_long(argc, argv, "", long_options, NULL)) >= 0;) {
     char *end = NULL;
@@ -37,8 +35,11 @@ bool options_read(struct options *o, int argc, char **argv, bool has_plans, cons
     else if (c == 'j')
       o->json = true;
     else if (c == 'p')
-      good = o->plans = has_plans;
-    else if (c == 'l')
+      good = o->plans = kernels;
+    else if (c == 'k') {
+      good = kernels && o->ncases < MAX_GIVEN;
+      if (good) o->cases[o->ncases++] = optarg;
+    } else if (c == 'l')
       o->list = true;
     else
       good = false;
