@@ -159,7 +159,7 @@ static struct uop *emit(struct builder *b, const struct uop *u) {
 }
 
 static struct uop *splat(struct builder *b, struct uop *c, unsigned lanes) {
-  struct uop *lane[64];
+  struct uop *lane[MAX_LANES];
   for (unsigned i = 0; i < lanes; i++) lane[i] = c;
   return b->make(b, OP_VECTORIZE, c->dtype, lanes, (union uop_arg){0}, 0, lane, lanes);
 }
@@ -181,8 +181,8 @@ static struct uop **memo_at(struct builder *b, const struct uop *u) {
 struct uop *build_node(struct builder *b, struct uop *u) {
   static const struct ruleset *const sets[] = {&rules_decompose, &rules_devectorize};
   if (b->failed || b->placed(b, u)) return u;
-  struct uop **known = memo_at(b, u), *src[64], *v = NULL;
-  if (!known || u->nsrc > 64) return emit(b, u);
+  struct uop **known = memo_at(b, u), *src[MAX_LANES], *v = NULL;
+  if (!known || u->nsrc > MAX_LANES) return emit(b, u);
   if (*known) return *known;
   bool same = true, elementwise = op_info[u->op].cls == OPCLASS_ALU;
   for (unsigned i = 0; i < u->nsrc; i++) {

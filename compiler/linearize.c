@@ -149,7 +149,7 @@ struct uop *lower_vectorize(struct lowerer *L, struct uop *const *lane, unsigned
 
 struct uop *lower_broadcast(struct lowerer *L, struct uop *v, unsigned lanes) {
   if (v->lanes == lanes) return v;
-  struct uop *lane[64] = {v};
+  struct uop *lane[MAX_LANES] = {v};
   for (unsigned i = 1; i < lanes; i++) lane[i] = v;
   return lower_vectorize(L, lane, lanes);
 }

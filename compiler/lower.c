@@ -56,7 +56,7 @@ int lower_vector_axis(const struct lowerer *L, uint64_t mask) {
 
 /* Evaluates u lane by lane, for operations without a vector form. */
 struct uop *lower_each_lane(struct lowerer *L, struct uop *u, int axis) {
-  struct uop *lane[64];
+  struct uop *lane[MAX_LANES];
   unsigned n = (unsigned)L->k->axes[axis].size;
   for (unsigned i = 0; i < n; i++) {
     L->position[axis] = (int)i;
@@ -332,7 +332,7 @@ static bool index_sources_are_linear(const struct lowerer *L, const struct uop *
 
 /* The vector of an index that is linear along the axis: its first value plus multiples of the coefficient. */
 static struct uop *index_vector(struct lowerer *L, struct uop *index, int axis) {
-  struct uop *lane[64];
+  struct uop *lane[MAX_LANES];
   unsigned n = (unsigned)L->k->axes[axis].size;
   int64_t coef;
   linear_along(L, index, axis, &coef);

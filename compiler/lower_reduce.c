@@ -451,7 +451,7 @@ static void memo_result(struct lowerer *L, const struct shared_loop *r, const st
     return;
   }
   if (v->lanes > p->lanes) {
-    struct uop *lane[64]; /* combines halves pairwise */
+    struct uop *lane[MAX_LANES]; /* combines halves pairwise */
     unsigned n = v->lanes;
     for (unsigned l = 0; l < n; l++) lane[l] = lower_gep(L, v, l);
     for (n /= 2; n; n /= 2)

@@ -496,7 +496,7 @@ char *render_c(struct codegen *k) {
   if (!w.f || !w.text || !w.uses || !w.by_lane) goto done;
 
   uint64_t multiplies = 0;
-  bool declared[DT_COUNT][65] = {{0}}, written[MAX_PARAMS] = {0};
+  bool declared[DT_COUNT][MAX_LANES + 1] = {{0}}, written[MAX_PARAMS] = {0};
   for (size_t i = 0; i < k->nlinear; i++) {
     const struct uop *u = k->linear[i];
     for (unsigned s = 0; s < u->nsrc; s++) {
@@ -505,7 +505,7 @@ char *render_c(struct codegen *k) {
     }
     if (u->op == OP_STORE && u->src[0]->src[0]->op == OP_PARAM) written[u->src[0]->src[0]->arg.i] = true;
     if (u->op == OP_MMA) multiplies |= UINT64_C(1) << u->arg.i;
-    if (u->lanes > 1 && u->lanes <= 64 && !declared[u->dtype][u->lanes]) {
+    if (u->lanes > 1 && u->lanes <= MAX_LANES && !declared[u->dtype][u->lanes]) {
       declared[u->dtype][u->lanes] = true;
       if (u->dtype == DT_BOOL)
         fprintf(w.f, "MASK(%u)\n", u->lanes);

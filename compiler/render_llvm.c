@@ -268,7 +268,7 @@ static void build_wait(struct render *r, const struct uop *u) {
 /* PTX for which LLVM 19 has no intrinsic. type: of the result; arg: n operands. */
 static LLVMValueRef build_asm(struct render *r, const char *text, const char *constraints, LLVMTypeRef type,
                               LLVMValueRef *arg, unsigned n) {
-  LLVMTypeRef types[160];
+  LLVMTypeRef types[MAX_LANES + 8];
   for (unsigned i = 0; i < n; i++) types[i] = LLVMTypeOf(arg[i]);
   LLVMTypeRef f = LLVMFunctionType(type, types, n, 0);
   LLVMValueRef code =
@@ -337,7 +337,7 @@ static LLVMValueRef build_const_value(struct render *r, const struct uop *u) {
  * NULL. */
 static LLVMValueRef build_shuffle(struct render *r, const struct uop *u) {
   const struct uop *from[2] = {NULL, NULL};
-  LLVMValueRef pick[64];
+  LLVMValueRef pick[MAX_LANES];
   for (unsigned i = 0; i < u->nsrc; i++) {
     const struct uop *x = u->src[i]->op == OP_GEP && u->src[i]->lanes == 1 ? u->src[i]->src[0] : NULL;
     if (!x || x->lanes != u->nsrc) return NULL;
@@ -354,7 +354,7 @@ static LLVMValueRef build_vectorize(struct render *r, const struct uop *u) {
   LLVMValueRef shuffled = u->nsrc > 1 ? build_shuffle(r, u) : NULL;
   if (shuffled) return shuffled;
   bool constant = true, same = true;
-  LLVMValueRef lane[64];
+  LLVMValueRef lane[MAX_LANES];
   for (unsigned i = 0; i < u->nsrc; i++) {
     lane[i] = value_of(r, u->src[i]);
     constant = constant && LLVMIsConstant(lane[i]);
@@ -467,7 +467,7 @@ static LLVMValueRef build_scale(struct render *r, const struct uop *u, LLVMValue
   for (unsigned i = 0; i < parts; i++) {
     LLVMValueRef arg[5] = {NULL, NULL, LLVMConstNull(part), LLVMConstAllOnes(mask), LLVMConstInt(i32(r), 4, 0)};
     for (unsigned k = 0; k < 2; k++) {
-      LLVMValueRef lane[64], from = x[k];
+      LLVMValueRef lane[MAX_LANES], from = x[k];
       for (unsigned l = 0; l < step; l++) {
         unsigned at = i * step + l;
         lane[l] = at < lanes ? LLVMConstInt(i32(r), at, 0) : LLVMGetPoison(i32(r));
@@ -480,7 +480,7 @@ static LLVMValueRef build_scale(struct render *r, const struct uop *u, LLVMValue
     v = intrinsic(r, "llvm.vector.insert", overload, 2, (LLVMValueRef[]){v, y, LLVMConstInt(i64(r), i * step, 0)}, 3);
   }
   if (lanes == 1) return LLVMBuildExtractElement(r->b, v, zero, "");
-  LLVMValueRef lane[64];
+  LLVMValueRef lane[MAX_LANES];
   for (unsigned l = 0; l < lanes; l++) lane[l] = LLVMConstInt(i32(r), l, 0);
   return LLVMBuildShuffleVector(r->b, v, LLVMGetPoison(LLVMTypeOf(v)), LLVMConstVector(lane, lanes), "");
 }
@@ -686,7 +686,7 @@ static LLVMValueRef build_bytes(struct render *r, const struct uop *u) {
     return intrinsic(r, name, NULL, 0, arg, 3);
   }
   LLVMValueRef a = LLVMBuildZExt(r->b, x[0], wide, ""), b = LLVMBuildSExt(r->b, x[1], wide, "");
-  LLVMValueRef product = LLVMBuildMul(r->b, a, b, ""), sum = x[2], lane[64];
+  LLVMValueRef product = LLVMBuildMul(r->b, a, b, ""), sum = x[2], lane[MAX_LANES];
   for (unsigned k = 0; k < 4; k++) {
     for (unsigned i = 0; i < n; i++) lane[i] = LLVMConstInt(i32(r), 4 * i + k, 0);
     LLVMValueRef part = LLVMBuildShuffleVector(r->b, product, LLVMGetPoison(wide), LLVMConstVector(lane, n), "");

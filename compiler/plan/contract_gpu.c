@@ -30,6 +30,7 @@ enum {
   FETCHED = 1,
   COMPUTED = 9,       /* FETCHED, COMPUTED: cost of copying an element, in halves of an instruction */
   CACHE_BYTES = 6154, /* per cycle, for all workgroups together, from an H100's L2 cache */
+  LOCAL_BYTES = 128,  /* per cycle, of a processor's workgroup memory */
   STORED = 8,         /* results that a processor stores per cycle: an instruction accesses eight lines, a line takes a
                        * cycle */
 };
@@ -251,8 +252,8 @@ static void choose_rounds(struct choice *c, bool computes) {
 }
 
 /* The same for an instruction that reads workgroup memory. Chooses the largest block of a workgroup whose time is not
- * longer than that of others. The time is that of the instructions or of the copies, whichever is longer, plus that of
- * the stores of results. Columns are those of one instruction. */
+ * longer than that of others. The time is that of the instructions, of their accesses to workgroup memory or of the
+ * copies, whichever is longest, plus that of the stores of results. Columns are those of one instruction. */
 static bool choose_group(struct choice *c) {
   const struct codegen *k = c->k;
   const struct matrix *x = &matrices[c->row];
@@ -266,8 +267,10 @@ static bool choose_group(struct choice *c) {
       double groups = (double)c->others * axis_blocks(rows_axis, rows) * choice_column_blocks(c);
       double bytes = groups * (double)((rows + x->n) * x->k * size) / CACHE_BYTES;
       double copies = (double)((rows * copy[0] + x->n * copy[1]) * x->k) / 2 / matrix_lanes(x, k->target->wave);
-      double rounds = ceil(groups / (double)processors);
-      double cycles = rounds * ((double)(tiles * waves * x->cycles) + copies);
+      double rounds = ceil(groups / (double)processors), work = (double)(tiles * waves * x->cycles);
+      /* each instruction reads both operands; the copies write each of them once */
+      double local = (double)((rows + tiles * waves * x->n + rows + x->n) * x->k * size) / LOCAL_BYTES;
+      double cycles = rounds * ((work > local ? work : local) + copies);
       double time = (cycles > bytes ? cycles : bytes) + rounds * (double)(tiles * waves) * stores;
       if (waves * tiles > 1 && round_up(rows_axis->size, rows) * SMALL_PADDING > rows_axis->size * (SMALL_PADDING + 1))
         continue;

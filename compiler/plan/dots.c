@@ -28,7 +28,7 @@ static bool sums_bytes(const struct uop *reduce, struct dot *d) {
     product = product->src[0];
   if (product->op != OP_MUL || product->dtype != DT_I32 || !size || size->op != OP_CONST) return false;
   int64_t n = size->arg.i;
-  if (n < 16 || n > MAX_LANES || n & (n - 1)) return false;
+  if (n < 16 || n > MAX_EXPANDED || n & (n - 1)) return false;
   for (unsigned i = 0; i < 2; i++)
     if (!(d->byte[i] = byte_of(product->src[i]))) return false;
   if (d->byte[0]->dtype == DT_I8 && d->byte[1]->dtype == DT_U8) {

@@ -482,7 +482,7 @@ bool step_possible(const struct codegen *k, struct step s, char *why, size_t cap
   int64_t tiles = expands || items ? tiles_bytes(k, (unsigned)at, s.amount) : 0;
   if (tiles && (tiles + staged_bytes(k)) * buffers_of(k) > local_room(k))
     return refuse(why, cap, "the matrices of a workgroup would have %" PRId64 " bytes of local memory", tiles);
-  if (expands && s.amount > MAX_LANES) return refuse(why, cap, "the amount must be at most %d", MAX_LANES);
+  if (expands && s.amount > MAX_EXPANDED) return refuse(why, cap, "the amount must be at most %d", MAX_EXPANDED);
   if ((s.kind == STEP_VECTOR || s.kind == STEP_GROUP) && s.amount & (s.amount - 1))
     return refuse(why, cap, "the amount must be a power of two");
   if (expands && s.kind != STEP_VECTOR && copy_count(k) * s.amount > MAX_COPIES)

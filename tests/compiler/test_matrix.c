@@ -298,6 +298,30 @@ static void workgroups_share_rows_and_columns(void **state) {
   compiler_free(c);
 }
 
+/* Blocks of 128 x 256 read workgroup memory as little as the copies and the instructions allow. Smaller blocks are
+ * chosen where those would leave processors without work. */
+static void large_matmuls_have_large_blocks(void **state) {
+  static const struct {
+    int64_t rows, columns, sum;
+    const char *instruction, *rows_of_block;
+  } want[] = {{8192, 8192, 8192, "wgmma256", "local a:2"},
+              {4096, 4096, 4096, "wgmma256", "local a:2"},
+              {4095, 4090, 4096, "wgmma256", "local a:2"},
+              {2048, 2048, 2048, "wgmma256", "local a:2"},
+              {1024, 2048, 1024, "wgmma128", "local a:2"},
+              {1024, 1024, 1024, "wgmma128", NULL},
+              {512, 512, 512, "wgmma64", NULL}};
+  struct compiler *c = with_plan(NULL);
+  for (unsigned i = 0; i < sizeof want / sizeof *want; i++) {
+    ncases = 0;
+    case_matmul("matmul", DT_BF16, want[i].rows, want[i].columns, want[i].sum);
+    const struct kernel *k = must_compile(c, "sm_90", cases[0].ast);
+    const char *rows = strstr(k->plan, want[i].rows_of_block ? want[i].rows_of_block : "local a:");
+    if (!strstr(k->plan, want[i].instruction) || !rows != !want[i].rows_of_block) fail_msg("%s", k->plan);
+  }
+  compiler_free(c);
+}
+
 /* Products of 8-bit floats, which only wgmma computes. */
 static void eight_bit_floats_are_multiplied(void **state) {
   static const char *const rows[] = {"wgmma64_f32_f8e4m3", "wgmma64_f32_f8e5m2"};
@@ -366,6 +390,7 @@ int main(void) {
       cmocka_unit_test(what_a_tensor_is),
       cmocka_unit_test(a_wave_copies_boxes),
       cmocka_unit_test(workgroups_share_rows_and_columns),
+      cmocka_unit_test(large_matmuls_have_large_blocks),
       cmocka_unit_test(eight_bit_floats_are_multiplied),
   };
   return cmocka_run_group_tests_name("compiler/matrix", tests, setup, teardown);
