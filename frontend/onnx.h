@@ -25,7 +25,11 @@ void db_onnx_free(db_onnx *m);
 struct db_onnx_port {
   const char *name; /* valid as long as the model */
   db_dtype dtype;   /* DB_NONE if the file does not say */
-  bool has_shape;   /* whether the file gives the number of axes */
+  /* The file's name of the type, such as INT4, if tensors of `dtype` hold its values: i8 and u8 those of integers of
+   * 2 and 4 bits, f32 those of FLOAT4E2M1, FLOAT6E2M3, FLOAT6E3M2, FLOAT8E4M3FNUZ, FLOAT8E5M2FNUZ and FLOAT8E8M0. Else
+   * NULL. Values of inputs must be values of that type. */
+  const char *held;
+  bool has_shape; /* whether the file gives the number of axes */
   unsigned rank;
   int64_t dim[16];          /* -1: any size */
   const char *dim_name[16]; /* the name of a size of -1, or NULL */

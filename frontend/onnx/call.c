@@ -30,6 +30,10 @@ db_tensor *node_value(struct onnx_call *c, struct onnx_value *v) {
   return v->there;
 }
 
+int32_t node_element(const struct onnx_call *c, unsigned i) {
+  return c->in[i]->element ? c->in[i]->element : onnx_element_of(db_dtype_of(c->in[i]->t));
+}
+
 db_operand node_operand(struct onnx_call *c, unsigned i, const db_tensor *beside) {
   struct onnx_value *v = node_has_input(c, i) ? c->in[i] : NULL;
   double number;
@@ -64,17 +68,6 @@ db_tensor *node_tensor(struct onnx_call *c, const void *data, db_dtype t, unsign
 }
 db_tensor *node_vector(struct onnx_call *c, const int64_t *v, unsigned n) {
   return node_tensor(c, v, DB_I64, 1, (int64_t[]){n});
-}
-
-int32_t node_declared_element(const struct onnx_call *c, unsigned i) {
-  const Onnx__Graph *g = c->model->file->graph;
-  const char *name = i < c->nin ? c->node->input[i] : "";
-  for (size_t k = 0; k < g->n_input; k++)
-    if (g->input[k]->name && !strcmp(g->input[k]->name, name) && g->input[k]->type && g->input[k]->type->tensor_type)
-      return g->input[k]->type->tensor_type->elem_type;
-  for (size_t k = 0; k < g->n_initializer; k++)
-    if (g->initializer[k]->name && !strcmp(g->initializer[k]->name, name)) return g->initializer[k]->data_type;
-  return 0;
 }
 
 /* ---- attributes ---- */

@@ -44,6 +44,7 @@ static int join(struct onnx_call *c, struct collected *s, int axis, struct onnx_
   if (!x) return db_fail(-ENOMEM, "out of memory");
   for (size_t i = 0; i < s->n; i++) x[i] = known ? s->v[i].t : on_device(c, &s->v[i]);
   *out = onnx_value_of(db_stack_n(x, (unsigned)s->n, axis), known);
+  out->element = s->v[0].element;
   free(x);
   return 0;
 }
@@ -109,7 +110,9 @@ static struct onnx_value element(struct onnx_call *c, const struct onnx_value *v
   db_subscript s[ONNX_RANK];
   for (int k = 0; k < axis; k++) s[k] = DB_WHOLE;
   s[axis] = DB_PICK(i);
-  return onnx_value_of(db_index_at(DB_HERE, v->t, s, (unsigned)axis + 1), v->known);
+  struct onnx_value one = onnx_value_of(db_index_at(DB_HERE, v->t, s, (unsigned)axis + 1), v->known);
+  one.element = v->element;
+  return one;
 }
 
 static int scan_once(struct onnx_call *c, const struct scan *s, const struct onnx_value *scanned,

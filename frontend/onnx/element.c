@@ -2,6 +2,7 @@
 #include "model.h"
 #include <errno.h>
 #include <limits.h>
+#include <math.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -12,6 +13,7 @@ static const struct {
   db_dtype dtype; /* DB_NONE: not supported */
   unsigned bits;
   enum field field;
+  struct onnx_float format; /* of floats with at most 8 bits and a sign */
 } elements[] = {
     [1] = {"FLOAT", DB_F32, 32, FLOATS},
     [2] = {"UINT8", DB_U8, 8, INT32S},
@@ -29,16 +31,19 @@ static const struct {
     [14] = {"COMPLEX64"},
     [15] = {"COMPLEX128"},
     [16] = {"BFLOAT16", DB_BF16, 16, INT32S},
-    [17] = {"FLOAT8E4M3FN", DB_F8E4M3, 8, INT32S},
-    [18] = {"FLOAT8E4M3FNUZ"},
-    [19] = {"FLOAT8E5M2", DB_F8E5M2, 8, INT32S},
-    [20] = {"FLOAT8E5M2FNUZ"},
+    [17] = {"FLOAT8E4M3FN", DB_F8E4M3, 8, INT32S, {.fraction = 3, .least = -6, .most = 448, .nan = true}},
+    [18] = {"FLOAT8E4M3FNUZ", DB_F32, 8, INT32S, {.fraction = 3, .least = -7, .most = 240, .nan = true, .fnuz = true}},
+    [19] = {"FLOAT8E5M2", DB_F8E5M2, 8, INT32S, {.fraction = 2, .least = -14, .most = 57344, .nan = true}},
+    [20] =
+        {"FLOAT8E5M2FNUZ", DB_F32, 8, INT32S, {.fraction = 2, .least = -15, .most = 57344, .nan = true, .fnuz = true}},
     [21] = {"UINT4", DB_U8, 4, INT32S},
     [22] = {"INT4", DB_I8, 4, INT32S},
-    [23] = {"FLOAT4E2M1"},
-    [24] = {"FLOAT8E8M0"},
+    [23] = {"FLOAT4E2M1", DB_F32, 4, INT32S, {.fraction = 1, .least = 0, .most = 6}},
+    [ONNX_FLOAT8E8M0] = {"FLOAT8E8M0", DB_F32, 8, INT32S},
     [25] = {"UINT2", DB_U8, 2, INT32S},
     [26] = {"INT2", DB_I8, 2, INT32S},
+    [27] = {"FLOAT6E2M3", DB_F32, 6, INT32S, {.fraction = 3, .least = 0, .most = 7.5}},
+    [28] = {"FLOAT6E3M2", DB_F32, 6, INT32S, {.fraction = 2, .least = -2, .most = 28}},
 };
 enum { ELEMENTS = sizeof elements / sizeof *elements };
 
@@ -52,6 +57,20 @@ db_dtype onnx_element_dtype(int32_t element) {
 }
 
 unsigned onnx_element_bits(int32_t element) { return element > 0 && element < ELEMENTS ? elements[element].bits : 0; }
+
+const struct onnx_float *onnx_element_float(int32_t element) {
+  return element > 0 && element < ELEMENTS && elements[element].format.fraction ? &elements[element].format : NULL;
+}
+
+int32_t onnx_element_held(int32_t element) {
+  return onnx_element_bits(element) < 8 * db_dtype_size(onnx_element_dtype(element)) ? element : 0;
+}
+
+int32_t onnx_element_of(db_dtype t) {
+  for (int32_t element = 1; element < ELEMENTS; element++)
+    if (elements[element].dtype == t && !onnx_element_held(element)) return element;
+  return 0;
+}
 
 /* ---- external data ---- */
 
@@ -127,13 +146,35 @@ static int external_data(const Onnx__Tensor *t, size_t bytes, struct onnx_files 
 
 /* ---- arrays ---- */
 
-/* Integers of 2 or 4 bits, the first one in the lowest bits, as bytes. */
-static void *unpack_bits(const uint8_t *packed, size_t count, unsigned bits, bool is_signed) {
-  uint8_t *out = malloc(count + 1);
-  unsigned per_byte = 8 / bits, unused = 8 - bits;
+/* The number that the bits of a float encode. */
+static float decode_float(int32_t element, unsigned bits) {
+  const struct onnx_float *f = onnx_element_float(element);
+  if (!f) return bits == 0xff ? NAN : ldexpf(1, (int)bits - 127); /* FLOAT8E8M0: the exponent */
+  unsigned sign = 1U << (elements[element].bits - 1), magnitude = bits & (sign - 1), one = 1U << f->fraction;
+  int exponent = (int)(magnitude / one);
+  float value =
+      ldexpf((float)(magnitude % one) / (float)one + (exponent > 0), f->least + (exponent ? exponent - 1 : 0));
+  if (f->fnuz && bits == sign) return NAN;
+  return bits & sign ? -value : value;
+}
+
+/* Elements in the type of tensors that holds them: integers as bytes, floats as f32. Element i has its bits from bit
+ * i * stride. */
+static void *unpack(int32_t element, const uint8_t *packed, size_t count, unsigned stride) {
+  unsigned bits = elements[element].bits, unused = 8 - bits;
+  db_dtype t = elements[element].dtype;
+  size_t size = db_dtype_size(t), bytes = (count * stride + 7) / 8;
+  uint8_t *out = malloc(count * size + 1);
+  float value[256];
+  for (unsigned v = 0; t == DB_F32 && v < 1U << bits; v++) value[v] = decode_float(element, v);
   for (size_t i = 0; out && i < count; i++) {
-    uint8_t v = (uint8_t)(packed[i / per_byte] >> (i % per_byte * bits) << unused);
-    out[i] = is_signed ? (uint8_t)((int8_t)v >> unused) : v >> unused;
+    size_t at = i * stride / 8;
+    unsigned both = packed[at] | (at + 1 < bytes ? packed[at + 1] : 0U) << 8;
+    uint8_t v = (uint8_t)(both >> (i * stride % 8) << unused);
+    if (t == DB_F32)
+      memcpy(out + i * size, &value[v >> unused], size);
+    else
+      out[i] = t == DB_I8 ? (uint8_t)((int8_t)v >> unused) : v >> unused;
   }
   return out;
 }
@@ -145,10 +186,9 @@ static void *narrow(const void *numbers, size_t count, size_t from, size_t to) {
   return out;
 }
 
-/* Elements in the field of their type. bytes: as packed in raw_data. */
-static int typed_data(const Onnx__Tensor *t, size_t count, size_t bytes, struct onnx_array *out, char *err,
+/* Elements in the field of their type. Numbers of that field contain whole bytes of `stride` bits for each element. */
+static int typed_data(const Onnx__Tensor *t, size_t count, unsigned stride, struct onnx_array *out, char *err,
                       size_t cap) {
-  unsigned bits = elements[t->data_type].bits;
   const struct {
     const void *data;
     size_t n, size;
@@ -158,7 +198,7 @@ static int typed_data(const Onnx__Tensor *t, size_t count, size_t bytes, struct 
              [DOUBLES] = {t->double_data, t->n_double_data, 8},
              [UINT64S] = {t->uint64_data, t->n_uint64_data, 8}},
     *f = &all[elements[t->data_type].field];
-  size_t want = bits < 8 ? bytes : count, item = bits < 8 ? 1 : bits / 8;
+  size_t want = stride < 8 ? (count * stride + 7) / 8 : count, item = stride < 8 ? 1 : stride / 8;
   if (f->n != want) return refuse_input(err, cap, "%zu elements of data, but its shape needs %zu", f->n, want);
   out->data = f->data;
   if (item != f->size) out->data = out->own = narrow(f->data, want, f->size, item);
@@ -186,20 +226,22 @@ int onnx_array_of(const Onnx__Tensor *t, struct onnx_files *files, struct onnx_a
     return refuse_input(err, cap, "not supported: elements of type %s", onnx_element_name(t->data_type, unknown));
   int status = shape_of(t, out, &count, err, cap);
   if (status) return status;
-  unsigned bits = elements[t->data_type].bits;
+  unsigned bits = elements[t->data_type].bits, stride = bits;
   size_t bytes = (count * bits + 7) / 8;
-  if (t->data_location == EXTERNAL)
+  if (t->data_location == EXTERNAL) {
     status = external_data(t, bytes, files, &out->data, err, cap);
-  else if (!t->has_raw_data)
-    status = typed_data(t, count, bytes, out, err, cap);
-  else if (t->raw_data.len != bytes)
+  } else if (!t->has_raw_data) {
+    if (bits == 6) stride = 8; /* numbers contain one element */
+    status = typed_data(t, count, stride, out, err, cap);
+  } else if (t->raw_data.len != bytes) {
     status = refuse_input(err, cap, "%zu bytes of data, but its shape needs %zu", t->raw_data.len, bytes);
-  else
+  } else {
     out->data = t->raw_data.data;
+  }
   if (!status && !out->data) out->data = ""; /* no elements */
-  if (!status && bits < 8) {
+  if (!status && onnx_element_held(t->data_type)) {
     void *packed = out->own;
-    out->data = out->own = unpack_bits(out->data, count, bits, db_dtype_name(out->dtype)[0] == 'i');
+    out->data = out->own = unpack(t->data_type, out->data, count, stride);
     free(packed);
     if (!out->data) status = refuse_input(err, cap, "out of memory");
   }

@@ -100,60 +100,13 @@ db_tensor *onnx_op_clip(struct onnx_call *c) {
   return x;
 }
 
-/* ---- types ---- */
+/* ---- others ---- */
 
 db_tensor *onnx_op_is_inf(struct onnx_call *c) {
   db_tensor *x = node_input(c, 0), *inf = db_isinf(x);
   if (!node_int(c, "detect_negative", 1)) inf = db_and(inf, db_gt(x, 0));
   if (!node_int(c, "detect_positive", 1)) inf = db_and(inf, db_lt(x, 0));
   return inf;
-}
-
-static db_tensor *cast(struct onnx_call *c, db_tensor *x, db_dtype to) {
-  static const struct {
-    db_dtype dtype;
-    double most;
-  } saturating[] = {{DB_F8E4M3, 448}, {DB_F8E5M2, 57344}};
-  for (unsigned i = 0; i < 2; i++)
-    if (to == saturating[i].dtype && db_dtype_of(x) != to && node_int(c, "saturate", 1)) {
-      if (!is_float(x)) x = db_cast(x, DB_F32);
-      x = db_where(db_isnan(x), x, db_clamp(x, -saturating[i].most, saturating[i].most));
-    }
-  return db_cast(x, to);
-}
-
-/* Integers of 2 and 4 bits wrap around, and are held in 8. */
-static db_tensor *cast_small(struct onnx_call *c, db_tensor *x, int32_t to) {
-  unsigned bits = onnx_element_bits(to);
-  db_tensor *low = db_and(db_cast(is_float(x) ? db_round(x) : x, DB_I32), (1 << bits) - 1);
-  if (onnx_element_dtype(to) == DB_I8) low = db_sub(db_xor(low, 1 << (bits - 1)), 1 << (bits - 1));
-  return db_cast(low, onnx_element_dtype(to));
-}
-
-db_tensor *onnx_op_cast(struct onnx_call *c) {
-  char unknown[24];
-  int32_t to = (int32_t)node_int(c, "to", 0);
-  db_tensor *x = node_input(c, 0);
-  if (onnx_element_dtype(to) == DB_NONE)
-    return node_unsupported(c, "elements of type %s", onnx_element_name(to, unknown));
-  return onnx_element_bits(to) < 8 ? cast_small(c, x, to) : cast(c, x, onnx_element_dtype(to));
-}
-db_tensor *onnx_op_cast_like(struct onnx_call *c) {
-  int32_t to = node_declared_element(c, 1);
-  db_tensor *x = node_input(c, 0);
-  return onnx_element_dtype(to) != DB_NONE && onnx_element_bits(to) < 8 ? cast_small(c, x, to)
-                                                                        : cast(c, x, db_dtype_of(node_input(c, 1)));
-}
-
-db_tensor *onnx_op_bit_cast(struct onnx_call *c) {
-  char unknown[24];
-  int32_t to = (int32_t)node_int(c, "to", 0);
-  db_tensor *x = node_input(c, 0);
-  db_dtype t = onnx_element_dtype(to);
-  if (t == DB_NONE || onnx_element_bits(to) < 8)
-    return node_unsupported(c, "elements of type %s", onnx_element_name(to, unknown));
-  if (db_dtype_of(x) == DB_BOOL) x = db_cast(x, DB_U8);
-  return t == DB_BOOL ? db_cast(db_bitcast(x, DB_U8), DB_BOOL) : db_bitcast(x, t);
 }
 
 /* Training mode: a mask of random numbers. Otherwise the input. */

@@ -99,9 +99,17 @@ int onnx_add_initializers(struct db_onnx *m, const Onnx__Graph *g, struct onnx_s
     free(a.own);
     if (db_poison(x)) return db_fail(-EINVAL, "%s: initializer '%s': %s", m->name, text(t->name), db_poison(x));
     struct onnx_value v = onnx_value_of(x, true);
-    v.ready = true;
+    v.ready = true, v.element = onnx_element_held(t->data_type);
     onnx_scope_put(s, text(t->name), v);
   }
+  return 0;
+}
+
+/* The type of the elements of a result if another type holds them, else 0. */
+static int32_t held_element(const struct onnx_call *c, const db_tensor *result) {
+  if (c->element != ONNX_AS_INPUT) return c->element;
+  for (unsigned i = 0; i < c->nin; i++)
+    if (c->in[i] && db_dtype_of(c->in[i]->t) == db_dtype_of(result)) return c->in[i]->element;
   return 0;
 }
 
@@ -113,11 +121,13 @@ static int keep_results(struct onnx_call *c) {
   for (unsigned i = 0; i < c->nin; i++) given += c->in[i] ? db_numel(c->in[i]->t) : 0;
   for (unsigned k = 0; k < c->nout; k++) {
     if (!node_has_output(c, k)) continue;
-    struct onnx_value v = c->op && c->op->kind != ONNX_CONTROL ? onnx_value_of(c->out[k], c->known) : c->value[k];
+    bool whole = !c->op || c->op->kind == ONNX_CONTROL;
+    struct onnx_value v = whole ? c->value[k] : onnx_value_of(c->out[k], c->known);
     v.last = v.last || (!k && c->last);
     v.pending = !k && c->pending && main_graph && c->model->fold[c->number].used_once;
     if (!v.t) return db_fail(-EINVAL, "not supported: output %u", k);
     if (db_poison(v.t)) return db_fail(-EINVAL, "%s", db_poison(v.t));
+    if (!whole) v.element = held_element(c, v.t);
     int64_t n = db_numel(v.t);
     /* A broadcast value stays an expression. */
     v.ready = v.ready || (n > SMALL && n > given);
@@ -212,7 +222,8 @@ static int evaluate_node(struct evaluation *e, struct onnx_scope *s, const Onnx_
                         .number = number,
                         .opset = e->opset,
                         .nin = fold ? 1 : (unsigned)n->n_input,
-                        .nout = (unsigned)n->n_output};
+                        .nout = (unsigned)n->n_output,
+                        .element = ONNX_AS_INPUT};
   c.in = c.nin <= FEW ? few_in : calloc(c.nin, sizeof *c.in);
   c.out = c.nout && c.nout <= FEW ? few_out : calloc(c.nout + 1, sizeof *c.out);
   c.value = c.nout <= FEW ? few_value : calloc(c.nout, sizeof *c.value);
@@ -286,7 +297,12 @@ int onnx_evaluate(struct onnx_plan *p, db_tensor *const *in, db_tensor **out) {
   }
   int err = onnx_scope_new(&s, &p->folded, names_of(g));
   if (err) return err;
-  for (unsigned i = 0; i < m->ninputs; i++) onnx_scope_put(&s, text(m->input[i]->name), onnx_value_of(in[i], false));
+  for (unsigned i = 0; i < m->ninputs; i++) {
+    const Onnx__Type *t = m->input[i]->type;
+    struct onnx_value v = onnx_value_of(in[i], false);
+    v.element = t && t->tensor_type ? onnx_element_held(t->tensor_type->elem_type) : 0;
+    onnx_scope_put(&s, text(m->input[i]->name), v);
+  }
   err = evaluate_nodes(&e, &s, g->node, g->n_node);
   for (size_t k = 0; k < g->n_output && !err; k++) {
     struct onnx_value *v = onnx_scope_find(&s, text(g->output[k]->name));

@@ -46,7 +46,7 @@ static db_tensor *elementwise(struct onnx_call *c, unsigned rank) {
     x = onnx_to_last(c, x);
     if (in[i]->pending && c->pending) x = db_contiguous_at(DB_HERE, x);
     c->pending = c->pending || in[i]->pending;
-    moved[i] = onnx_value_of(x, false);
+    moved[i] = onnx_value_of(x, false), moved[i].element = in[i]->element;
     in[i] = &moved[i];
   }
   db_tensor *y = c->op->fn(c);

@@ -14,13 +14,26 @@ enum onnx_element {
   ONNX_FLOAT = 1,
   ONNX_INT64 = 7,
   ONNX_DOUBLE = 11,
+  ONNX_FLOAT8E8M0 = 24,
 };
 /* The name of a type of elements in messages; "type 99" is stored in `unknown` for others. */
 const char *onnx_element_name(int32_t element, char unknown[24]);
 /* The type of tensors that hold these elements; DB_NONE if it is not supported. Integers of 2 and 4 bits are held as
- * i8 and u8. */
+ * i8 and u8. Floats of 4, 6 and 8 bits that tensors do not have are held as f32: the tensor has their values. */
 db_dtype onnx_element_dtype(int32_t element);
 unsigned onnx_element_bits(int32_t element); /* 0 if the type is not supported */
+/* The type itself if tensors of another type hold its elements, else 0. */
+int32_t onnx_element_held(int32_t element);
+int32_t onnx_element_of(db_dtype t); /* the type whose elements are those of such tensors; 0 if there is none */
+
+/* A float of at most 8 bits: a sign, exponents without a reserved largest one, and a fraction. */
+struct onnx_float {
+  unsigned fraction; /* its bits */
+  int least;         /* the exponent of the least normal number */
+  float most;        /* the largest finite number */
+  bool nan, fnuz;    /* there is NaN; its bits are those of -0, so 0 has no sign */
+};
+const struct onnx_float *onnx_element_float(int32_t element); /* NULL for others */
 
 struct onnx_files {
   const char *folder; /* where external data is; NULL refuses it */
@@ -60,6 +73,7 @@ struct onnx_value {
   bool ready;       /* known: t is computed, or stays an expression because its memory would be large */
   db_tensor *there; /* known: a copy on the model's device, made when first used; NULL: not yet */
   bool last;        /* the channels are last in memory (layout.c) */
+  int32_t element;  /* the type of its elements if tensors of another type hold them, else 0 */
   bool pending;     /* a convolution that is computed where the value is used, which is at one place */
 };
 /* A table of values. It holds references on their tensors. */

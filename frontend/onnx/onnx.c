@@ -129,8 +129,10 @@ unsigned db_onnx_inputs(const db_onnx *m) { return m ? m->ninputs : 0; }
 unsigned db_onnx_outputs(const db_onnx *m) { return m ? (unsigned)m->file->graph->n_output : 0; }
 
 static void describe(const Onnx__ValueInfo *v, struct db_onnx_port *out) {
+  char unknown[24];
   const Onnx__TensorType *t = v->type ? v->type->tensor_type : NULL;
   *out = (struct db_onnx_port){.name = text(v->name), .dtype = t ? onnx_element_dtype(t->elem_type) : DB_NONE};
+  if (t && onnx_element_held(t->elem_type)) out->held = onnx_element_name(t->elem_type, unknown);
   if (!t || !t->shape) return;
   out->has_shape = true;
   out->rank = (unsigned)t->shape->n_dim;

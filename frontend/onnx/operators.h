@@ -49,7 +49,9 @@ struct onnx_call {
   db_tensor **out;
   struct onnx_value *value; /* of control flow */
   bool last, pending;       /* of the first output (struct onnx_value) */
+  int32_t element;          /* of the outputs (struct onnx_value), or ONNX_AS_INPUT */
 };
+enum { ONNX_AS_INPUT = -1 }; /* the outputs have the elements of the first input that has their type */
 
 /* ---- call.c: inputs and attributes ---- */
 
@@ -59,6 +61,7 @@ db_tensor *node_input(struct onnx_call *c, unsigned i);
 db_tensor *node_value(struct onnx_call *c, struct onnx_value *v);
 bool node_has_input(const struct onnx_call *c, unsigned i);
 bool node_has_output(const struct onnx_call *c, unsigned i);
+int32_t node_element(const struct onnx_call *c, unsigned i); /* the type of the elements of input i */
 /* Input i as an operand; a known input of one element with no more axes than `beside` is a number. */
 db_operand node_operand(struct onnx_call *c, unsigned i, const db_tensor *beside);
 /* Fails with a message. Returns NULL. */
@@ -80,8 +83,6 @@ double *node_read_all(struct onnx_call *c, unsigned i, size_t *n);
 /* Reads integers of input i, or of the attribute of this name that older opsets have. The same results; -1 also if
  * both are missing and `required`. */
 int node_ints_of(struct onnx_call *c, unsigned i, const char *name, int64_t *out, unsigned cap, bool required);
-/* The type of input i as the file declares it; 0 if it is not an input or an initializer of the main graph. */
-int32_t node_declared_element(const struct onnx_call *c, unsigned i);
 /* Copies the bytes of a tensor to the host. Values that depend on the model's inputs prevent capturing. */
 int onnx_read_bytes(struct evaluation *e, const char *why, struct onnx_value *v, void **data, size_t *bytes);
 
@@ -96,6 +97,11 @@ static inline bool is_float(const db_tensor *x) {
   db_dtype t = db_dtype_of(x);
   return t >= DB_F16;
 }
+
+/* ---- cast.c ---- */
+
+/* x as values of a float type with at most 8 bits, as the attribute `saturate` says. */
+db_tensor *onnx_to_float(struct onnx_call *c, db_tensor *x, int32_t element);
 
 /* ---- layout.c, fold.c ---- */
 

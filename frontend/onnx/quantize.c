@@ -23,7 +23,6 @@ static db_tensor *spread(struct onnx_call *c, db_tensor *s, const db_tensor *x) 
 
 db_tensor *onnx_op_dequantize_linear(struct onnx_call *c) {
   db_tensor *x = node_input(c, 0), *scale = spread(c, node_input(c, 1), x);
-  db_dtype t = db_dtype_of(node_input(c, 1));
   if (!scale) return NULL;
   bool exact = !is_float(x); /* the difference of integers is exact */
   db_tensor *wide = db_cast(x, exact ? DB_I32 : DB_F32);
@@ -32,45 +31,45 @@ db_tensor *onnx_op_dequantize_linear(struct onnx_call *c) {
     if (!zero) return NULL;
     wide = db_sub(wide, db_cast(zero, exact ? DB_I32 : DB_F32));
   }
-  int64_t to = node_int(c, "output_dtype", 0);
-  db_tensor *y = db_mul(db_cast(wide, DB_F32), db_cast(scale, DB_F32));
-  return db_cast(y, to ? onnx_element_dtype((int32_t)to) : t);
+  int32_t to = (int32_t)node_int(c, "output_dtype", node_element(c, 1));
+  c->element = 0;
+  if (onnx_element_held(to) || onnx_element_dtype(to) < DB_F16) return node_unsupported(c, "results of this type");
+  return db_cast(db_mul(db_cast(wide, DB_F32), db_cast(scale, DB_F32)), onnx_element_dtype(to));
 }
 
-/* The range of a quantized type; false for types that are not supported. */
-static bool range_of(db_dtype t, int32_t element, double *low, double *high) {
-  unsigned bits = element ? onnx_element_bits(element) : 8 * (unsigned)db_dtype_size(t);
-  *low = *high = 0;
-  if (!bits) return false;
-  if (t == DB_I8 || t == DB_I16 || t == DB_I32)
-    *low = -ldexp(1, (int)bits - 1), *high = ldexp(1, (int)bits - 1) - 1;
-  else if (t == DB_U8 || t == DB_U16)
-    *high = ldexp(1, (int)bits) - 1;
-  else if (t == DB_F8E4M3)
-    *low = -448, *high = 448;
-  else if (t == DB_F8E5M2)
-    *low = -57344, *high = 57344;
-  else
-    return false;
-  return true;
+/* The range of a type of integers; false for types that are not supported. */
+static bool range_of(int32_t element, double *low, double *high) {
+  db_dtype t = onnx_element_dtype(element);
+  int bits = (int)onnx_element_bits(element);
+  bool is_signed = t == DB_I8 || t == DB_I16 || t == DB_I32;
+  *low = is_signed ? -ldexp(1, bits - 1) : 0, *high = ldexp(1, is_signed ? bits - 1 : bits) - 1;
+  return is_signed || t == DB_U8 || t == DB_U16;
+}
+
+/* x / scale in the type that the attribute `precision` names, or in that of the scale. */
+static db_tensor *ratio_of(struct onnx_call *c, db_tensor *x, db_tensor *scale) {
+  db_dtype t = onnx_element_dtype((int32_t)node_int(c, "precision", ONNX_FLOAT));
+  if (!node_attribute(c, "precision") && is_float(scale)) t = db_dtype_of(scale);
+  if (t != DB_F16 && t != DB_BF16 && t != DB_F32) return node_unsupported(c, "this precision");
+  return db_cast(db_div(db_cast(x, t), db_cast(scale, t)), DB_F32);
 }
 
 db_tensor *onnx_op_quantize_linear(struct onnx_call *c) {
-  db_tensor *x = node_input(c, 0), *scale = spread(c, node_input(c, 1), x);
+  enum { UINT8 = 2 };
+  db_tensor *x = node_input(c, 0), *scale = spread(c, node_input(c, 1), x), *zero = NULL;
   int32_t element = (int32_t)node_int(c, "output_dtype", 0);
-  db_dtype t = node_has_input(c, 2) ? db_dtype_of(node_input(c, 2)) : element ? onnx_element_dtype(element) : DB_U8;
   double low, high;
-  if (!scale) return NULL;
-  if (!element && node_has_input(c, 2)) element = node_declared_element(c, 2);
-  if (!range_of(t, element, &low, &high)) return node_unsupported(c, "this type");
-  db_tensor *q = db_div(db_cast(x, DB_F32), db_cast(scale, DB_F32));
-  if (t != DB_F8E4M3 && t != DB_F8E5M2) q = db_round(q);
-  if (node_has_input(c, 2)) {
-    db_tensor *zero = spread(c, node_input(c, 2), x);
-    if (!zero) return NULL;
-    q = db_add(q, db_cast(zero, DB_F32));
-  }
-  return db_cast(db_clamp(q, low, high), t);
+  if (node_has_input(c, 2)) element = node_element(c, 2);
+  if (!element) element = UINT8;
+  if (!scale || (node_has_input(c, 2) && !(zero = spread(c, node_input(c, 2), x)))) return NULL;
+  bool to_float = onnx_element_float(element);
+  if (!to_float && !range_of(element, &low, &high)) return node_unsupported(c, "this type");
+  db_tensor *q = ratio_of(c, x, scale);
+  if (!q) return NULL;
+  if (!to_float) q = db_round(q);
+  if (zero) q = db_add(q, db_cast(zero, DB_F32));
+  c->element = onnx_element_held(element);
+  return to_float ? onnx_to_float(c, q, element) : db_cast(db_clamp(q, low, high), onnx_element_dtype(element));
 }
 
 /* Chooses the scale from the range of x, which always includes 0. */

@@ -8,6 +8,7 @@ static db_tensor *from_attribute(struct onnx_call *c, const Onnx__Tensor *t) {
   char why[512];
   if (onnx_array_of(t, &c->model->files, &a, why, sizeof why)) return db_fail_null(-EINVAL, "value: %s", why);
   db_tensor *x = node_tensor(c, a.data, a.dtype, a.rank, a.dim);
+  c->element = onnx_element_held(t->data_type);
   free(a.own);
   return x;
 }

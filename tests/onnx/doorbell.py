@@ -7,7 +7,9 @@ import numpy as np
 try:
     import ml_dtypes
     EXTRA = {"bfloat16": 11, "float8_e4m3fn": 14, "float8_e5m2": 15}
-    SMALL = {"int4": "int8", "uint4": "uint8", "int2": "int8", "uint2": "uint8"}  # held in bytes
+    SMALL = {"int4": "int8", "uint4": "uint8", "int2": "int8", "uint2": "uint8",  # held in tensors of other types
+             **dict.fromkeys(["float8_e4m3fnuz", "float8_e5m2fnuz", "float8_e8m0fnu", "float4_e2m1fn", "float6_e2m3fn",
+                              "float6_e3m2fn"], "float32")}
 except ImportError:
     ml_dtypes, EXTRA, SMALL = None, {}, {}
 

@@ -28,7 +28,7 @@ except ImportError as missing:
     print(f"skipped: {missing}; pip install onnx")
     sys.exit(77)
 
-from doorbell import Failed, Library, Model
+from doorbell import SMALL, Failed, Library, Model
 
 RUNS = 3  # the first, the captured and a replayed one
 # Results are random, so that only their shapes and types can be compared.
@@ -102,8 +102,9 @@ def differs(expected, got, rtol, atol):
     expected = np.asarray(expected)
     if tuple(expected.shape) != tuple(got.shape):
         return f"shape {list(got.shape)}, expected {list(expected.shape)}"
-    small = expected.dtype.name in ("int4", "uint4", "int2", "uint2")
-    if expected.dtype != got.dtype and not small:
+    if expected.dtype.name in SMALL:
+        expected = expected.astype(SMALL[expected.dtype.name])
+    if expected.dtype != got.dtype:
         return f"type {got.dtype}, expected {expected.dtype}"
     if expected.dtype.kind in "fV" or expected.dtype.name.startswith(("float", "bfloat")):
         wide, have = expected.astype(np.float64), got.astype(np.float64)

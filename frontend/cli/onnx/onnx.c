@@ -61,7 +61,8 @@ static json_t *port_json(const struct db_onnx_port *p) {
     json_array_append_new(shape, p->dim[i] >= 0   ? json_integer((json_int_t)p->dim[i])
                                  : p->dim_name[i] ? json_text(p->dim_name[i])
                                                   : json_string("?"));
-  return json_pack("{s:o, s:s, s:o}", "name", json_text(p->name), "dtype", db_dtype_name(p->dtype), "shape", shape);
+  return json_pack("{s:o, s:s, s:s*, s:o}", "name", json_text(p->name), "dtype", db_dtype_name(p->dtype), "held",
+                   p->held, "shape", shape);
 }
 
 static json_t *model_json(const db_onnx *m) {
@@ -78,7 +79,7 @@ static void print_ports(const char *what, const json_t *list) {
   size_t i, k;
   json_t *port, *d;
   json_array_foreach(list, i, port) {
-    const json_t *shape = json_object_get(port, "shape");
+    const json_t *shape = json_object_get(port, "shape"), *held = json_object_get(port, "held");
     printf("%-6s %-5s [", what, json_string_value(json_object_get(port, "dtype")));
     json_array_foreach(shape, k, d) {
       if (k) fputs(", ", stdout);
@@ -87,7 +88,8 @@ static void print_ports(const char *what, const json_t *list) {
       else
         fputs(json_string_value(d), stdout);
     }
-    printf("%s]  %s\n", json_is_array(shape) ? "" : "...", json_string_value(json_object_get(port, "name")));
+    printf("%s]  %s", json_is_array(shape) ? "" : "...", json_string_value(json_object_get(port, "name")));
+    printf(held ? " (values of %s)\n" : "\n", json_string_value(held));
   }
 }
 

@@ -27,6 +27,11 @@ def port(name, shape, element=F32):
     return helper.make_tensor_value_info(name, element, shape)
 
 
+def held(array):
+    """Values of FLOAT4E2M1 as f32."""
+    return array.astype(np.float32) if array.dtype.name == "float4_e2m1fn" else array
+
+
 def save(name, nodes, inputs, outputs, initializers, arrays, opset=17, external=False):
     graph = helper.make_graph(nodes, name, inputs, outputs, initializers)
     model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", opset)], ir_version=8, producer_name="test")
@@ -41,8 +46,8 @@ def save(name, nodes, inputs, outputs, initializers, arrays, opset=17, external=
         onnx.save(model, path)
         with open(os.path.join(SEEDS, name), "wb") as f:
             f.write(model.SerializeToString())
-    np.savez(os.path.join(FOLDER, f"{name}.npz"), **{f"in:{k}": v for k, v in arrays.items()},
-             **{f"out:{p.name}": np.asarray(v) for p, v in zip(outputs, expected)})
+    np.savez(os.path.join(FOLDER, f"{name}.npz"), **{f"in:{k}": held(v) for k, v in arrays.items()},
+             **{f"out:{p.name}": held(np.asarray(v)) for p, v in zip(outputs, expected)})
 
 
 def block():
@@ -165,6 +170,56 @@ def quantized():
          {"x": random.normal(0, 1, (3, 6)).astype(np.float32)}, opset=21)
 
 
+def narrow():
+    """Floats of 4, 6 and 8 bits: all values as constants, in both fields of the format, and casts to them. Values of
+    type T are cast to f32, and NaN is made 99. The last one is a cast like a value that is computed."""
+    node = helper.make_node
+    names = ["FLOAT8E4M3FN", "FLOAT8E4M3FNUZ", "FLOAT8E5M2", "FLOAT8E5M2FNUZ", "FLOAT4E2M1", "FLOAT6E2M3", "FLOAT6E3M2",
+             "FLOAT8E8M0"]
+    nodes, constants, outputs = [], [numpy_helper.from_array(np.array(99, np.float32), "n99")], []
+
+    def result(name, shape):
+        nodes.extend([node("Cast", [name], [name + "w"], to=F32), node("IsNaN", [name + "w"], [name + "n"]),
+                      node("Where", [name + "n", "n99", name + "w"], [name + "f"])])
+        outputs.append(port(name + "f", [shape]))
+
+    x = random.normal(0, 1, 61) * 2.0 ** random.integers(-20, 17, 61)
+    x = np.concatenate([x, [0, -0.0, 5, -2.5, 0.25, 1e-30, 240, 248, 464, 61440, -1e9, np.inf, -np.inf]]).astype(np.float32)
+    for name in names:
+        t, bits = getattr(TensorProto, name), {"4": 4, "6": 6, "8": 8}[name[5]]
+        codes = np.arange(2**bits - 3, dtype=np.uint8)
+        array = codes.view(helper.tensor_dtype_to_np_dtype(t))
+        constants.append(numpy_helper.from_array(array, f"{name}_raw"))
+        pairs = np.append(codes, 0).astype(np.uint8)
+        packed = pairs[::2] | pairs[1::2] << 4 if bits == 4 else codes
+        constants.append(TensorProto(name=f"{name}_typed", data_type=t, dims=[codes.size], int32_data=packed.tolist()))
+        result(f"{name}_raw", codes.size)
+        result(f"{name}_typed", codes.size)
+        if name == "FLOAT8E8M0":
+            for mode in ("up", "down", "nearest"):
+                nodes.append(node("Cast", ["powers"], [mode], to=t, round_mode=mode))
+                result(mode, "n")
+            continue
+        nodes.extend([node("Cast", ["x"], [f"{name}_cast"], to=t),
+                      node("QuantizeLinear", ["x", "scale", f"{name}_raw0"], [f"{name}_q"])])
+        constants.append(numpy_helper.from_array(array[:1].reshape(()), f"{name}_raw0"))
+        result(f"{name}_cast", x.size)
+        result(f"{name}_q", x.size)
+        if bits == 8:
+            nodes.append(node("Cast", ["x"], [f"{name}_over"], to=t, saturate=0))
+            result(f"{name}_over", x.size)
+    constants.append(numpy_helper.from_array(np.array(0.75, np.float32), "scale"))
+    nodes.extend([node("Reshape", ["FLOAT4E2M1_cast", "minus1"], ["flat"]), node("CastLike", ["x", "flat"], ["like"]),
+                  node("DequantizeLinear", ["like", "two_powers"], ["y"], output_dtype=F32),
+                  node("Transpose", ["fours"], ["turned"])])
+    constants.extend([ints("minus1", -1), TensorProto(name="two_powers", data_type=TensorProto.FLOAT8E8M0, int32_data=[130])])
+    powers = np.array([1, 1.1, 1.5, 1.6, 3, 0.74, 2.0**-126, 3e38, 7e-12, np.nan], np.float32)
+    fours = np.arange(6, dtype=np.uint8).reshape(2, 3).view(helper.tensor_dtype_to_np_dtype(TensorProto.FLOAT4E2M1))
+    save("narrow", nodes, [port("x", [x.size]), port("powers", ["n"]), port("fours", [2, 3], TensorProto.FLOAT4E2M1)],
+         [*outputs, port("y", [x.size]), port("turned", [3, 2], TensorProto.FLOAT4E2M1)], constants,
+         {"x": x, "powers": powers, "fours": fours}, opset=28)
+
+
 def external():
     save("external", [helper.make_node("MatMul", ["x", "w"], ["y0"]), helper.make_node("Add", ["y0", "b"], ["y"])],
          [port("x", [2, 5])], [port("y", [2, 3])], [weight("w", 5, 3), weight("b", 3)],
@@ -276,5 +331,5 @@ def same_name():
 
 os.makedirs(SEEDS, exist_ok=True)
 for make in (block, encoder, loop, dynamic, quantized, external, branches, folded, samples,
-             attention, same_name):
+             attention, same_name, narrow):
     make()
