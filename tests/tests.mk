@@ -69,9 +69,10 @@ $(B)/tests/frontend/test_waits: LDFLAGS += \
 # Measures every launch.
 $(B)/tests/frontend/test_trace_sums: LDFLAGS += -Wl,--wrap=db_queue_exec
 
-suites: $(addprefix $(B)/tests/,$(TESTS)) $(KERNELS_CO) $(call CUBINS,O3) \
-  $(B)/doorbell $(B)/libdoorbell.so $(B)/libdoorbell-emu.so $(MPI_LIB) $(addprefix $(B)/examples/,$(EXAMPLES)) $(MAN)
+# T names the only suite to build and run.
 chosen = $(if $(T),$(filter %$(T),$(1)),$(1))
+suites: $(addprefix $(B)/tests/,$(call chosen,$(TESTS))) $(KERNELS_CO) $(call CUBINS,O3) \
+  $(B)/doorbell $(B)/libdoorbell.so $(B)/libdoorbell-emu.so $(MPI_LIB) $(addprefix $(B)/examples/,$(EXAMPLES)) $(MAN)
 # Suites of several GPUs, run again on machines whose GPUs cannot access each other's memory.
 STAGED_TESTS = $(addprefix frontend/test_,collective shard staging jit_file device_loss)
 run-suites: suites
