@@ -9,11 +9,13 @@
  * conv 16 ^7x7`. On the CPU the cases run once for each number of threads, in a separate process that is bound to this
  * number of the CPUs that taskset allows. --case runs another case instead of the list, given as an operation, a type
  * and the numbers of bench/speed/ops.c: --case 'matmul bf16 1x2048x2048x512'. An emulated GPU runs small cases once.
- * Its counts are printed instead of times, with model time (emu/exec/cost.def), which is not a measurement. --cpu-time
- * measures the processor time of one thread instead of wall time; use it for ratios on a machine with other work. */
+ * Its counts are printed instead of times, with model time (emu/exec/cost.def), which is not a measurement, and its
+ * bound: the model time of the case's bytes and launches, relative to it. --cpu-time measures the processor time of one
+ * thread instead of wall time; use it for ratios on a machine with other work. */
 #define _GNU_SOURCE
 #include "speed/speed.h"
 #include "emu/emu.h"
+#include "emu/exec/cost.h"
 #include "hcq/backend.h"
 #include <math.h>
 #include <stdlib.h>
@@ -23,7 +25,7 @@
 #define TIMEOUT_NS 600000000000ull
 static struct options options;
 static bool json_first = true;
-enum { MAX_CASES = 256, SAMPLES = 2000 };
+enum { MAX_CASES = 512, SAMPLES = 2000 };
 
 /* ---- one case ---- */
 
@@ -235,9 +237,9 @@ static const char *ratio_text(double ours, double theirs, char *buf, size_t cap)
 static void print_head(bool counted) {
   if (options.json) return;
   if (counted)
-    printf("%-11s %-28s %7s %11s %9s %7s %10s %10s %10s %10s %10s %9s %10s %8s\n", "case", "", "kernels", "instruct.",
-           "matrix", "others", "loaded", "stored", "memory", "LDS load", "LDS store", "conflicts", "model time",
-           "error");
+    printf("%-11s %-28s %7s %11s %9s %7s %10s %10s %10s %10s %10s %9s %10s %7s %8s\n", "case", "", "kernels",
+           "instruct.", "matrix", "others", "loaded", "stored", "memory", "LDS load", "LDS store", "conflicts",
+           "model time", "bound", "error");
   else
     printf("%-11s %-38s %2s %10s %9s %8s %8s %8s %8s %8s %8s %8s\n", "case", "", "t", "time", "rate", "OpenBLAS",
            "PyTorch", "cuBLAS", "memory", "peak", "speedup", "error");
@@ -247,19 +249,22 @@ static const char *bytes_text(uint64_t n, char *buf, size_t cap) {
   return snprintf(buf, cap, "%.2f MB", (double)n * 1e-6), buf;
 }
 
-static void print_counted(const struct speed_case *c, const struct result *r) {
-  char b[6][24], others[16] = "-";
+static void print_counted(const struct speed_case *c, const struct result *r, const char *arch) {
+  char b[7][24], others[16] = "-";
   const struct emu_detail *d = &r->counted;
   uint64_t matrix = d->executed[EMU_MATRIX_CLASS];
   if (matrix) snprintf(others, sizeof others, "%.1f", (double)(r->instructions - matrix) / (double)matrix);
-  double modelled = (double)d->model_ps * 1e-12;
-  printf("%-11s %-28s %7u %11llu %9llu %7s %10s %10s %10s %10s %10s %9llu %10s %8.1e", c->group, c->name, r->kernels,
-         (unsigned long long)r->instructions, (unsigned long long)matrix, others,
+  double modelled = (double)d->model_ps * 1e-12, read, written;
+  case_bytes(c, &read, &written);
+  double bound = (double)emu_model_bound_ps(arch, read + written, r->kernels) * 1e-12;
+  printf("%-11s %-28s %7u %11llu %9llu %7s %10s %10s %10s %10s %10s %9llu %10s %7s %8.1e", c->group, c->name,
+         r->kernels, (unsigned long long)r->instructions, (unsigned long long)matrix, others,
          bytes_text(d->loaded[EMU_GLOBAL_SPACE], b[0], sizeof b[0]),
          bytes_text(d->stored[EMU_GLOBAL_SPACE], b[1], sizeof b[1]), bytes_text(d->memory_bytes, b[4], sizeof b[4]),
          bytes_text(d->loaded[EMU_LDS_SPACE], b[2], sizeof b[2]),
          bytes_text(d->stored[EMU_LDS_SPACE], b[3], sizeof b[3]), (unsigned long long)d->lds_conflicts,
-         modelled > 0 ? time_text(modelled, b[5], sizeof b[5]) : "-", r->error);
+         modelled > 0 ? time_text(modelled, b[5], sizeof b[5]) : "-", ratio_text(modelled, bound, b[6], sizeof b[6]),
+         r->error);
 }
 
 static double memory_beside(const struct result *r) {
@@ -382,7 +387,7 @@ static int run_device(unsigned threads, const struct result *one, struct result 
       print_json(&cases[i], &results[i], db_device_name(dev), threads, counted);
     else {
       if (counted)
-        print_counted(&cases[i], &results[i]);
+        print_counted(&cases[i], &results[i], db_device_arch(dev));
       else
         print_timed(&cases[i], &results[i], one ? &one[i] : NULL, threads);
       printf("%s%s\n", results[i].ok ? "" : "  WRONG: ", results[i].reason);

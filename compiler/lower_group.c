@@ -46,21 +46,46 @@ static struct uop *combine_neighbours(struct lowerer *L, struct block *in, enum 
   return lower_mk(L, OP_AFTER, v->dtype, 1, 0, 1, &v, 1);
 }
 
+/* Combines each lane of v with those of n positions within a wave. */
+static struct uop *combine_lanes(struct lowerer *L, struct block *in, enum op op, const struct group *g, struct uop *v,
+                                 uint64_t n) {
+  struct uop *lane[MAX_LANES];
+  for (unsigned l = 0; l < v->lanes; l++) lane[l] = combine_neighbours(L, in, op, g, lower_gep(L, v, l), n);
+  return v->lanes == 1 ? lane[0] : lower_vectorize(L, lane, v->lanes);
+}
+
+/* The most lanes that a value has. */
+static uint64_t most_lanes(const struct lowerer *L) {
+  uint64_t most = 1;
+  for (unsigned a = 0; a < L->k->naxes; a++) {
+    const struct axis *x = &L->k->axes[a];
+    if ((L->vectors >> a & 1) && x->kind == AXIS_UPCAST && (uint64_t)x->size > most) most = (uint64_t)x->size;
+  }
+  return most;
+}
+
 /* The workgroup memory for values of type t, at most `waves` of each group. */
 static struct uop *group_memory(struct lowerer *L, enum dtype t, const struct group *g, uint64_t waves) {
   struct uop **memory = &L->local[t];
   if (*memory) return *memory;
   /* Work-items of the upper half read past the stored values; half as many additional elements keep these reads inside
    * the memory. */
-  uint64_t elements = (waves > g->neighbours ? waves + waves / 2 : waves) * g->others;
+  uint64_t elements = (waves > g->neighbours ? waves + waves / 2 : waves) * g->others * most_lanes(L);
   struct uop *size = lower_iconst(L, DT_INDEX, (int64_t)elements);
   L->k->local_bytes += (uint32_t)((elements * dtype_info[t].size + 15) & ~UINT64_C(15));
   return *memory = lower_mk(L, OP_LOCAL, t, 1, L->next_local++, 0, &size, 1);
 }
 
-static struct uop *element_at(struct lowerer *L, struct uop *memory, struct uop *at, struct uop *order) {
+/* The memory of the value of one wave of one group. */
+static struct uop *place_of(struct lowerer *L, const struct group *g, struct uop *wave, unsigned lanes) {
+  struct uop *at = lower_index_op(L, OP_ADD, lower_index_op(L, OP_MUL, wave, count(L, g->others)), g->other);
+  return lower_index_op(L, OP_MUL, at, count(L, lanes));
+}
+
+static struct uop *element_at(struct lowerer *L, struct uop *memory, struct uop *at, unsigned lanes,
+                              struct uop *order) {
   struct uop *index = lower_mk(L, OP_INDEX, memory->dtype, 1, 0, 0, (struct uop *[]){memory, at}, 2);
-  return lower_mk(L, OP_LOAD, memory->dtype, 1, 0, 0, (struct uop *[]){index, order}, 2);
+  return lower_mk(L, OP_LOAD, memory->dtype, lanes, 0, 0, (struct uop *[]){index, order}, 2);
 }
 
 /* Stores v if `active` (NULL: always). Returns a barrier after it. */
@@ -74,44 +99,39 @@ static struct uop *store_for_all(struct lowerer *L, struct block *in, struct uop
 static struct uop *combine_waves(struct lowerer *L, struct block *in, enum op op, const struct group *g,
                                  struct uop *v) {
   uint64_t waves = g->groups / g->neighbours;
+  unsigned lanes = v->lanes;
   struct uop *memory = group_memory(L, v->dtype, g, waves), *order = L->last_barrier, *wave = g->number, *leads = NULL;
   if (g->neighbours > 1) {
     wave = lower_mk(L, OP_IDIV, DT_I32, 1, 0, 0, (struct uop *[]){wave, count(L, g->neighbours)}, 2);
     leads = lower_mk(L, OP_MOD, DT_I32, 1, 0, 0, (struct uop *[]){g->number, count(L, g->neighbours)}, 2);
     leads = lower_mk(L, OP_CMPEQ, DT_BOOL, 1, 0, 0, (struct uop *[]){leads, count(L, 0)}, 2);
   }
-  struct uop *mine = lower_index_op(L, OP_ADD, lower_index_op(L, OP_MUL, wave, count(L, g->others)), g->other);
+  struct uop *mine = place_of(L, g, wave, lanes);
   if (order || in != L->root) /* orders the loads of an earlier reduction, or of this loop's previous round, before
                                * the store below */
     order = lower_mk_in(L, in, OP_BARRIER, DT_VOID, (struct uop *[]){v, order}, order ? 2 : 1);
   order = store_for_all(L, in, memory, mine, v, leads, order);
   for (; waves > g->neighbours; waves /= 2) {
-    struct uop *upper = lower_index_op(L, OP_ADD, mine, count(L, waves / 2 * g->others));
-    struct uop *x = element_at(L, memory, mine, order), *y = element_at(L, memory, upper, order);
+    struct uop *upper = lower_index_op(L, OP_ADD, mine, count(L, waves / 2 * g->others * lanes));
+    struct uop *x = element_at(L, memory, mine, lanes, order), *y = element_at(L, memory, upper, lanes, order);
     struct uop *active = lower_mk(L, OP_CMPLT, DT_BOOL, 1, 0, 0, (struct uop *[]){wave, count(L, waves / 2)}, 2);
     if (leads) active = lower_mk(L, OP_AND, DT_BOOL, 1, 0, 0, (struct uop *[]){active, leads}, 2);
     order = store_for_all(L, in, memory, mine, lower_combine(L, op, x, y), active, order);
   }
   L->last_barrier = order;
-  struct uop *left = lower_mk(L, OP_MOD, DT_I32, 1, 0, 0, (struct uop *[]){g->number, count(L, waves)}, 2);
-  left = lower_index_op(L, OP_ADD, lower_index_op(L, OP_MUL, left, count(L, g->others)), g->other);
-  return combine_neighbours(L, in, op, g, element_at(L, memory, left, order), waves);
+  struct uop *left = g->number;
+  if (waves < g->groups) left = lower_mk(L, OP_MOD, DT_I32, 1, 0, 0, (struct uop *[]){left, count(L, waves)}, 2);
+  return combine_lanes(L, in, op, g, element_at(L, memory, place_of(L, g, left, lanes), lanes, order), waves);
 }
 
 struct uop *lower_group_reduce(struct lowerer *L, struct block *in, enum op op, struct uop *value) {
   struct group g = group_of(L);
-  unsigned lanes = value->lanes;
-  struct uop *result[64];
-  for (unsigned l = 0; l < lanes; l++) {
-    struct uop *v = lower_gep(L, value, l);
-    v = build_cast(&L->b, v, dtype_info[v->dtype].size < 4 ? DT_I32 : v->dtype); /* lanes exchange 32 bits */
-    v = combine_neighbours(L, in, op, &g, v, g.neighbours);
-    if (g.neighbours < g.groups) v = combine_waves(L, in, op, &g, v);
-    result[l] = build_cast(&L->b, v, value->dtype);
-  }
+  enum dtype t = dtype_info[value->dtype].size < 4 ? DT_I32 : value->dtype; /* lanes exchange 32 bits */
+  struct uop *v = combine_lanes(L, in, op, &g, build_cast(&L->b, value, t), g.neighbours);
+  if (g.neighbours < g.groups) v = combine_waves(L, in, op, &g, v);
   if (L->k->local_bytes > L->k->target->local_bytes)
     lower_fail(L, "the reductions need more workgroup memory than the target has");
-  return lanes == 1 ? result[0] : lower_vectorize(L, result, lanes);
+  return build_cast(&L->b, v, value->dtype);
 }
 
 struct uop *lower_lane_reduce(struct lowerer *L, uint64_t axes, enum op op, struct uop *value) {

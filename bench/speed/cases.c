@@ -63,16 +63,6 @@ static const struct row {
     {ON_EMULATOR, DB_F32, "matmul", SQUARE(256)},
     {ON_EMULATOR, DB_F32, "matmul", SQUARE(512)},
     {ON_EMULATOR, DB_F32, "matmul", SQUARE(511)},
-    {ON_EMULATOR, DB_F32, "matmul", SQUARE(1024)},
-    {ON_EMULATOR, DB_F32, "matmul", SQUARE(1023)},
-    {ON_EMULATOR, DB_F32, "matmul", "1009x509x1013", {1, 1009, 509, 1013, 0, 0}},
-    {ON_EMULATOR, DB_F32, "matmul", "512 x@w^T", {1, 512, 512, 512, 0, 1}},
-    {ON_EMULATOR, DB_F32, "matmul", "512 x^T@w", {1, 512, 512, 512, 1, 0}},
-    {ON_EMULATOR, DB_F32, "matmul", "batched 16x256", {16, 256, 256, 256, 0, 0}},
-    {ON_EMULATOR, DB_F32, "matmul", "8x4096x4096", {1, 8, 4096, 4096, 0, 0}},
-    {ON_EMULATOR, DB_F32, "matmul", "8x4096x4096 x@w^T", {1, 8, 4096, 4096, 0, 1}},
-    {ON_EMULATOR, DB_F32, "matmul", "64x256x50257 x@w^T", {1, 64, 50257, 256, 0, 1}},
-    {ON_EMULATOR, DB_F32, "matmul", "128x128x32768 x@w^T", {1, 128, 128, 32768, 0, 1}},
     {ON_EMULATOR, DB_BF16, "matmul", SQUARE(256)},
     {ON_EMULATOR, DB_BF16, "matmul", SQUARE(512)},
     {ON_EMULATOR, DB_BF16, "matmul", SQUARE(511)},
@@ -95,11 +85,7 @@ static const struct row {
     {ON_EMULATOR, DB_F16, "attention_back", "4x512x64", {4, 512, 64, 0}},
     {ON_EMULATOR, DB_F16, "attention_back", "4x512x64 causal", {4, 512, 64, 1}},
     {ON_EMULATOR, DB_F16, "attention_back", "8 heads on 2, 512x64 causal", {8, 512, 64, 1, 4}},
-    {ON_EMULATOR, DB_F32, "softmax", "512x1024", {512, 1024}},
-    {ON_EMULATOR, DB_F32, "layer_norm", "512x1024", {512, 1024}},
-    {ON_EMULATOR, DB_F32, "batch_norm", "16x32x32x32", {16, 32, 32, 32}},
     {ON_EMULATOR, DB_F32, "gelu", "512x1024", {512, 1024}},
-    {ON_EMULATOR, DB_F32, "sum", "512x1024", {512, 1024, -1}},
     {ON_EMULATOR, DB_F32, "exp2", "1000003", {1, 1000003}},
     {ON_EMULATOR, DB_F32, "add", "512x1024", {512, 1024}},
     {ON_EMULATOR, DB_F32, "transpose", "512x1024", {512, 1024}},
@@ -149,8 +135,31 @@ static const int64_t convolutions[][5] = {
     {1024, 14, 256, 1, 1},  {256, 14, 256, 3, 1}, {1024, 14, 512, 1, 1}, {512, 14, 512, 3, 2},  {512, 7, 2048, 1, 1},
     {1024, 14, 2048, 1, 2}, {2048, 7, 512, 1, 1}, {512, 7, 512, 3, 1},
 };
+
 enum { ROWS = sizeof rows / sizeof *rows, CONVOLUTIONS = sizeof convolutions / sizeof *convolutions };
 
+/* Reductions, in f32 and f16 on the emulators. Operations on rows are those along axis 1. */
+static const char *const reductions[] = {"sum", "mean", "max", "argmax", "var"};
+static const char *const row_operations[] = {"softmax", "log_softmax", "layer_norm"};
+/* clang-format off */
+static const struct {
+  const char *name;
+  int64_t n[3]; /* rows, columns, axis; -1: all elements */
+} matrix[] = {
+    {"512x1024", {512, 1024, -1}},           {"512x1024 axis 1", {512, 1024, 1}},
+    {"512x1024 axis 0", {512, 1024, 0}},     {"16384x64 axis 1", {16384, 64, 1}},
+    {"16384x64 axis 0", {16384, 64, 0}},     {"131072x8 axis 1", {131072, 8, 1}},
+    {"4x1000003 axis 1", {4, 1000003, 1}},   {"4x1000003 axis 0", {4, 1000003, 0}},
+    {"1000003", {1, 1000003, -1}},           {"1023x10007", {1023, 10007, -1}},
+    {"1023x10007 axis 1", {1023, 10007, 1}}, {"1023x10007 axis 0", {1023, 10007, 0}},
+};
+/* clang-format on */
+static const int64_t images[][4] = {{16, 32, 32, 32}, {16, 64, 28, 28}, {4, 3, 224, 224}, {16, 2048, 7, 7}};
+static const db_dtype reduced_types[] = {DB_F32, DB_F16};
+
+/* The number of elements of an array. */
+#define COUNT(a) (sizeof(a) / sizeof *(a))
+enum { REDUCED = 2 * (8 * COUNT(matrix) + COUNT(images)) };
 /* Batch sizes of the convolutions. */
 static const struct {
   enum machine on;
@@ -159,7 +168,7 @@ static const struct {
 } batches[] = {{ON_HOST, DB_F32, 1}, {ON_HOST, DB_F32, 16}, {ON_GPU, DB_F16, 16}, {ON_EMULATOR, DB_F16, 1}};
 enum { BATCHES = sizeof batches / sizeof *batches };
 
-static struct speed_case list[ROWS + BATCHES * CONVOLUTIONS + MAX_GIVEN];
+static struct speed_case list[ROWS + BATCHES * CONVOLUTIONS + REDUCED + MAX_GIVEN];
 static unsigned nlist, ngiven;
 
 static struct speed_case *add(enum machine on, const char *op, db_dtype dtype) {
@@ -211,12 +220,33 @@ bool speed_give_case(const char *text, enum machine on) {
   return false;
 }
 
+static void add_reductions(db_dtype dtype) {
+  const char *type = db_dtype_name(dtype);
+  for (unsigned i = 0; i < COUNT(matrix); i++) {
+    unsigned more = matrix[i].n[2] == 1 ? COUNT(row_operations) : 0;
+    for (unsigned k = 0; k < COUNT(reductions) + more; k++) {
+      bool row = k >= COUNT(reductions);
+      struct speed_case *c = add(ON_EMULATOR, row ? row_operations[k - COUNT(reductions)] : reductions[k], dtype);
+      snprintf(c->name, sizeof c->name, "%s %.*s", type, (int)strcspn(matrix[i].name, row ? " " : ""), matrix[i].name);
+      memcpy(c->n, matrix[i].n, sizeof matrix[i].n);
+    }
+  }
+  for (unsigned i = 0; i < COUNT(images); i++) {
+    const int64_t *n = images[i];
+    struct speed_case *c = add(ON_EMULATOR, "batch_norm", dtype);
+    snprintf(c->name, sizeof c->name, "%s %lldx%lldx%lldx%lld", type, (long long)n[0], (long long)n[1], (long long)n[2],
+             (long long)n[3]);
+    memcpy(c->n, n, sizeof images[i]);
+  }
+}
+
 const struct speed_case *speed_cases(unsigned *n) {
   if (!nlist && !ngiven) {
     for (unsigned i = 0; i < ROWS; i++) add_row(&rows[i]);
     for (unsigned b = 0; b < BATCHES; b++)
       for (unsigned i = 0; i < CONVOLUTIONS; i++)
         add_convolution(batches[b].on, batches[b].dtype, batches[b].batch, convolutions[i]);
+    for (unsigned i = 0; i < COUNT(reduced_types); i++) add_reductions(reduced_types[i]);
   }
   *n = nlist;
   return list;

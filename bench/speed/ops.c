@@ -215,7 +215,15 @@ static struct expected softmax_element(const struct speed_case *c, float *const 
   for (int64_t i = 0; i < c->n[COLS]; i++) most = fmax(most, (double)row[i]);
   for (int64_t i = 0; i < c->n[COLS]; i++) sum += exp((double)row[i] - most);
   double e = exp((double)row[at % c->n[COLS]] - most) / sum;
-  return (struct expected){e, e};
+  return (struct expected){e, c->dtype == DB_F16 ? fmax(e, 0x1p-14) : e}; /* f16 rounds smaller numbers to 2^-24 */
+}
+
+static db_tensor *log_softmax_build(const struct speed_case *c, db_tensor *const *in) {
+  return db_log_softmax(in[0], -1);
+}
+static struct expected log_softmax_element(const struct speed_case *c, float *const *in, int64_t at) {
+  double e = log(softmax_element(c, in, at).value);
+  return (struct expected){e, fabs(e)};
 }
 
 static struct tensor_shape layer_norm_shape(const struct speed_case *c, unsigned i) {
@@ -271,26 +279,44 @@ static struct expected transpose_element(const struct speed_case *c, float *cons
   return (struct expected){v, fabs(v)};
 }
 
-/* ---- sums: rows, columns, axis; axis -1: all elements ---- */
-enum { SUM_AXIS = 2 };
-static struct tensor_shape sum_shape(const struct speed_case *c, unsigned i) {
+/* ---- reductions: rows, columns, axis; axis -1: all elements ---- */
+enum { AXIS = 2 };
+static struct tensor_shape reduce_shape(const struct speed_case *c, unsigned i) {
   if (!i) return matrix_shape(c, 0);
-  return c->n[SUM_AXIS] < 0 ? SHAPE(1) : SHAPE(c->n[1 - c->n[SUM_AXIS]]);
+  return c->n[AXIS] < 0 ? SHAPE(1) : SHAPE(c->n[1 - c->n[AXIS]]);
 }
-static db_tensor *sum_build(const struct speed_case *c, db_tensor *const *in) {
-  return c->n[SUM_AXIS] < 0 ? db_sum(in[0]) : db_sum(in[0], c->n[SUM_AXIS]);
+static double reduce_cost(const struct speed_case *c) {
+  return c->n[AXIS] < 0 ? (double)(c->n[ROWS] * c->n[COLS]) : (double)c->n[c->n[AXIS]];
 }
-static struct expected sum_element(const struct speed_case *c, float *const *in, int64_t at) {
-  int64_t axis = c->n[SUM_AXIS], rows = c->n[ROWS], cols = c->n[COLS];
-  int64_t count = axis < 0 ? rows * cols : c->n[axis], step = axis == 0 ? cols : 1;
+/* What the elements that are reduced to element `at` of the result have: their sum, sum of squares, sum of absolute
+ * values, and the maximum with its position. */
+struct reduced {
+  double count, sum, squares, magnitude, most, most_at;
+};
+static struct reduced reduce_element(const struct speed_case *c, float *const *in, int64_t at) {
+  int64_t axis = c->n[AXIS], rows = c->n[ROWS], cols = c->n[COLS], step = axis == 0 ? cols : 1;
   const float *x = in[0] + (axis == 0 ? at : axis == 1 ? at * cols : 0);
-  struct expected e = {0};
-  for (int64_t i = 0; i < count; i++) e.value += (double)x[i * step], e.scale += fabs((double)x[i * step]);
-  return e;
+  struct reduced r = {.count = (double)(axis < 0 ? rows * cols : c->n[axis]), .most = -INFINITY};
+  for (int64_t i = 0; i < (int64_t)r.count; i++) {
+    double v = (double)x[i * step];
+    r.sum += v, r.squares += v * v, r.magnitude += fabs(v);
+    if (v > r.most) r.most = v, r.most_at = (double)i;
+  }
+  return r;
 }
-static double sum_cost(const struct speed_case *c) {
-  return c->n[SUM_AXIS] < 0 ? (double)(c->n[ROWS] * c->n[COLS]) : (double)c->n[c->n[SUM_AXIS]];
-}
+#define REDUCTION(name, value, scale)                                                                                  \
+  static db_tensor *name##_build(const struct speed_case *c, db_tensor *const *in) {                                   \
+    return c->n[AXIS] < 0 ? db_##name(in[0]) : db_##name(in[0], c->n[AXIS]);                                           \
+  }                                                                                                                    \
+  static struct expected name##_element(const struct speed_case *c, float *const *in, int64_t at) {                    \
+    struct reduced r = reduce_element(c, in, at);                                                                      \
+    return (struct expected){value, scale};                                                                            \
+  }
+REDUCTION(sum, r.sum, r.magnitude)
+REDUCTION(mean, r.sum / r.count, r.magnitude / r.count)
+REDUCTION(max, r.most, 1)
+REDUCTION(argmax, r.most_at, 1)
+REDUCTION(var, (r.squares - r.sum * r.sum / r.count) / (r.count - 1), r.squares / (r.count - 1))
 
 /* ---- batch_norm: batch, channels, height, width; with the batch's statistics, as in training ---- */
 enum { BN_BATCH, BN_CHANNELS, BN_HEIGHT, BN_WIDTH };
@@ -323,11 +349,16 @@ static const struct speed_op ops[] = {
   {"attention", 3, attention_shape, attention_build, attention_element, attention_cost, attention_flops, 1e-5},
   {"attention_back", 4, gradient_shape, gradient_build, gradient_element, gradient_cost, gradient_flops, 2e-5},
   {"softmax", 1, matrix_shape, softmax_build, softmax_element, cost_row, NULL, 1e-5},
+  {"log_softmax", 1, matrix_shape, log_softmax_build, log_softmax_element, cost_row, NULL, 1e-5},
   {"layer_norm", 3, layer_norm_shape, layer_norm_build, layer_norm_element, cost_row, NULL, 1e-5},
   {"batch_norm", 3, batch_norm_shape, batch_norm_build, batch_norm_element, batch_norm_cost, NULL, 1e-5},
   {"gelu", 1, matrix_shape, gelu_build, gelu_element, cost_one, NULL, 1e-6},
   {"exp2", 1, matrix_shape, exp2_build, exp2_element, cost_one, NULL, 1e-6},
-  {"sum", 1, sum_shape, sum_build, sum_element, sum_cost, NULL, 4e-6},
+  {"sum", 1, reduce_shape, sum_build, sum_element, reduce_cost, NULL, 4e-6},
+  {"mean", 1, reduce_shape, mean_build, mean_element, reduce_cost, NULL, 4e-6},
+  {"max", 1, reduce_shape, max_build, max_element, reduce_cost, NULL, 0},
+  {"argmax", 1, reduce_shape, argmax_build, argmax_element, reduce_cost, NULL, 0},
+  {"var", 1, reduce_shape, var_build, var_element, reduce_cost, NULL, 4e-6},
   {"add", 2, matrix_shape, add_build, add_element, cost_one, NULL, 1e-7},
   {"scale", 1, matrix_shape, scale_build, scale_element, cost_one, NULL, 2e-7},
   {"transpose", 1, transpose_shape, transpose_build, transpose_element, cost_one, NULL, 0},

@@ -11,7 +11,12 @@
 #include <stdlib.h>
 #include <string.h>
 
-enum { MAX_ACCESSES = 64, LONG_REDUCE = 64, HUGE_REDUCE = 1 << 16, WORK = 1 << 14 };
+enum { MAX_ACCESSES = 64, WORK = 1 << 14 };
+enum {
+  LONG_REDUCE = 32, /* work-items share reductions of at least this length */
+  ROW_BYTES = 128,  /* a row of adjacent elements that adjacent work-items load should have this size */
+  SHORT_ROW = 16,   /* but not along an axis that is contiguous in memory and shorter than this, if another is longer */
+};
 /* adjacent work-items along the stores of a transposition; more are adjacent along its loads */
 enum { TRANSPOSED = 2 };
 enum { PHASE_EXPANDED = 8 }; /* most positions of a loop that are expanded after all other steps of a phase */
@@ -29,6 +34,7 @@ struct view {
   struct access access[MAX_ACCESSES];
   unsigned n;
   uint64_t reduce[16]; /* axes that each REDUCE binds */
+  uint64_t result[16]; /* axes on which it depends */
   unsigned nreduces;
   uint64_t reduced; /* axes on which some REDUCE depends */
   bool expensive;   /* much arithmetic per element, so more elements at once would only fill registers */
@@ -69,7 +75,7 @@ static bool read_accesses(struct view *p) {
     if (u->op == OP_REDUCE && p->nreduces < 16) {
       uint64_t m = 0;
       for (unsigned s = 1; s < u->nsrc; s++) m |= mask[u->src[s]->id];
-      p->reduce[p->nreduces++] = m;
+      p->result[p->nreduces] = mask[u->id], p->reduce[p->nreduces++] = m;
     }
     if (u->op == OP_REDUCE) p->reduced |= mask[u->id];
     if ((u->op != OP_LOAD && u->op != OP_STORE) || u->src[0]->op != OP_INDEX) continue;
@@ -117,13 +123,18 @@ static int contiguous(const struct view *p, enum axis_kind kind, bool by_loads) 
   return best;
 }
 
-/* The number of elements in `bytes`, by the widest type that is contiguous along the axis; at most 16. */
-static int64_t lanes_for(const struct view *p, int axis, unsigned bytes) {
+/* The size of an element of the widest type that is contiguous along the axis. */
+static unsigned element_bytes(const struct view *p, int axis) {
   unsigned size = 1;
   for (unsigned i = 0; i < p->n; i++)
     if (stride(p, &p->access[i], axis) == 1 && dtype_info[p->access[i].dtype].size > size)
       size = dtype_info[p->access[i].dtype].size;
-  int64_t n = bytes / size;
+  return size;
+}
+
+/* The number of these elements in `bytes`; at most 16. */
+static int64_t lanes_for(const struct view *p, int axis, unsigned bytes) {
+  int64_t n = bytes / element_bytes(p, axis);
   return n > 16 ? 16 : n;
 }
 
@@ -204,13 +215,25 @@ static int tile_axis(struct view *p, int v) {
   return best;
 }
 
+/* Whether a reduction binds both axes. */
+static bool reduced_together(const struct codegen *k, unsigned a, unsigned b) {
+  size_t count;
+  struct uop *ast = k->ast, **order = uop_toposort(&ast, 1, &count);
+  bool together = !order;
+  for (size_t i = 0; i < count && !together; i++)
+    together = order[i]->op == OP_REDUCE && reduce_binds(order[i], k->axes[a].range) &&
+               reduce_binds(order[i], k->axes[b].range);
+  free(order);
+  return together;
+}
+
 /* Unrolls the remaining reductions: short ones completely, the innermost axis of long ones by 4. */
 static bool unroll(struct view *p) {
   struct codegen *k = p->k;
   const bool expensive = p->expensive && !(k->is_phase && k->target->kind != TARGET_HOST);
   for (unsigned a = 0, n = k->naxes; a < n; a++) {
     if (k->axes[a].kind != AXIS_REDUCE) continue;
-    bool inner = a + 1 == n || k->axes[a + 1].kind != AXIS_REDUCE;
+    bool inner = a + 1 == n || k->axes[a + 1].kind != AXIS_REDUCE || !reduced_together(k, a, a + 1);
     int64_t size = k->axes[a].size, amount = size <= (expensive ? 4 : 8) ? size
                                              : inner && !expensive       ? largest_possible(p, STEP_UNROLL, (int)a, 4)
                                                                          : 1;
@@ -260,64 +283,143 @@ static bool expand_rest(struct view *p) {
 
 /* The reductions that the work-items of a group share. */
 struct shared {
-  int axis[MAX_AXES]; /* the longest axis of every reduction, then SERIAL axes on which no reduction depends */
+  struct axis_name axis[MAX_AXES]; /* one axis of every reduction, then SERIAL axes on which no reduction depends */
   unsigned n, nreduced;
-  bool rows;  /* adjacent positions of the reductions are adjacent in memory */
-  bool sized; /* no axis is symbolic: a group shares only reductions of constant size */
-  int64_t longest;
+  bool rows;     /* adjacent positions along all axes of reductions are adjacent in memory */
+  bool sized;    /* no axis is symbolic: a group shares only reductions of constant size */
+  int64_t total; /* positions along all axes of the longest reduction */
 };
+
+static bool is_adjacent(const struct view *p, int axis) {
+  bool unit = false;
+  for (unsigned i = 0; i < p->n; i++) unit = unit || stride(p, &p->access[i], axis) == 1;
+  return unit;
+}
+
+/* The axis of a reduction that work-items share: the longest one that is contiguous in memory, unless it is short. */
+static int shared_axis(const struct view *p, uint64_t reduce) {
+  const struct codegen *k = p->k;
+  int longest = -1, row = -1;
+  for (unsigned a = 0; a < k->naxes; a++) {
+    if (!(reduce >> a & 1)) continue;
+    if (longest < 0 || k->axes[a].size >= k->axes[longest].size) longest = (int)a;
+    if (is_adjacent(p, (int)a) && (row < 0 || k->axes[a].size >= k->axes[row].size)) row = (int)a;
+  }
+  return row >= 0 && k->axes[row].size >= SHORT_ROW ? row : longest;
+}
 
 static void find_shared(const struct view *p, struct shared *s) {
   const struct codegen *k = p->k;
   *s = (struct shared){.rows = true, .sized = true};
+  uint64_t seen = 0, bound = 0;
+  for (unsigned r = 0; r < p->nreduces; r++) bound |= p->reduce[r];
   for (unsigned r = 0; r < p->nreduces; r++) {
-    int best = -1;
-    for (unsigned a = 0; a < k->naxes; a++)
-      if ((p->reduce[r] >> a & 1) && (best < 0 || k->axes[a].size >= k->axes[best].size)) best = (int)a;
-    bool seen = best < 0;
-    for (unsigned i = 0; i < s->n; i++) seen = seen || s->axis[i] == best;
-    if (seen) continue;
-    bool unit = false;
-    for (unsigned i = 0; i < p->n; i++) unit = unit || stride(p, &p->access[i], best) == 1;
-    s->rows = s->rows && unit;
-    if (k->axes[best].size > s->longest) s->longest = k->axes[best].size;
-    s->axis[s->n++] = best;
+    int best = shared_axis(p, p->reduce[r]);
+    bool inside = p->result[r] & bound; /* another reduction */
+    if (best < 0 || (seen >> best & 1) || inside) continue;
+    int64_t total = 1;
+    for (uint64_t m = p->reduce[r]; m; m &= m - 1) total *= k->axes[__builtin_ctzll(m)].size;
+    seen |= UINT64_C(1) << best;
+    s->rows = s->rows && is_adjacent(p, best);
+    if (total > s->total) s->total = total;
+    s->axis[s->n++] = k->axes[best].name;
   }
   s->nreduced = s->n;
   for (unsigned a = 0; a < k->naxes; a++)
     if (k->axes[a].kind == AXIS_SERIAL && !(p->reduced >> a & 1) && s->n < MAX_AXES) {
       bool inner = a + 1 == k->naxes || k->axes[a + 1].kind != AXIS_SERIAL;
-      if (inner) s->axis[s->n++] = (int)a;
+      if (inner) s->axis[s->n++] = k->axes[a].name;
     }
-  for (unsigned i = 0; i < s->n; i++) s->sized = s->sized && axis_is_static(&k->axes[s->axis[i]]);
+  for (unsigned i = 0; i < s->n; i++) s->sized = s->sized && axis_is_static(&k->axes[axis_named(k, s->axis[i])]);
 }
 
-/* The work-items of a group share the reductions. v: the axis along which outputs are contiguous, or -1. */
-static bool share_reductions(struct view *p, const struct shared *s, int v) {
+/* The number of positions along the longest shared axis of a reduction. */
+static int64_t longest_shared(const struct codegen *k, const struct shared *s) {
+  int64_t most = 1;
+  for (unsigned i = 0; i < s->nreduced; i++) {
+    int64_t n = k->axes[axis_named(k, s->axis[i])].size;
+    if (n > most) most = n;
+  }
+  return most;
+}
+
+/* Makes all axes of each shared reduction, and all shared SERIAL axes, one axis. */
+static bool join_shared(struct view *p, struct shared *s) {
+  struct codegen *k = p->k;
+  for (unsigned i = 0; i < s->n; i++)
+    for (unsigned a = 0; a < k->naxes; a++) {
+      int at = axis_named(k, s->axis[i]);
+      bool outer = (int)a < at;
+      struct axis_name first = k->axes[outer ? (int)a : at].name, second = k->axes[outer ? at : (int)a].name;
+      struct step join = {.kind = STEP_JOIN, .axis = first, .other = second};
+      if ((int)a == at || k->axes[a].kind != k->axes[at].kind || !step_possible(k, join, NULL, 0)) continue;
+      if (!step_apply(k, join)) return false;
+      s->axis[i] = first, a = (unsigned)-1;
+    }
+  return true;
+}
+
+/* The number of work-items for each output that keeps the whole machine busy, if each loads this number of bytes at
+ * once. */
+static int64_t items_for(const struct codegen *k, int64_t outputs, int64_t bytes) {
+  int64_t items = (int64_t)k->target->workgroups * k->target->group * k->target->load_bytes;
+  return items / bytes / (outputs < 1 ? 1 : outputs);
+}
+
+/* Gives the shared axes to groups of work-items. If the amount divides none of them, their ends are padded. */
+static bool group_shared(struct view *p, const struct shared *s, int64_t amount) {
+  for (unsigned i = 0; i < s->n; i++) {
+    int a = axis_named(p->k, s->axis[i]);
+    if (can(p, STEP_PAD, a, amount) && !step(p, STEP_PAD, a, amount)) return false;
+    if (amount > 1 && !step(p, STEP_GROUP, a, amount)) return false;
+  }
+  return true;
+}
+
+/* The work-items of a group share the reductions of rows. */
+static bool share_rows(struct view *p, struct shared *s, int64_t outputs) {
   struct codegen *k = p->k;
   const struct target *t = k->target;
-  bool vectors = s->rows, columns = !s->rows && v >= 0;
-  int64_t most = columns ? 16 : s->longest >= HUGE_REDUCE ? t->max_group : t->group;
-  for (unsigned i = 0; i < s->n; i++) vectors = vectors && k->axes[s->axis[i]].size % 4 == 0;
-  int64_t per = vectors ? 4 : 1;
-  while (most > 8 && most / 2 * per >= s->longest) most /= 2;
+  bool vectors = s->rows;
+  unsigned size = 1;
+  for (unsigned i = 0; i < s->n; i++) {
+    int a = axis_named(k, s->axis[i]);
+    vectors = vectors && k->axes[a].size % 4 == 0;
+    if (element_bytes(p, a) > size) size = element_bytes(p, a);
+  }
+  int64_t per = vectors ? 4 : 1, most = t->group, fill = items_for(k, outputs, per * size);
+  for (unsigned i = 0; i < s->n && vectors; i++) /* so each work-item has whole vectors */
+    if (!step(p, STEP_VECTOR, axis_named(k, s->axis[i]), 4)) return false;
+  while (most * 2 <= fill && most < t->max_group) most *= 2;
+  int64_t alone = longest_shared(k, s);
+  if (s->total / per > alone && alone < most && alone * 2 <= fill && !join_shared(p, s)) return false;
+  while (most > 8 && most / 2 >= longest_shared(k, s)) most /= 2;
   /* Uses a common divisor if there is a useful one; otherwise the ends are padded. */
   int64_t amount = most;
   for (bool all = false; !all && amount > 1;) {
     all = true;
-    for (unsigned i = 0; i < s->n; i++) all = all && k->axes[s->axis[i]].size % (per * amount) == 0;
+    for (unsigned i = 0; i < s->n; i++) all = all && k->axes[axis_named(k, s->axis[i])].size % amount == 0;
     if (!all) amount /= 2;
   }
-  bool pad = amount * 4 < most && amount < t->wave;
-  if (pad) amount = most;
-  if (columns && !spread(p, v, 16, 16, true)) return false;
-  for (unsigned i = 0; i < s->n; i++) {
-    if (vectors && !step(p, STEP_VECTOR, s->axis[i], 4)) return false; /* so each work-item has whole vectors */
-    if (can(p, STEP_PAD, s->axis[i], amount) && !step(p, STEP_PAD, s->axis[i], amount)) return false;
-    if (amount > 1 && !step(p, STEP_GROUP, s->axis[i], amount)) return false;
-  }
-  if (!unroll(p)) return false;
-  return columns || amount >= t->wave || spread(p, -1, t->group / amount, t->group / amount, true);
+  if (amount * 4 < most && (amount < t->wave || amount * 2 <= fill)) amount = most;
+  if (!group_shared(p, s, amount) || !unroll(p)) return false;
+  return amount >= t->wave || spread(p, -1, t->group / amount, t->group / amount, true);
+}
+
+/* The work-items of a group share the reductions of columns, and adjacent work-items compute adjacent columns, which
+ * are contiguous along axis v. lanes: columns that each work-item computes. */
+static bool share_columns(struct view *p, const struct shared *s, int v, int64_t lanes, int64_t outputs) {
+  struct codegen *k = p->k;
+  const struct target *t = k->target;
+  int64_t bytes = element_bytes(p, v) * lanes, line = ROW_BYTES / bytes, amount = 1;
+  int64_t fill = items_for(k, outputs / lanes, bytes);
+  int64_t adjacent = line > t->wave ? t->wave : line < 1 ? 1 : line;
+  if (lanes > 1 && !step(p, STEP_VECTOR, v, lanes)) return false;
+  while (amount * 2 <= fill && amount * 2 * adjacent <= t->max_group && amount * 4 <= longest_shared(k, s)) amount *= 2;
+  if (amount * adjacent < t->group) adjacent = t->group / amount;
+  while (adjacent > 1 && adjacent / 2 >= k->axes[v].size) adjacent /= 2;
+  if (!step_padded(p, STEP_LOCAL, v, adjacent)) return false;
+  return group_shared(p, s, amount) && unroll(p);
 }
 
 /* The output axis along which a load is contiguous, if none is along v; -1 otherwise. */
@@ -364,7 +466,6 @@ static bool optimize_gpu(struct view *p) {
   bool done = false;
   if (k->steps == STEPS_ALL && k->is_phase && !fragments_gpu(k, &done)) return false;
   if (k->steps == STEPS_ALL && !done && !contract_gpu(k, &done)) return false;
-  if (k->steps == STEPS_ALL && !done && !contract_simt(k, &done)) return false;
   if (done) return true;
   int v = contiguous(p, AXIS_LOOP, p->nreduces), stored = contiguous(p, AXIS_LOOP, false);
   int64_t outputs = total(p, AXIS_LOOP);
@@ -388,8 +489,13 @@ static bool optimize_gpu(struct view *p) {
 
   struct shared s;
   find_shared(p, &s);
-  bool share = s.nreduced && s.sized && s.longest >= LONG_REDUCE && (s.rows || outputs < 2048);
-  return k->steps == STEPS_ALL && share && !k->is_phase ? share_reductions(p, &s, v) : item_per_output(p, v, outputs);
+  if (k->steps != STEPS_ALL || k->is_phase || !s.nreduced || !s.sized || s.total < LONG_REDUCE)
+    return item_per_output(p, v, outputs);
+  if (s.rows || (v < 0 && items_for(k, outputs, t->load_bytes) > 1)) return share_rows(p, &s, outputs);
+  int64_t lanes = v < 0 ? 1 : largest_possible(p, STEP_VECTOR, v, lanes_for(p, v, t->load_bytes));
+  bool share = v >= 0 && longest_shared(k, &s) >= LONG_REDUCE;
+  share = share && items_for(k, outputs / lanes, lanes * element_bytes(p, v)) > 1;
+  return share ? share_columns(p, &s, v, lanes, outputs) : item_per_output(p, v, outputs);
 }
 
 /* ---- the host -------------------------------------------------------------------------------------------------- */

@@ -47,10 +47,19 @@ static uint64_t amount(const struct emu_detail *d, enum emu_class class) {
 
 static uint64_t divide_up(uint64_t a, uint64_t b) { return (a + b - 1) / b; }
 
-uint64_t emu_model_ps(const char *arch, const struct emu_detail *d, const struct emu_launch *l) {
-  const struct machine *m = NULL;
+static const struct machine *machine_of(const char *arch) {
   for (unsigned i = 0; i < sizeof machines / sizeof *machines; i++)
-    if (!strcmp(machines[i].arch, arch)) m = &machines[i];
+    if (!strcmp(machines[i].arch, arch)) return &machines[i];
+  return NULL;
+}
+
+uint64_t emu_model_bound_ps(const char *arch, double bytes, uint64_t launches) {
+  const struct machine *m = machine_of(arch);
+  return m ? (uint64_t)((bytes / m->memory + (double)launches * m->launch) * 1e3) : 0;
+}
+
+uint64_t emu_model_ps(const char *arch, const struct emu_detail *d, const struct emu_launch *l) {
+  const struct machine *m = machine_of(arch);
   if (!m) return 0;
   double busy[PIPE_COUNT] = {0}, waits = 0, longest = 0;
   for (unsigned i = 0; i < sizeof costs / sizeof *costs; i++) {

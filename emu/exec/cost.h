@@ -11,6 +11,9 @@ struct emu_launch {
 };
 /* Returns the time in picoseconds, or 0 if cost.def does not have the machine. */
 uint64_t emu_model_ps(const char *arch, const struct emu_detail *counted, const struct emu_launch *l);
+/* Returns a lower bound of the model time of launches that together access this number of bytes, in picoseconds, or 0
+ * if cost.def does not have the machine. */
+uint64_t emu_model_bound_ps(const char *arch, double bytes, uint64_t launches);
 /* Returns the cycles that a wave waits for the result of an instruction of a class, or 0 if cost.def does not have the
  * machine. */
 unsigned emu_class_latency(const char *arch, enum emu_class class);

@@ -21,13 +21,18 @@ static const struct {
 enum { TILE = 64 };
 
 struct schedule_machine machine_of_target(const struct target *t) {
-  struct schedule_machine m = {
-      .groups = t->workgroups, .launch_ns = 3000, .access_ns = 700, .bytes_per_ns = 1000, .flops_per_ns = 50000};
+  struct schedule_machine m = {.groups = t->workgroups,
+                               .launch_ns = 3000,
+                               .access_ns = 700,
+                               .bytes_per_ns = 1000,
+                               .flops_per_ns = 50000,
+                               .stream_per_ns = 20};
   m.side = t->vector_bytes > 4 ? t->vector_bytes / 4 : t->wave;
   if (t->kind == TARGET_HOST) {
     long cores = sysconf(_SC_NPROCESSORS_ONLN);
     double n = cores < 1 ? 1 : cores > m.groups ? (double)m.groups : (double)cores;
     m.columns = 1024, m.access_ns = 5, m.launch_ns = 2000, m.bytes_per_ns = 10 * n, m.flops_per_ns = 100 * n;
+    m.stream_per_ns = 10;
     m.scratch = t->local_bytes / 3;
     m.skips = true; /* implemented by compiler/plan/skip.c */
   } else {

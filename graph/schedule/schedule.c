@@ -8,11 +8,11 @@
  * reduce that it depends on. Inside a reduce that it does not depend on, it is computed once before it (a variance is
  * one kernel); a sum under a sum is merged with it (sum.c). Three repetitions are allowed. First, along ranges that are
  * exactly what the reduce consumed: the kernel computes the reduce once per row and walks the row again (softmax is one
- * kernel), unless rows are few and huge (fewer than the machine has groups, SERIAL_LENGTH), which would leave the
- * machine idle. Second, along ranges of at most NARROW elements, all of which the work-item of the row runs (softmax
- * times a narrow matrix is one kernel). Third, a short reduce may be repeated in a small kernel, where a launch costs
- * more (SHORT_REDUCE, FEW_RESULTS: a global average before a classifier). A short sum of products of integers that is a
- * term of another sum, and used once, stays in its kernel (a product of quantized vectors);
+ * kernel), unless the rows are so few that most of the machine is idle for longer than a launch takes. Second, along
+ * ranges of at most NARROW elements, all of which the work-item of the row runs (softmax times a narrow matrix is one
+ * kernel). Third, a short reduce may be repeated in a small kernel, where a launch costs more (SHORT_REDUCE,
+ * FEW_RESULTS: a global average before a classifier). A short sum of products of integers that is a term of another
+ * sum, and used once, stays in its kernel (a product of quantized vectors);
  * - it is a reduce and its kernel has MAX_REDUCES others, or others that walk other rows, or a large contraction;
  * - its kernel would read more than MOST_INPUTS buffers, or its expression would be deeper than MOST_DEPTH;
  * - it is elementwise and evaluating it again at each use is expensive: (uses - 1) * cost > RECOMPUTE, or it costs more
@@ -272,6 +272,7 @@ const struct schedule_machine *schedule_machine_of(const struct scheduler *s, un
                                                  .access_ns = 5,
                                                  .launch_ns = 2000,
                                                  .bytes_per_ns = 20,
+                                                 .stream_per_ns = 10,
                                                  .flops_per_ns = 200,
                                                  .skips = true};
   const struct schedule_machine *m = s->machine_of ? s->machine_of(device == NO_DEVICE ? 0 : device) : NULL;

@@ -37,6 +37,7 @@ struct planned_kernel {
   int64_t next_axis;
   unsigned nreduces;  /* number of reduces in it */
   bool contracts;     /* one of them is a large contraction, which must remain the only reduce */
+  double read;        /* bytes that the largest of them reads */
   unsigned serial;    /* bit mask of ranges that are AXIS_SERIAL */
   uint32_t value_use; /* ASSIGN: the use of its value */
   uint32_t *input;    /* nodes that it loads, and nodes whose sources schedule_uses has not visited yet */
@@ -222,6 +223,10 @@ void schedule_scatter_values(struct scheduler *s, struct node *n);
 void schedule_custom(struct scheduler *s, struct node *n);
 
 /* split.c */
+/* The fraction of a machine's memory rate that this number of workgroups with equal work reaches. */
+double schedule_share(const struct schedule_machine *m, int64_t workgroups);
+/* The number of workgroups that compute the results of a REDUCE_AXIS in one step. */
+int64_t schedule_workgroups(const struct schedule_machine *m, const struct uop *reduce);
 bool schedule_split_reduces(struct scheduler *s, struct uop **roots, unsigned nroots);
 
 /* align.c: x, which the reduction sums, with factors whose rows are aligned if the machine needs that */

@@ -1,19 +1,26 @@
 /* Scheduling: splits long reductions with few results, which would use only a handful of a machine's cores, into two
- * steps: partial results, and their reduction. If the parts do not divide the length, the second step reduces the
- * remainder, so that no part needs a bounds check. Products of matrices are split if matrix instructions compute their
- * results in fewer blocks than the machine has processors (split-K). */
+ * steps: partial results, and their reduction. The outer reduced axes become the parts, and if they are not enough, one
+ * axis is split. Contiguous memory is split as one axis. If the parts do not divide the length, the second step reduces
+ * the remainder, so that no part needs a bounds check. Products of matrices are split if matrix instructions compute
+ * their results in fewer blocks than the machine has processors (split-K). */
 #include "scheduler.h"
 #include <stdlib.h>
 #include <string.h>
 
 enum {
-  STREAM_RATE = 10, /* bytes per ns that one core or one workgroup reads */
-  BALANCE = 2,      /* parts per core or workgroup */
+  FAIR_RATE = 10, /* bytes per ns that one workgroup reads while the whole machine is busy */
+  BALANCE = 2,    /* parts per workgroup that reads at this rate */
   LEAST_LENGTH = 128 /* minimum length of a part */,
   LEAST_SUM = 512, /* the same for products that matrix instructions compute */
   LEAST_GAIN = 2,  /* the gain has to exceed this number of launches */
-  WHOLE = 16       /* parts of contiguous memory begin at multiples of this number of elements */
+  MOST_DEEP = 8,   /* depth to which an expression is searched */
+  MOST_NODES = 64  /* the same in nodes */
 };
+/* Lengths of parts from `length` on are multiples of `unit`, so that parts of contiguous memory begin at aligned
+ * addresses and workgroups have no idle work-items. */
+static const struct {
+  int64_t length, unit;
+} units[] = {{1024, 1024}, {256, 16}, {64, 4}};
 
 static struct uop *reduce_axes(struct graph *g, const struct uop *u, struct uop *x, int64_t mask) {
   return mask ? uop_new(g, OP_REDUCE_AXIS, u->dtype, 1, (union uop_arg){.i = mask}, u->aux, &x, 1) : x;
@@ -24,11 +31,10 @@ static struct uop *make_partial(struct graph *g, struct uop *x) {
   return uop_new(g, OP_CONTIGUOUS, x->dtype, 1, (union uop_arg){.i = CONTIGUOUS_PARTIAL}, 0, &x, 1);
 }
 
-/* The fraction of a machine's memory rate that `used` cores or workgroups reach with equal work. */
-static double share_of(const struct schedule_machine *m, int64_t used) {
-  double most = m->bytes_per_ns / STREAM_RATE;
+double schedule_share(const struct schedule_machine *m, int64_t used) {
+  double most = m->bytes_per_ns / m->stream_per_ns;
   int64_t all = most > (double)m->groups ? m->groups : most < 1 ? 1 : (int64_t)most, rounds = (used + all - 1) / all;
-  return (double)used / (double)(rounds * all);
+  return used < 1 ? 1 : (double)used / (double)(rounds * all);
 }
 
 /* Whether each element of u is read once, from memory or from another reduction. Matrix products read each element of
@@ -86,45 +92,94 @@ static int64_t product_parts(const struct schedule_machine *m, int64_t all, int6
   return busy - busy / (double)parts - traffic < LEAST_GAIN * m->launch_ns ? 1 : parts;
 }
 
+/* The number of workgroups that compute the results of u, the reduction of x. Those of adjacent columns share one. */
+static int64_t workgroups_of(const struct schedule_machine *m, const struct uop *u, const struct uop *x, bool stream) {
+  unsigned last = x->shape->rank;
+  while (last && x->shape->dim[last - 1]->arg.i == 1) last--;
+  bool columns = last && !(u->arg.i >> (last - 1) & 1);
+  int64_t side = !columns ? 1 : stream && m->columns > m->side && !product_of(x) ? m->columns : m->side;
+  return (shape_numel(u->shape) + side - 1) / side;
+}
+
+int64_t schedule_workgroups(const struct schedule_machine *m, const struct uop *reduce) {
+  return workgroups_of(m, reduce, reduce->src[0], reads_once(reduce->src[0], MOST_DEEP));
+}
+
 /* The number of parts into which the reduction of x by u is split; 1 if it is not split. */
 static int64_t part_count(const struct schedule_machine *m, const struct uop *u, const struct uop *x) {
-  int64_t all = shape_numel(x->shape), results = shape_numel(u->shape), used = results;
+  int64_t all = shape_numel(x->shape), results = shape_numel(u->shape);
   if (all <= 0 || results <= 0) return 1;
   int64_t tiles = tiles_of(m, u, x);
   if (tiles) return product_parts(m, all, results, tiles);
-  double memory = (double)all * dtype_info[x->dtype].size / m->bytes_per_ns, most = m->bytes_per_ns / STREAM_RATE;
+  double memory = (double)all * dtype_info[x->dtype].size / m->bytes_per_ns, most = m->bytes_per_ns / FAIR_RATE;
   if (memory < LEAST_GAIN * m->launch_ns / (double)m->groups) return 1;
-  unsigned last = x->shape->rank;
-  while (last && x->shape->dim[last - 1]->arg.i == 1) last--;
-  bool columns = last && !(u->arg.i >> (last - 1) & 1), stream = reads_once(x, 8);
-  int64_t side = stream && m->columns > m->side && !product_of(x) ? m->columns : m->side; /* adjacent results */
-  if (columns) used = (results + side - 1) / side;
-  double share = share_of(m, used), whole = stream ? memory : 2 * (double)all / m->flops_per_ns;
+  bool stream = reads_once(x, MOST_DEEP);
+  int64_t used = workgroups_of(m, u, x, stream);
+  double share = schedule_share(m, used), whole = stream ? memory : 2 * (double)all / m->flops_per_ns;
   if (used >= m->groups || whole / share - whole < LEAST_GAIN * m->launch_ns) return 1;
-  if (most > (double)m->groups) most = (double)m->groups;
-  int64_t parts = ((int64_t)(BALANCE * most) + used - 1) / used;
+  most = BALANCE * most > (double)m->groups ? (double)m->groups : BALANCE * most;
+  int64_t parts = ((int64_t)most + used - 1) / used;
   return parts * LEAST_LENGTH > all / results ? all / results / LEAST_LENGTH : parts;
 }
 
-static int64_t divisor_between(int64_t n, int64_t least, int64_t most) {
-  for (int64_t d = least; d <= most && d < n; d++)
-    if (n % d == 0) return d;
-  return 0;
+/* Splits an axis of n elements into parts of equal length, from `parts` to twice as many, with the shortest remainder.
+ * Returns their number. */
+static int64_t split_length(int64_t n, int64_t parts, int64_t *length) {
+  int64_t best = 1, least = n;
+  *length = n;
+  for (int64_t p = parts; p <= 2 * parts && p <= n && least; p++) {
+    int64_t each = n / p, unit = 1;
+    for (unsigned i = 0; i < sizeof units / sizeof *units && unit == 1; i++)
+      if (each >= units[i].length) unit = units[i].unit;
+    each -= n % p ? each % unit : 0;
+    if (n - p * each < least) best = p, *length = each, least = n - p * each;
+  }
+  return best;
 }
 
-/* Splits the reduction along axis a: [.., n, ..] as [.., parts, n / parts, ..]. */
-static struct uop *split_axis(struct graph *g, const struct uop *u, struct uop *x, unsigned a, int64_t parts) {
+/* Whether the elements of u are the elements of contiguous memory, in their order, and constants. */
+static bool is_contiguous(const struct uop *u, unsigned *nodes) {
+  while (u->op == OP_RESHAPE) u = u->src[0];
+  if (u->op == OP_EXPAND) return shape_numel(u->src[0]->shape) == 1;
+  if (is_memory(u) || u->op == OP_CONTIGUOUS || op_info[u->op].cls == OPCLASS_LEAF) return true;
+  if (!is_alu(u)) return false;
+  for (unsigned i = 0; i < u->nsrc; i++)
+    if (!*nodes || !(*nodes)-- || !is_contiguous(u->src[i], nodes)) return false;
+  return true;
+}
+
+/* x with adjacent reduced axes as one, which is the first of them; the others have one element then. */
+static struct uop *merge_axes(struct graph *g, const struct uop *u, struct uop *x) {
+  const struct shape *shape = x->shape;
+  struct uop *dim[MAX_RANK];
+  unsigned first = MAX_RANK;
+  for (unsigned i = 0; i < shape->rank; i++) {
+    int64_t n = shape->dim[i]->arg.i;
+    dim[i] = shape->dim[i];
+    if (n == 1) continue;
+    if (!(u->arg.i >> i & 1))
+      first = MAX_RANK;
+    else if (first == MAX_RANK)
+      first = i;
+    else
+      dim[first] = uop_index(g, dim[first]->arg.i * n), dim[i] = uop_index(g, 1);
+  }
+  return uop_movement(g, OP_RESHAPE, x, dim, shape->rank);
+}
+
+/* The reduction of x by u in two steps: the results of the first step are those of each element along the axes
+ * `first`, and of each of several parts of axis a. */
+static struct uop *reduce_parts(struct graph *g, const struct uop *u, struct uop *x, int64_t first, unsigned a,
+                                int64_t parts) {
   const struct shape *shape = x->shape;
   struct uop *dim[MAX_RANK + 1] = {x}, *bounds[2 * MAX_RANK] = {0};
-  int64_t n = shape->dim[a]->arg.i, exact = divisor_between(n, parts, 2 * parts), inner = 0, outer = 0;
-  if (exact) parts = exact;
-  int64_t length = n / parts;
-  if (!exact && length > WHOLE * WHOLE) length -= length % WHOLE;
+  int64_t n = shape->dim[a]->arg.i, length, inner = 0, outer = 0;
+  parts = split_length(n, parts, &length);
   unsigned rank = 0;
   for (unsigned i = 0; i < shape->rank; i++) {
     bounds[2 * i] = uop_index(g, 0), bounds[2 * i + 1] = i == a ? uop_index(g, parts * length) : shape->dim[i];
-    if (i == a) outer = INT64_C(1) << rank, dim[rank++] = uop_index(g, parts);
-    if (u->arg.i >> i & 1) inner |= INT64_C(1) << rank;
+    if (i == a) outer |= INT64_C(1) << rank, dim[rank++] = uop_index(g, parts);
+    if (u->arg.i >> i & 1) *(first >> i & 1 ? &outer : &inner) |= INT64_C(1) << rank;
     dim[rank++] = i == a ? uop_index(g, length) : shape->dim[i];
   }
   struct uop *main = parts * length == n ? x : uop_movement(g, OP_SHRINK, x, bounds, 2 * shape->rank);
@@ -138,24 +193,23 @@ static struct uop *split_axis(struct graph *g, const struct uop *u, struct uop *
 
 /* The reduction of x by u in two steps, or in one if two would not be faster. */
 static struct uop *split_reduce(struct graph *g, const struct schedule_machine *m, struct uop *u, struct uop *x) {
+  int64_t mask = u->arg.i, first = 0, have = 1, parts = part_count(m, u, x);
+  if (parts < 2) return reduce_axes(g, u, x, mask);
+  unsigned nodes = MOST_NODES, a = 0, last = 0;
+  if (is_contiguous(x, &nodes)) x = merge_axes(g, u, x);
   // NOLINTNEXTLINE(clang-analyzer-core.NullDereference): a REDUCE_AXIS has a source, which comes before it
   const struct shape *shape = x->shape;
-  int64_t mask = u->arg.i, first = 0, have = 1, parts = part_count(m, u, x);
-  unsigned longest = MAX_RANK;
-  if (parts < 2) return reduce_axes(g, u, x, mask);
-  /* If the outer axes have about the right number of elements, they become the parts; otherwise the longest axis is
-   * split. */
-  for (unsigned i = 0; i < shape->rank; i++) {
-    if (!(mask >> i & 1)) continue;
-    int64_t n = shape->dim[i]->arg.i;
-    if (longest == MAX_RANK || n > shape->dim[longest]->arg.i) longest = i;
-    if (have < parts && have * n <= 4 * parts) have *= n, first |= INT64_C(1) << i;
+  for (unsigned i = 0; i < shape->rank; i++)
+    if ((mask >> i & 1) && shape->dim[i]->arg.i > 1) last = i;
+  for (; a < last; a++) {
+    if (!(mask >> a & 1)) continue;
+    if (have * shape->dim[a]->arg.i > 2 * parts) break;
+    have *= shape->dim[a]->arg.i, first |= INT64_C(1) << a;
   }
-  if (have >= parts && (mask & ~first))
-    return reduce_axes(g, u, make_partial(g, reduce_axes(g, u, x, mask & ~first)), first);
-  if (parts > shape->dim[longest]->arg.i) parts = shape->dim[longest]->arg.i;
-  if (shape->rank == MAX_RANK || parts < 2) return reduce_axes(g, u, x, mask);
-  return split_axis(g, u, x, longest, parts);
+  parts = (parts + have / 2) / have;
+  if (parts < 2) return reduce_axes(g, u, make_partial(g, reduce_axes(g, u, x, mask & ~first)), first);
+  if (shape->rank == MAX_RANK) return reduce_axes(g, u, x, mask);
+  return reduce_parts(g, u, x, first, a, parts);
 }
 
 bool schedule_split_reduces(struct scheduler *s, struct uop **roots, unsigned nroots) {

@@ -8,7 +8,6 @@
 #include <string.h>
 
 enum {
-  SERIAL_LENGTH = 1 << 20,
   RECOMPUTE = 32,
   REPEATED = 8,
   MAX_USES = RECOMPUTE + 2,
@@ -145,13 +144,20 @@ int64_t schedule_elements(const struct planned_kernel *k, unsigned ranges) {
   return n;
 }
 
-/* Whether the remaining ranges `left` cover exactly what the reduce consumed: their number of elements equals that of
- * the elements reduced to one result. */
+static double bytes_read(const struct uop *reduce) {
+  return (double)shape_numel(reduce->src[0]->shape) * dtype_info[reduce->src[0]->dtype].size;
+}
+
+/* Whether the remaining ranges `left` cover exactly what the reduce consumed, that is, their number of elements equals
+ * that of the elements reduced to one result, and the rows keep the machine busy. */
 static bool repeats_row(const struct scheduler *s, struct node *n, const struct use *w, unsigned left) {
   struct node *r = n->reduce;
   int64_t rows = n->numel, length = schedule_elements(w->kernel, left), all = shape_numel(r->u->src[0]->shape);
   if (rows <= 0 || all < 0 || rows != r->numel || all / rows != length) return false;
-  return rows >= schedule_machine_of(s, n->device)->groups || length <= SERIAL_LENGTH;
+  const struct schedule_machine *m = schedule_machine_of(s, n->device);
+  double bytes = bytes_read(r->u), share = schedule_share(m, schedule_workgroups(m, r->u));
+  if (w->kernel->read > bytes) bytes = w->kernel->read;
+  return rows >= m->groups || (bytes / share - bytes) / m->bytes_per_ns <= m->launch_ns;
 }
 
 /* Whether the remaining ranges are so short that one work-item runs them all after computing the reduce once (softmax
@@ -367,6 +373,7 @@ static void propagate(struct scheduler *s, struct node *n, uint32_t i) {
     if (n->numel < 0 || size < 0 || n->numel > size) like.expanded = true; /* an element may be read more than once */
   } else if (u->op == OP_REDUCE_AXIS) {
     const struct shape *x = u->src[0]->shape;
+    if (bytes_read(u) > w.kernel->read) w.kernel->read = bytes_read(u);
     w.src_idx = schedule_index_array(s, x->rank);
     w.range = schedule_index_array(s, x->rank);
     if (!w.src_idx || !w.range) return;

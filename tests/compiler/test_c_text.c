@@ -39,7 +39,7 @@ static int setup(void **state) {
   G = graph_new();
   make_cases();
   small = tiny = *target_find("gfx1100");
-  small.max_group = small.group = 64, small.local_bytes = 256;
+  small.max_group = small.group = 64, small.local_bytes = 64;
   memcpy(small.max_block, (uint32_t[]){64, 4, 2}, sizeof small.max_block);
   memcpy(small.max_grid, (uint32_t[]){1000, 2, 2}, sizeof small.max_grid);
   memcpy(tiny.max_grid, (uint32_t[]){3, 2, 2}, sizeof tiny.max_grid);

@@ -216,7 +216,7 @@ static void odd_sizes_have_the_steps_of_round_ones(void **state) {
   case_softmax("round", 1024, 1024);
   case_softmax("prime", 1021, 1024);
   case_reduce("round", OP_MAX, DT_F32, 4096, 64, false);
-  case_reduce("odd", OP_MAX, DT_F32, 4099, 64, false);
+  case_reduce("odd", OP_MAX, DT_F32, 4100, 64, false);
   for (unsigned i = 0; i < ncases; i += 2)
     for (unsigned a = 0; a < 3; a++) {
       char text[2][1024];

@@ -457,14 +457,14 @@ static inline size_t count_kernels(const struct schedule *s) {
 
 static inline const struct schedule_machine *fast_machine(unsigned device) {
   static const struct schedule_machine m = {
-      .groups = 264, .side = 32, .launch_ns = 3000, .bytes_per_ns = 3000, .flops_per_ns = 700000};
+      .groups = 264, .side = 32, .launch_ns = 3000, .bytes_per_ns = 3000, .flops_per_ns = 700000, .stream_per_ns = 20};
   return &m;
 }
 
 /* A machine on which launches cost nothing, so that every split is worthwhile. */
 static inline const struct schedule_machine *eager_machine(unsigned device) {
   static const struct schedule_machine m = {
-      .groups = 12, .side = 2, .launch_ns = 0, .bytes_per_ns = 100, .flops_per_ns = 100};
+      .groups = 12, .side = 2, .launch_ns = 0, .bytes_per_ns = 100, .flops_per_ns = 100, .stream_per_ns = 10};
   return &m;
 }
 

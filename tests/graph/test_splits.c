@@ -11,6 +11,7 @@ static const struct schedule_machine *matrix_machine(unsigned device) {
                                             .launch_ns = 3000,
                                             .bytes_per_ns = 3000,
                                             .flops_per_ns = 70000,
+                                            .stream_per_ns = 20,
                                             .tile = 64,
                                             .tile_types = 1u << DT_BF16,
                                             .tile_flops_per_ns = 990000};
@@ -89,6 +90,47 @@ static void test_splits(void **state) {
     if (pick(0, 1)) x = flip(x, pick(0, (1 << rank) - 1));
     struct uop *r = reduce(op, x, pick(1, (1 << rank) - 1));
     check(pick(0, 1) ? r : uop_unary(g, OP_NEG, r));
+  }
+  machine_of = NULL;
+}
+
+/* The number of elements of the largest reduction that a kernel computes for each of its results. */
+static int64_t longest_sum(struct uop *ast) {
+  size_t n;
+  int64_t longest = 1;
+  struct uop **order = uop_toposort(&ast, 1, &n);
+  for (size_t i = 0; i < n; i++) {
+    int64_t all = 1;
+    if (order[i]->op != OP_REDUCE) continue;
+    for (unsigned k = 1; k < order[i]->nsrc; k++) all *= order[i]->src[k]->src[0]->arg.i;
+    if (all > longest) longest = all;
+  }
+  free(order);
+  return longest;
+}
+
+/* No kernel of a sum over a whole matrix, or of a variance, leaves a large part of the work to a few results, whatever
+ * the divisors of its sizes are. */
+static void test_few_results(void **state) {
+  static const int64_t sizes[][2] = {{512, 1024},   {1024, 512},   {1, 1000003}, {1000003, 1},
+                                     {1023, 10007}, {10007, 1023}, {2, 500009},  {16384, 64}};
+  machine_of = fast_machine;
+  for (unsigned i = 0; i < 2 * sizeof sizes / sizeof *sizes; i++) {
+    int64_t m = sizes[i / 2][0], n = sizes[i / 2][1];
+    struct uop *x = RESHAPE(buffer_without_memory(m * n), m, n), *root = reduce(OP_ADD, x, 3);
+    struct schedule s;
+    char err[500];
+    if (i & 1) {
+      struct uop *d = sub(x, EXPAND(root, m, n));
+      root = reduce(OP_ADD, mul(d, d), 3);
+    }
+    assert_int_equal(graph_schedule_on(machine_of, &root, 1, &next_buffer, &s, err, sizeof err), 0);
+    assert_int_equal(s.nitems, i & 1 ? 4 : 2);
+    for (size_t k = 0; k < s.nitems; k++) {
+      int64_t results = s.items[k].bufs[0]->src[0]->arg.i;
+      assert_in_range(longest_sum(s.items[k].ast), 1, results > 1 ? m * n / 132 : 4096);
+    }
+    schedule_free(&s);
   }
   machine_of = NULL;
 }
@@ -196,6 +238,7 @@ int main(void) {
       cmocka_unit_test_setup_teardown(test_channels_of_points, setup, teardown),
       cmocka_unit_test_setup_teardown(test_large_sums, setup, teardown),
       cmocka_unit_test_setup_teardown(test_splits, setup, teardown),
+      cmocka_unit_test_setup_teardown(test_few_results, setup, teardown),
       cmocka_unit_test_setup_teardown(test_product_splits, setup, teardown),
       cmocka_unit_test_setup_teardown(test_aligned_rows, setup, teardown),
   };
