@@ -14,35 +14,45 @@
  * axis of the sum form one element of a tile's operands, and are contiguous in the copies. */
 #include "internal.h"
 #include "matrix.h"
+#include <math.h>
 #include <stdlib.h>
 #include <string.h>
 
 enum {
-  SMALL_SUM = 8,         /* a shorter sum is not worth a tile's stores */
-  FEW_TILES = 4,         /* data used by fewer tiles is not worth copying */
-  MAX_HEIGHT = 8,        /* of a tile with more rows: their elements come from one cache line in each round */
-  MAX_SUMS = 24,         /* maximum number of vectors in a tile */
-  BLOCK_BYTES = 2 << 20, /* of a block of rows: second-level cache and part of the third */
-  ROUND_BYTES = 1 << 20, /* of a block of rows in one round of a long sum */
-  STRIP_BYTES = 1 << 20, /* of a strip of columns */
-  WHOLE_BYTES = 3 << 18, /* of all columns */
-  PHASE_BYTES = 1 << 21, /* of all columns, used at all positions of the loops around phases */
-  LOOPS_BYTES = 3 << 19, /* of columns of several loops that are copied together */
-  KEPT_BYTES = 1 << 22,  /* of sums kept in memory, which are loaded and stored once per round */
-  IMAGE_BYTES = 1 << 19, /* of rows of several loops that are copied together */
-  FAR_BYTES = 1 << 16,   /* distance of the first and last row of a tile beyond which their lines share few sets of a
-                          * cache */
-  NEAR_BYTES = 1 << 14,  /* of a strip that stays in the first-level cache without a copy */
-  LONG_SUM = 1 << 11,    /* a longer sum has rounds outside the tiles */
-  ROUND = 1 << 10,       /* maximum number of products per round */
-  SHORT_ROUND = 1 << 7,  /* and the minimum */
-  TASKS = 8,             /* number of workgroups that keeps all cores busy until the end */
-  ELEMENT = 4,           /* bytes per copied element */
-  OFTEN = 48,            /* a copy is used often if its cost is less than one in this many of all cycles */
-  MANY_CYCLES = 1 << 17, /* work that is worth another core */
+  SMALL_SUM = 8,             /* a shorter sum is not worth a tile's stores */
+  FEW_TILES = 4,             /* data used by fewer tiles is not worth copying */
+  MAX_HEIGHT = 8,            /* of a tile with more rows: their elements come from one cache line in each round */
+  MAX_SUMS = 24,             /* maximum number of vectors in a tile */
+  BLOCK_BYTES = 2 << 20,     /* of a block of rows: second-level cache and part of the third */
+  ROUND_BYTES = 1 << 20,     /* of a block of rows in one round of a long sum */
+  STRIP_BYTES = 1 << 20,     /* of a strip of columns */
+  WHOLE_BYTES = 3 << 18,     /* of all columns */
+  FAR_WHOLE_BYTES = 1 << 22, /* of all columns, if repeated copies of strips take longer */
+  PHASE_BYTES = 1 << 21,     /* of all columns, used at all positions of the loops around phases */
+  LOOPS_BYTES = 3 << 19,     /* of columns of several loops that are copied together */
+  KEPT_BYTES = 1 << 22,      /* of sums kept in memory, which are loaded and stored once per round */
+  IMAGE_BYTES = 1 << 19,     /* of rows of several loops that are copied together */
+  FAR_BYTES = 1 << 16,  /* distance of the first and last row of a tile beyond which their lines share few sets of a
+                         * cache */
+  SET_BYTES = 1 << 10,  /* lines at this distance share a quarter of the sets of a first-level cache */
+  NEAR_BYTES = 1 << 14, /* of a strip that stays in the first-level cache without a copy */
+  LONG_SUM = 1 << 11,   /* a longer sum has rounds outside the tiles */
+  ROUND = 1 << 10,      /* maximum number of products per round */
+  SHORT_ROUND = 1 << 7, /* and the minimum */
+  ELEMENT = 4,          /* bytes per copied element */
+  OFTEN = 48,           /* a copy is used often if its cost is less than one in this many of all cycles */
+  RUN_BYTES = 1 << 9,   /* that can be read while the next run of contiguous elements is found in memory */
+  NEAR_CACHE = 1 << 20, /* size of the second-level cache */
+  START_CYCLES = 1000,  /* of a workgroup, beside its work */
+  WAKE_CYCLES = 3000,   /* of the first workgroup on another core */
+  FEW_CORES = 2,        /* plans for one core are those for two */
   MOST_TERMS = 8,
   MOST_POSITIONS = 1 << 12, /* maximum number of positions at which a condition is evaluated */
 };
+
+/* Cycles to read an element of an operand that fits into the second-level cache, and of a larger one. */
+#define NEAR_READ 0.05
+#define FAR_READ  0.25
 
 struct operand {
   struct uop *value;
@@ -310,9 +320,6 @@ static int paired(const struct contraction *c) {
   return best;
 }
 
-/* The number of workgroups that is wanted; one workgroup runs a phase. */
-static int64_t tasks_of(const struct codegen *k) { return k->is_phase ? 1 : TASKS; }
-
 /* Whether rounds of the sum are outside the tiles. */
 static bool has_rounds(const struct contraction *c) { return c->rounds || (c->depth > LONG_SUM && c->keeps); }
 
@@ -329,35 +336,16 @@ static uint64_t loops(const struct codegen *k) {
   return m;
 }
 
-/* Returns the number of workgroups, at least `least`, that share the tiles. All have the same number of tiles, so tiles
- * are padded. Each workgroup repeats the copies that all use. */
-static int64_t shares_of(int64_t tiles, int64_t least) {
-  int64_t best = least;
-  double fewest = 0;
-  for (int64_t n = least; least > 1 && n <= 2 * least && n <= tiles; n++) {
-    bool uneven = n % 2 && n < 2 * TASKS; /* the last of few tasks leaves other cores idle */
-    double cost = (double)(divide(tiles, n) * n) * (1 + 0.005 * (double)(n - least) + (uneven ? 0.03 : 0));
-    if (!fewest || cost < fewest) best = n, fewest = cost;
-  }
-  return best;
-}
-
-/* The number of workgroups that share the rows, in tiles of the given height. A block of rows is as large as fits into
- * the cache, and so are the sums of a block that are kept between rounds. If blocks and the other axes give too few
- * tasks, there are most_tasks. */
-static int64_t row_shares(const struct contraction *c, const struct form *f, int64_t depth, int64_t height,
-                          int64_t most_tasks) {
+/* The fewest workgroups that can share the rows, in tiles of the given height. A block of rows is as large as fits into
+ * the cache, and so are the sums of a block that are kept between rounds. */
+static int64_t fewest_blocks(const struct contraction *c, const struct form *f, int64_t depth, int64_t height) {
   int64_t tiles = divide(size_of(c->k, f->row), height);
   bool rounds = has_rounds(c);
   int64_t block = f->pack_rows ? (rounds ? ROUND_BYTES : BLOCK_BYTES) / ELEMENT / depth / height : tiles;
   int64_t kept = KEPT_BYTES / ELEMENT / height / size_of(c->k, f->column) / extent(c->k, f->columns_only);
   if (kept < 2 * FEW_TILES) kept = 2 * FEW_TILES;
   if (rounds && kept < block) block = kept;
-  int64_t tasks = block < 1 ? tiles : divide(tiles, block);
-  uint64_t others = loops(c->k) & ~bit(f->column) & ~bit(f->row);
-  int64_t all = tasks_of(c->k);
-  if (extent(c->k, others) < all && tasks < most_tasks && tiles >= all * FEW_TILES) tasks = most_tasks;
-  return shares_of(tiles, tasks);
+  return block < 1 ? tiles : divide(tiles, block);
 }
 
 /* The number of positions of the loops around a phase that use one copy of the operand. */
@@ -370,10 +358,16 @@ static double phases_sharing(const struct codegen *k, const struct operand *x) {
 
 /* ---- costs of forms --------------------------------------------------------------------------------------------- */
 
+/* How much longer the sum takes because the ends of padded rows are checked in each round, unless rows are copied. */
+static double checking(const struct contraction *c, const struct form *f, bool rows_padded, bool columns_padded) {
+  if (f->pack_rows || !rows_padded) return 1;
+  return c->k->is_phase || columns_padded ? 1.3 : 1.02;
+}
+
 /* Chooses the tile with the most useful products per cycle. Returns the cycles of all tiles for one round of the sum. A
  * vector of 64 bytes counts as two cycles of the arithmetic units: that is correct for units of 32 bytes and harmless
- * for wider ones. A strip that exceeds the first-level cache is read from the second-level one. If rows are not copied
- * and a tile reaches past their end, the end is checked in each round. */
+ * for wider ones. A pair of elements that a matrix instruction multiplies is first copied to all lanes. A strip that
+ * exceeds the first-level cache is read from the second-level one. */
 static double choose_tile(const struct contraction *c, struct form *f, int64_t depth) {
   const struct target *t = c->k->target;
   int64_t rows = size_of(c->k, f->row), columns = size_of(c->k, f->column);
@@ -385,15 +379,12 @@ static double choose_tile(const struct contraction *c, struct form *f, int64_t d
       for (int64_t vectors = 1; vectors * height <= MAX_SUMS && vectors * (height + 1) < t->vectors; vectors++) {
         double width = (double)lanes * ELEMENT / 32, multiply = (double)(vectors * height) * width / 2;
         if (multiply < 4) multiply = 4; /* latency of the previous addition to the same sum */
-        double loads = (double)vectors * width / 2 + (double)height / 2, cycles = multiply > loads ? multiply : loads;
+        double loads = (double)vectors * width / 2 + (double)height * (c->matrix ? 1.25 : 0.5);
+        double cycles = multiply > loads ? multiply : loads;
         double far = depth * lanes * vectors * ELEMENT > NEAR_BYTES ? (double)(lanes * vectors * ELEMENT) / 20 : 0;
         if (cycles < far) cycles = far;
-        int64_t row_tiles = divide(rows, height), shares = row_shares(c, f, depth, height, tasks_of(c->k));
-        int64_t all_rows = divide(row_tiles, shares) * shares;
-        double tiles = (double)divide(columns, lanes * vectors) * (double)all_rows, checks = 1;
-        if (!f->pack_rows && all_rows * height > rows)
-          checks = c->k->is_phase || columns % (lanes * vectors) ? 1.3 : 1.02;
-        double all = tiles * (cycles + far / 20 + 1) * checks;
+        double tiles = (double)divide(columns, lanes * vectors) * (double)divide(rows, height);
+        double all = tiles * (cycles + far / 5 + 1) * checking(c, f, rows % height, columns % (lanes * vectors));
         if (!best || all < best * 0.999) best = all, f->lanes = lanes, f->vectors = vectors, f->height = height;
       }
   return best;
@@ -430,12 +421,17 @@ static double elements(const struct operand *x, uint64_t axes) {
 }
 
 /* Cycles to copy an element: as vectors if memory is contiguous along the last of the axes that are copied together, as
- * transposed vectors if it is contiguous along another one, otherwise one cache line per element. */
-static double copying(const struct contraction *c, const struct operand *x, int last, uint64_t together) {
+ * transposed vectors if it is contiguous along another one, otherwise one cache line per element. width: of a tile
+ * along the last axis; narrow tiles use a part of each cache line, and squares that are transposed need a multiple
+ * of 4. */
+static double copying(const struct contraction *c, const struct operand *x, int last, int64_t width,
+                      uint64_t together) {
   int64_t unit;
   distinct_elements(x, c->sum | bit(last) | together, &unit);
   bool vectors = unit >= SMALL_SUM;
-  return (has(x->unit, last) ? 0.25 : vectors ? 1.0 : 8) + (x->plain ? 0 : 0.3) + x->work * (vectors ? 1 : 4);
+  double cycles = vectors ? width % 4 ? 1.6 : 1.0 : 8;
+  if (has(x->unit, last)) cycles = width * ELEMENT < LINE_BYTES ? 1.0 : 0.25;
+  return cycles + (x->plain ? 0 : 0.3) + x->work * (vectors ? 1 : 4);
 }
 
 /* The axes that only the rows have and that are copied together with them, as many as fit. */
@@ -457,11 +453,25 @@ static void copy_columns(const struct contraction *c, struct form *f, double str
   f->copy_columns = 0;
   for (uint64_t t = f->whole ? f->columns_only : none;; t = t ? t & (t - 1) : f->columns_only) {
     double n = elements(p, c->sum | bit(f->column) | t);
-    double cycles = n * times * (double)extent(k, f->columns_only & ~t) * copying(c, p, f->column, t);
+    double cycles =
+        n * times * (double)extent(k, f->columns_only & ~t) * copying(c, p, f->column, f->lanes * f->vectors, t);
     bool fits = !t || f->whole || n * padded / strips * ELEMENT <= LOOPS_BYTES;
     if (!f->copy_columns || (fits && cycles < 0.9 * f->copy_columns)) f->together = t, f->copy_columns = cycles;
     if (f->whole || k->is_phase || (t ? !(t & (t - 1)) : !f->columns_only)) break;
   }
+}
+
+/* Copies all columns at once although they exceed the second-level cache, if it takes longer to copy strips of them for
+ * each block of rows than to read them from the next cache. */
+static void copy_columns_once(const struct contraction *c, struct form *f, double strips, double padded) {
+  struct form once = *f;
+  once.whole = true;
+  copy_columns(c, &once, strips, padded);
+  uint64_t blocks = f->pack_rows ? f->rows_only & ~rows_together(c, f) : 0;
+  double read = elements(&c->x[f->columns], loops(c->k) | c->sum) * padded * (double)extent(c->k, blocks) * FAR_READ;
+  if (once.copy_columns + read >= f->copy_columns) return;
+  *f = once;
+  f->cycles += read;
 }
 
 /* Whether the axis moves a window over which the sum runs: then vectors are read at window positions and cross cache
@@ -483,6 +493,14 @@ static bool blocks_are_adjacent(const struct contraction *c, const struct operan
   for (uint64_t m = c->sum; m && x->block[column]; m &= m - 1)
     adjacent = adjacent || x->stride[__builtin_ctzll(m)] == x->block[column];
   return adjacent;
+}
+
+/* Whether a strip of columns stays in the first-level cache without a copy. Lines at distances of a power of two share
+ * few sets of the cache. */
+static bool stays_near(const struct contraction *c, const struct operand *x, int64_t depth, int64_t strip) {
+  for (uint64_t m = c->sum & x->mask; m; m &= m - 1)
+    if (x->stride[__builtin_ctzll(m)] * ELEMENT % SET_BYTES == 0) return false;
+  return depth * strip * ELEMENT <= NEAR_BYTES;
 }
 
 static void consider(struct contraction *c, struct form f, bool pack_rows) {
@@ -507,8 +525,8 @@ static void consider(struct contraction *c, struct form f, bool pack_rows) {
   double tiles = (double)divide(rows, f.height);
 
   bool direct = p->plain && has(p->unit, f.column) && !c->matrix,
-       near = direct && depth * strip * ELEMENT <= NEAR_BYTES && !rounds;
-  bool in_order = direct && blocks_are_adjacent(c, p, f.column);
+       near = direct && !rounds && stays_near(c, p, depth, strip);
+  bool in_order = direct && blocks_are_adjacent(c, p, f.column), is_large = false;
   f.pack_columns = c->packs[f.columns] && depth * strip * ELEMENT <= STRIP_BYTES && !in_order &&
                    (!direct || (!near && tiles * (double)extent(k, f.rows_only) >= FEW_TILES));
   if (!f.pack_columns && !direct) return;
@@ -517,16 +535,18 @@ static void consider(struct contraction *c, struct form f, bool pack_rows) {
     double copied = (double)(depth * extent(k, f.columns_only)) * strips * (double)strip * ELEMENT;
     f.whole = (!direct || sharing > 1) && copied <= (direct || sharing == 1 ? WHOLE_BYTES : PHASE_BYTES);
     if (k->is_phase && direct && !f.whole) f.pack_columns = false;
+    is_large = !k->is_phase && !direct && !f.whole && copied <= FAR_WHOLE_BYTES;
   }
   if (f.pack_columns) {
     copy_columns(c, &f, strips, padded);
+    if (is_large) copy_columns_once(c, &f, strips, padded);
     f.cycles += f.copy_columns / (f.whole ? phases_sharing(k, p) : 1);
   } else if (width % strip)
     f.cycles *= 1.1; /* masked accesses */
   if (f.pack_rows) {
     uint64_t together = rows_together(c, &f);
     double n = elements(q, c->sum | bit(f.row) | together) * both * (double)extent(k, f.rows_only & ~together);
-    f.copy_rows = n * copying(c, q, f.row, together);
+    f.copy_rows = n * copying(c, q, f.row, f.height, together);
     f.cycles += f.copy_rows;
   } else if (f.row >= 0) {
     int64_t far = q->stride[f.row] * f.height * ELEMENT;
@@ -638,69 +658,127 @@ static bool choose_rounds(struct contraction *c) {
   return true;
 }
 
-/* Upper bound of the workgroups that share the loops of one operand: each repeats the copy of the other operand. */
-static int64_t most_tasks(const struct contraction *c, double again) {
-  if (again == 0 || c->k->is_phase) return tasks_of(c->k);
-  double most = c->form.cycles / 48 / again;
-  return most < 1 ? 2 : most > TASKS ? TASKS : (int64_t)most + 1;
-}
-
 static uint64_t other_loops(const struct contraction *c) {
   return loops(c->k) & ~bit(c->form.column) & ~bit(c->form.row);
 }
 
-/* The number of workgroups per axis, and the tiles of rows and strips of columns per workgroup. */
+/* ---- shares of workgroups --------------------------------------------------------------------------------------- */
+
+/* The number of workgroups along the axes beside the tile's, and the tiles of rows and strips of columns per
+ * workgroup. All workgroups have the same number of tiles and strips, so these are padded. */
 struct shares {
   int64_t of[MAX_AXES], tiles, strips;
 };
 
-/* The number of workgroups, from least to 2 * TASKS, that share the tiles with little padding; least if there is none.
- * For tiles whose columns are not copied, so that more workgroups repeat no work. */
-static int64_t unpadded_shares(int64_t tiles, int64_t least) {
-  for (int64_t n = least; n <= tiles && n <= 2 * TASKS; n++)
-    if (divide(tiles, n) * n * 20 <= tiles * 21) return n;
-  return least;
+/* The cycles to copy an operand once and to read it from memory once, and the part of it that two workgroups beside
+ * each other along an axis both read. */
+struct access {
+  double copy, read, overlap[MAX_AXES];
+};
+
+/* A search for the shares that take the least time. */
+struct sharing {
+  const struct contraction *c;
+  struct access x[2];
+  int64_t tiles, strips; /* all tiles of rows, all strips of columns */
+  int64_t fewest;        /* workgroups along the rows */
+  int64_t cores, most;   /* maximum number of workgroups */
+  struct shares now, best;
+  double time; /* of the best */
+};
+
+static void read_access(const struct contraction *c, unsigned i, struct access *out) {
+  struct codegen *k = c->k;
+  const struct operand *x = &c->x[i];
+  uint64_t all = loops(k) | c->sum | c->rounds;
+  double n = elements(x, all);
+  out->copy = i == c->form.columns ? c->form.copy_columns : c->form.copy_rows;
+  out->read = n * (n * ELEMENT > NEAR_CACHE ? FAR_READ : NEAR_READ);
+  for (uint64_t m = loops(k) & x->mask; m; m &= m - 1) {
+    unsigned a = (unsigned)__builtin_ctzll(m);
+    int64_t size = k->axes[a].size;
+    k->axes[a].size = 1;
+    double apart = elements(x, all) * (double)size;
+    k->axes[a].size = size;
+    out->overlap[a] = (apart / n - 1) / (double)(size - 1);
+  }
 }
 
-/* The smallest divisor of n that is greater than d and at most `most`; d if there is none. Splits rows into more
- * workgroups, which repeat only the copies of rows that windows share. Splitting the columns would repeat all. */
-static int64_t finer_divisor(int64_t n, int64_t d, int64_t most) {
-  for (int64_t finer = d + 1; finer <= most; finer++)
-    if (n % finer == 0) return finer;
-  return d;
+/* The cycles of all workgroups together for an operand, of which n[a] follow each other along axis a. Workgroups with
+ * the same elements read and copy them again. Those that share a row of memory read short runs. */
+static double access_time(const struct sharing *g, unsigned i, const int64_t *n) {
+  const struct contraction *c = g->c;
+  const struct operand *x = &c->x[i];
+  double times = 1, runs = 1;
+  for (uint64_t m = loops(c->k); m; m &= m - 1) {
+    unsigned a = (unsigned)__builtin_ctzll(m);
+    double more = (double)(n[a] - 1), run = (double)(c->k->axes[a].size * x->stride[a] * ELEMENT) / (double)n[a];
+    times *= x->mask >> a & 1 ? 1 + more * g->x[i].overlap[a] : 1 + more;
+    if (more > 0 && run > 0 && x->stride[a] * ELEMENT < LINE_BYTES) runs *= 1 + RUN_BYTES / run;
+  }
+  return (g->x[i].copy + g->x[i].read * runs) * times;
 }
 
-static void choose_shares(const struct contraction *c, struct shares *s) {
+/* The cycles until all cores have finished. While the last workgroups run, other cores are idle. */
+static double time_of_shares(const struct sharing *g) {
+  const struct form *f = &g->c->form;
+  const struct shares *s = &g->now;
+  int64_t n[MAX_AXES], by_rows = divide(g->tiles, s->tiles), by_columns = divide(g->strips, s->strips);
+  memcpy(n, s->of, sizeof n);
+  if (f->row >= 0) n[f->row] = by_rows;
+  n[f->column] = by_columns;
+  double padded =
+      (double)(by_rows * s->tiles) / (double)g->tiles * (double)(by_columns * s->strips) / (double)g->strips;
+  int64_t rows = size_of(g->c->k, f->row), columns = size_of(g->c->k, f->column), strip = f->lanes * f->vectors;
+  bool rows_padded = by_rows * s->tiles * f->height > rows, columns_padded = by_columns * s->strips * strip > columns;
+  if (rows % f->height == 0) padded *= checking(g->c, f, rows_padded, columns_padded);
+  double tasks = 1;
+  for (uint64_t m = loops(g->c->k); m; m &= m - 1) tasks *= (double)n[__builtin_ctzll(m)];
+  double work = (f->cycles - f->copy_columns - f->copy_rows) * padded + access_time(g, 0, n) + access_time(g, 1, n);
+  double turns = ceil(tasks / (double)g->cores) + 0.12;
+  return (work / tasks + START_CYCLES) * turns + (tasks > 1 ? WAKE_CYCLES : 0);
+}
+
+/* Tries the shares of the tiles and strips, with the given number of workgroups along the other axes. */
+static void try_tiles(struct sharing *g, int64_t tasks) {
+  for (int64_t rows = g->fewest; rows <= g->tiles && (rows == g->fewest || rows * tasks <= g->most); rows++)
+    for (int64_t columns = 1; columns <= g->strips && (columns == 1 || rows * columns * tasks <= g->most); columns++) {
+      g->now.tiles = divide(g->tiles, rows), g->now.strips = divide(g->strips, columns);
+      double time = time_of_shares(g);
+      if (g->time > 0 && time >= g->time) continue;
+      g->best = g->now, g->time = time;
+    }
+}
+
+/* Tries all shares of the given axes and of the tiles and strips. Parts of an axis are equal. */
+static void try_shares(struct sharing *g, uint64_t axes, int64_t tasks) {
+  if (!axes) {
+    try_tiles(g, tasks);
+    return;
+  }
+  unsigned a = (unsigned)__builtin_ctzll(axes);
+  int64_t size = g->c->k->axes[a].size;
+  for (int64_t n = 1; n <= size && n * tasks <= g->most; n++)
+    if (size % n == 0) g->now.of[a] = n, try_shares(g, axes & (axes - 1), tasks * n);
+}
+
+/* One workgroup runs a phase. */
+static struct shares choose_shares(const struct contraction *c) {
   const struct codegen *k = c->k;
   const struct form *f = &c->form;
-  uint64_t others = other_loops(c);
-  int64_t tiles = divide(size_of(k, f->row), f->height), strips = divide(size_of(k, f->column), f->lanes * f->vectors);
-  int64_t most_rows = most_tasks(c, f->copy_columns);
-  int64_t most_columns = most_tasks(c, f->copy_rows), wanted;
-  /* If rows give too few tasks, the other axes and the columns are split, too. */
-  int64_t tasks = row_shares(c, f, divide(c->depth, together_of(c)), f->height, most_rows);
-  int64_t all = tasks_of(k);
-  s->tiles = divide(tiles, tasks), tasks = divide(tiles, s->tiles);
-  wanted = divide(all, tasks), most_rows = divide(most_rows, tasks);
-  for (unsigned a = 0; a < k->naxes; a++) {
-    s->of[a] = 1;
-    if (!has(others, (int)a)) continue;
-    int64_t *most = has(f->rows_only, (int)a) ? &most_rows : has(f->columns_only, (int)a) ? &most_columns : &wanted;
-    int64_t size = k->axes[a].size, now = wanted < *most ? wanted : *most, n = divisor(size, now);
-    if (n < now && size > now && n * 2 < now && *most >= all) n = size;
-    if (n < now && has(f->rows_only, (int)a) && f->copy_rows > 0 && !(f->copy_columns > 0))
-      n = finer_divisor(size, n, 2 * now);
-    s->of[a] = n, wanted = divide(wanted, n);
-    if (most != &wanted) *most = divide(*most, n);
-  }
-  s->strips = divide(strips, shares_of(strips, wanted < most_columns ? wanted : most_columns));
-  if (k->is_phase || f->cycles < MANY_CYCLES) return;
-  /* Other axes may have no useful divisor. Too few tasks, or a small odd number, leave cores idle at the end. */
-  tasks *= divide(strips, s->strips);
-  for (unsigned a = 0; a < k->naxes; a++) tasks *= s->of[a];
-  wanted = tasks < all ? divide(all, tasks) : tasks < 2 * all && tasks % 2 ? 2 : 1;
-  if (wanted > most_rows) wanted = most_rows;
-  if (wanted > 1) s->tiles = divide(s->tiles, f->pack_columns ? wanted : unpadded_shares(s->tiles, wanted));
+  int64_t groups = k->target->workgroups, cores = target_cores(k->target);
+  struct sharing g = {.c = c,
+                      .tiles = divide(size_of(k, f->row), f->height),
+                      .strips = divide(size_of(k, f->column), f->lanes * f->vectors),
+                      .fewest = fewest_blocks(c, f, divide(c->depth, together_of(c)), f->height),
+                      .cores = cores < FEW_CORES ? FEW_CORES : cores,
+                      .most = k->is_phase          ? 1
+                              : groups > 4 * cores ? groups
+                                                   : 4 * cores};
+  for (unsigned a = 0; a < k->naxes; a++) g.now.of[a] = 1;
+  for (unsigned i = 0; i < 2 && !k->is_phase; i++) read_access(c, i, &g.x[i]);
+  try_shares(&g, other_loops(c), 1);
+  return g.best;
 }
 
 /* Makes the instruction compute the rows and columns of the tile. Returns false if it cannot; an error may be set. */
@@ -720,17 +798,19 @@ struct tiling {
   int height, blocks;                     /* parts of the rows: of a tile, of a workgroup */
   struct axis_name pairs[2][MATRIX_RUNS]; /* axes of the operands of a matrix instruction: rows, columns */
   unsigned npairs[2];
-  uint64_t together;                 /* axes of rows_only along which rows are copied at once */
+  uint64_t together;                 /* axes of rows_only along which rows are copied at once, or all if not copied */
   uint64_t skipped;                  /* axes whose rounds are skipped */
   struct list columns, rows, inside; /* axes of the copies; loops inside the sum's outer rounds, outermost first */
   struct axis_name rolled[3];
   unsigned nrolled;
 };
 
-/* Chooses the axes along which one workgroup copies its share of the rows at once. */
+/* Chooses the axes along which one workgroup copies its share of the rows at once. Rows that are not copied meet a copy
+ * of columns along all axes. */
 static uint64_t shared_rows_together(struct contraction *c, const struct shares *s) {
   struct codegen *k = c->k;
   const struct form *f = &c->form;
+  if (!f->pack_rows) return f->rows_only;
   int64_t saved[MAX_AXES];
   uint64_t others = other_loops(c), together;
   for (unsigned a = 0; a < k->naxes; a++) saved[a] = k->axes[a].size;
@@ -774,8 +854,7 @@ static bool split_rows(struct contraction *c, struct tiling *t, const struct sha
 
 static bool split_axes(struct contraction *c, struct tiling *t) {
   struct codegen *k = c->k;
-  struct shares s;
-  choose_shares(c, &s);
+  struct shares s = choose_shares(c);
   t->together = shared_rows_together(c, &s);
   t->lane = t->vectors = t->strips = t->height = t->blocks = -1;
   uint64_t others = other_loops(c);

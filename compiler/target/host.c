@@ -1,9 +1,11 @@
-/* The features of the running host's processor beyond its architecture's baseline, as far as compilers use them without
- * being asked. Code compiled on one host runs on another only if that has the same features. */
+/* The running host's processors: their number, and their features beyond their architecture's baseline, as far as
+ * compilers use them without being asked. Code compiled on one host runs on another only if that has the same features.
+ */
 #include "target.h"
 #include <pthread.h>
 #include <stdio.h>
 #include <string.h>
+#include <unistd.h>
 
 static pthread_once_t once = PTHREAD_ONCE_INIT;
 static char features[1024];
@@ -91,4 +93,10 @@ const char *target_features(const struct target *t) {
   if (t->kind != TARGET_HOST) return "";
   pthread_once(&once, find_features);
   return features;
+}
+
+uint32_t target_cores(const struct target *t) {
+  if (t->cores) return t->cores;
+  long cores = sysconf(_SC_NPROCESSORS_ONLN);
+  return cores < 1 ? 1 : (uint32_t)cores;
 }

@@ -28,6 +28,7 @@ struct target {
   const char *matrix;                  /* machine words of its rows in plan/matrix.def, separated by spaces; NULL if
                                         * none */
   uint32_t workgroups;                 /* number of workgroups that keeps the whole machine busy */
+  uint32_t cores;                      /* of a host; 0: those of the running host */
   const char *group_cpu;               /* LLVM cpu for kernels whose matrix instructions span several waves; NULL if
                                         * there are no such instructions */
   const char *group_features;          /* LLVM features for the same kernels */
@@ -44,6 +45,8 @@ const struct target *target_find(const char *arch);
 /* Returns the processor features that kernels for t may use beyond the baseline of its ISA. For the host: the features
  * of the running processor, by the names that compilers use, separated by spaces. For GPUs: "". */
 const char *target_features(const struct target *t);
+/* The number of processors on which the workgroups of a host run. */
+uint32_t target_cores(const struct target *t);
 /* Whether every word of names is among target_features(t). */
 bool target_has(const struct target *t, const char *names);
 /* The row for an assembler that lacks instructions of several waves: t itself if it does not use them, else the row of

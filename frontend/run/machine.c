@@ -29,8 +29,7 @@ struct schedule_machine machine_of_target(const struct target *t) {
                                .stream_per_ns = 20};
   m.side = t->vector_bytes > 4 ? t->vector_bytes / 4 : t->wave;
   if (t->kind == TARGET_HOST) {
-    long cores = sysconf(_SC_NPROCESSORS_ONLN);
-    double n = cores < 1 ? 1 : cores > m.groups ? (double)m.groups : (double)cores;
+    double cores = target_cores(t), n = cores > (double)m.groups ? (double)m.groups : cores;
     m.columns = 1024, m.access_ns = 5, m.launch_ns = 2000, m.bytes_per_ns = 10 * n, m.flops_per_ns = 100 * n;
     m.stream_per_ns = 10;
     m.scratch = t->local_bytes / 3;
