@@ -29,6 +29,7 @@ struct kernel_param { /* One argument. The argument segment holds the slots in o
                        * variables as 4-byte integers, naturally aligned. */
   uint32_t offset, size;
   bool is_buffer;
+  bool is_local; /* a number of bytes of local memory, which only kernels that were not compiled here take */
   const char *name;
 };
 
@@ -52,9 +53,10 @@ struct kernel {
   struct kernel_extent extent[3];
   const struct kernel_param *params;
   unsigned nparams;
-  /* A kernel that was not compiled here (frontend/run/custom.c): the argument for each parameter. NULL: the buffers,
-   * then the variables. */
+  /* A kernel that was not compiled here (frontend/run/custom.c): the argument for each parameter, and the symbol.
+   * NULL: the arguments are the buffers, then the variables. */
   const struct kernel_argument *arguments;
+  const char *entry;
   double flops;   /* arithmetic operations of one launch */
   uint64_t bytes; /* bytes of global memory touched, each counted once: a lower bound of the traffic */
   const char *c_text, *graph_text, *linear_text, *disassembly; /* NULL unless options.debug asks for it; disassembly

@@ -62,9 +62,10 @@ typedef struct db_kernel_arg {
  * not write its DB_IN tensors or any other memory that outlives the launch, because equal calls are run once, and a
  * call whose results are not needed is not run. A kernel with several results stores all of them in results[], which
  * may be NULL for one, and returns the first; realize them together (db_realize_all), because a result that is needed
- * later runs the kernel again. db_jit captures launches; db_jit_save refuses them. Use db_custom_gradient to define
- * gradients; without it, differentiating a result is an error. A number is part of the compiled schedule, so one that
- * changes at every call belongs in a tensor. The device keeps the program until it is closed.
+ * later runs the kernel again. db_jit captures launches, and db_jit_save writes them with the program's image. Use
+ * db_custom_gradient to define gradients; without it, differentiating a result is an error. A number is part of the
+ * compiled schedule, so one that changes at every call belongs in a tensor. The device keeps the program until it is
+ * closed.
  *
  * The result is poisoned if program is NULL (db_error() then has the reason), if the tensors are not on its device, or
  * if the arguments do not fit the parameters. Errors of the launch itself are errors of realizing. */

@@ -102,7 +102,12 @@ struct db_program {
   uint32_t registers, private_size, wave; /* as in struct db_program_resources */
   struct hcq_copied *copied;
   unsigned ncopied;
+  void *image; /* a copy of the image that it was loaded from; NULL if hcq_program_load loaded it */
+  size_t image_size;
 };
+/* db_program_load for callers that keep the image themselves. */
+db_program *hcq_program_load(db_device *dev, const void *image, size_t size, const char *entry,
+                             const struct db_param *params, unsigned nparams);
 
 /* The address that parameter `param` gets is stored a second time, plus `addend`, at offset in the argument segment. */
 struct hcq_copied {

@@ -1,9 +1,11 @@
 /* Programs: reference counts and the checks common to all backends, which do the loading. */
 #include "backend.h"
 #include <errno.h>
+#include <stdlib.h>
+#include <string.h>
 
-db_program *db_program_load(db_device *dev, const void *image, size_t size, const char *entry,
-                            const struct db_param *params, unsigned nparams) {
+db_program *hcq_program_load(db_device *dev, const void *image, size_t size, const char *entry,
+                             const struct db_param *params, unsigned nparams) {
   db_program *prog = NULL;
   if (!dev) return db_null_of("device");
   if (hcq_device_check(dev)) return NULL;
@@ -15,6 +17,16 @@ db_program *db_program_load(db_device *dev, const void *image, size_t size, cons
       return db_fail_null(-EINVAL, "%s: parameter %u (%s) has %u bytes at offset %u of the argument segment", dev->name,
                           i, params[i].name, params[i].size, params[i].offset);
   return dev->ops->program_load(dev, image, size, entry, params, nparams, &prog) ? NULL : prog;
+}
+
+db_program *db_program_load(db_device *dev, const void *image, size_t size, const char *entry,
+                            const struct db_param *params, unsigned nparams) {
+  db_program *prog = hcq_program_load(dev, image, size, entry, params, nparams);
+  if (!prog) return NULL;
+  prog->image = malloc(size), prog->image_size = size;
+  if (prog->image) return memcpy(prog->image, image, size), prog;
+  db_program_release(prog);
+  return db_fail_null(-ENOMEM, "%s: out of memory for a program", dev->name);
 }
 
 db_program *db_program_retain(db_program *prog) {

@@ -195,9 +195,20 @@ static int save_params(struct saving *s, const struct db_named *params, unsigned
   return 0;
 }
 
+/* Whether two kernels are one: of the compiler's each has its own image, of the user's launches may share one. */
+static bool is_same_kernel(const struct kernel *a, const struct kernel *b) {
+  if (a->image != b->image || !a->arguments) return a->image == b->image;
+  if (!b->arguments || strcmp(a->entry, b->entry) != 0 || a->nparams != b->nparams || a->bytes != b->bytes)
+    return false;
+  for (unsigned i = 0; i < a->nparams; i++)
+    if (a->arguments[i].is_buffer != b->arguments[i].is_buffer || a->arguments[i].value != b->arguments[i].value)
+      return false;
+  return !memcmp(a->grid, b->grid, sizeof a->grid) && !memcmp(a->block, b->block, sizeof a->block);
+}
+
 static const struct kernel *save_kernel(struct jit_file *f, const struct kernel *k) {
   size_t i = f->nkernels;
-  while (i && f->kernels[i - 1].image != k->image) i--;
+  while (i && !is_same_kernel(&f->kernels[i - 1], k)) i--;
   if (i) return &f->kernels[i - 1];
   f->kernels[f->nkernels] = *k;
   return &f->kernels[f->nkernels++];
@@ -232,10 +243,6 @@ static int save_commands(struct saving *s) {
     if (c->exchange)
       return db_fail(-ENOTSUP, "%s: not supported: a captured function that exchanges data with other processes",
                      s->path);
-    if (c->custom)
-      return db_fail(-ENOTSUP,
-                     "%s: not supported: a captured function that launches a kernel of your own, %s (db_custom)",
-                     s->path, c->custom->name);
     if (c->kernel) c->kernel = save_kernel(&s->f, c->kernel);
     err = save_accesses(s, c); // NOLINT(clang-analyzer-unix.Malloc): jit_file_free frees the commands
   }
@@ -290,7 +297,8 @@ int db_jit_save(db_jit *j, const char *path, const struct db_named *params, unsi
 /* ---- loading ---- */
 
 struct jit_loaded {
-  struct jit_file file; /* names, and the kernels with copies of their images */
+  struct jit_file file; /* names and kernels */
+  void **images;        /* by kernel: the copy of its image, if no kernel before it has the same; else NULL */
   int *slot;            /* by device, with a reference */
   size_t nslots;
   db_program **programs; /* by kernel and device */
@@ -305,7 +313,8 @@ void jit_loaded_free(struct jit_loaded *l) {
   for (size_t i = 0; l->programs && i < l->nprograms; i++) db_program_release(l->programs[i]);
   for (size_t i = 0; i < l->nslots; i++) slot_release((unsigned)l->slot[i]);
   pthread_mutex_unlock(&rt.lock);
-  for (size_t i = 0; i < l->file.nkernels; i++) free((void *)l->file.kernels[i].image);
+  for (size_t i = 0; l->images && i < l->file.nkernels; i++) free(l->images[i]);
+  free(l->images);
   jit_file_free(&l->file);
   free(l->params);
   free(l->programs);
@@ -355,17 +364,19 @@ static int load_devices(struct jit_loaded *l, const char *path, db_device *const
   return 0;
 }
 
-/* Copies the kernels, because they outlive the file. */
+/* Copies the images, because they outlive the file. */
 static int load_kernels(struct jit_loaded *l, const char *path) {
   struct jit_file *f = &l->file;
   bool good = true;
-  for (size_t i = 0; i < f->nkernels; i++) {
-    void *image = malloc(f->kernels[i].image_size);
-    if (image) memcpy(image, f->kernels[i].image, f->kernels[i].image_size);
-    f->kernels[i].image = image;
-    good &= image != NULL;
+  l->images = calloc(f->nkernels + 1, sizeof *l->images);
+  for (size_t i = 0; i < f->nkernels && l->images && good; i++) {
+    size_t first = jit_image_number(f, i);
+    if (first == i && !(l->images[i] = malloc(f->kernels[i].image_size))) good = false;
+    if (l->images[i]) memcpy(l->images[i], f->kernels[i].image, f->kernels[i].image_size);
   }
-  l->programs = good ? calloc(f->nkernels * f->ndevices + 1, sizeof(db_program *)) : NULL;
+  if (!l->images || !good) return no_memory(path);
+  for (size_t i = f->nkernels; i--;) f->kernels[i].image = l->images[jit_image_number(f, i)];
+  l->programs = calloc(f->nkernels * f->ndevices + 1, sizeof(db_program *));
   if (!l->programs) return no_memory(path);
   l->nprograms = f->nkernels * f->ndevices;
   return 0;
@@ -441,6 +452,33 @@ static int load_shapes(db_jit *j, const char *path) {
   return 0;
 }
 
+/* Checks that a program of the user's has the parameters that its launch has arguments for. */
+static int check_params(const struct kernel *k, const db_program *program, const char *path) {
+  unsigned n;
+  const struct db_param *p = db_program_params(program, &n);
+  bool same = n == k->nparams;
+  for (unsigned i = 0; i < n && same; i++)
+    same = (p[i].kind == DB_PARAM_BUFFER) == k->params[i].is_buffer &&
+           (p[i].kind == DB_PARAM_LOCAL) == k->params[i].is_local && p[i].size == k->params[i].size;
+  return same
+             ? 0
+             : db_fail(-EINVAL, "%s: the code object of kernel %s has other parameters than its launch", path, k->name);
+}
+
+/* Loads a kernel on one of the program's devices, unless one of the same image and symbol is loaded there. */
+static int load_kernel(struct jit_loaded *l, const struct kernel *k, unsigned device, db_program **out,
+                       const char *path) {
+  const struct jit_file *f = &l->file;
+  size_t i = (size_t)(k - f->kernels);
+  for (size_t other = 0; k->arguments && other < i; other++)
+    if (f->kernels[other].image == k->image && !strcmp(f->kernels[other].entry, k->entry)) i = other;
+  db_program **program = &l->programs[i * f->ndevices + device];
+  if (!*program && !(*program = slot_load((unsigned)l->slot[device], k)))
+    return db_fail(-EINVAL, "%s: kernel %s: %s", path, k->name, db_error());
+  *out = *program;
+  return k->arguments ? check_params(k, *program, path) : 0;
+}
+
 static int load_program(db_jit *j, const char *path) {
   struct jit_loaded *l = j->loaded;
   struct jit_file *f = &l->file;
@@ -455,12 +493,8 @@ static int load_program(db_jit *j, const char *path) {
         return db_fail(-ENOTSUP, "%s: not supported: a command of %s on memory of %s, which it cannot access", path,
                        db_device_name(slot_device(slot)), db_device_name(slot_device(other)));
     }
-    if (c->kernel) {
-      db_program **program = &l->programs[(size_t)(c->kernel - f->kernels) * f->ndevices + c->slot];
-      if (!*program && !(*program = slot_load(slot, c->kernel)))
-        return db_fail(-EINVAL, "%s: kernel %s: %s", path, c->kernel->name, db_error());
-      c->program = *program;
-    }
+    int err = c->kernel ? load_kernel(l, c->kernel, c->slot, &c->program, path) : 0;
+    if (err) return err;
   }
   /* Move the arrays from the file to the program. */
   j->memories = calloc(f->program.nmemories + 1, sizeof *j->memories);

@@ -4,13 +4,14 @@
  *
  * Devices, memories, kernels and variables are referred to by their index in the lists here. jit_file_parse checks
  * them: indices are in range, bytes that commands touch are within their memory, and kernels get the arguments that
- * they take. It cannot check what kernels do: their code is trusted like any other program. */
+ * they take. A kernel of the user's has its launch's arguments: buffers of the command, and numbers. It cannot check
+ * what kernels do: their code is trusted like any other program. */
 #ifndef DOORBELL_FRONTEND_JIT_FILE_H
 #define DOORBELL_FRONTEND_JIT_FILE_H
 #include "captured.h"
 #include "../files/files.h"
 
-enum { JIT_FILE_VERSION = 2, JIT_TERMS = 16, JIT_FACTORS = 6, JIT_CHECKSUM_BYTES = 4 };
+enum { JIT_FILE_VERSION = 3, JIT_TERMS = 16, JIT_FACTORS = 6, JIT_CHECKSUM_BYTES = 4 };
 extern const char jit_file_format[];
 extern const char *const jit_file_kinds[3]; /* enum memory_kind */
 
@@ -76,6 +77,8 @@ char *jit_file_text(const struct jit_file *f);
 int jit_file_write(const struct jit_file *f, const char *path);
 /* Computes the upper bound of each part's bytes. Returns false if a size may be negative or a part too large. */
 bool jit_max_parts(const struct jit_file *f, struct jit_tensor *t);
+/* The first kernel that has the image of kernel i; only kernels of the user's share images. */
+size_t jit_image_number(const struct jit_file *f, size_t i);
 /* Stores the value of a size without variables; false if it has some. */
 bool jit_size_is_number(const struct jit_size *s, int64_t *n);
 #endif

@@ -19,7 +19,10 @@ static void free_tensors(struct jit_tensor *t, size_t n) {
 }
 
 void jit_file_free(struct jit_file *f) {
-  for (size_t i = 0; i < f->nkernels; i++) free((void *)f->kernels[i].params);
+  for (size_t i = 0; i < f->nkernels; i++) {
+    free((void *)f->kernels[i].params);
+    free((void *)f->kernels[i].arguments);
+  }
   free(f->devices);
   free(f->vars);
   free(f->memories);
@@ -452,7 +455,7 @@ static bool read_extent(struct reader *r, const json_t *v, const struct kernel *
   unsigned nvars = 0;
   uint64_t n;
   if (json_is_null(v)) return true;
-  for (unsigned i = 0; i < k->nparams; i++) nvars += !k->params[i].is_buffer;
+  for (unsigned i = 0; i < k->nparams && !k->arguments; i++) nvars += !k->params[i].is_buffer;
   const json_t *terms = json_object_get(v, "terms");
   if (!get_number(r, v, "times", most, &n)) return false;
   e->times = (uint32_t)n;
@@ -472,6 +475,32 @@ static bool read_extent(struct reader *r, const json_t *v, const struct kernel *
         return refuse(r, "a grid's size depends on a variable that the kernel does not have");
       t->var[t->nvars] = (uint8_t)n;
     }
+  }
+  return true;
+}
+
+/* Reads what only kernels of the user's have. p: the parameters, with names, offsets and kinds. */
+static bool read_launch(struct reader *r, const json_t *v, struct kernel *k, struct kernel_param *p) {
+  struct kernel_argument *a = NULL;
+  size_t n = 0;
+  uint64_t number;
+  const json_t *list = get_list(r, v, "launch", k->nparams, sizeof *a, &a, &n),
+               *params = json_object_get(v, "parameters");
+  if (!list) return false;
+  k->arguments = a;
+  if (n != k->nparams) return refuse(r, "launch has %zu arguments for %u parameters", n, k->nparams);
+  if (!get_text(r, v, "entry", MOST_NAME, &k->entry)) return false;
+  for (unsigned i = 0; i < k->nparams; i++) {
+    const json_t *x = json_array_get(list, i), *param = json_array_get(params, i);
+    if (!get_number(r, param, "size", UINT16_MAX, &number) || !get_bool(r, param, "local", &p[i].is_local))
+      return false;
+    p[i].size = (uint32_t)number;
+    if (json_array_size(x) != 2 || !json_is_integer(json_array_get(x, 1)) ||
+        !read_number(r, json_array_get(x, 0), "an argument's kind", 1, &number))
+      return refuse(r, "argument %u of the launch does not consist of a kind and a number", i);
+    a[i] = (struct kernel_argument){number, (uint64_t)json_integer_value(json_array_get(x, 1))};
+    if (a[i].is_buffer != p[i].is_buffer || (p[i].is_buffer && p[i].is_local))
+      return refuse(r, "argument %u of the launch does not have the kind of its parameter", i);
   }
   return true;
 }
@@ -500,6 +529,7 @@ static bool read_kernel(struct reader *r, const json_t *v, struct kernel *k) {
     if (!get_bool(r, x, "buffer", &p[i].is_buffer)) return false;
     p[i].offset = (uint32_t)offset, p[i].size = p[i].is_buffer ? 8 : 4;
   }
+  if (json_object_get(v, "launch") && !read_launch(r, v, k, p)) return false;
   const json_t *extents = json_object_get(v, "extents");
   for (unsigned d = 0; d < 3; d++)
     if (json_array_size(extents) != 3)
@@ -548,6 +578,16 @@ static bool read_accesses(struct reader *r, const json_t *list, struct program_a
  * overlap. */
 static bool check_command(struct reader *r, const struct program_command *c) {
   const struct program_access *a = &r->f->program.accesses[c->first];
+  const struct kernel_argument *given = c->kernel ? c->kernel->arguments : NULL;
+  if (given) {
+    if (c->naccesses > MAX_KERNEL_ARGS || c->nvars)
+      return refuse(r, "kernel %s has more than %d buffers, or variables", c->kernel->name, MAX_KERNEL_ARGS);
+    for (unsigned i = 0; i < c->kernel->nparams; i++)
+      if (given[i].is_buffer && given[i].value >= c->naccesses)
+        return refuse(r, "argument %u of kernel %s is buffer %llu, but there are only %u", i, c->kernel->name,
+                      (unsigned long long)given[i].value, c->naccesses);
+    return true;
+  }
   if (c->kernel) {
     if (c->naccesses + c->nvars != c->kernel->nparams)
       return refuse(r, "kernel %s has %u parameters, but %u arguments", c->kernel->name, c->kernel->nparams,

@@ -83,16 +83,40 @@ static json_t *extent_json(const struct kernel_extent *e) {
   return json_pack("{s:I, s:I, s:o}", "times", (json_int_t)e->times, "per", (json_int_t)e->per, "terms", terms);
 }
 
+size_t jit_image_number(const struct jit_file *f, size_t i) {
+  size_t first = 0;
+  if (!f->kernels[i].arguments) return i;
+  while (f->kernels[first].image != f->kernels[i].image) first++;
+  return first;
+}
+
+/* Adds what only kernels of the user's have: the symbol, and the arguments of the launch. */
+static void add_launch(json_t *v, const struct kernel *k) {
+  json_t *list = json_array();
+  for (unsigned i = 0; i < k->nparams; i++) {
+    const struct kernel_argument *a = &k->arguments[i];
+    json_t *param = json_array_get(json_object_get(v, "parameters"), i);
+    json_object_set_new(param, "size", json_integer(k->params[i].size));
+    json_object_set_new(param, "local", json_boolean(k->params[i].is_local));
+    json_array_append_new(list, json_pack("[i,I]", (int)a->is_buffer, (json_int_t)a->value));
+  }
+  json_object_set_new(v, "entry", json_string(k->entry));
+  json_object_set_new(v, "launch", list);
+}
+
 static json_t *kernel_json(const struct kernel *k, const char *image) {
   json_t *params = json_array(), *extents = json_array();
   for (unsigned d = 0; d < 3; d++) json_array_append_new(extents, extent_json(&k->extent[d]));
   for (unsigned i = 0; i < k->nparams; i++)
-    json_array_append_new(params, json_pack("{s:s, s:i, s:b}", "name", k->params[i].name ? k->params[i].name : "",
-                                            "offset", (int)k->params[i].offset, "buffer", (int)k->params[i].is_buffer));
-  return json_pack("{s:s, s:s, s:[I,I,I], s:[I,I,I], s:f, s:I, s:o, s:o}", "name", k->name, "image", image, "grid",
-                   (json_int_t)k->grid[0], (json_int_t)k->grid[1], (json_int_t)k->grid[2], "block",
-                   (json_int_t)k->block[0], (json_int_t)k->block[1], (json_int_t)k->block[2], "flops", k->flops,
-                   "bytes", (json_int_t)k->bytes, "parameters", params, "extents", extents);
+    json_array_append_new(params,
+                          json_pack("{s:s, s:I, s:b}", "name", k->params[i].name ? k->params[i].name : "", "offset",
+                                    (json_int_t)k->params[i].offset, "buffer", (int)k->params[i].is_buffer));
+  json_t *v = json_pack("{s:s, s:s, s:[I,I,I], s:[I,I,I], s:f, s:I, s:o, s:o}", "name", k->name, "image", image, "grid",
+                        (json_int_t)k->grid[0], (json_int_t)k->grid[1], (json_int_t)k->grid[2], "block",
+                        (json_int_t)k->block[0], (json_int_t)k->block[1], (json_int_t)k->block[2], "flops", k->flops,
+                        "bytes", (json_int_t)k->bytes, "parameters", params, "extents", extents);
+  if (k->arguments) add_launch(v, k);
+  return v;
 }
 
 static json_t *command_json(const struct jit_file *f, const struct program_command *c) {
@@ -126,7 +150,7 @@ char *jit_file_text(const struct jit_file *f) {
   for (size_t i = 0; i < f->nout; i++) ADD(4, tensor_json(&f->out[i]));
   for (size_t i = 0; i < f->nparams; i++) ADD(5, tensor_json(&f->params[i]));
   for (size_t i = 0; i < f->nkernels; i++) {
-    snprintf(image, sizeof image, ".kernel.%zu", i);
+    snprintf(image, sizeof image, ".kernel.%zu", jit_image_number(f, i));
     ADD(6, kernel_json(&f->kernels[i], image));
   }
 #undef ADD
@@ -174,6 +198,7 @@ int jit_file_write(const struct jit_file *f, const char *path) {
                         f->memories[i].bytes);
   if (good) qsort(s.tensor, s.n, sizeof *s.tensor, by_alignment);
   for (size_t i = 0; i < f->nkernels && good; i++) {
+    if (jit_image_number(f, i) != i) continue;
     snprintf(name, sizeof name, ".kernel.%zu", i);
     good = add_tensor(&s, name, NULL, f->kernels[i].image, f->kernels[i].image_size);
   }

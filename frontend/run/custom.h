@@ -11,7 +11,7 @@ db_program *slot_custom_program(unsigned slot, int64_t number); /* NULL if there
 
 /* The launch of item, a SCHEDULE_CUSTOM, as a kernel: its name, grid and block, and the order of its arguments. The
  * caller gets a reference. Returns NULL when out of memory. */
-const struct kernel *custom_kernel(const struct schedule_item *item, const db_program *program);
+const struct kernel *custom_kernel(const struct schedule_item *item, db_program *program);
 /* References on kernels that custom_kernel made; other kernels belong to the compiler, and the calls do nothing. */
 void kernel_retain(const struct kernel *k);
 void kernel_release(const struct kernel *k);

@@ -11,6 +11,7 @@
 #include "report.h"
 #include "value.h"
 #include "../../compiler/ptxas.h"
+#include "../../hcq/object.h"
 #include <errno.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -354,17 +355,22 @@ static bool programs_grow(struct slot *s) {
 db_program *slot_load(unsigned slot, const struct kernel *k) {
   const struct slot *s = rt.slots[slot];
   struct db_param params[MAX_KERNEL_ARGS];
+  unsigned n = 0;
   if (k->nparams > sizeof params / sizeof *params) {
     return db_fail_null(-E2BIG, "kernel %s has %u arguments, more than %d", k->name, k->nparams, MAX_KERNEL_ARGS);
   }
   for (unsigned i = 0; i < k->nparams; i++) {
     const struct kernel_param *p = &k->params[i];
-    params[i] = (struct db_param){
-        .offset = p->offset, .size = p->size, .kind = p->is_buffer ? DB_PARAM_BUFFER : DB_PARAM_VALUE};
-    if (p->name) snprintf(params[i].name, sizeof params[i].name, "%s", p->name);
+    /* Images for GPUs describe all parameters but sizes of local memory that were added when the kernel was loaded. */
+    if (!is_host(s) && (!p->is_local || p->size)) continue;
+    params[n] = (struct db_param){.offset = p->offset,
+                                  .size = p->size,
+                                  .kind = p->is_local    ? DB_PARAM_LOCAL
+                                          : p->is_buffer ? DB_PARAM_BUFFER
+                                                         : DB_PARAM_VALUE};
+    snprintf(params[n++].name, sizeof params->name, "%s", p->name ? p->name : "");
   }
-  bool host = is_host(s);
-  return db_program_load(s->device, k->image, k->image_size, k->name, host ? params : NULL, host ? k->nparams : 0);
+  return hcq_program_load(s->device, k->image, k->image_size, k->entry ? k->entry : k->name, n ? params : NULL, n);
 }
 
 db_program *slot_program(unsigned slot, const struct kernel *k) {

@@ -25,6 +25,7 @@ static void program_destroy(struct hcq_object *object) {
   db_device *dev = p->base.dev;
   if (p->code) hcq_release(&p->code->object);
   free(p->base.params);
+  free(p->base.image);
   free(p->hidden);
   free(p);
   hcq_release(&dev->object);

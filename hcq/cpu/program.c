@@ -213,5 +213,6 @@ void cpu_program_free(db_program *prog) {
   struct cpu_program *p = (struct cpu_program *)prog;
   if (p->image) munmap(p->image, p->image_size);
   free(prog->params);
+  free(prog->image);
   free(p);
 }

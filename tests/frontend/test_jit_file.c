@@ -4,8 +4,9 @@
 #define _GNU_SOURCE
 #include "support.h"
 #include "tests/ok.h"
+#include "../hcq/saxpy.h"
 #include "../../frontend/files/files.h"
-#include "../../frontend/jit/captured.h"
+#include "../../frontend/jit/file.h"
 #include "../../frontend/nn.h"
 #include <dlfcn.h>
 #include <fcntl.h>
@@ -38,6 +39,8 @@ struct world {
   db_linear in, out;
   db_optim *adam;
   db_tensor *shift, *data;
+  db_program *saxpy; /* of custom */
+  const struct machine *machine;
 };
 struct scenario {
   const char *name;
@@ -133,10 +136,27 @@ static void parallel_inputs(struct world *w, int i, db_tensor **in) {
   in[2] = db_shard(db_from(((float[]){(float)i, 0.5f, -1}), DB_F32, w->dev[0], 3), w->dev, 2, DB_REPLICATE);
 }
 
+/* Kernels of the user's, of one program: two launches that are equal and one that is not. */
+static db_tensor *saxpy(struct world *w, float a, db_tensor *x, db_tensor *y) {
+  const uint32_t *b = w->machine->block;
+  return db_custom(w->saxpy, DB_LIST(1), DB_LIST(b[0], b[1], b[2]), NULL, DB_INOUT(y), DB_IN(x), DB_IN(a), DB_IN(4));
+}
+static int custom(void *ctx, db_tensor *const *in, db_tensor **out) {
+  struct world *w = ctx;
+  out[0] = saxpy(w, 0.5f, db_mul(in[0], 2), w->shift);
+  db_assign(w->shift, saxpy(w, 0.5f, out[0], w->shift));
+  out[1] = saxpy(w, -3, w->shift, in[0]);
+  return 0;
+}
+static void custom_inputs(struct world *w, int i, db_tensor **in) {
+  in[0] = db_from(((float[]){(float)i, 1, -(float)i, 8}), DB_F32, w->dev[0], 4);
+}
+
 static const struct scenario scenarios[] = {
-    {"train", 1, 2, 1, train, train_inputs},       {"draws", 1, 0, 2, draws, no_inputs},
-    {"various", 1, 2, 5, various, various_inputs}, {"across", 2, 1, 2, across, across_inputs},
-    {"stages", 1, 1, 1, stages, across_inputs},    {"parallel", 2, 3, 4, parallel, parallel_inputs}};
+    {"train", 1, 2, 1, train, train_inputs},         {"draws", 1, 0, 2, draws, no_inputs},
+    {"various", 1, 2, 5, various, various_inputs},   {"across", 2, 1, 2, across, across_inputs},
+    {"stages", 1, 1, 1, stages, across_inputs},      {"custom", 1, 1, 2, custom, custom_inputs},
+    {"parallel", 2, 3, 4, parallel, parallel_inputs}};
 enum { SCENARIOS = sizeof scenarios / sizeof *scenarios };
 
 /* Both processes have the tensors for the inputs; the one that captures also has the model. */
@@ -164,8 +184,17 @@ static void world_new(struct world *w, const struct scenario *s, const char *dev
   unsigned n;
   db_tensor *const *weights = db_params_trained(w->params, &n);
   w->adam = db_adam(weights, n, .lr = 0.05);
+  if (s->fn != custom) return;
+  size_t size = 0;
+  for (w->machine = machines; strcmp(w->machine->name, device) != 0;) w->machine++;
+  void *image = saxpy_image(w->machine, &size);
+  if (!image) skip();
+  w->saxpy = saxpy_load(w->machine, w->dev[0], image, size);
+  free(image);
+  assert_non_null(w->saxpy);
 }
 static void world_free(struct world *w) {
+  db_program_release(w->saxpy);
   db_release(w->data);
   db_release(w->shift);
   db_optim_free(w->adam);
@@ -399,7 +428,7 @@ struct lie {
   const char *from, *to, *says;
 };
 static const struct lie lies[] = {
-    {"\"version\":2,", "\"version\":1,", "program: not supported: version 1"},
+    {"\"version\":3,", "\"version\":1,", "program: not supported: version 1"},
     {"captured program", "captured kitten", "'doorbell captured kitten'"},
     {"\"stream\":", "\"river\":", "program: stream is not a number"},
     {"\"isa\":\"", "\"isa\":\"other", "when the program was saved"},
@@ -471,7 +500,7 @@ static void tell(const char *path, const struct lie *lie, size_t n) {
     if (!strstr(db_error(), lie[i].says) || !strstr(db_error(), other))
       fail_msg("%s -> %s: \"%s\" does not contain \"%s\"", lie[i].from, lie[i].to, db_error(), lie[i].says);
   }
-  rewrite(other, b, "\"version\":2,", "\"version\": 2,"); /* a rewritten file that is correct is accepted */
+  rewrite(other, b, "\"version\":3,", "\"version\": 3,"); /* a rewritten file that is correct is accepted */
   db_jit *j = db_jit_load(other, NULL, 0);
   if (!j) fail_msg("%s", db_error());
   db_jit_free(j);
@@ -629,6 +658,52 @@ static void parts_without_elements(void **state) {
   world_free(&w);
 }
 
+static const struct lie lies_of_launches[] = {
+    {"\"launch\":[", "\"launch\":[[1,0],", "launch is not a list of at most 4 elements"},
+    {"\"launch\":[[1,0],", "\"launch\":[", "launch has 3 arguments for 4 parameters"},
+    {"\"launch\":[[1,0],", "\"launch\":[[1,9],", "argument 0 of kernel saxpy is buffer 9, but there are only"},
+    {"\"launch\":[[1,0],", "\"launch\":[[0,0],", "argument 0 of the launch does not have the kind of its parameter"},
+    {"\"launch\":[[1,0],", "\"launch\":[[1,0,0],", "argument 0 of the launch does not consist of a kind and a number"},
+    {"\"local\":false", "\"local\":true", "argument 0 of the launch does not have the kind of its parameter"},
+    {"\"entry\":\"saxpy\"", "\"entry\":\"sexpy\"", "sexpy"},
+    {"\"entry\":\"saxpy\"", "\"entry\":7", "entry is not a text"},
+    {"\"extents\":[null,null,null],\"entry\"",
+     "\"extents\":[{\"times\":1,\"per\":1,\"terms\":[[1,0]]},null,null],\"entry\"",
+     "a grid's size depends on a variable that the kernel does not have"},
+};
+static const struct lie other_parameters = {"\"size\":4,", "\"size\":8,", "has other parameters than its launch"};
+
+/* Launches of one program share its image; the object must have the launch's parameters. */
+static void kernels_of_the_user(void **state) {
+  FOR_DEVICES {
+    char path[512], shown[8192];
+    struct world w;
+    const struct scenario *s = &scenarios[SCENARIOS - 2];
+    file_path(path, sizeof path, "launches");
+    world_new(&w, s, DEVICE_NAME, true);
+    db_jit_free(capture(&w, s, path));
+    show(path, shown, sizeof shown);
+    assert_contains(shown, "saxpy");
+    struct bytes b = contents(path);
+    struct jit_file f;
+    char err[256];
+    unsigned launches = 0, images = 0;
+    OK(jit_file_parse(b.p, b.n, &f, err, sizeof err));
+    for (size_t i = 0; i < f.nkernels; i++) {
+      launches += f.kernels[i].arguments != NULL;
+      images += f.kernels[i].arguments && jit_image_number(&f, i) == i;
+    }
+    assert_int_equal(launches, 2);
+    assert_int_equal(images, 1);
+    jit_file_free(&f);
+    free(b.p);
+    tell(path, lies_of_launches, sizeof lies_of_launches / sizeof *lies_of_launches);
+    if (w.machine->file) tell(path, &other_parameters, 1);
+    unlink(path);
+    world_free(&w);
+  }
+}
+
 static void cut_and_changed_files(void **state) {
   char path[512], other[540];
   struct world w;
@@ -753,6 +828,7 @@ int main(int argc, char **argv) {
       cmocka_unit_test(false_fields_are_refused),
       cmocka_unit_test(groups_in_files),
       cmocka_unit_test(parts_without_elements),
+      cmocka_unit_test(kernels_of_the_user),
       cmocka_unit_test(cut_and_changed_files),
       cmocka_unit_test(mistakes),
   };

@@ -1,7 +1,7 @@
 /* Reads arbitrary bytes, with a corrected checksum, as a file of a captured program, and arbitrary text as the program
  * in such a file: no crash, and an accepted program names only objects that exist. Seeds: `test_jit_file --seeds
- * FOLDER` writes across and various; text is the program of various, and text_group was written by hand. The last two
- * name .memory.0 and .kernel.0, which parse's second file has. */
+ * FOLDER` writes across and various; text is the program of various, text_launch that of custom, and text_group was
+ * written by hand. The last three name .memory.0 and .kernel.0, which parse's second file has. */
 #include <stdlib.h>
 #include <string.h>
 #include <zlib.h>
@@ -52,6 +52,8 @@ static void check_file(const struct jit_file *f) {
     const struct program_command *c = &p->commands[i];
     check(c->first + c->naccesses <= p->naccesses && c->vars + c->nvars <= p->nvar_of && c->slot < f->ndevices);
     check(!c->kernel || (size_t)(c->kernel - f->kernels) < f->nkernels);
+    for (unsigned k = 0; c->kernel && c->kernel->arguments && k < c->kernel->nparams; k++)
+      check(!c->kernel->arguments[k].is_buffer || c->kernel->arguments[k].value < c->naccesses);
     for (uint32_t k = 0; k < c->naccesses; k++) {
       const struct program_access *a = &p->accesses[c->first + k];
       check(a->memory < p->nmemories && a->offset + a->bytes <= f->memories[a->memory].bytes);
