@@ -32,6 +32,8 @@ enum {
   LOOPS_BYTES = 3 << 19,     /* of columns of several loops that are copied together */
   KEPT_BYTES = 1 << 22,      /* of sums kept in memory, which are loaded and stored once per round */
   IMAGE_BYTES = 1 << 19,     /* of rows of several loops that are copied together */
+  PAGE_BYTES = 1 << 12,      /* lines at this distance share a set of a first-level cache, of CACHE_WAYS lines */
+  CACHE_WAYS = 8,
   FAR_BYTES = 1 << 16,  /* distance of the first and last row of a tile beyond which their lines share few sets of a
                          * cache */
   SET_BYTES = 1 << 10,  /* lines at this distance share a quarter of the sets of a first-level cache */
@@ -552,7 +554,8 @@ static void consider(struct contraction *c, struct form f, bool pack_rows) {
     int64_t far = q->stride[f.row] * f.height * ELEMENT;
     if (!q->plain) f.cycles *= 4; /* computed again in each round */
     bool along_sum = q->unit & c->sum, apart = !along_sum && !has(q->unit, f.row);
-    f.cycles *= far > FAR_BYTES || apart ? 2 : !along_sum ? 1.2 : far > 64 * ELEMENT ? 1.01 : 1;
+    bool conflict = far > FAR_BYTES || (q->stride[f.row] * ELEMENT % PAGE_BYTES == 0 && f.height > CACHE_WAYS);
+    f.cycles *= conflict || apart ? 2 : !along_sum ? 1.2 : far > 64 * ELEMENT ? 1.01 : 1;
   }
   double store = has(c->unit, f.column) ? 0.15 : has(c->unit, f.row) || c->depth > LONG_SUM ? 2.5 : 8;
   if (c->updates) store *= 2; /* arguments loaded for the outputs have the outputs' layout */
@@ -670,16 +673,19 @@ struct shares {
   int64_t of[MAX_AXES], tiles, strips;
 };
 
-/* The cycles to copy an operand once and to read it from memory once, and the part of it that two workgroups beside
- * each other along an axis both read. */
+/* What the workgroups access in memory: an operand or the outputs. The cycles to copy it once and to read it from
+ * memory once, the axes on which it depends, the part that two workgroups beside each other along an axis both read,
+ * and the distance of elements along an axis. */
 struct access {
   double copy, read, overlap[MAX_AXES];
+  uint64_t mask;
+  int64_t stride[MAX_AXES];
 };
 
 /* A search for the shares that take the least time. */
 struct sharing {
   const struct contraction *c;
-  struct access x[2];
+  struct access operand[2], output;
   int64_t tiles, strips; /* all tiles of rows, all strips of columns */
   int64_t fewest;        /* workgroups along the rows */
   int64_t cores, most;   /* maximum number of workgroups */
@@ -687,13 +693,16 @@ struct sharing {
   double time; /* of the best */
 };
 
-static void read_access(const struct contraction *c, unsigned i, struct access *out) {
+static double reading(double n) { return n * (n * ELEMENT > NEAR_CACHE ? FAR_READ : NEAR_READ); }
+
+static void read_operand_access(const struct contraction *c, unsigned i, struct access *out) {
   struct codegen *k = c->k;
   const struct operand *x = &c->x[i];
   uint64_t all = loops(k) | c->sum | c->rounds;
   double n = elements(x, all);
   out->copy = i == c->form.columns ? c->form.copy_columns : c->form.copy_rows;
-  out->read = n * (n * ELEMENT > NEAR_CACHE ? FAR_READ : NEAR_READ);
+  out->read = reading(n), out->mask = x->mask;
+  memcpy(out->stride, x->stride, sizeof out->stride);
   for (uint64_t m = loops(k) & x->mask; m; m &= m - 1) {
     unsigned a = (unsigned)__builtin_ctzll(m);
     int64_t size = k->axes[a].size;
@@ -704,19 +713,23 @@ static void read_access(const struct contraction *c, unsigned i, struct access *
   }
 }
 
-/* The cycles of all workgroups together for an operand, of which n[a] follow each other along axis a. Workgroups with
- * the same elements read and copy them again. Those that share a row of memory read short runs. */
-static double access_time(const struct sharing *g, unsigned i, const int64_t *n) {
-  const struct contraction *c = g->c;
-  const struct operand *x = &c->x[i];
+static void read_output_access(const struct contraction *c, struct access *out) {
+  out->read = reading((double)c->outputs) * (c->updates ? 2 : 1);
+  out->mask = loops(c->k);
+  for (unsigned a = 0; a < c->k->naxes; a++) out->stride[a] = llabs(coefficient(c->k, c->store->src[0], a));
+}
+
+/* The cycles of all workgroups together, of which n[a] follow each other along axis a. Workgroups with the same
+ * elements read and copy them again. Those that share a row of memory access short runs. */
+static double access_time(const struct codegen *k, const struct access *x, const int64_t *n) {
   double times = 1, runs = 1;
-  for (uint64_t m = loops(c->k); m; m &= m - 1) {
+  for (uint64_t m = loops(k); m; m &= m - 1) {
     unsigned a = (unsigned)__builtin_ctzll(m);
-    double more = (double)(n[a] - 1), run = (double)(c->k->axes[a].size * x->stride[a] * ELEMENT) / (double)n[a];
-    times *= x->mask >> a & 1 ? 1 + more * g->x[i].overlap[a] : 1 + more;
+    double more = (double)(n[a] - 1), run = (double)(k->axes[a].size * x->stride[a] * ELEMENT) / (double)n[a];
+    times *= x->mask >> a & 1 ? 1 + more * x->overlap[a] : 1 + more;
     if (more > 0 && run > 0 && x->stride[a] * ELEMENT < LINE_BYTES) runs *= 1 + RUN_BYTES / run;
   }
-  return (g->x[i].copy + g->x[i].read * runs) * times;
+  return (x->copy + x->read * runs) * times;
 }
 
 /* The cycles until all cores have finished. While the last workgroups run, other cores are idle. */
@@ -734,7 +747,8 @@ static double time_of_shares(const struct sharing *g) {
   if (rows % f->height == 0) padded *= checking(g->c, f, rows_padded, columns_padded);
   double tasks = 1;
   for (uint64_t m = loops(g->c->k); m; m &= m - 1) tasks *= (double)n[__builtin_ctzll(m)];
-  double work = (f->cycles - f->copy_columns - f->copy_rows) * padded + access_time(g, 0, n) + access_time(g, 1, n);
+  double work = (f->cycles - f->copy_columns - f->copy_rows) * padded + access_time(g->c->k, &g->output, n);
+  for (unsigned i = 0; i < 2; i++) work += access_time(g->c->k, &g->operand[i], n);
   double turns = ceil(tasks / (double)g->cores) + 0.12;
   return (work / tasks + START_CYCLES) * turns + (tasks > 1 ? WAKE_CYCLES : 0);
 }
@@ -776,7 +790,8 @@ static struct shares choose_shares(const struct contraction *c) {
                               : groups > 4 * cores ? groups
                                                    : 4 * cores};
   for (unsigned a = 0; a < k->naxes; a++) g.now.of[a] = 1;
-  for (unsigned i = 0; i < 2 && !k->is_phase; i++) read_access(c, i, &g.x[i]);
+  for (unsigned i = 0; i < 2 && !k->is_phase; i++) read_operand_access(c, i, &g.operand[i]);
+  read_output_access(c, &g.output);
   try_shares(&g, other_loops(c), 1);
   return g.best;
 }
