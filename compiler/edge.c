@@ -86,6 +86,7 @@ bool edge_find(struct lowerer *L, struct edge *e) {
   struct codegen *k = L->k;
   struct uop *ast = k->ast;
   *e = (struct edge){0};
+  L->one_version = k->nguards && !k->is_phase && needs_one_version(k);
   if (!k->nguards || needs_one_version(k)) return true;
   choose_guards(L, e);
   for (unsigned s = 0; s < ast->nsrc; s++) /* both versions would make a store that is outside the check */

@@ -706,6 +706,33 @@ static bool lanes_update(const struct lowerer *L, struct uop *ast) {
   return found;
 }
 
+/* Stores vectors of which only some lanes may be inside a padded axis in two versions: whole in workgroups that are
+ * completely inside, lane by lane in the others. Returns false if there are no such vectors. */
+static bool store_versions(struct lowerer *L, struct uop *store) {
+  struct uop *index = store->src[0], *src[2] = {index->src[0], index->src[1]}, *made[2];
+  uint64_t elements = L->expanded, vec = lowest(mask_of(L, store) & L->vectors);
+  struct block *main = L->main;
+  if (index->nsrc < 3 || !(mask_of(L, index->src[2]) & vec) || L->k->target->has_masks || L->grouped) return false;
+  if (lower_contiguous_axis(L, index, true) != __builtin_ctzll(vec) || lower_contiguous_axis(L, index, false) >= 0)
+    return false;
+  for (unsigned a = 0; a < L->k->naxes; a++)
+    if (L->k->axes[a].kind == AXIS_LOCAL) elements |= UINT64_C(1) << a;
+  struct uop *when = lower_holds_for_all(L, index->src[2], elements);
+  if (!when || when->op == OP_CONST) return false;
+  made[0] = uop_new(L->g, OP_INDEX, index->dtype, 1, index->arg, index->aux, src, 2), made[1] = when;
+  made[0] = uop_new(L->g, OP_STORE, DT_VOID, 1, store->arg, 0, (struct uop *[]){made[0], store->src[1]}, 2);
+  if (!lower_add_masks(L, made, 2)) return true;
+  evaluate_all(L, store);
+  struct uop *inside = lower_eval(L, when);
+  for (unsigned version = 0; version < 2 && !L->b.failed; version++) {
+    if (version) inside = build_alu(&L->b, OP_XOR, DT_BOOL, (struct uop *[]){inside, build_int(&L->b, DT_BOOL, 1)}, 2);
+    L->main = lower_if_open(L, main, inside);
+    if (lower_store(L, version ? store : made[0])) lower_block_close(L, L->main, NULL, 0);
+  }
+  L->main = main;
+  return true;
+}
+
 /* Lowers a store, in two steps if its value has choices that most rounds do not need (lower_choices.c). */
 static void lower_with_choices(struct lowerer *L, struct uop *store) {
   struct uop *when, *plain = L->k->is_phase ? lower_plain_store(L, store, &when) : NULL;
@@ -713,7 +740,7 @@ static void lower_with_choices(struct lowerer *L, struct uop *store) {
     struct chosen c = lower_choices_open(L, when);
     lower_store(L, store);
     lower_choices_close(L, &c);
-  } else if (!plain)
+  } else if (!plain && !(L->one_version && store_versions(L, store)))
     lower_store(L, store);
 }
 

@@ -33,8 +33,9 @@ struct pipeline { /* stages that are copied rounds ahead of their use in a loop 
   int64_t buffers;
   unsigned n;
   struct uop *stage[MOST_TOGETHER], *memory[MOST_TOGETHER];
-  struct uop *next; /* the round that is copied in the current one */
-  bool boxed;       /* copied in boxes, by a wave of its own */
+  struct uop *kept[MOST_TOGETHER][MAX_ROUNDS]; /* values of a stage that are stored at the end of the round, or NULL */
+  struct uop *next;                            /* the round that is copied in the current one */
+  bool boxed;                                  /* copied in boxes, by a wave of its own */
   struct uop *mbarriers;
   int64_t first;              /* number of the first of its mbarriers */
   unsigned tensor[2];         /* boxed: numbers of the stages' tensors */
@@ -64,6 +65,7 @@ struct lowerer {
   struct uop *id[MAX_AXES];            /* of LOCAL and GROUP axes; the same in both versions of a padded kernel */
   int64_t stride[MAX_AXES];            /* of LOCAL and GROUP axes of phases: work-items between their positions */
   bool idle;                           /* the phase leaves some work-items idle */
+  bool one_version;                    /* padded axes of the kernel are not lowered in two versions (edge.c) */
   uint64_t expanded, vectors, grouped; /* axes by kind */
   int position[MAX_AXES];
   struct memo *memo;

@@ -404,22 +404,71 @@ static struct uop *dot_round(struct lowerer *L, const struct partial *p, uint64_
   return lower_combine(L, OP_ADD, p->value, sum[0]);
 }
 
+/* The axis whose lanes a partial result has, although the member's values have no lanes; or 0. */
+static uint64_t lanes_of_sum(const struct lowerer *L, const struct shared_loop *r, const struct partial *p) {
+  uint64_t mine = mask_of(L, p->reduce) & L->expanded;
+  return p->reduce->src[0]->op == OP_MMA || p->dot || (mine & L->vectors) ? 0
+                                                                          : lowest(r->own & L->expanded & L->vectors);
+}
+
+/* Combines the values at the current positions with the partial result. */
+static void add_position(struct lowerer *L, struct shared_loop *r, struct partial *p) {
+  struct uop *value = value_if_terms_hold(p->reduce, &r->skipped);
+  uint64_t own_vec = lanes_of_sum(L, r, p);
+  unsigned lanes = own_vec ? (unsigned)L->k->axes[__builtin_ctzll(own_vec)].size : p->lanes;
+  p->value = value->op == OP_MMA ? multiply(L, value, p->value) : accumulate(L, p->reduce, value, p->value, lanes);
+}
+
 /* Combines a round's values with the partial result. */
 static void add_round(struct lowerer *L, struct shared_loop *r, struct partial *p) {
-  uint64_t mine = mask_of(L, p->reduce) & L->expanded, unroll = r->own & L->expanded;
-  struct uop *value = value_if_terms_hold(p->reduce, &r->skipped);
-  bool matrix = value->op == OP_MMA;
-  uint64_t own_vec = matrix || p->dot || (mine & L->vectors) ? 0 : lowest(unroll & L->vectors);
+  uint64_t unroll = r->own & L->expanded, own_vec = lanes_of_sum(L, r, p);
   memcpy(L->position, p->position, sizeof p->position);
   lower_first_position(L, unroll);
   if (own_vec) L->position[__builtin_ctzll(own_vec)] = VEC;
-  unsigned lanes = own_vec ? (unsigned)L->k->axes[__builtin_ctzll(own_vec)].size : p->lanes;
   if (p->dot) {
     p->value = dot_round(L, p, unroll);
     return;
   }
-  do p->value = matrix ? multiply(L, value, p->value) : accumulate(L, p->reduce, value, p->value, lanes);
+  do add_position(L, r, p);
   while (lower_next_position(L, unroll & ~own_vec) && !L->b.failed);
+}
+
+/* Whether the reduction's values are computed from copies that work-items share. */
+static bool reads_copies(const struct uop *reduce) {
+  size_t count;
+  struct uop *value = reduce->src[0], **order = uop_toposort(&value, 1, &count);
+  bool found = false;
+  for (size_t i = 0; order && i < count; i++) found = found || order[i]->op == OP_STAGE;
+  free(order);
+  return found;
+}
+
+/* Combines a round's values with all partial results. If work-items share copies of the operands, a position of the
+ * unrolled axes is added to all sums before the next one, so that few operands are in registers at once. Later parts of
+ * a split axis are outer ones. */
+static void add_rounds(struct lowerer *L, struct shared_loop *r) {
+  uint64_t unroll = r->own & L->expanded, own_vec = r->npartials ? lanes_of_sum(L, r, &r->partial[0]) : 0;
+  bool plain = L->k->target->kind != TARGET_HOST && r->npartials > 1 && reads_copies(r->partial[0].reduce);
+  for (unsigned i = 0; i < r->npartials && plain; i++)
+    plain = r->partial[i].reduce->src[0]->op != OP_MMA && !r->partial[i].dot &&
+            lanes_of_sum(L, r, &r->partial[i]) == own_vec;
+  for (unsigned i = 0; i < r->npartials && !plain && !L->b.failed; i++) add_round(L, r, &r->partial[i]);
+  if (!plain) return;
+  int at[MAX_AXES] = {0};
+  uint64_t rest = unroll & ~own_vec, m;
+  do {
+    for (unsigned i = 0; i < r->npartials && !L->b.failed; i++) {
+      memcpy(L->position, r->partial[i].position, sizeof at);
+      for (m = rest; m; m &= m - 1) L->position[__builtin_ctzll(m)] = at[__builtin_ctzll(m)];
+      if (own_vec) L->position[__builtin_ctzll(own_vec)] = VEC;
+      add_position(L, r, &r->partial[i]);
+    }
+    for (m = rest; m; m &= m - 1) {
+      int *a = &at[__builtin_ctzll(m)];
+      if (++*a < L->k->axes[__builtin_ctzll(m)].size) break;
+      *a = 0;
+    }
+  } while (m && !L->b.failed);
 }
 
 /* Waits once for all matrix instructions that read memory, stores the partial results and closes the loops. Returns the
@@ -490,7 +539,7 @@ static bool lower_reduces(struct lowerer *L, struct uop *reduce) {
   open_loops(L, reduce, &r);
   for (unsigned i = 0; i < r.nmembers; i++) begin_partials(L, &r, r.members[i]);
   evaluate_operands(L, &r);
-  for (unsigned i = 0; i < r.npartials && !L->b.failed; i++) add_round(L, &r, &r.partial[i]);
+  add_rounds(L, &r);
   struct uop *end = finish_loops(L, &r);
   for (unsigned i = 0; i < r.npartials && !L->b.failed; i++) memo_result(L, &r, &r.partial[i], end);
   for (unsigned i = 0; i < r.nmembers && !L->b.failed; i++) {

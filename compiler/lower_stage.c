@@ -57,11 +57,13 @@ static void transpose(struct lowerer *L, struct uop **v, unsigned n) {
 }
 
 /* Where the elements of a stage are written: at `offset` after their index. If write is not set, the values are
- * computed but not stored yet. */
+ * computed but not stored yet. kept: NULL, or registers, one for each vector of elements: if write is set the values
+ * are in them, otherwise they are stored there. */
 struct place {
   struct block *in;
   struct uop *memory, *offset;
   bool write;
+  struct uop **kept;
 };
 
 static struct uop *element_index(struct lowerer *L, struct uop *u, const struct place *to, struct uop *valid) {
@@ -141,12 +143,14 @@ static struct uop *fill_stage(struct lowerer *L, struct uop *u, const struct pla
     if (affine_coef(&a, row->range) == 1 && row->size == lanes && lanes >= 4 && !(lanes & (lanes - 1)))
       return fill_squares(L, u, to, mask, (unsigned)__builtin_ctzll(vec), (unsigned)__builtin_ctzll(m));
   }
-  struct uop *last = NULL;
+  struct uop *last = NULL, **kept = to->kept;
   lower_first_position(L, mask);
   do {
     if (vec) L->position[__builtin_ctzll(vec)] = VEC;
-    struct uop *v = lower_broadcast(L, lower_eval_as(L, u->src[0], u->dtype), lanes);
+    struct uop *v = kept && to->write ? *kept++ : lower_broadcast(L, lower_eval_as(L, u->src[0], u->dtype), lanes);
     if (L->b.failed) return NULL;
+    if (kept && !to->write)
+      last = lower_mk_in(L, deeper(to->in, lower_block_of(L, v)), OP_STORE, DT_VOID, (struct uop *[]){*kept++, v}, 2);
     for (unsigned l = 0; to->write && l < (whole ? 1 : lanes); l++) {
       if (vec) L->position[__builtin_ctzll(vec)] = (int)l;
       struct uop *x = whole ? v : lower_gep(L, v, l), *pointer = element_index(L, u, to, NULL);
@@ -405,21 +409,25 @@ struct round {
 };
 
 /* Copies stages in block `in`. pass 0: only what can be in flight during the round: FETCHes, and the loads of computed
- * values; pass 1: the rest; pass 2: both. Returns the last STORE or FETCH, and sets *fetches if it made a FETCH. */
+ * values; pass 1: the rest; pass 2: both. kept: NULL, or for each stage NULL or registers: pass 2 stores the stage's
+ * values there, and pass 1 copies only these stages. Returns the last STORE or FETCH, and sets *fetches if it made a
+ * FETCH. */
 static struct uop *copy_stages(struct lowerer *L, struct block *in, struct uop *const *stage, struct uop *const *memory,
-                               unsigned n, const struct round *r, unsigned pass, bool *fetches) {
+                               unsigned n, const struct round *r, unsigned pass, struct uop **const *kept,
+                               bool *fetches) {
   struct uop *last = NULL;
   for (unsigned half = 0; half < 2; half++) /* computes all addresses first, so adjacent FETCHes share one condition */
     for (unsigned i = 0; i < n && !L->b.failed; i++) {
       int along;
-      bool fetched = can_fetch(L, stage[i], &along);
-      struct place to = {in, memory[i], NULL, half};
+      bool fetched = can_fetch(L, stage[i], &along), keeps = kept && kept[i];
+      struct place to = {in, memory[i], NULL, half, keeps ? kept[i] : NULL};
+      if (kept && !keeps && pass == 1) continue;
       if (r->buffer) to.offset = lower_index_op(L, OP_MUL, r->buffer, lower_iconst(L, DT_I32, stage[i]->arg.i));
       if (r->axis >= 0) L->axis_value[r->axis] = fetched ? r->fetched : r->computed;
       struct uop *made = NULL;
       if (fetched && pass != 1)
         made = fetch_stage(L, stage[i], &to, along, r->valid);
-      else if (!fetched && (pass == 2 || pass == half) && (half || !has_loops(L, stage[i])))
+      else if (!fetched && (keeps ? half == pass % 2 : pass == 2 || pass == half) && (half || !has_loops(L, stage[i])))
         made = fill_stages(L, &stage[i], &to, 1);
       if (half && made) last = made;
       *fetches = *fetches || (half && made && fetched);
@@ -427,15 +435,36 @@ static struct uop *copy_stages(struct lowerer *L, struct block *in, struct uop *
   return last;
 }
 
+/* Makes a register for each vector of elements of a stage that is not fetched. Returns false if there are too many. */
+static bool make_kept(struct lowerer *L, const struct uop *u, struct uop **kept) {
+  uint64_t mask = lower_bound_axes(L, u) & L->expanded, vec = lowest(mask & L->vectors);
+  unsigned lanes = vec ? (unsigned)L->k->axes[__builtin_ctzll(vec)].size : 1;
+  int64_t count = 1;
+  for (uint64_t m = mask & ~vec; m; m &= m - 1) count *= L->k->axes[__builtin_ctzll(m)].size;
+  if (count > MAX_ROUNDS || has_loops(L, u)) return false;
+  struct uop *one = lower_iconst(L, DT_INDEX, 1), *zero = lower_iconst(L, DT_I32, 0);
+  for (int64_t i = 0; i < count; i++) {
+    struct uop *reg = lower_mk(L, OP_REG, u->dtype, lanes, L->next_reg++, 0, &one, 1);
+    kept[i] = lower_mk(L, OP_INDEX, u->dtype, lanes, 0, 0, (struct uop *[]){reg, zero}, 2);
+  }
+  if (count < MAX_ROUNDS) kept[count] = NULL;
+  return true;
+}
+
 /* Like copy_stages with pass 2. If the conditions are the same for all elements in most workgroups and rounds, makes
- * two versions: one without checks for these, and one that checks each element. */
+ * two versions: one without checks for these, and one that checks each element. kept: NULL, or arrays of MAX_ROUNDS
+ * nodes for the stages' values, which are then not stored yet; the first one stays NULL for a stage that is copied. */
 static struct uop *copy_versions(struct lowerer *L, struct block *in, struct uop *const *stage,
-                                 struct uop *const *memory, unsigned n, const struct round *r, bool *fetches) {
-  struct uop *fast[MOST_TOGETHER], *inside = NULL, *item = L->item, *last = NULL;
+                                 struct uop *const *memory, unsigned n, const struct round *r,
+                                 struct uop *(*kept)[MAX_ROUNDS], bool *fetches) {
+  struct uop *fast[MOST_TOGETHER], *inside = NULL, *item = L->item, *last = NULL, **registers[MOST_TOGETHER];
   struct memo *memo = L->memo;
   size_t cap = L->memo_cap, used = L->memo_n;
+  int along;
   if (r->axis >= 0) L->axis_value[r->axis] = r->computed;
-  if (!find_inside(L, stage, n, fast, &inside)) return copy_stages(L, in, stage, memory, n, r, 2, fetches);
+  if (!find_inside(L, stage, n, fast, &inside)) return copy_stages(L, in, stage, memory, n, r, 2, NULL, fetches);
+  for (unsigned i = 0; i < n; i++)
+    registers[i] = kept && !can_fetch(L, fast[i], &along) && make_kept(L, stage[i], kept[i]) ? kept[i] : NULL;
   for (unsigned version = 0; version < 2 && !L->b.failed; version++) {
     struct uop *when = inside;
     if (version) when = build_alu(&L->b, OP_XOR, DT_BOOL, (struct uop *[]){inside, build_int(&L->b, DT_BOOL, 1)}, 2);
@@ -444,18 +473,23 @@ static struct uop *copy_versions(struct lowerer *L, struct block *in, struct uop
     L->item = lower_mk_in(L, b, OP_AFTER, item->dtype, (struct uop *[]){item, b->open}, 2);
     L->memo_cap = 1024, L->memo_n = 0, L->memo = calloc(L->memo_cap, sizeof *L->memo);
     if (!L->memo) lower_fail(L, "out of memory");
-    if (!L->b.failed) copy_stages(L, b, version ? stage : fast, memory, n, r, 2, fetches);
+    if (!L->b.failed) copy_stages(L, b, version ? stage : fast, memory, n, r, 2, kept ? registers : NULL, fetches);
     if (!L->b.failed) last = lower_block_close(L, b, NULL, 0);
     free(L->memo);
     L->memo = memo, L->memo_cap = cap, L->memo_n = used, L->item = item;
   }
+  for (unsigned i = 0; i < n && !L->b.failed; i++)
+    for (unsigned j = 0; registers[i] && j < MAX_ROUNDS && registers[i][j]; j++) {
+      struct uop *src[2] = {registers[i][j], last};
+      registers[i][j] = lower_mk(L, OP_LOAD, src[0]->dtype, src[0]->lanes, 0, 0, src, 2);
+    }
   return last;
 }
 
 /* Copies the values of round `round` to the stages, in a pass of copy_stages. Returns the last STORE or FETCH.
  * *fetches: whether it made a FETCH. */
-static struct uop *copy_round(struct lowerer *L, const struct pipeline *p, struct block *in, struct uop *round,
-                              unsigned pass, bool *fetches) {
+static struct uop *copy_round(struct lowerer *L, struct pipeline *p, struct block *in, struct uop *round, unsigned pass,
+                              bool *fetches) {
   struct uop *was = L->axis_value[p->axis], *last;
   struct memo *memo = L->memo;
   size_t cap = L->memo_cap, n = L->memo_n;
@@ -472,9 +506,14 @@ static struct uop *copy_round(struct lowerer *L, const struct pipeline *p, struc
   L->memo_cap = 1024, L->memo_n = 0, L->memo = calloc(L->memo_cap, sizeof *L->memo);
   if (!L->memo) lower_fail(L, "out of memory");
   *fetches = false;
-  last = pass < 2 && !has_conditions(p->stage, p->n) ? copy_stages(L, in, p->stage, p->memory, p->n, &r, pass, fetches)
-         : pass != 1                                 ? copy_versions(L, in, p->stage, p->memory, p->n, &r, fetches)
-                                                     : NULL;
+  struct uop **kept[MOST_TOGETHER];
+  for (unsigned i = 0; i < p->n; i++) kept[i] = p->kept[i][0] ? p->kept[i] : NULL;
+  if (pass < 2 && !has_conditions(p->stage, p->n))
+    last = copy_stages(L, in, p->stage, p->memory, p->n, &r, pass, NULL, fetches);
+  else if (pass != 1)
+    last = copy_versions(L, in, p->stage, p->memory, p->n, &r, pass ? NULL : p->kept, fetches);
+  else
+    last = copy_stages(L, in, p->stage, p->memory, p->n, &r, pass, kept, fetches);
   free(L->memo);
   L->memo = memo, L->memo_cap = cap, L->memo_n = n, L->axis_value[p->axis] = was;
   return last;
@@ -530,13 +569,13 @@ static struct uop *fill_now(struct lowerer *L, struct block *in, struct uop *con
   struct uop *last[1 + MOST_TOGETHER] = {0};
   if (L->k->target->kind == TARGET_HOST) { /* accumulating stages together */
     struct place to[MOST_TOGETHER];
-    for (unsigned i = 0; i < n; i++) to[i] = (struct place){in, memory[i], NULL, true};
+    for (unsigned i = 0; i < n; i++) to[i] = (struct place){in, memory[i], NULL, true, NULL};
     return fill_stages(L, stage, to, n);
   }
   const struct round all = {.axis = -1};
   bool fetches = false;
   if (in != L->root) lower_mk_in(L, in, OP_BARRIER, DT_VOID, memory, n); /* last round's loads before the new stores */
-  last[0] = copy_versions(L, in, stage, memory, n, &all, &fetches);
+  last[0] = copy_versions(L, in, stage, memory, n, &all, NULL, &fetches);
   if (L->b.failed) return stage[0];
   if (fetches) add_wait(L, in, true, -1, last[0]), last[0] = add_wait(L, in, false, 0, last[0]);
   memcpy(last + 1, memory, n * sizeof *memory);

@@ -43,9 +43,7 @@ static int64_t stride(const struct codegen *k, const struct uop *value, int axis
   return affine_coef(&a, k->axes[axis].range);
 }
 
-/* Chooses the axes for an instruction that computes the REDUCE. Columns are contiguous in the output if one of the two
- * axes is. */
-static bool choose_axes(struct choice *c, const struct matrix_product *p, const uint64_t *mask) {
+bool choice_axes(struct choice *c, const struct matrix_product *p, const uint64_t *mask) {
   struct codegen *k = c->k;
   const struct uop *store = k->ast->src[0];
   uint64_t bound = 0, both;
@@ -399,7 +397,7 @@ bool contract_gpu(struct codegen *k, bool *done) {
       if (matrices[row].in == DT_F32) continue;                      /* tf32 would round the operands */
       if (k->is_phase && matrix_in_memory(&matrices[row])) continue; /* what phases pass on is not in tiles */
       if (matrices[row].parts == PARTS_EXCHANGED) continue;          /* of results in registers (fragments_gpu.c) */
-      bool ok = matrix_product(k, &matrices[row], &p, NULL, 0) && choose_axes(&c, &p, mask);
+      bool ok = matrix_product(k, &matrices[row], &p, NULL, 0) && choice_axes(&c, &p, mask);
       if (ok) choice_join(&c);
       ok = ok && possible(&c) &&
            (k->is_phase                           ? choose_phase

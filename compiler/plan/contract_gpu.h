@@ -1,4 +1,5 @@
-/* Shared by contract_gpu.c and contract_joint.c: the choice of a plan with matrix instructions. */
+/* Shared by contract_gpu.c, contract_joint.c and contract_simt.c: the axes of a contraction, and the choice of a plan
+ * with matrix instructions. */
 #ifndef DOORBELL_COMPILER_CONTRACT_GPU_H
 #define DOORBELL_COMPILER_CONTRACT_GPU_H
 #include "internal.h"
@@ -40,6 +41,9 @@ struct choice {
   double time;                       /* cycles of the whole launch per instruction along the sum */
 };
 
+/* contract_gpu.c */
+/* Chooses the axes for the sum of products p. Columns are contiguous in the output if one of the two axes is. */
+bool choice_axes(struct choice *c, const struct matrix_product *p, const uint64_t *mask);
 /* Whether 16 bytes of the operand are contiguous in memory and aligned, so that they can be copied without
  * registers. */
 bool choice_fetches(const struct choice *c, const struct side *s);

@@ -36,9 +36,11 @@ int axis_named(const struct codegen *k, struct axis_name name);  /* the axis wit
 int axis_with(const struct codegen *k, const struct uop *range); /* the axis with that range, or -1 */
 /* The axes whose ranges are part of u; all if memory runs out. */
 uint64_t axes_below(const struct codegen *k, struct uop *u);
-int64_t next_range_number(const struct codegen *k);            /* a range number that no axis has */
-bool stages_along(const struct codegen *k, unsigned axis);     /* whether some STAGE is filled again at each
-                                                                * position of the axis */
+int64_t next_range_number(const struct codegen *k);        /* a range number that no axis has */
+bool stages_along(const struct codegen *k, unsigned axis); /* whether some STAGE is filled again at each
+                                                            * position of the axis */
+/* Whether the term, or each term of a conjunction, is one of the terms of the conjunction `all`. */
+bool condition_implies(const struct uop *all, const struct uop *term);
 bool zero_unless(const struct uop *x, const struct uop *when); /* whether x is a LOAD, maybe converted, that is 0
                                                                 * where the condition does not hold */
 /* Writes why a step is not possible. Returns false. */
@@ -89,6 +91,10 @@ bool tensor_of(const struct codegen *k, struct uop *value, const struct tensor_s
 /* contract_gpu.c: plans a contraction for which the machine has matrix instructions; sets *done if it did */
 bool contract_gpu(struct codegen *k, bool *done);
 
+/* contract_simt.c: plans a contraction whose products work-items compute without matrix instructions; sets *done if it
+ * did */
+bool contract_simt(struct codegen *k, bool *done);
+
 /* fragments_gpu.c: plans a phase whose rows are distributed like a matrix instruction's results; sets *done if it did
  */
 bool fragments_gpu(struct codegen *k, bool *done);
@@ -110,6 +116,14 @@ static inline struct uop *index_plus(struct graph *g, struct uop *x, struct uop 
 }
 void affine_of(struct uop *index, struct affine *a);
 int64_t affine_coef(const struct affine *a, const struct uop *term);
+
+/* Numbers that work-items count in rounds are split into digits. */
+struct digits {
+  struct uop *round, *item; /* number = round * items + item, item < items; if round is NULL, number = item */
+  int64_t items;
+};
+struct uop *digits_take(struct graph *g, struct digits *d, int64_t n); /* splits off a digit < n */
+struct uop *digits_rest(struct graph *g, const struct digits *d);      /* the remaining number */
 
 /* windows.c: the distinct elements of a value */
 enum { MAX_INDICES = 64, MAX_DIMENSIONS = 16 };
@@ -133,14 +147,6 @@ bool windows_ratio(const struct windows *w, unsigned a, unsigned b, int64_t *x, 
 /* Groups the n axes into dimensions. Prefers few elements, then the order of the list. Returns the number of
  * dimensions, or 0 if there are too many axes. */
 unsigned windows_group(const struct windows *w, const unsigned *axis, unsigned n, struct dimension *dim);
-
-/* digits.c: splits numbers that work-items count in rounds into digits */
-struct digits {
-  struct uop *round, *item; /* number = round * items + item, item < items; if round is NULL, number = item */
-  int64_t items;
-};
-struct uop *digits_take(struct graph *g, struct digits *d, int64_t n); /* splits off a digit < n */
-struct uop *digits_rest(struct graph *g, const struct digits *d);      /* the remaining number */
 
 /* stage.c: the steps that copy values to local memory before they are used */
 struct uop *summed_product(const struct uop *reduce); /* the MUL that a REDUCE sums, below casts and conditions, or

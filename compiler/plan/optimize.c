@@ -466,6 +466,7 @@ static bool optimize_gpu(struct view *p) {
   bool done = false;
   if (k->steps == STEPS_ALL && k->is_phase && !fragments_gpu(k, &done)) return false;
   if (k->steps == STEPS_ALL && !done && !contract_gpu(k, &done)) return false;
+  if (k->steps == STEPS_ALL && !done && !contract_simt(k, &done)) return false;
   if (done) return true;
   int v = contiguous(p, AXIS_LOOP, p->nreduces), stored = contiguous(p, AXIS_LOOP, false);
   int64_t outputs = total(p, AXIS_LOOP);

@@ -11,7 +11,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-enum { MIN_SQUARE = 4, MAX_SQUARE = 8 };
+enum { MIN_SQUARE = 4, MAX_SQUARE = 8, READS = 4 };
 struct copy {
   struct codegen *k;
   struct uop *value;
@@ -19,10 +19,12 @@ struct copy {
   unsigned ndims;
   unsigned vec;          /* the dimension along which vectors are copied */
   int64_t lanes, square; /* lanes of such a vector; number of vectors that are transposed together */
+  bool vectors_first;    /* adjacent work-items copy adjacent vectors of memory, not of the copy */
   struct uop *from[MAX_AXES], *to[MAX_AXES]; /* ranges of the ast and their replacements in the copy */
   unsigned nfrom;
   struct uop *range[MAX_AXES]; /* ranges that the copy binds */
   unsigned nranges;
+  struct uop *lane; /* the range of a vector's lanes, or NULL */
 };
 
 /* The dimension along which most of the value's memory is contiguous, or the last one if there is none. */
@@ -139,8 +141,15 @@ static int64_t set_strides(struct copy *c, unsigned vec, int64_t lanes, int64_t 
   return stride;
 }
 
-/* The number of bank conflicts of a wave that reads the copy plus those of one that fills it. */
-static unsigned row_conflicts(const struct copy *c, unsigned vec, int64_t lanes) {
+/* The dimension that counts i-th fastest where work-items fill the copy. */
+static unsigned fill_order(const struct copy *c, unsigned i) {
+  unsigned last = c->ndims - 1;
+  if (!c->vectors_first) return last - i;
+  return !i ? c->vec : last - i + (last - i >= c->vec);
+}
+
+/* The number of bank conflicts of a wave that reads the copy, which it does several times, and of one that fills it. */
+static unsigned row_conflicts(const struct copy *c) {
   const struct codegen *k = c->k;
   const struct dimension *last = &c->dim[c->ndims - 1];
   int64_t size = dtype_info[c->value->dtype].size, read[32], written[32], bytes = size;
@@ -152,27 +161,33 @@ static unsigned row_conflicts(const struct copy *c, unsigned vec, int64_t lanes)
     int64_t position[MAX_AXES] = {0}, rest = lane;
     lane_positions(k, lane, position);
     read[lane] = written[lane] = 0;
-    for (unsigned d = c->ndims; d-- > 0;) {
+    for (unsigned f = 0; f < c->ndims; f++) {
+      unsigned d = fill_order(c, f);
       const struct dimension *x = &c->dim[d];
-      int64_t at = 0, count = d == vec ? round_up(x->size, lanes) / lanes : x->size;
+      int64_t at = 0, count = d == c->vec ? round_up(x->size, c->lanes) / c->lanes : x->size;
       for (unsigned i = 0; i < x->n; i++) at += position[x->axis[i]] * x->coef[i];
       read[lane] += at * x->stride * size;
-      written[lane] += rest % count * (d == vec ? lanes : 1) * x->stride * size, rest /= count;
+      written[lane] += rest % count * (d == c->vec ? c->lanes : 1) * x->stride * size, rest /= count;
     }
   }
-  return bank_conflicts(read, bytes) + bank_conflicts(written, vec + 1 == c->ndims ? lanes * size : size);
+  return READS * bank_conflicts(read, bytes) + bank_conflicts(written, c->vec + 1 == c->ndims ? c->lanes * size : size);
 }
 
-/* The padding of rows that gives the fewest bank conflicts. */
-static int64_t best_padding(struct copy *c, unsigned vec, int64_t lanes) {
+/* Chooses the order in which work-items fill the copy, and the padding of rows, with the fewest bank conflicts. If both
+ * orders have as few, adjacent work-items read adjacent memory. Returns the size of the copy. */
+static int64_t choose_padding(struct copy *c) {
   int64_t step = 16 / dtype_info[c->value->dtype].size, best = 0;
   unsigned fewest = UINT32_MAX;
-  for (int64_t padding = 0; padding < 8 * step && c->ndims > 1; padding += step) {
-    set_strides(c, vec, lanes, padding);
-    unsigned n = row_conflicts(c, vec, lanes);
-    if (n < fewest) fewest = n, best = padding;
-  }
-  return best;
+  bool first = false;
+  for (unsigned order = 0; order < 2; order++)
+    for (int64_t padding = 0; padding < 8 * step && (c->ndims > 1 || !padding); padding += step) {
+      c->vectors_first = order;
+      set_strides(c, c->vec, c->lanes, padding);
+      unsigned n = row_conflicts(c);
+      if (n < fewest || (n == fewest && order && !first)) fewest = n, best = padding, first = order;
+    }
+  c->vectors_first = first;
+  return set_strides(c, c->vec, c->lanes, best);
 }
 
 struct uop *summed_product(const struct uop *reduce) {
@@ -306,6 +321,29 @@ bool stage_possible(const struct codegen *k, const struct step *s, const uint64_
   return true;
 }
 
+/* Whether vectors of `lanes` elements along dimension v begin at aligned addresses, where the machine needs that. */
+static bool are_aligned(const struct copy *c, const struct dimension *v, int64_t lanes) {
+  if (!c->k->target->has_fetch) return true;
+  size_t count;
+  struct uop *root = c->value, **order = uop_toposort(&root, 1, &count);
+  bool ok = order;
+  for (size_t i = 0; ok && i < count; i++) {
+    if (order[i]->op != OP_INDEX) continue;
+    struct affine f;
+    affine_of(order[i]->src[1], &f);
+    bool along = false, aligned = f.constant % lanes == 0;
+    for (unsigned t = 0; t < f.n; t++) {
+      bool mine = false;
+      for (unsigned x = 0; x < v->n; x++)
+        mine = mine || (c->k->axes[v->axis[x]].range == f.term[t] && v->coef[x] == f.coef[t]);
+      along = along || (mine && f.coef[t] == 1), aligned = aligned && (mine || f.coef[t] % lanes == 0);
+    }
+    ok = !along || aligned;
+  }
+  free(order);
+  return ok;
+}
+
 /* Chooses the order of the copy's elements in memory: along which dimension vectors are copied, of how many lanes, and
  * in how many vectors at once. Returns the size of the copy. */
 static int64_t choose_layout(struct copy *c) {
@@ -314,7 +352,7 @@ static int64_t choose_layout(struct copy *c) {
   unsigned vec = contiguous(c), width = gpu ? 16 : k->target->vector_bytes;
   int64_t size = dtype_info[c->value->dtype].size, lanes = width / size;
   const struct dimension *v = &c->dim[vec];
-  while (lanes > 1 && (lanes > v->size || (gpu && v->size % lanes))) lanes /= 2;
+  while (lanes > 1 && (lanes > v->size || (gpu && (v->size % lanes || !are_aligned(c, v, lanes))))) lanes /= 2;
   /* If the value is contiguous along another axis than the copy, squares of vectors are transposed, and rows of two are
    * interleaved. */
   int64_t square = gpu || vec + 1 == c->ndims ? 1 : lanes < MAX_SQUARE ? lanes : MAX_SQUARE;
@@ -325,9 +363,10 @@ static int64_t choose_layout(struct copy *c) {
   else if (!pairs)
     square = 1;
   c->vec = vec, c->lanes = lanes, c->square = square;
+  if (gpu) return choose_padding(c);
   set_strides(c, vec, lanes, 0);
   int64_t row = c->ndims > 1 ? c->dim[c->ndims - 2].stride : 0;
-  return set_strides(c, vec, lanes, gpu ? best_padding(c, vec, lanes) : row_padding(row * size) / size);
+  return set_strides(c, vec, lanes, row_padding(row * size) / size);
 }
 
 /* Writes the position in the copy at which the consumer reads. */
@@ -356,7 +395,7 @@ static struct uop *fill_by_items(struct copy *c) {
   rounds = round_up(vectors, items) / items;
   struct uop *round = rounds > 1 ? new_axis(c, rounds, rounds <= MAX_ROUNDS ? AXIS_UNROLL : AXIS_REDUCE, false) : NULL;
   struct uop *item = new_axis(c, items, AXIS_ITEM, false), *at = NULL;
-  struct uop *lane = c->lanes > 1 ? new_axis(c, c->lanes, AXIS_UNROLL, true) : NULL;
+  struct uop *lane = c->lane = c->lanes > 1 ? new_axis(c, c->lanes, AXIS_UNROLL, true) : NULL;
   if ((rounds > 1 && !round) || !item || (c->lanes > 1 && !lane)) return NULL;
   struct digits number = {round, item, items};
   if (vectors % items) { /* surplus work-items copy the last vector again */
@@ -364,10 +403,8 @@ static struct uop *fill_by_items(struct copy *c) {
     back = uop_binary(g, OP_MAX, back, uop_index(g, 1 - vectors));
     number = (struct digits){.item = uop_unary(g, OP_NEG, back)};
   }
-  /* The last dimension counts fastest, so adjacent work-items write adjacent elements: bank conflicts cost more than
-   * reads with gaps, which caches mitigate. */
   for (unsigned i = 0; i < c->ndims; i++) {
-    unsigned d = c->ndims - 1 - i;
+    unsigned d = fill_order(c, i);
     struct dimension *x = &c->dim[d];
     int64_t parts = d == c->vec ? x->size / c->lanes : x->size;
     struct uop *p = i + 1 < c->ndims ? digits_take(g, &number, parts) : digits_rest(g, &number);
@@ -397,8 +434,160 @@ static struct uop *fill_by_loops(struct copy *c, struct uop **valid, struct uop 
   return at;
 }
 
+/* ---- conditions of copies that work-items share ----------------------------------------------------------------- */
+
+/* Gives a condition of summed products to both factors, if both depend on all its axes: where it does not hold, they
+ * are 0. The sum then has no condition in its innermost loop. */
+static bool condition_to_factors(struct codegen *k) {
+  struct graph *g = k->g;
+  size_t count;
+  struct uop **order = uop_toposort(&k->ast, 1, &count), *from = NULL, *to = NULL;
+  for (size_t i = 0; order && i < count; i++) {
+    struct uop *v = order[i]->op == OP_REDUCE ? order[i]->src[0] : NULL;
+    if (!v || v->op != OP_WHERE || !is_zero(v->src[2]) || v->src[1] != summed_product(order[i])) continue;
+    struct uop *f[2] = {v->src[1]->src[0], v->src[1]->src[1]};
+    if (axes_below(k, v->src[0]) & ~(axes_below(k, f[0]) & axes_below(k, f[1]))) continue;
+    for (unsigned n = 0; n < 2; n++)
+      if (!zero_unless(f[n], v->src[0])) f[n] = uop_where(g, v->src[0], f[n], v->src[2]);
+    from = v, to = uop_binary(g, OP_MUL, f[0], f[1]);
+  }
+  free(order);
+  if (from) k->ast = uop_substitute(g, k->ast, &from, &to, 1);
+  return !graph_error(g);
+}
+
+/* Whether all results are stored only where the condition holds, and no reduction runs over it. */
+static bool is_of_results(const struct codegen *k, struct uop *guard) {
+  size_t count;
+  struct uop *ast = k->ast, **order = uop_toposort(&ast, 1, &count);
+  bool ok = order && guard->op == OP_CMPLT && guard->src[1]->op == OP_CONST;
+  for (unsigned s = 0; ok && s < ast->nsrc; s++) {
+    const struct uop *to = ast->src[s]->src[0];
+    ok = to->nsrc > 2 && condition_implies(to->src[2], guard);
+  }
+  uint64_t axes = ok ? axes_below(k, guard->src[0]) : 0;
+  for (size_t i = 0; ok && i < count; i++)
+    for (unsigned a = 0; a < k->naxes && order[i]->op == OP_REDUCE; a++)
+      ok = ok && !((axes >> a & 1) && reduce_binds(order[i], k->axes[a].range));
+  free(order);
+  return ok;
+}
+
+/* By how many vectors the position x exceeds the last one before `end`: max(0, x - last). Sets *lanes to the size of a
+ * vector, along which x counts, or 1. NULL if a vector may be partly past the end. */
+static struct uop *excess(const struct copy *c, const struct affine *x, int64_t end, int64_t *lanes) {
+  struct graph *g = c->k->g;
+  struct uop *first = NULL;
+  *lanes = c->lane && affine_coef(x, c->lane) ? c->lanes : 1;
+  if (*lanes > 1 && affine_coef(x, c->lane) != 1) return NULL;
+  bool whole = x->constant % *lanes == 0 && end % *lanes == 0;
+  for (unsigned i = 0; i < x->n; i++) {
+    if (*lanes > 1 && x->term[i] == c->lane) continue;
+    whole = whole && x->coef[i] % *lanes == 0;
+    first = index_plus(g, first, index_times(g, x->term[i], x->coef[i] / *lanes));
+  }
+  if (!whole || !first) return NULL;
+  first = index_plus(g, first, uop_index(g, (x->constant - end) / *lanes + 1));
+  return uop_binary(g, OP_MAX, first, uop_index(g, 0));
+}
+
+/* The conjunction without the term, or NULL if nothing is left. */
+static struct uop *without_term(struct graph *g, struct uop *all, const struct uop *term) {
+  if (all == term || all->op != OP_AND) return all == term ? NULL : all;
+  struct uop *a = without_term(g, all->src[0], term), *b = without_term(g, all->src[1], term);
+  return a && b ? uop_binary(g, OP_AND, a, b) : a ? a : b;
+}
+
+/* Whether u contains one of the terms. */
+static bool has_term(struct uop *u, const struct affine *x) {
+  size_t count;
+  struct uop **order = uop_toposort(&u, 1, &count);
+  bool found = !order;
+  for (size_t i = 0; order && i < count; i++)
+    for (unsigned t = 0; t < x->n; t++) found = found || order[i] == x->term[t];
+  free(order);
+  return found;
+}
+
+/* The address `at`, linear in the position x, with x no larger than its last value before `end`; NULL if it is not
+ * linear. */
+static struct uop *limit_linear(const struct copy *c, struct uop *at, const struct affine *x, int64_t end) {
+  struct graph *g = c->k->g;
+  struct affine all;
+  affine_of(at, &all);
+  int64_t lanes, ratio = x->n ? affine_coef(&all, x->term[0]) / x->coef[0] : 0;
+  for (unsigned i = 0; i < x->n; i++)
+    if (affine_coef(&all, x->term[i]) != ratio * x->coef[i]) return NULL;
+  for (unsigned i = 0; i < all.n; i++)
+    if (!affine_coef(x, all.term[i]) && has_term(all.term[i], x)) return NULL;
+  struct uop *over = ratio ? excess(c, x, end, &lanes) : NULL;
+  return over ? uop_binary(g, OP_ADD, at, uop_binary(g, OP_MUL, over, uop_index(g, -ratio * lanes))) : NULL;
+}
+
+/* The expression with the smaller one of x and `last` for x; NULL if it depends on x's terms in other ways. */
+static struct uop *limit_inside(struct graph *g, struct uop *u, struct uop *x, const struct affine *terms,
+                                int64_t last) {
+  struct uop *zero = uop_index(g, 0), *less = uop_binary(g, OP_MAX, uop_unary(g, OP_NEG, x), uop_index(g, -last));
+  less = uop_unary(g, OP_NEG, less);
+  return has_term(uop_substitute(g, u, &x, &zero, 1), terms) ? NULL : uop_substitute(g, u, &x, &less, 1);
+}
+
+/* The INDEX without the condition `guard`, that a position is before its end: past it, it has the address of the last
+ * position. The INDEX itself if its address depends on the position in another way, or if a vector may be partly past
+ * the end. */
+static struct uop *limited(const struct copy *c, struct uop *index, const struct uop *guard) {
+  struct graph *g = c->k->g;
+  struct uop *x = guard->src[0], *rest = without_term(g, index->src[2], guard), *at = NULL;
+  int64_t end = guard->src[1]->arg.i;
+  struct affine parts;
+  affine_of(x, &parts);
+  if (!rest || !has_term(rest, &parts)) at = limit_linear(c, index->src[1], &parts, end);
+  if (!at && !(c->lane && affine_coef(&parts, c->lane))) {
+    at = limit_inside(g, index->src[1], x, &parts, end - 1);
+    rest = at && rest ? limit_inside(g, rest, x, &parts, end - 1) : NULL;
+    if (!rest && without_term(g, index->src[2], guard)) return index;
+  }
+  if (!at) return index;
+  struct uop *src[3] = {index->src[0], at, rest};
+  return uop_new(g, OP_INDEX, index->dtype, 1, index->arg, index->aux, src, rest ? 3 : 2);
+}
+
+/* Rebuilds what is copied without conditions on which only results depend that are not stored. */
+static struct uop *without_conditions(const struct copy *c, struct uop *copied) {
+  const struct codegen *k = c->k;
+  struct uop *guard[MAX_GUARDS];
+  unsigned nguards = 0;
+  for (unsigned i = 0; i < k->nguards; i++)
+    if (is_of_results(k, k->guard[i])) {
+      struct uop *now = uop_substitute(k->g, k->guard[i], c->from, c->to, c->nfrom);
+      if (now->op == OP_CMPLT && now->src[1]->op == OP_CONST) guard[nguards++] = now;
+    }
+  if (!nguards) return copied;
+  size_t count, room = graph_node_count(k->g);
+  struct uop **order = uop_toposort(&copied, 1, &count), **map = calloc(room, sizeof *map), *src[MAX_AXES];
+  bool ok = order && map;
+  for (size_t i = 0; ok && i < count; i++) {
+    struct uop *u = order[i], *made = u;
+    bool same = true;
+    unsigned n = u->nsrc;
+    if ((ok = n <= MAX_AXES) == false) break;
+    for (unsigned s = 0; s < n; s++) src[s] = map[u->src[s]->id], same = same && src[s] == u->src[s];
+    if (u->op == OP_LOAD && n > 1 && src[0]->nsrc == 2) n = 1, same = false;
+    if (!same) made = uop_new(k->g, u->op, u->dtype, u->lanes, u->arg, u->aux, src, n);
+    for (unsigned j = 0; j < nguards && made->op == OP_INDEX && made->nsrc > 2; j++)
+      if (condition_implies(made->src[2], guard[j])) made = limited(c, made, guard[j]);
+    map[u->id] = made;
+  }
+  if (ok) copied = map[copied->id];
+  free(order);
+  free(map);
+  return copied;
+}
+
 bool stage_apply(struct codegen *k, const struct step *s) {
   struct graph *g = k->g;
+  bool shared = s->kind == STEP_PACK && k->target->kind != TARGET_HOST;
+  if (shared && !condition_to_factors(k)) return codegen_fail(k, "out of memory");
   uint64_t *mask = axis_masks(k, false), listed = 0;
   unsigned axis[MAX_STAGED];
   for (unsigned i = 0; i < s->nlist; i++)
@@ -416,6 +605,7 @@ bool stage_apply(struct codegen *k, const struct step *s) {
 
   struct uop *copied = uop_substitute(g, value, c.from, c.to, c.nfrom);
   if (valid && over) copied = guard_loads(&c, copied, over, valid);
+  if (shared) copied = without_conditions(&c, copied);
   struct uop *src[MAX_AXES + 2] = {copied, at};
   for (unsigned i = 0; i < c.nranges; i++) src[i + 2] = c.range[i];
   if (uop_max(at) + 1 > size) size = uop_max(at) + 1;

@@ -103,16 +103,16 @@ bool replace_ranges(struct codegen *k, struct uop *const *from, struct uop *cons
   return ok || codegen_fail(k, "out of memory");
 }
 
-/* Whether the term is one of the conditions in the conjunction `all`. */
-static bool implies(const struct uop *all, const struct uop *term) {
-  if (term->op == OP_AND) return implies(all, term->src[0]) && implies(all, term->src[1]);
-  return all == term || (all->op == OP_AND && (implies(all->src[0], term) || implies(all->src[1], term)));
+bool condition_implies(const struct uop *all, const struct uop *term) {
+  if (term->op == OP_AND) return condition_implies(all, term->src[0]) && condition_implies(all, term->src[1]);
+  if (all == term || all->op != OP_AND) return all == term;
+  return condition_implies(all->src[0], term) || condition_implies(all->src[1], term);
 }
 
 bool zero_unless(const struct uop *x, const struct uop *when) {
   while (x->op == OP_CAST) x = x->src[0];
   const struct uop *index = x->op == OP_LOAD ? x->src[0] : NULL;
-  return index && index->nsrc > 2 && x->nsrc > 1 && is_zero(x->src[1]) && implies(index->src[2], when);
+  return index && index->nsrc > 2 && x->nsrc > 1 && is_zero(x->src[1]) && condition_implies(index->src[2], when);
 }
 
 /* Whether a sum of products needs no condition, because both factors are 0 where it does not hold. */

@@ -72,16 +72,22 @@ static void elementwise_uses_wide_accesses(void **state) {
   assert_int_equal(one->block[0] * one->grid[0], 4096);
 }
 
+/* Each work-item multiplies the rows and columns of a tile, from copies of the operands in workgroup memory, which it
+ * loads as vectors. Pairs of multiplications are one instruction. */
 static void matmul_is_register_tiled(void **state) {
-  const struct kernel *k = case_kernel(tuned, "matmul 64");
-  unsigned fma = count(k->disassembly, "v_fmac_f32") + count(k->disassembly, "v_fma_f32") +
-                 count(k->disassembly, "v_dual_fmac_f32");
-  assert_int_equal(fma, 64); /* 4 x 4 outputs, 4 steps of the sum */
-  assert_true(count(k->disassembly, "global_load_b") <= 8);
-  assert_int_equal(count(k->disassembly, "global_store_b128"), 4);
+  unsigned n = ncases;
+  case_matmul("matmul 512", DT_F32, 512, 512, 512);
+  const struct kernel *k = case_kernel(tuned, "matmul 512");
+  ncases = n;
+  unsigned pairs = count(k->disassembly, "v_dual_fmac_f32"), singles = count(k->disassembly, " v_fmac_f32");
+  assert_true(pairs >= 64 && singles * 8 <= pairs); /* 4 x 4 outputs, 8 steps of the sum */
+  assert_true(count(k->disassembly, "ds_load_b128") * 8 <= 2 * pairs + singles);
+  assert_int_equal(count(k->disassembly, "ds_load"), count(k->disassembly, "ds_load_b128"));
+  assert_true(count(k->disassembly, "global_load_b128") >= 2);
+  assert_true(count(k->disassembly, "global_store_b128") >= 4);
   assert_int_equal(count(k->disassembly, "scratch_"), 0);
-  assert_float_equal(k->flops, 2.0 * 64 * 64 * 64, 0);
-  assert_int_equal(k->bytes, 3 * 64 * 64 * 4);
+  assert_float_equal(k->flops, 2.0 * 512 * 512 * 512, 0);
+  assert_int_equal(k->bytes, 3 * 512 * 512 * 4);
 }
 
 static void long_sums_are_shared_by_a_group(void **state) {

@@ -109,11 +109,19 @@ static void tiles_are_loaded_in_pairs(void **state) {
   ncases = n;
 }
 
+/* Each work-item multiplies the rows and columns of a tile, from copies of the operands in workgroup memory, which it
+ * loads as vectors. The copies of later rounds need no registers. */
 static void matmul_is_register_tiled(void **state) {
-  const struct kernel *k = case_kernel(tuned, "matmul 64");
-  assert_int_equal(count(k->disassembly, "fma.rn.f32"), 64); /* 4 x 4 outputs, 4 steps of the sum */
-  assert_true(count(k->disassembly, "ld.global") <= 8);
-  assert_int_equal(count(k->disassembly, "st.global.v4"), 4);
+  unsigned n = ncases;
+  case_matmul("matmul 512", DT_F32, 512, 512, 512);
+  const struct kernel *k = case_kernel(tuned, "matmul 512");
+  ncases = n;
+  unsigned products = count(k->disassembly, "fma.rn.f32"), loads = count(k->disassembly, "ld.shared.v4.f32");
+  assert_true(products >= 8 * 16 && loads * 8 <= products); /* at least 4 x 4 outputs, 8 steps of the sum */
+  assert_int_equal(count(k->disassembly, "ld.shared"), loads);
+  assert_true(count(k->disassembly, "cp.async.cg.shared.global") >= 4);
+  assert_int_equal(count(k->disassembly, "ld.global"), 0);
+  assert_true(count(k->disassembly, "st.global.v4") >= 4);
   assert_int_equal(count(k->disassembly, ".local"), 0);
 }
 

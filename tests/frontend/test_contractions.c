@@ -1,0 +1,149 @@
+/* Sums of products that work-items of emulated GPUs compute without matrix instructions: their values, and the numbers
+ * of instructions and bank conflicts. */
+#include "support.h"
+#include "emu/emu.h"
+#include "hcq/backend.h"
+
+enum work { PLAIN, BIAS_RELU, COMPUTED, MASKED };
+struct contraction {
+  int64_t batch, m, n, k;
+  bool a_transposed, b_transposed;
+  db_dtype t;
+  enum work work;
+};
+
+/* Multiples of 1/8 below 2, whose products and short sums are exact. */
+static double element_of(int64_t i, unsigned seed) {
+  uint32_t x = (uint32_t)(i + 1) * 2654435761u ^ seed * 40503u;
+  return (double)((x ^ x >> 13) * 2246822519u >> 28) / 8 - 1;
+}
+
+static db_tensor *matrix_of(db_device *dev, const struct contraction *c, int64_t rows, int64_t columns, bool transposed,
+                            unsigned seed) {
+  int64_t n = c->batch * rows * columns;
+  double *x = malloc((size_t)n * sizeof *x);
+  assert_non_null(x);
+  for (int64_t i = 0; i < n; i++) x[i] = element_of(i, seed) * (c->t == DB_I32 ? 8 : 1);
+  db_tensor *t =
+      db_cast(db_from(x, DB_F64, dev, c->batch, transposed ? columns : rows, transposed ? rows : columns), c->t);
+  if (db_realize(t)) fail_msg("%s", db_error());
+  free(x);
+  return transposed ? db_permute(t, 0, 2, 1) : t;
+}
+
+static double operand(const struct contraction *c, bool b, int64_t batch, int64_t row, int64_t column) {
+  int64_t rows = b ? c->k : c->m, columns = b ? c->n : c->k;
+  bool transposed = b ? c->b_transposed : c->a_transposed;
+  int64_t i = transposed ? (batch * columns + column) * rows + row : (batch * rows + row) * columns + column;
+  double x = element_of(i, 1 + b) * (c->t == DB_I32 ? 8 : 1);
+  if (c->work == COMPUTED && !b) return (x > 0 ? x : 0) + 1;
+  if (c->work == MASKED && !b && column > row) return 0;
+  return x;
+}
+
+static db_tensor *result_of(db_device *dev, const struct contraction *c, db_tensor *a, db_tensor *b) {
+  if (c->work == COMPUTED) a = db_add(db_relu(a), 1);
+  if (c->work == MASKED) {
+    db_tensor *row = db_reshape(db_arange(0, (double)c->m, 1, DB_I32, dev), c->m, 1);
+    a = db_where(db_lt(row, db_arange(0, (double)c->k, 1, DB_I32, dev)), 0, a);
+  }
+  db_tensor *y = db_matmul(a, b);
+  return c->work == BIAS_RELU ? db_relu(db_add(y, db_cast(db_arange(0, (double)c->n, 1, DB_I32, dev), c->t))) : y;
+}
+
+static struct emu_detail executed_so_far(db_device *dev) {
+  struct emu_stats s;
+  assert_int_equal(emu_stats(db_device_os(dev), db_device_index(dev), &s), 0);
+  return s.detail;
+}
+
+/* Checks the results, and returns what the kernels executed. */
+static struct emu_detail run(const struct contraction *c, const char *device, unsigned *kernels) {
+  int64_t n = c->batch * c->m * c->n;
+  double *got = malloc((size_t)n * sizeof *got);
+  struct emu_detail before, after;
+  {
+    DB_SCOPED;
+    db_device *dev = open_device(device);
+    db_tensor *a = matrix_of(dev, c, c->m, c->k, c->a_transposed, 1),
+              *b = matrix_of(dev, c, c->k, c->n, c->b_transposed, 2), *y = result_of(dev, c, a, b);
+    assert_int_equal(db_device_synchronize(dev, UINT64_C(60000000000)), 0);
+    assert_int_equal(emu_detail(db_device_os(dev), true), 0);
+    unsigned first = kernels_so_far(dev);
+    before = executed_so_far(dev);
+    if (db_realize(y) || db_device_synchronize(dev, UINT64_C(60000000000))) fail_msg("%s", db_error());
+    after = executed_so_far(dev);
+    *kernels = kernels_so_far(dev) - first;
+    must_read(db_cast(y, DB_F64), got, (size_t)n * sizeof *got);
+    db_close(dev);
+  }
+  for (int64_t i = 0; i < n; i += n < 20000 || i % c->n > c->n - 3 ? 1 : 13) {
+    int64_t column = i % c->n, row = i / c->n % c->m, batch = i / c->n / c->m;
+    double want = 0;
+    for (int64_t k = 0; k < c->k; k++) want += operand(c, false, batch, row, k) * operand(c, true, batch, k, column);
+    if (c->work == BIAS_RELU) want = want + (double)column > 0 ? want + (double)column : 0;
+    if (got[i] != want)
+      fail_msg("%s, %ld of %ld x %ld x %ld: element %ld, %ld, %ld is %.9g, not %.9g", device, (long)c->batch,
+               (long)c->m, (long)c->n, (long)c->k, (long)batch, (long)row, (long)column, got[i], want);
+  }
+  free(got);
+  struct emu_detail d = after;
+  for (unsigned i = 0; i < EMU_CLASS_COUNT; i++) d.executed[i] -= before.executed[i];
+  d.lds_conflicts -= before.lds_conflicts;
+  return d;
+}
+
+static const struct contraction cases[] = {
+    {1, 96, 80, 64, false, false, DB_F32, PLAIN},     {1, 65, 127, 61, false, false, DB_F32, PLAIN},
+    {1, 64, 100, 72, false, true, DB_F32, BIAS_RELU}, {1, 63, 67, 33, true, true, DB_F32, BIAS_RELU},
+    {1, 70, 96, 100, true, false, DB_F32, COMPUTED},  {1, 77, 93, 101, false, true, DB_F32, COMPUTED},
+    {3, 33, 40, 50, false, false, DB_F32, PLAIN},     {2, 40, 33, 51, true, true, DB_F32, MASKED},
+    {1, 8, 512, 300, false, true, DB_F32, PLAIN},     {1, 7, 300, 301, false, false, DB_F32, PLAIN},
+    {1, 300, 5, 64, false, false, DB_F32, BIAS_RELU}, {1, 64, 64, 8, true, false, DB_F32, PLAIN},
+    {1, 40, 44, 2000, false, true, DB_F32, PLAIN},    {1, 48, 64, 40, false, false, DB_F64, PLAIN},
+    {1, 37, 41, 43, true, true, DB_F64, COMPUTED},    {1, 33, 64, 65, false, false, DB_I32, PLAIN},
+    {1, 50, 50, 50, true, false, DB_I32, MASKED},     {1, 130, 66, 34, false, false, DB_F32, MASKED},
+};
+
+static void values_are_exact(void **state) {
+  static const char *more = "EMU+NV:sm_80";
+  unsigned kernels;
+  for (unsigned i = 0; i < sizeof cases / sizeof *cases; i++) {
+    FOR_EMULATED_GPU run(&cases[i], DEVICE_NAME, &kernels);
+    if (has_ptxas() && i % 4 == 0) run(&cases[i], more, &kernels);
+  }
+}
+
+/* The instructions for each 32 products, and bank conflicts. gfx1100 multiplies two pairs in one instruction. Matrices
+ * of odd sizes, whose rows begin at unaligned addresses, need few more instructions than those of round sizes. */
+static void few_other_instructions(void **state) {
+  static const struct {
+    const char *device;
+    struct contraction c;
+    double most;
+  } of[] = {
+      {EMULATED, {1, 512, 512, 256, false, false, DB_F32, PLAIN}, 0.8},
+      {EMULATED, {1, 512, 512, 256, false, true, DB_F32, PLAIN}, 1.05},
+      {EMULATED, {1, 512, 512, 256, true, false, DB_F32, PLAIN}, 0.8},
+      {EMULATED, {1, 511, 511, 511, false, false, DB_F32, PLAIN}, 1.4},
+      {EMULATED_NVIDIA, {1, 512, 512, 256, false, false, DB_F32, PLAIN}, 1.4},
+      {EMULATED_NVIDIA, {1, 512, 512, 256, false, true, DB_F32, PLAIN}, 1.42},
+      {EMULATED_NVIDIA, {1, 512, 512, 256, true, false, DB_F32, PLAIN}, 1.47},
+      {EMULATED_NVIDIA, {1, 511, 511, 511, false, false, DB_F32, PLAIN}, 1.62},
+  };
+  for (unsigned i = 0; i < (has_ptxas() ? 8 : 4); i++) {
+    const struct contraction *c = &of[i].c;
+    unsigned kernels;
+    struct emu_detail d = run(c, of[i].device, &kernels);
+    double n = 0, each = (double)(c->m * c->n * c->k) / 32;
+    for (unsigned class = 0; class < EMU_CLASS_COUNT; class ++) n += (double)d.executed[class];
+    if (n <= of[i].most * each && !d.lds_conflicts && !d.executed[EMU_SCRATCH_CLASS] && kernels == 1) continue;
+    fail_msg("%s, case %u: %.3f instructions for 32 products, %lu bank conflicts, %lu spills, %u kernels", of[i].device,
+             i, n / each, (unsigned long)d.lds_conflicts, (unsigned long)d.executed[EMU_SCRATCH_CLASS], kernels);
+  }
+}
+
+int main(void) {
+  const struct CMUnitTest tests[] = {cmocka_unit_test(values_are_exact), cmocka_unit_test(few_other_instructions)};
+  return cmocka_run_group_tests_name("frontend/contractions", tests, NULL, NULL);
+}
