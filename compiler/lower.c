@@ -712,7 +712,7 @@ static bool store_versions(struct lowerer *L, struct uop *store) {
   struct uop *index = store->src[0], *src[2] = {index->src[0], index->src[1]}, *made[2];
   uint64_t elements = L->expanded, vec = lowest(mask_of(L, store) & L->vectors);
   struct block *main = L->main;
-  if (index->nsrc < 3 || !(mask_of(L, index->src[2]) & vec) || L->k->target->has_masks || L->grouped) return false;
+  if (index->nsrc < 3 || !(mask_of(L, index->src[2]) & vec) || L->k->target->has_masks) return false;
   if (lower_contiguous_axis(L, index, true) != __builtin_ctzll(vec) || lower_contiguous_axis(L, index, false) >= 0)
     return false;
   for (unsigned a = 0; a < L->k->naxes; a++)

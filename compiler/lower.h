@@ -176,6 +176,10 @@ void edge_forget(struct lowerer *L, uint64_t axes);               /* removes mem
 
 /* lower_group.c: combines a value of each work-item of a group. All of them get the result. */
 struct uop *lower_group_reduce(struct lowerer *L, struct block *in, enum op op, struct uop *value);
+/* Combines n values at once, if each position of the group is in other waves. Only the work-items at position 0 get the
+ * results, in v. Returns false if the values need lower_group_reduce. */
+enum { MOST_COMBINED = 256 };
+bool lower_group_combine(struct lowerer *L, struct block *in, enum op op, struct uop **v, unsigned n);
 /* The same for lanes of a wave that have the positions along axes of a phase. */
 struct uop *lower_lane_reduce(struct lowerer *L, uint64_t axes, enum op op, struct uop *value);
 

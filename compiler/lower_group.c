@@ -1,4 +1,5 @@
-/* Combines the accumulators of the work-items of a group, which share a reduction. Every work-item gets the result.
+/* Combines the accumulators of the work-items of a group, which share a reduction. Every work-item gets the result; if
+ * many values are combined at once, only the first work-items of the groups do.
  *
  * Work-items of one wave shuffle: in each step, both of a pair combine their values. If the group has several waves,
  * one work-item of each stores its value in workgroup memory. If these are more than the work-items of a wave, half of
@@ -24,8 +25,8 @@ static struct group group_of(struct lowerer *L) {
     if (k->axes[a].kind == AXIS_GROUP) g.number = L->id[a], g.groups = (uint64_t)k->axes[a].size;
     if (k->axes[a].kind != AXIS_LOCAL) continue;
     uint64_t size = (uint64_t)k->axes[a].size;
-    g.other = lower_index_op(L, OP_ADD, lower_index_op(L, OP_MUL, g.other, count(L, size)), L->id[a]);
-    g.others *= size;
+    g.other = lower_index_op(L, OP_ADD, g.other, lower_index_op(L, OP_MUL, L->id[a], count(L, g.others)));
+    g.others *= size;                                       /* adjacent lanes have adjacent positions */
     if (a < first || k->axes[a].fragment) g.stride *= size; /* counts faster */
   }
   bool whole = !(g.stride & (g.stride - 1)) && g.stride < k->target->wave; /* groups is a power of two */
@@ -132,6 +133,68 @@ struct uop *lower_group_reduce(struct lowerer *L, struct block *in, enum op op, 
   if (L->k->local_bytes > L->k->target->local_bytes)
     lower_fail(L, "the reductions need more workgroup memory than the target has");
   return build_cast(&L->b, v, value->dtype);
+}
+
+/* ---- many values ------------------------------------------------------------------------------------------------ */
+
+/* Workgroup memory for values of type t: that of a pipeline whose rounds are over, or new memory of the least size. */
+static struct uop *free_memory(struct lowerer *L, enum dtype t, int64_t least, int64_t *elements) {
+  struct uop *memory = NULL;
+  *elements = 0;
+  for (unsigned i = 0; i < L->npipelines; i++)
+    for (unsigned s = 0; s < L->pipeline[i].n && !L->pipeline[i].boxed; s++) {
+      const struct pipeline *p = &L->pipeline[i];
+      int64_t n = p->stage[s]->arg.i * p->buffers;
+      if (p->stage[s]->dtype == t && n > *elements) memory = p->memory[s], *elements = n;
+    }
+  if (*elements >= least) return memory;
+  *elements = least;
+  L->k->local_bytes += (uint32_t)round_up(least * dtype_info[t].size, LINE_BYTES);
+  if (L->k->local_bytes > L->k->target->local_bytes)
+    lower_fail(L, "the reductions need more workgroup memory than the target has");
+  struct uop *size = lower_iconst(L, DT_INDEX, least);
+  return lower_mk(L, OP_LOCAL, t, 1, L->next_local++, 0, &size, 1);
+}
+
+/* An access to value i of a position: values follow each other, each with the vectors of all work-items. */
+static struct uop *value_index(struct lowerer *L, struct uop *memory, const struct group *g, struct uop *position,
+                               unsigned i, unsigned n, unsigned lanes, struct uop *active) {
+  struct uop *at = lower_index_op(L, OP_MUL, position, count(L, n * g->others * lanes));
+  at = lower_index_op(L, OP_ADD, at, lower_index_op(L, OP_MUL, g->other, count(L, lanes)));
+  at = lower_index_op(L, OP_ADD, at, count(L, i * g->others * lanes));
+  return lower_mk(L, OP_INDEX, memory->dtype, 1, 0, 0, (struct uop *[]){memory, at, active}, active ? 3 : 2);
+}
+
+bool lower_group_combine(struct lowerer *L, struct block *in, enum op op, struct uop **v, unsigned n) {
+  struct group g = group_of(L);
+  unsigned lanes = v[0]->lanes;
+  if (n > MOST_COMBINED || g.neighbours > 1 || g.groups < 2 || dtype_info[v[0]->dtype].size < 4) return false;
+  for (unsigned i = 1; i < n; i++)
+    if (v[i]->lanes != lanes || v[i]->dtype != v[0]->dtype) return false;
+  int64_t elements, each = (int64_t)(g.groups / 2 * g.others * lanes);
+  struct uop *memory = free_memory(L, v[0]->dtype, each, &elements), *order = NULL;
+  for (uint64_t half = g.groups / 2; half; half /= 2) { /* the upper half passes its values to the lower half */
+    int64_t room = elements / (int64_t)(half * g.others * lanes);
+    unsigned most = room < n ? (unsigned)room : n;
+    struct uop *below = lower_mk(L, OP_CMPLT, DT_BOOL, 1, 0, 0, (struct uop *[]){g.number, count(L, 2 * half)}, 2);
+    struct uop *upper = lower_mk(L, OP_CMPLT, DT_BOOL, 1, 0, 0, (struct uop *[]){count(L, half - 1), g.number}, 2);
+    struct uop *position = lower_mk(L, OP_MOD, DT_I32, 1, 0, 0, (struct uop *[]){g.number, count(L, half)}, 2);
+    upper = half * 2 < g.groups ? lower_mk(L, OP_AND, DT_BOOL, 1, 0, 0, (struct uop *[]){upper, below}, 2) : upper;
+    for (unsigned first = 0, m; first < n && !L->b.failed; first += m) {
+      m = n - first < most ? n - first : most;
+      order = lower_mk_in(L, in, OP_BARRIER, DT_VOID, (struct uop *[]){v[first], order ? order : memory}, 2);
+      struct uop *store = NULL, *to[MOST_COMBINED];
+      for (unsigned i = 0; i < m; i++) to[i] = value_index(L, memory, &g, position, i, m, lanes, upper);
+      for (unsigned i = 0; i < m; i++)
+        store = lower_mk_in(L, in, OP_STORE, DT_VOID, (struct uop *[]){to[i], v[first + i], order}, 3);
+      order = lower_mk_in(L, in, OP_BARRIER, DT_VOID, &store, 1);
+      for (unsigned i = 0; i < m; i++) { /* what positions past the half compute is not used */
+        struct uop *src[2] = {value_index(L, memory, &g, position, i, m, lanes, NULL), order};
+        v[first + i] = lower_combine(L, op, v[first + i], lower_mk(L, OP_LOAD, memory->dtype, lanes, 0, 0, src, 2));
+      }
+    }
+  }
+  return true;
 }
 
 struct uop *lower_lane_reduce(struct lowerer *L, uint64_t axes, enum op op, struct uop *value) {

@@ -317,6 +317,7 @@ struct shared_loop {
   unsigned nloops, nopened;
   struct block *opened[2 * MAX_AXES + 1];
   struct skipped skipped;
+  bool combined; /* the values of work-items that share the reductions */
 };
 
 static bool find_members(struct lowerer *L, const struct uop *reduce, struct shared_loop *r) {
@@ -490,10 +491,44 @@ static struct uop *finish_loops(struct lowerer *L, struct shared_loop *r) {
   return end;
 }
 
+/* Whether the reduction's value is only stored: no address and no other reduction depends on it. */
+static bool is_only_stored(const struct lowerer *L, const struct uop *reduce) {
+  size_t count;
+  struct uop *ast = L->k->ast, **order = uop_toposort(&ast, 1, &count);
+  bool *depends = calloc(graph_node_count(L->g), sizeof *depends), ok = order && depends;
+  for (size_t i = 0; ok && i < count; i++) {
+    const struct uop *u = order[i];
+    depends[u->id] = u == reduce;
+    for (unsigned s = 0; s < u->nsrc; s++) depends[u->id] = depends[u->id] || depends[u->src[s]->id];
+    ok = !depends[u->id] || u == reduce || (u->op != OP_INDEX && u->op != OP_REDUCE && u->op != OP_STAGE);
+  }
+  free(order);
+  free(depends);
+  return ok;
+}
+
+/* Combines many values of the work-items that share the reductions at once. */
+static void combine_partials(struct lowerer *L, struct shared_loop *r, struct uop *end) {
+  enum { FEW = 8 };
+  struct uop *v[MOST_COMBINED];
+  unsigned all = 0;
+  if (!(r->own & L->grouped) || L->k->is_phase || r->npartials > MOST_COMBINED || r->nmembers > 1) return;
+  for (unsigned i = 0; i < r->npartials; i++) {
+    const struct partial *p = &r->partial[i];
+    if (p->value->lanes != p->lanes || p->dot || p->reduce->src[0]->op == OP_MMA) return;
+    v[i] = p->value, all += p->lanes;
+    if (r->nloops) v[i] = lower_mk(L, OP_LOAD, v[i]->dtype, v[i]->lanes, 0, 0, (struct uop *[]){p->pointer, end}, 2);
+  }
+  if (all < FEW || !is_only_stored(L, r->members[0])) return;
+  r->combined = lower_group_combine(L, r->outside, r->members[0]->aux, v, r->npartials);
+  for (unsigned i = 0; i < r->npartials && r->combined; i++) r->partial[i].value = v[i];
+}
+
 /* Stores a result in the memo. */
 static void memo_result(struct lowerer *L, const struct shared_loop *r, const struct partial *p, struct uop *end) {
   struct uop *u = p->reduce, *v = p->value;
-  if (r->nloops) v = lower_mk(L, OP_LOAD, v->dtype, v->lanes, 0, 0, (struct uop *[]){p->pointer, end}, 2);
+  if (r->nloops && !r->combined)
+    v = lower_mk(L, OP_LOAD, v->dtype, v->lanes, 0, 0, (struct uop *[]){p->pointer, end}, 2);
   if (u->src[0]->op == OP_MMA) {
     memcpy(L->position, p->position, sizeof p->position);
     memo_elements(L, u, v);
@@ -508,7 +543,7 @@ static void memo_result(struct lowerer *L, const struct shared_loop *r, const st
     v = lane[0];
   } else
     v = lower_broadcast(L, v, p->lanes);
-  if (r->own & L->grouped)
+  if ((r->own & L->grouped) && !r->combined)
     v = L->k->is_phase ? lower_lane_reduce(L, r->own & L->grouped, u->aux, v)
                        : lower_group_reduce(L, r->outside, u->aux, v);
   v = build_cast(&L->b, v, compute_dtype(u->dtype));
@@ -541,6 +576,7 @@ static bool lower_reduces(struct lowerer *L, struct uop *reduce) {
   evaluate_operands(L, &r);
   add_rounds(L, &r);
   struct uop *end = finish_loops(L, &r);
+  if (!L->b.failed) combine_partials(L, &r, end);
   for (unsigned i = 0; i < r.npartials && !L->b.failed; i++) memo_result(L, &r, &r.partial[i], end);
   for (unsigned i = 0; i < r.nmembers && !L->b.failed; i++) {
     struct uop *u = r.members[i];

@@ -356,7 +356,7 @@ static bool has_conditions(struct uop *const *stage, unsigned n) {
 static struct uop *remove_checks(struct lowerer *L, struct uop *stage, struct uop **inside) {
   uint64_t elements = lower_bound_axes(L, stage);
   for (unsigned a = 0; a < L->k->naxes; a++)
-    if (L->k->axes[a].kind == AXIS_LOCAL) elements |= UINT64_C(1) << a;
+    if (L->k->axes[a].kind == AXIS_LOCAL || L->k->axes[a].kind == AXIS_GROUP) elements |= UINT64_C(1) << a;
   size_t count, room = graph_node_count(L->g);
   struct uop *value = stage->src[0], **order = uop_toposort(&value, 1, &count), **map = calloc(room, sizeof *map);
   bool ok = order && map;

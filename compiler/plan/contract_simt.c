@@ -3,39 +3,51 @@
  *
  * A workgroup computes a block of rows and columns. Its work-items copy both operands of the block to workgroup memory,
  * some positions of the sum at a time, rounds ahead of their use. Each work-item multiplies the rows and columns of its
- * tile and keeps the sums in registers.
+ * tile and keeps the sums in registers. If there are too few blocks for the machine, several groups of work-items
+ * divide the sum of a block, and combine their results at the end.
  *
  * Copies without registers cannot be transposed. There an operand that is contiguous along the sum keeps its rows, and
  * work-items load several positions of the sum at once; otherwise they load several adjacent rows or columns. */
 #include "contract_gpu.h"
+#include <math.h>
 #include <stdlib.h>
 #include <string.h>
 
 enum {
   VECTOR_BYTES = 16, /* of one access to workgroup memory */
-  DEPTH = 8,         /* positions of the sum that are copied at once */
-  MOST_TILE = 8,     /* rows and columns of a work-item */
-  MOST_WAVES = 4,    /* waves of a workgroup along rows, and along columns */
+  DEPTH = 8,         /* positions of the sum that a work-item multiplies in a round */
+  LEAST_DEPTH = 4,
+  MOST_TILE = 8,  /* rows and columns of a work-item */
+  MOST_WAVES = 4, /* waves of a workgroup along rows, and along columns */
+  MOST_ITEMS = 256,
+  MOST_SLICES = 8,
   LEAST_ROWS = 4,
   LEAST_SUM = 8,
   MOST_PADDING = 2, /* maximum factor of products computed, with padding, to products needed */
   TILE_WORDS = 200, /* maximum registers for sums, operands and copies of a work-item */
-  OTHER_WORDS = 40, /* registers for addresses */
+  OTHER_WORDS = 48, /* registers for addresses and copies */
   MOST_COPIES = 4,  /* buffers of a pipeline */
   ADJACENT_BLOCKS = 8,
+  REGISTERS = 65536, /* of a processor */
   /* Times in cycles of a processor. */
   LANES = 128,        /* multiplications of 4 bytes at once */
   MEMORY_BYTES = 128, /* of workgroup memory at once */
-  LOAD_WAIT = 8,      /* of a wave for a load from workgroup memory, some of which are in flight */
-  STARTED = 1500,     /* before the first and after the last round */
+  CACHE_BYTES = 46,   /* from the caches at once */
+  STARTED = 1000,     /* before the first round */
 };
 
-/* What a copy costs: instructions for each vector, without and with a computation. */
-enum { FETCHED = 2, LOADED = 4, COMPUTED = 12 };
+/* How long a wave waits for an instruction, if some of them are in flight: a multiplication, an access to workgroup
+ * memory, an access to global memory (emu/exec/cost.def). gfx1100 multiplies two pairs at once. */
+static const struct waits {
+  double multiply, load, access;
+} waits_fetching = {1, 8, 100}, waits_loading = {0.65, 5, 80};
+
+/* Instructions for each vector that is copied, without and with a computation. */
+enum { FETCHED = 4, LOADED = 5, COMPUTED = 12 };
 
 struct block {
   int64_t tile[2], lanes[2], waves[2]; /* of rows and columns */
-  int64_t depth, buffers;
+  int64_t depth, slices, buffers;      /* slices: groups of work-items that divide the sum */
   double time;
 };
 
@@ -45,6 +57,7 @@ struct simt {
   int64_t size, vector; /* bytes of an element, elements of an access to workgroup memory */
   bool rows_kept[2];    /* the copy is contiguous along the sum */
   double copy[2];       /* instructions per element */
+  int64_t lanes[2];     /* elements that are copied at once */
 };
 
 static int64_t items_along(const struct block *b, unsigned i) { return b->lanes[i] * b->waves[i]; }
@@ -71,39 +84,49 @@ static int64_t contiguous(const struct codegen *k, struct uop *value, int axis, 
   return lanes;
 }
 
-/* How the operand is copied. */
+/* How the operand is copied. The estimated cost is that of aligned rows, so that a size gets the same block as the
+ * round size near it. */
 static void choose_copy(struct simt *s, unsigned i) {
   const struct codegen *k = s->c.k;
   struct uop *value = s->c.side[i].value;
   int64_t along_sum = contiguous(k, value, s->c.sum, s->vector),
           along_axis = contiguous(k, value, s->c.side[i].axis, s->vector);
-  int64_t lanes = along_sum > along_axis ? along_sum : along_axis;
-  bool load = value->op == OP_LOAD;
   s->rows_kept[i] = k->target->has_fetch && along_sum > 1 && along_sum > along_axis;
-  s->copy[i] = (double)(!load ? COMPUTED : k->target->has_fetch ? FETCHED : LOADED) / (double)(lanes < 1 ? 1 : lanes);
-  if (!s->rows_kept[i] && along_sum > along_axis) s->copy[i] += 1; /* elements are stored one by one */
+  s->lanes[i] = along_sum || along_axis ? s->vector : 1;
+  s->copy[i] = (double)(value->op != OP_LOAD   ? COMPUTED
+                        : k->target->has_fetch ? FETCHED
+                                               : LOADED) /
+               (double)s->lanes[i];
+  if (!k->target->has_fetch && along_sum > along_axis) s->copy[i] += 1; /* elements are stored one by one */
 }
 
-/* Estimates the time of the launch. */
+/* Estimates the time of the launch: the time in which a processor multiplies, accesses memory, or waits. */
 static double time_of(const struct simt *s, const struct block *b) {
   const struct codegen *k = s->c.k;
-  const double sum = (double)k->axes[s->c.sum].size * (double)s->c.windows;
-  double words = (double)s->size / 4, groups = (double)s->c.others, items = 1, products = 1, sides = 0, copies = 0;
+  const struct waits *wait = k->target->has_fetch ? &waits_fetching : &waits_loading;
+  const double sum = (double)k->axes[s->c.sum].size * (double)s->c.windows, words = (double)s->size / 4;
+  double groups = (double)s->c.others, items = 1, products = 1, sides = 0, copies = 0, copied = 0, elements = 0;
   for (unsigned i = 0; i < 2; i++) {
     int64_t size = k->axes[s->c.side[i].axis].size, block = block_size(b, i);
     groups *= (double)(round_up(size, block) / block);
     items *= (double)items_along(b, i), products *= (double)b->tile[i], sides += (double)b->tile[i];
-    copies += (double)block * s->copy[i];
+    copies += (double)block * s->copy[i], copied += (double)block / (double)s->lanes[i], elements += (double)block;
   }
-  double waves = items / k->target->wave, processors = (double)(k->target->workgroups / 2);
-  double each = (double)(int64_t)((groups + processors - 1) / processors); /* workgroups of a processor */
-  double registers = products * words + OTHER_WORDS + 2 * sides * words;
-  double at_once = 65536 / registers / k->target->wave * 0.75; /* waves of a processor */
-  double multiply = (items * products * words + copies) / LANES, load = items * sides * words * 4 / MEMORY_BYTES;
-  double busy = multiply > load ? multiply : load;
-  double alone = products * words + sides / (double)s->vector * LOAD_WAIT + copies / items * 2;
-  double resident = each * waves < at_once ? each * waves : at_once, waiting = alone * waves / resident;
-  return each * ((busy > waiting ? busy : waiting) * sum + STARTED);
+  double each = ceil(2 * groups / k->target->workgroups); /* workgroups of a processor */
+  double registers = (products + sides) * words + OTHER_WORDS,
+         at_once = floor(REGISTERS / registers / items / b->slices);
+  double busy = (items * products * words + copies) / LANES, load = items * sides * words * 4 / MEMORY_BYTES;
+  double cache = elements * words * 4 / CACHE_BYTES;
+  if (load > busy) busy = load;
+  if (cache > busy) busy = cache;
+  /* of a wave for a position of the sum, and for its results */
+  double alone =
+      products * words * wait->multiply + sides / (double)s->vector * wait->load + copied / items * wait->access;
+  int64_t stored = s->rows_kept[1] ? 1 : b->tile[1] < s->vector ? b->tile[1] : s->vector;
+  double results = products / (double)stored * wait->access / (double)b->slices;
+  for (int64_t half = b->slices / 2; half; half /= 2) results += products / (double)s->vector * wait->load * 1.5;
+  double waiting = (alone * sum / (double)b->slices + results) * ceil(each / (at_once > 1 ? at_once : 1));
+  return (each * busy * sum > waiting ? each * busy * sum : waiting) + STARTED;
 }
 
 /* Registers of a work-item for sums, for operands, and for what it copies ahead. */
@@ -111,7 +134,7 @@ static double words_of(const struct simt *s, const struct block *b) {
   double words = (double)(b->tile[0] * b->tile[1]), copied = 0;
   for (unsigned i = 0; i < 2; i++) {
     words += (double)(b->tile[i] * (s->rows_kept[i] ? s->vector : 2));
-    copied += (double)(block_size(b, i) * b->depth);
+    copied += (double)(block_size(b, i) * b->depth); /* each slice copies as much */
   }
   if (!s->c.k->target->has_fetch) words += copied / (double)(items_along(b, 0) * items_along(b, 1));
   return words * (double)s->size / 4;
@@ -122,7 +145,8 @@ static int64_t bytes_of(const struct simt *s, const struct block *b) {
   int64_t bytes = 0;
   for (unsigned i = 0; i < 2; i++) {
     int64_t size = block_size(b, i), pad = VECTOR_BYTES / s->size * 2;
-    bytes += (s->rows_kept[i] ? size * (b->depth + pad) : (size + pad) * b->depth) * s->size;
+    int64_t depth = b->depth * b->slices;
+    bytes += (s->rows_kept[i] ? size * (depth + pad) : (size + pad) * depth) * s->size;
   }
   return bytes;
 }
@@ -137,18 +161,16 @@ static bool is_legal(const struct simt *s, const struct block *b) {
     padding *= (double)round_up(size, block) / (double)size;
     if (!s->rows_kept[i] && b->tile[i] % s->vector && b->tile[i] > s->vector) return false;
   }
-  int64_t items = items_along(b, 0) * items_along(b, 1);
-  return padding <= MOST_PADDING && items <= k->target->max_group && words_of(s, b) <= TILE_WORDS &&
-         bytes_of(s, b) <= local_room(k);
+  int64_t items = items_along(b, 0) * items_along(b, 1) * b->slices, sum = k->axes[s->c.sum].size * s->c.windows;
+  int64_t depth = b->depth * b->slices, rounds = sum > depth ? 2 : 1;
+  if (depth > 1 && round_up(sum, depth) * SMALL_PADDING > sum * (SMALL_PADDING + 1)) return false;
+  return padding <= MOST_PADDING && items <= MOST_ITEMS && words_of(s, b) <= TILE_WORDS &&
+         bytes_of(s, b) * rounds <= local_room(k);
 }
 
-/* Chooses the block with the least time. */
-static bool choose_block(struct simt *s, struct block *best) {
-  const struct codegen *k = s->c.k;
-  int64_t sum = k->axes[s->c.sum].size, wave = k->target->wave;
-  struct block b = {.depth = DEPTH};
-  best->time = 0;
-  while (b.depth > 1 && round_up(sum, b.depth) * SMALL_PADDING > sum * (SMALL_PADDING + 1)) b.depth /= 2;
+/* Chooses the rows and columns for given amounts along the sum. */
+static void choose_sides(const struct simt *s, struct block b, struct block *best) {
+  const int64_t wave = s->c.k->target->wave;
   for (b.tile[0] = MOST_TILE; b.tile[0]; b.tile[0] /= 2)
     for (b.tile[1] = MOST_TILE; b.tile[1]; b.tile[1] /= 2)
       for (b.lanes[0] = 1; b.lanes[0] <= wave; b.lanes[0] *= 2)
@@ -160,8 +182,18 @@ static bool choose_block(struct simt *s, struct block *best) {
             bool square = llabs(b.lanes[1] - b.lanes[0]) < llabs(best->lanes[1] - best->lanes[0]);
             if (best->time == 0 || b.time < best->time || (b.time == best->time && square)) *best = b;
           }
+}
+
+/* Chooses the block with the least time. */
+static bool choose_block(struct simt *s, struct block *best) {
+  const struct codegen *k = s->c.k;
+  int64_t sum = k->axes[s->c.sum].size;
+  best->time = 0;
+  for (int64_t depth = DEPTH; depth && (depth >= LEAST_DEPTH || best->time == 0); depth /= 2)
+    for (int64_t slices = 1; slices <= MOST_SLICES; slices *= 2)
+      choose_sides(s, (struct block){.depth = depth, .slices = slices}, best);
   if (best->time == 0) return false;
-  int64_t rounds = round_up(sum, best->depth) / best->depth * s->c.windows;
+  int64_t rounds = round_up(sum, best->depth * best->slices) / best->depth / best->slices * s->c.windows;
   best->buffers = local_room(k) / bytes_of(s, best);
   if (best->buffers > (k->target->has_fetch ? MOST_COPIES : 2)) best->buffers = k->target->has_fetch ? MOST_COPIES : 2;
   if (best->buffers > rounds) best->buffers = rounds;
@@ -228,11 +260,14 @@ static bool apply(struct simt *s, const struct block *b) {
   struct codegen *k = s->c.k;
   struct axis_name sum = k->axes[s->c.sum].name, name[2];
   struct parts axis[2] = {{.n = 0}}, along = {.n = 0};
-  if (k->axes[s->c.sum].size % b->depth && !step_unless_one(k, STEP_PAD, sum, b->depth)) return false;
+  int64_t depth = b->depth * b->slices;
+  if (k->axes[s->c.sum].size % depth && !step_unless_one(k, STEP_PAD, sum, depth)) return false;
   if (!split_rows(s, b, name, axis)) return false;
   int64_t inner = s->rows_kept[0] || s->rows_kept[1] ? s->vector : 1;
   if (inner > b->depth) inner = b->depth;
-  if (!split(k, STEP_UNROLL, sum, inner, &along) || !split(k, STEP_UNROLL, sum, b->depth / inner, &along)) return false;
+  if (!split(k, STEP_UNROLL, sum, inner, &along) || !split(k, STEP_UNROLL, sum, b->depth / inner, &along) ||
+      !split(k, STEP_GROUP, sum, b->slices, &along))
+    return false;
   for (unsigned i = 0; i < 2; i++)
     if (!pack(s, i, &axis[i], &along)) return false;
   struct step pipeline = {.kind = STEP_PIPELINE, .axis = sum, .amount = b->buffers};

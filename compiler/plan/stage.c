@@ -11,7 +11,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-enum { MIN_SQUARE = 4, MAX_SQUARE = 8, READS = 4 };
+enum { MIN_SQUARE = 4, MAX_SQUARE = 8, READS = 4, SECTOR_BYTES = 32 };
 struct copy {
   struct codegen *k;
   struct uop *value;
@@ -19,12 +19,12 @@ struct copy {
   unsigned ndims;
   unsigned vec;          /* the dimension along which vectors are copied */
   int64_t lanes, square; /* lanes of such a vector; number of vectors that are transposed together */
-  bool vectors_first;    /* adjacent work-items copy adjacent vectors of memory, not of the copy */
-  struct uop *from[MAX_AXES], *to[MAX_AXES]; /* ranges of the ast and their replacements in the copy */
+  enum fill { BY_COPY, BY_SECTORS, BY_MEMORY } fill; /* what adjacent work-items copy */
+  struct uop *from[MAX_AXES], *to[MAX_AXES];         /* ranges of the ast and their replacements in the copy */
   unsigned nfrom;
   struct uop *range[MAX_AXES]; /* ranges that the copy binds */
   unsigned nranges;
-  struct uop *lane; /* the range of a vector's lanes, or NULL */
+  struct uop *round, *lane; /* ranges of a work-item's vectors and of their lanes, or NULL */
 };
 
 /* The dimension along which most of the value's memory is contiguous, or the last one if there is none. */
@@ -121,12 +121,19 @@ static unsigned bank_conflicts(const int64_t at[32], int64_t bytes) {
   return more;
 }
 
-/* Computes the positions of a wave's lane along LOCAL axes, in the order in which lowering numbers work-items. */
+/* Computes the positions of a wave's lane along LOCAL and GROUP axes, in the order in which lowering numbers
+ * work-items. */
 static void lane_positions(const struct codegen *k, int64_t lane, int64_t *position) {
+  int group = -1; /* GROUP axes share an id */
   for (unsigned pass = 0; pass < 2; pass++)
-    for (unsigned a = 0; a < k->naxes; a++)
-      if (k->axes[a].kind == AXIS_LOCAL && k->axes[a].fragment != pass)
-        position[a] = lane % k->axes[a].size, lane /= k->axes[a].size;
+    for (unsigned a = 0; a < k->naxes; a++) {
+      bool shared = k->axes[a].kind == AXIS_GROUP && group < 0;
+      if (k->axes[a].kind == AXIS_LOCAL ? k->axes[a].fragment == pass : !pass || !shared) continue;
+      if (shared) group = (int)a;
+      position[a] = lane % k->axes[a].size, lane /= k->axes[a].size;
+    }
+  for (unsigned a = 0; a < k->naxes && group >= 0; a++)
+    if (k->axes[a].kind == AXIS_GROUP) position[a] = position[group];
 }
 
 /* Sets the strides of the copy's dimensions, with `padding` elements after the last dimension. Returns the size of the
@@ -141,11 +148,29 @@ static int64_t set_strides(struct copy *c, unsigned vec, int64_t lanes, int64_t 
   return stride;
 }
 
-/* The dimension that counts i-th fastest where work-items fill the copy. */
-static unsigned fill_order(const struct copy *c, unsigned i) {
-  unsigned last = c->ndims - 1;
-  if (!c->vectors_first) return last - i;
-  return !i ? c->vec : last - i + (last - i >= c->vec);
+/* A digit of the numbers of the vectors that work-items copy: a part of the position along a dimension, in vectors. */
+struct fill_digit {
+  unsigned dim;
+  int64_t count, unit;
+};
+
+/* Lists the digits, the fastest first. BY_COPY: adjacent work-items copy vectors that are adjacent in the copy,
+ * BY_MEMORY: in memory; BY_SECTORS: some of them in memory. Returns their number. */
+static unsigned fill_digits(const struct copy *c, struct fill_digit *out) {
+  int64_t vectors = round_up(c->dim[c->vec].size, c->lanes) / c->lanes, first = 1;
+  int64_t sector = SECTOR_BYTES / dtype_info[c->value->dtype].size / c->lanes;
+  unsigned n = 0;
+  if (c->fill == BY_MEMORY || (c->fill == BY_SECTORS && vectors % sector == 0)) {
+    first = c->fill == BY_MEMORY ? vectors : sector;
+    out[n++] = (struct fill_digit){c->vec, first, 1};
+  }
+  for (unsigned d = c->ndims; d-- > 0;)
+    if (d != c->vec)
+      out[n++] = (struct fill_digit){d, c->dim[d].size, 1};
+    else if (c->fill == BY_COPY)
+      out[n++] = (struct fill_digit){d, vectors, 1};
+  if (c->fill == BY_SECTORS) out[n++] = (struct fill_digit){c->vec, vectors / first, first};
+  return n;
 }
 
 /* The number of bank conflicts of a wave that reads the copy, which it does several times, and of one that fills it. */
@@ -153,6 +178,8 @@ static unsigned row_conflicts(const struct copy *c) {
   const struct codegen *k = c->k;
   const struct dimension *last = &c->dim[c->ndims - 1];
   int64_t size = dtype_info[c->value->dtype].size, read[32], written[32], bytes = size;
+  struct fill_digit digit[MAX_DIMENSIONS + 1];
+  unsigned n = fill_digits(c, digit);
   for (unsigned i = 0; i < last->n; i++) { /* the elements of an expanded axis are read at once */
     const struct axis *x = &k->axes[last->axis[i]];
     if (last->coef[i] == 1 && (x->kind == AXIS_UPCAST || x->kind == AXIS_UNROLL)) bytes *= x->size;
@@ -161,32 +188,29 @@ static unsigned row_conflicts(const struct copy *c) {
     int64_t position[MAX_AXES] = {0}, rest = lane;
     lane_positions(k, lane, position);
     read[lane] = written[lane] = 0;
-    for (unsigned f = 0; f < c->ndims; f++) {
-      unsigned d = fill_order(c, f);
-      const struct dimension *x = &c->dim[d];
-      int64_t at = 0, count = d == c->vec ? round_up(x->size, c->lanes) / c->lanes : x->size;
-      for (unsigned i = 0; i < x->n; i++) at += position[x->axis[i]] * x->coef[i];
-      read[lane] += at * x->stride * size;
-      written[lane] += rest % count * (d == c->vec ? c->lanes : 1) * x->stride * size, rest /= count;
-    }
+    for (unsigned d = 0; d < c->ndims; d++)
+      for (unsigned i = 0; i < c->dim[d].n; i++)
+        read[lane] += position[c->dim[d].axis[i]] * c->dim[d].coef[i] * c->dim[d].stride * size;
+    for (unsigned i = 0; i < n; rest /= digit[i++].count)
+      written[lane] += rest % digit[i].count * digit[i].unit * (digit[i].dim == c->vec ? c->lanes : 1) *
+                       c->dim[digit[i].dim].stride * size;
   }
   return READS * bank_conflicts(read, bytes) + bank_conflicts(written, c->vec + 1 == c->ndims ? c->lanes * size : size);
 }
 
-/* Chooses the order in which work-items fill the copy, and the padding of rows, with the fewest bank conflicts. If both
- * orders have as few, adjacent work-items read adjacent memory. Returns the size of the copy. */
+/* Chooses the order in which work-items fill the copy, and the padding of rows, with the fewest bank conflicts. If
+ * several orders have as few, adjacent work-items read adjacent memory. Returns the size of the copy. */
 static int64_t choose_padding(struct copy *c) {
   int64_t step = 16 / dtype_info[c->value->dtype].size, best = 0;
   unsigned fewest = UINT32_MAX;
-  bool first = false;
-  for (unsigned order = 0; order < 2; order++)
+  enum fill order = BY_COPY;
+  for (c->fill = BY_COPY; c->fill <= BY_MEMORY; c->fill++)
     for (int64_t padding = 0; padding < 8 * step && (c->ndims > 1 || !padding); padding += step) {
-      c->vectors_first = order;
       set_strides(c, c->vec, c->lanes, padding);
       unsigned n = row_conflicts(c);
-      if (n < fewest || (n == fewest && order && !first)) fewest = n, best = padding, first = order;
+      if (n < fewest || (n == fewest && c->fill > order)) fewest = n, best = padding, order = c->fill;
     }
-  c->vectors_first = first;
+  c->fill = order;
   return set_strides(c, c->vec, c->lanes, best);
 }
 
@@ -311,10 +335,10 @@ bool stage_possible(const struct codegen *k, const struct step *s, const uint64_
   for (unsigned a = 0; a < k->naxes; a++) {
     enum axis_kind kind = k->axes[a].kind;
     bool unlisted = (mask[value->id] & ~listed) >> a & 1;
-    if (unlisted && (kind == AXIS_UPCAST || kind == AXIS_UNROLL || kind == AXIS_LOCAL))
+    if (unlisted && (kind == AXIS_UPCAST || kind == AXIS_UNROLL || kind == AXIS_LOCAL || kind == AXIS_GROUP))
       return refuse(why, cap, "the copy must be along all %s axes", axis_kind_name(kind));
     if (unlisted && kind == AXIS_ITEM) return refuse(why, cap, "it is copied already");
-    if (kind == AXIS_GROUP) return refuse(why, cap, "the work-items share a reduction");
+    if (kind == AXIS_GROUP && k->is_phase) return refuse(why, cap, "the lanes of a phase share rows");
     if (k->axes[a].padded) return refuse(why, cap, "a workgroup that is partly idle cannot share a copy");
     if (k->axes[a].buffers) return refuse(why, cap, "the rounds of an axis are pipelined already");
   }
@@ -389,28 +413,40 @@ static struct uop *consumer_position(struct copy *c) {
 static struct uop *fill_by_items(struct copy *c) {
   struct graph *g = c->k->g;
   int64_t vectors = 1, items = 1, rounds;
-  for (unsigned a = 0; a < c->k->naxes; a++)
-    if (c->k->axes[a].kind == AXIS_LOCAL) items *= c->k->axes[a].size;
+  bool shared = false; /* all GROUP axes have one id */
+  for (unsigned a = 0; a < c->k->naxes; a++) {
+    const struct axis *x = &c->k->axes[a];
+    if (x->kind == AXIS_LOCAL || (x->kind == AXIS_GROUP && !shared)) items *= x->size;
+    shared = shared || x->kind == AXIS_GROUP;
+  }
   for (unsigned d = 0; d < c->ndims; d++) vectors *= d == c->vec ? c->dim[d].size / c->lanes : c->dim[d].size;
   rounds = round_up(vectors, items) / items;
-  struct uop *round = rounds > 1 ? new_axis(c, rounds, rounds <= MAX_ROUNDS ? AXIS_UNROLL : AXIS_REDUCE, false) : NULL;
+  if (rounds > 1) c->round = new_axis(c, rounds, rounds <= MAX_ROUNDS ? AXIS_UNROLL : AXIS_REDUCE, false);
   struct uop *item = new_axis(c, items, AXIS_ITEM, false), *at = NULL;
   struct uop *lane = c->lane = c->lanes > 1 ? new_axis(c, c->lanes, AXIS_UNROLL, true) : NULL;
-  if ((rounds > 1 && !round) || !item || (c->lanes > 1 && !lane)) return NULL;
-  struct digits number = {round, item, items};
+  if ((rounds > 1 && !c->round) || !item || (c->lanes > 1 && !lane)) return NULL;
+  struct digits number = {c->round, item, items};
   if (vectors % items) { /* surplus work-items copy the last vector again */
     struct uop *back = uop_unary(g, OP_NEG, digits_rest(g, &number));
     back = uop_binary(g, OP_MAX, back, uop_index(g, 1 - vectors));
     number = (struct digits){.item = uop_unary(g, OP_NEG, back)};
   }
-  for (unsigned i = 0; i < c->ndims; i++) {
-    unsigned d = fill_order(c, i);
-    struct dimension *x = &c->dim[d];
-    int64_t parts = d == c->vec ? x->size / c->lanes : x->size;
-    struct uop *p = i + 1 < c->ndims ? digits_take(g, &number, parts) : digits_rest(g, &number);
-    if (d == c->vec) p = lane ? index_plus(g, index_times(g, p, c->lanes), lane) : p;
-    at = index_plus(g, at, index_times(g, p, x->stride));
-    rename_ranges(c, x, p);
+  struct fill_digit digit[MAX_DIMENSIONS + 1];
+  struct uop *position[MAX_DIMENSIONS] = {0};
+  unsigned n = fill_digits(c, digit);
+  for (unsigned i = 0; i < n; i++) {
+    struct uop *p = i + 1 < n ? digits_take(g, &number, digit[i].count) : digits_rest(g, &number);
+    unsigned d = digit[i].dim;
+    position[d] = index_plus(g, position[d], index_times(g, p, digit[i].unit * (d == c->vec ? c->lanes : 1)));
+  }
+  for (unsigned i = 0; i < n; i++) {
+    unsigned d = digit[i].dim;
+    struct uop *p = position[d];
+    if (!p) continue;
+    position[d] = NULL; /* a dimension may have two digits */
+    if (d == c->vec && lane) p = index_plus(g, p, lane);
+    at = index_plus(g, at, index_times(g, p, c->dim[d].stride));
+    rename_ranges(c, &c->dim[d], p);
   }
   return at;
 }
@@ -552,7 +588,14 @@ static struct uop *limited(const struct copy *c, struct uop *index, const struct
   return uop_new(g, OP_INDEX, index->dtype, 1, index->arg, index->aux, src, rest ? 3 : 2);
 }
 
-/* Rebuilds what is copied without conditions on which only results depend that are not stored. */
+/* Whether a work-item copies elements of several positions x. */
+static bool is_of_rounds(const struct copy *c, struct uop *x) {
+  struct affine round = {.n = 1, .term = {c->round}};
+  return c->round && has_term(x, &round);
+}
+
+/* Rebuilds what is copied without conditions on which only results depend that are not stored. A condition on several
+ * rows or columns of a work-item stays: if it holds for the workgroup, their addresses differ by constants. */
 static struct uop *without_conditions(const struct copy *c, struct uop *copied) {
   const struct codegen *k = c->k;
   struct uop *guard[MAX_GUARDS];
@@ -560,7 +603,8 @@ static struct uop *without_conditions(const struct copy *c, struct uop *copied) 
   for (unsigned i = 0; i < k->nguards; i++)
     if (is_of_results(k, k->guard[i])) {
       struct uop *now = uop_substitute(k->g, k->guard[i], c->from, c->to, c->nfrom);
-      if (now->op == OP_CMPLT && now->src[1]->op == OP_CONST) guard[nguards++] = now;
+      bool one = now->op == OP_CMPLT && now->src[1]->op == OP_CONST && !is_of_rounds(c, now->src[0]);
+      if (one) guard[nguards++] = now;
     }
   if (!nguards) return copied;
   size_t count, room = graph_node_count(k->g);

@@ -17,8 +17,9 @@ static const struct {
     {"sm_90", 3350, 67000, 990000},  /* H100 SXM */
     {"sm_120", 1792, 105000, 209000} /* GeForce RTX 5090 */
 };
-/* Assumed rows and columns of a workgroup's results. compiler/plan/contract_gpu.c chooses the real ones. */
-enum { TILE = 64 };
+/* Assumed rows and columns of a workgroup's results, with matrix instructions and without. compiler/plan/contract_gpu.c
+ * and contract_simt.c choose the real ones. */
+enum { TILE = 64, BLOCK_ROWS = 32, BLOCK_COLUMNS = 64 };
 
 struct schedule_machine machine_of_target(const struct target *t) {
   struct schedule_machine m = {.groups = t->workgroups,
@@ -37,6 +38,7 @@ struct schedule_machine machine_of_target(const struct target *t) {
   } else {
     m.scratch = t->group_bytes ? t->group_bytes / 4 * 3 : t->local_bytes; /* the rest is for tiles of operands */
     m.phase_items = t->phase_items;
+    m.block_rows = BLOCK_ROWS, m.block_columns = BLOCK_COLUMNS;
   }
   for (unsigned i = 0; i < sizeof rates / sizeof *rates; i++)
     if (!strcmp(rates[i].arch, t->arch)) {

@@ -85,9 +85,10 @@ struct schedule_machine {
       phase_items; /* work-items that share this memory and compute columns in rounds; 0: one, all columns at once */
   double launch_ns, bytes_per_ns, flops_per_ns;
   double stream_per_ns; /* bytes per ns that one workgroup reads while the others are idle */
-  int64_t tile;      /* rows and columns of results that a workgroup computes by matrix instructions; 0: it has none */
-  int64_t tile_rows; /* rows of the smallest block of results that phases compute with all instructions of a kind */
-  uint32_t tile_types;     /* types of their operands: bits of enum dtype */
+  int64_t tile; /* rows and columns of results that a workgroup computes by matrix instructions; 0: it has none */
+  int64_t block_rows, block_columns; /* of results that a workgroup computes without them; 0: products are not split */
+  int64_t tile_rows;   /* rows of the smallest block of results that phases compute with all instructions of a kind */
+  uint32_t tile_types; /* types of their operands: bits of enum dtype */
   uint32_t straight_types; /* those of them whose operands' rows in memory have to lie along the sum for fast copies */
   double tile_flops_per_ns;
   int64_t align;         /* bytes at whose multiples rows of their operands have to begin for fast copies; 0: any */

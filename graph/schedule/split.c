@@ -1,8 +1,8 @@
 /* Scheduling: splits long reductions with few results, which would use only a handful of a machine's cores, into two
  * steps: partial results, and their reduction. The outer reduced axes become the parts, and if they are not enough, one
  * axis is split. Contiguous memory is split as one axis. If the parts do not divide the length, the second step reduces
- * the remainder, so that no part needs a bounds check. Products of matrices are split if matrix instructions compute
- * their results in fewer blocks than the machine has processors (split-K). */
+ * the remainder, so that no part needs a bounds check. Products of matrices are split if their results are computed in
+ * fewer blocks than the machine has processors (split-K). */
 #include "scheduler.h"
 #include <stdlib.h>
 #include <string.h>
@@ -11,7 +11,8 @@ enum {
   FAIR_RATE = 10, /* bytes per ns that one workgroup reads while the whole machine is busy */
   BALANCE = 2,    /* parts per workgroup that reads at this rate */
   LEAST_LENGTH = 128 /* minimum length of a part */,
-  LEAST_SUM = 512, /* the same for products that matrix instructions compute */
+  LEAST_SUM = 512, /* the same for products of matrices */
+  FEW_ROWS = 4,    /* products with fewer rows or columns are sums of columns */
   LEAST_GAIN = 2,  /* the gain has to exceed this number of launches */
   MOST_DEEP = 8,   /* depth to which an expression is searched */
   MOST_NODES = 64  /* the same in nodes */
@@ -56,30 +57,40 @@ static const struct uop *product_of(const struct uop *u) {
   return u->op == OP_MUL && (repeats_elements(u->src[0]) || repeats_elements(u->src[1])) ? u : NULL;
 }
 
-/* The number of workgroups that compute the results of u, the sum of x, by matrix instructions. 0: there are none for
- * x. */
-static int64_t tiles_of(const struct schedule_machine *m, const struct uop *u, const struct uop *x) {
+/* How a machine computes a product of matrices in blocks: the number of workgroups, and the arithmetic rate of all
+ * processors. */
+struct blocks {
+  int64_t n; /* 0: there are none */
+  double flops_per_ns;
+};
+
+/* The blocks for the results of u, the sum of x. */
+static struct blocks blocks_of(const struct schedule_machine *m, const struct uop *u, const struct uop *x) {
   const struct uop *product = product_of(x);
-  int64_t tiles = 1, largest[2] = {1, 1};
-  if (!m->tile || !product || u->aux != OP_ADD || (u->dtype != DT_F32 && u->dtype != DT_I32)) return 0;
-  for (unsigned i = 0; i < 2; i++)
-    if (!(m->tile_types >> below_casts(product->src[i])->dtype & 1)) return 0;
+  int64_t largest[2] = {1, 1};
+  struct blocks none = {0}, b = {1, m->tile_flops_per_ns};
+  if (!product || u->aux != OP_ADD || dtype_info[u->dtype].size < 4) return none;
+  bool matrix = m->tile && (u->dtype == DT_F32 || u->dtype == DT_I32);
+  for (unsigned i = 0; i < 2; i++) matrix = matrix && (m->tile_types >> below_casts(product->src[i])->dtype & 1);
   for (unsigned i = 0; i < u->shape->rank; i++) {
     int64_t n = u->shape->dim[i]->arg.i;
-    tiles *= n;
+    b.n *= n;
     if (n > largest[0])
       largest[1] = largest[0], largest[0] = n;
     else if (n > largest[1])
       largest[1] = n;
   }
-  for (unsigned i = 0; i < 2; i++) tiles = tiles / largest[i] * ((largest[i] + m->tile - 1) / m->tile);
-  return tiles;
+  const int64_t side[2] = {matrix ? m->tile : m->block_columns, matrix ? m->tile : m->block_rows};
+  if (!side[0] || (!matrix && largest[1] < FEW_ROWS)) return none;
+  for (unsigned i = 0; i < 2; i++) b.n = b.n / largest[i] * ((largest[i] + side[i] - 1) / side[i]);
+  if (!matrix) b.flops_per_ns = m->flops_per_ns;
+  return b;
 }
 
-/* The number of parts of a product that `tiles` workgroups compute by matrix instructions. Each of the machine's
- * processors runs one of its workgroups. The second step reads what the first one writes. */
-static int64_t product_parts(const struct schedule_machine *m, int64_t all, int64_t results, int64_t tiles) {
-  int64_t processors = m->groups / 2, parts = processors / tiles, most = all / results / LEAST_SUM;
+/* The number of parts of a product that is computed in blocks. Each of the machine's processors runs one of its
+ * workgroups. The second step reads what the first one writes. */
+static int64_t product_parts(const struct schedule_machine *m, int64_t all, int64_t results, const struct blocks *b) {
+  int64_t processors = m->groups / 2, parts = processors / b->n, most = all / results / LEAST_SUM;
   if (parts > most) parts = most;
   if (parts < 2) return 1;
   for (int64_t n = parts; n > parts / 2; n--) /* parts of equal length, if there are any */
@@ -87,7 +98,7 @@ static int64_t product_parts(const struct schedule_machine *m, int64_t all, int6
       parts = n;
       break;
     }
-  double busy = 2 * (double)all / m->tile_flops_per_ns * (double)processors / (double)tiles;
+  double busy = 2 * (double)all / b->flops_per_ns * (double)processors / (double)b->n;
   double traffic = 2 * (double)(parts * results) * dtype_info[DT_F32].size / m->bytes_per_ns;
   return busy - busy / (double)parts - traffic < LEAST_GAIN * m->launch_ns ? 1 : parts;
 }
@@ -109,8 +120,8 @@ int64_t schedule_workgroups(const struct schedule_machine *m, const struct uop *
 static int64_t part_count(const struct schedule_machine *m, const struct uop *u, const struct uop *x) {
   int64_t all = shape_numel(x->shape), results = shape_numel(u->shape);
   if (all <= 0 || results <= 0) return 1;
-  int64_t tiles = tiles_of(m, u, x);
-  if (tiles) return product_parts(m, all, results, tiles);
+  struct blocks b = blocks_of(m, u, x);
+  if (b.n) return product_parts(m, all, results, &b);
   double memory = (double)all * dtype_info[x->dtype].size / m->bytes_per_ns, most = m->bytes_per_ns / FAIR_RATE;
   if (memory < LEAST_GAIN * m->launch_ns / (double)m->groups) return 1;
   bool stream = reads_once(x, MOST_DEEP);
