@@ -77,13 +77,16 @@ struct beam {
 };
 
 uint64_t beam_key(const struct target *t, struct uop *ast) {
-  char choice[256];
+  char *choice = NULL;
   size_t size;
   uint64_t hash = 0;
-  int n = snprintf(choice, sizeof choice, "%d %s %u %u", VERSION, t->arch, t->vector_bytes, t->vectors);
-  for (unsigned i = 0; i < STEP_COUNT && n > 0 && (size_t)n < sizeof choice; i++)
-    n += snprintf(choice + n, sizeof choice - (size_t)n, " %s", step_word(i));
-  free(ast_key(ast, NULL, choice, &size, &hash)); /* the key must not depend on the target's address */
+  FILE *f = open_memstream(&choice, &size);
+  if (!f) return 0;
+  fprintf(f, "%d %s %u %u; %s; %s;", VERSION, t->arch, t->vector_bytes, t->vectors, t->matrix ? t->matrix : "",
+          t->features ? t->features : target_features(t));
+  for (unsigned i = 0; i < STEP_COUNT; i++) fprintf(f, " %s", step_word(i));
+  if (!fclose(f)) free(ast_key(ast, NULL, choice, &size, &hash)); /* it must not depend on the target's address */
+  free(choice);
   return hash;
 }
 

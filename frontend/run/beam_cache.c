@@ -2,11 +2,11 @@
  *
  *   KEY MACHINE SHAPE WIDTH STATE CHOSEN_US BEST_US = PLAN
  *
- * that a person may read, edit and copy to another machine. KEY is a hash of the kernel before optimization steps and
- * of the set of possible steps (beam_key). SHAPE is its name in DEBUG=3. STATE is `done`, or `round:N` for a search
- * that was interrupted. CHOSEN_US is the time of the optimizer's plan, BEST_US that of this plan; for a `model` machine
- * they are model time. Lines that begin with # are preserved. Lines that cannot be parsed are preserved too, reported
- * once and ignored.
+ * that a person may read, edit and copy to another machine. KEY is a hash of the kernel before optimization steps, of
+ * the set of possible steps, and of the features of the processor (beam_key). SHAPE is its name in DEBUG=3. STATE is
+ * `done`, or `round:N` for a search that was interrupted. CHOSEN_US is the time of the optimizer's plan, BEST_US that
+ * of this plan; for a `model` machine they are model time. Lines that begin with # are preserved. Lines that cannot be
+ * parsed are preserved too, reported once and ignored.
  *
  * The file is written under another name and renamed, by one process at a time. */
 #define _GNU_SOURCE /* for asprintf */
