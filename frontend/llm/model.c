@@ -10,6 +10,7 @@ struct loader {
   struct model *m;
   const struct gguf *g;
   uint64_t done, all;
+  int64_t copies; /* of each head of keys and values of the file: more than one if devices do not divide their number */
   llm_progress *progress;
   void *ctx;
   int err;
@@ -75,19 +76,28 @@ static void load_norm(struct loader *l, struct norm *to, int64_t layer, const ch
   to->bias = load_vector(l, layer, name, ".bias", size);
 }
 
-/* Makes *to of rows [begin, end) of `from`, divided evenly among the devices. Fewer rows than devices are copied to
- * each. */
-static void split_rows(struct loader *l, struct linear *to, const struct linear *from, int64_t begin, int64_t end) {
+/* Rows [begin, end) of x, each group of `group` rows `copies` times. */
+static db_tensor *rows_of(db_tensor *x, int64_t begin, int64_t end, int64_t group, int64_t copies) {
+  int64_t pairs[6] = {begin, end}, dim[5] = {(end - begin) / group, copies, group};
+  unsigned rank = db_rank(x);
+  for (unsigned i = 1; i < rank; i++) pairs[2 * i + 1] = dim[i + 2] = db_dim(x, (int)i);
+  x = db_shrink_at(DB_HERE, x, (db_list){2 * rank, pairs});
+  x = db_unsqueeze(db_unflatten(x, 0, dim[0], group), 1);
+  return db_contiguous(db_flatten(db_expand_at(DB_HERE, x, (db_list){rank + 2, dim}), 0, 2));
+}
+
+/* Makes *to of rows [begin, end) of `from`, each group of `group` rows `copies` times, divided evenly among the
+ * devices. Fewer rows than devices are copied to each. */
+static void split_rows(struct loader *l, struct linear *to, const struct linear *from, int64_t begin, int64_t end,
+                       int64_t group, int64_t copies) {
   if (!l->err && from->weight.experts) l->err = db_fail(-EINVAL, "a matrix for each expert where one is needed");
   if (l->err) return;
-  db_tensor *data = from->weight.data;
-  int64_t pairs[6] = {begin, end, 0, db_dim(data, 1), 0, db_dim(data, 2)};
   *to = (struct linear){.weight = from->weight};
-  to->weight.rows = end - begin;
+  to->weight.rows = (end - begin) * copies;
   db_scope_begin();
-  data = db_contiguous(db_shrink_at(DB_HERE, data, (db_list){2 * db_rank(data), pairs}));
-  to->weight.data = db_retain(llm_shard(data, l->m->dev, end - begin < devices_of(l) ? DB_REPLICATE : 0));
-  if (from->bias) to->bias = db_retain(db_contiguous(db_shrink(from->bias, begin, end)));
+  db_tensor *data = rows_of(from->weight.data, begin, end, group, copies);
+  to->weight.data = db_retain(llm_shard(data, l->m->dev, to->weight.rows < devices_of(l) ? DB_REPLICATE : 0));
+  if (from->bias) to->bias = db_retain(rows_of(from->bias, begin, end, group, copies));
   l->err = db_realize_all((db_tensor *[]){to->weight.data, to->bias}, to->bias ? 2 : 1);
   db_scope_end();
 }
@@ -98,21 +108,31 @@ static void free_linear(struct linear *l) {
   l->bias = NULL;
 }
 
-/* On a group, divides the heads of queries, keys and values, which are in one matrix. */
+/* On a group, divides the heads of queries, keys and values, which are in one matrix. q, k, v: their rows in the file.
+ */
 static void split_heads(struct loader *l, struct layer *y, int64_t q, int64_t k, int64_t v) {
+  const struct numbers *n = &l->m->n;
   if (l->err || !devices_of(l) || !y->qkv.weight.data) return;
-  split_rows(l, &y->q, &y->qkv, 0, q);
-  split_rows(l, &y->k, &y->qkv, q, q + k);
-  split_rows(l, &y->v, &y->qkv, q + k, q + k + v);
+  split_rows(l, &y->q, &y->qkv, 0, q, n->key, 1);
+  split_rows(l, &y->k, &y->qkv, q, q + k, n->key, l->copies);
+  split_rows(l, &y->v, &y->qkv, q + k, q + k + v, n->value, l->copies);
   free_linear(&y->qkv);
+}
+/* Copies the heads of a matrix of keys or values. */
+static void copy_heads(struct loader *l, struct linear *x, int64_t width) {
+  struct linear once = *x;
+  if (l->err || l->copies == 1 || !x->weight.data) return;
+  *x = (struct linear){0};
+  split_rows(l, x, &once, 0, once.weight.rows, width, l->copies);
+  free_linear(&once);
 }
 /* On a group, divides the rows of the gate and those of up, which are in one matrix. */
 static void split_gate(struct loader *l, struct linear *gate, struct linear *up, int64_t wide) {
   if (l->err || !devices_of(l) || gate->weight.data || !up->weight.data || up->weight.rows != 2 * wide) return;
   struct linear both = *up;
   *up = (struct linear){0};
-  split_rows(l, gate, &both, 0, wide);
-  split_rows(l, up, &both, wide, 2 * wide);
+  split_rows(l, gate, &both, 0, wide, 1, 1);
+  split_rows(l, up, &both, wide, 2 * wide, 1, 1);
   free_linear(&both);
 }
 
@@ -122,15 +142,18 @@ static void need(struct loader *l, bool has, int64_t layer, const char *name) {
 
 static void load_attention(struct loader *l, struct layer *y, int64_t i) {
   const struct numbers *n = &l->m->n;
-  int64_t q = n->heads * n->key, k = n->kv_heads * n->key, v = n->kv_heads * n->value;
+  int64_t kv_heads = n->kv_heads / l->copies, q = n->heads * n->key, k = kv_heads * n->key, v = kv_heads * n->value;
+  enum weight_split split = l->copies > 1 ? WEIGHT_WHOLE : WEIGHT_ROWS;
   load_norm(l, &y->before, i, "attn_norm", n->width);
   load_norm(l, &y->after_attention, i, "post_attention_norm", n->width);
   load_norm(l, &y->query, i, "attn_q_norm", n->key);
   load_norm(l, &y->key_norm, i, "attn_k_norm", n->key);
   load_linear(l, &y->qkv, i, "attn_qkv", q + k + v, n->width, WEIGHT_WHOLE);
   load_linear(l, &y->q, i, "attn_q", q, n->width, WEIGHT_ROWS);
-  load_linear(l, &y->k, i, "attn_k", k, n->width, WEIGHT_ROWS);
-  load_linear(l, &y->v, i, "attn_v", v, n->width, WEIGHT_ROWS);
+  load_linear(l, &y->k, i, "attn_k", k, n->width, split);
+  load_linear(l, &y->v, i, "attn_v", v, n->width, split);
+  copy_heads(l, &y->k, n->key);
+  copy_heads(l, &y->v, n->value);
   load_linear(l, &y->out, i, "attn_output", n->width, n->heads * n->value, WEIGHT_COLUMNS);
   split_heads(l, y, q, k, v);
   need(l, y->before.weight, i, "attn_norm");
@@ -239,16 +262,32 @@ static void load_layer(struct loader *l, int64_t i) {
   y->cache[1] = cache_of(l, l->m->room, n->value);
 }
 
+/* Every device needs the same number of query heads and of the heads of keys and values that these use. If the devices
+ * do not divide the latter, each is copied, until the least number that they divide. */
+static int divide_heads(struct loader *l) {
+  struct numbers *n = &l->m->n;
+  int64_t devices = devices_of(l), a = devices, b = n->kv_heads;
+  l->copies = 1;
+  if (!devices) return 0;
+  if (n->heads % devices)
+    return db_fail(-EINVAL,
+                   "%lld heads of queries cannot be divided among %lld devices; use a number of devices that divides "
+                   "%lld",
+                   (long long)n->heads, (long long)devices, (long long)n->heads);
+  while (b) { /* a becomes the greatest common divisor */
+    int64_t rest = a % b;
+    a = b, b = rest;
+  }
+  l->copies = devices / a;
+  n->kv_heads *= l->copies;
+  return 0;
+}
+
 int model_load(struct model *m, const struct gguf *g, db_device *dev, int64_t texts, int64_t room,
                llm_progress *progress, void *ctx) {
   struct loader l = {m, g, .progress = progress, .ctx = ctx};
   *m = (struct model){.dev = dev, .texts = texts, .room = room};
-  if ((l.err = numbers_read(&m->n, g))) return l.err;
-  if (devices_of(&l) && m->n.kv_heads % devices_of(&l))
-    return db_fail(-EINVAL,
-                   "%lld heads of keys and values cannot be divided among %u devices; use a number of devices "
-                   "that divides %lld",
-                   (long long)m->n.kv_heads, devices_of(&l), (long long)m->n.kv_heads);
+  if ((l.err = numbers_read(&m->n, g)) || (l.err = divide_heads(&l))) return l.err;
   for (size_t i = 0; i < g->ntensors; i++) l.all += g->tensor[i].bytes;
   m->layer = calloc((size_t)m->n.layers, sizeof *m->layer);
   if (!m->layer) return db_fail(-ENOMEM, "out of memory for %lld layers", (long long)m->n.layers);

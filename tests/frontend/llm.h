@@ -52,6 +52,7 @@ static double largest(const float *logits) {
  * It may be another one only in a tie: the logits of the two tokens differ by less than the tolerance, or rounding
  * chose another expert. Ties are few: one position in 10 if weights are quantized, otherwise one in 100. */
 __attribute__((unused)) static void expect_greedy(const char *name, const json_t *want, db_device *dev, size_t n) {
+  assert_non_null(want);
   const json_t *tokens = json_object_get(want, "tokens"), *greedy = json_object_get(want, "greedy");
   size_t prompt = (size_t)json_integer_value(json_object_get(want, "prompt")), ties = 0;
   struct llm *l = open_model(name, dev, 4 * CONTEXT);

@@ -17,6 +17,7 @@ static void expect_logits(const char *name, size_t at, const float *got, const j
 }
 
 static void expect_model(const char *name, const json_t *want, db_device *dev) {
+  assert_non_null(want);
   struct llm *l = open_model(name, dev, CONTEXT);
   const json_t *tokens = json_object_get(want, "tokens"), *rows = json_object_get(want, "logits");
   size_t prompt = (size_t)json_integer_value(json_object_get(want, "prompt"));
@@ -42,37 +43,65 @@ static void logits_equal_those_of_llama_cpp(void **state) {
   }
 }
 
-/* DEVICE_NAME and another one like it. */
-static db_device *open_pair(const char *name) {
-  char second[64];
-  snprintf(second, sizeof second, "%s:1", name);
-  db_device *one[2] = {open_device(name), open_device(second)}, *pair = db_group(one, 2);
-  assert_non_null(pair);
-  db_close(one[0]), db_close(one[1]);
-  return pair;
+/* DEVICE_NAME and others like it. */
+static db_device *open_group(const char *name, unsigned n) {
+  char other[64];
+  db_device *one[4];
+  for (unsigned i = 0; i < n; i++) {
+    snprintf(other, sizeof other, "%s:%u", name, i);
+    one[i] = open_device(i ? other : name);
+  }
+  db_device *group = db_group(one, n);
+  assert_non_null(group);
+  for (unsigned i = 0; i < n; i++) db_close(one[i]);
+  return group;
 }
+static db_device *open_pair(const char *name) { return open_group(name, 2); }
 
-/* Weights, heads and experts are divided among two devices. Those of Q2_K to Q6_K have one head of keys. */
+/* Weights, heads and experts are divided among two devices. Models of Q2_K to Q6_K have one head of keys, of which each
+ * device has a copy. Q8_0-blocks has matrices of five blocks of columns. */
 static void two_devices_compute_a_model_together(void **state) {
   const char *name;
   json_t *want;
   FOR_DEVICES {
     db_device *pair = open_pair(DEVICE_NAME);
-    json_object_foreach(golden, name, want) {
-      size_t n = strlen(name);
-      if (name[n - 1] != 'K') expect_model(name, want, pair);
-    }
+    json_object_foreach(golden, name, want) expect_model(name, want, pair);
     expect_greedy("llama", json_object_get(golden, "llama"), pair, 50);
+    expect_greedy("Q8_0-blocks", json_object_get(golden, "Q8_0-blocks"), pair, 20);
     expect_greedy("qwen3moe", json_object_get(golden, "qwen3moe"), pair, 20);
     db_close(pair);
   }
 }
+/* Each of four devices has one head of queries and a copy of the head of keys that it uses. In Q8_0-heads, each of
+ * three devices has two of six heads of queries; the second one uses both heads of keys. */
+static void devices_share_heads_of_keys(void **state) {
+  static const char *const machine[][2] = {
+      {"CPU", "CPU"},
+      {"EMU+AMD:gfx1100,gfx1100,gfx1100,gfx1100", "EMU+AMD:gfx1100,gfx1100,gfx1100"},
+      {"EMU+NV:sm_90,sm_90,sm_90,sm_90", "EMU+NV:sm_90,sm_90,sm_90"},
+  };
+  static const char *const emulated[] = {"llama", "gemma2", "phi3", "qwen2moe", "Q4_K", "Q8_0-blocks"};
+  const char *name;
+  json_t *want;
+  for (unsigned k = 0; k < (has_ptxas() ? 3 : 2); k++) {
+    db_device *four = open_group(machine[k][0], 4), *three = open_group(machine[k][1], 3);
+    for (unsigned i = 0; k && i < sizeof emulated / sizeof *emulated; i++)
+      expect_model(emulated[i], json_object_get(golden, emulated[i]), four);
+    json_object_foreach(golden, name, want) if (!k && strcmp(name, "Q8_0-heads")) expect_model(name, want, four);
+    expect_greedy("llama", json_object_get(golden, "llama"), four, 50);
+    expect_greedy("Q6_K", json_object_get(golden, "Q6_K"), four, k ? 10 : 50);
+    expect_model("Q8_0-heads", json_object_get(golden, "Q8_0-heads"), three);
+    expect_greedy("Q8_0-heads", json_object_get(golden, "Q8_0-heads"), three, 20);
+    db_close(four), db_close(three);
+  }
+}
 static void heads_must_divide(void **state) {
-  db_device *pair = open_pair("CPU");
+  db_device *three = open_group("CPU", 3);
   struct llm *l;
-  assert_int_equal(llm_open(&l, DATA "Q4_K.gguf", pair, 1, 0, NULL, NULL), -EINVAL);
-  assert_contains(db_error(), "Q4_K.gguf: 1 heads of keys and values cannot be divided among 2 devices");
-  db_close(pair);
+  assert_int_equal(llm_open(&l, DATA "Q4_K.gguf", three, 1, 0, NULL, NULL), -EINVAL);
+  assert_contains(db_error(), "Q4_K.gguf: 4 heads of queries cannot be divided among 3 devices; use a number of "
+                              "devices that divides 4");
+  db_close(three);
 }
 
 /* Each of two devices has half of the caches, and nothing is compiled or allocated as the text grows. */
@@ -506,11 +535,13 @@ static void the_command_continues_texts(void **state) {
   assert_true(!strncmp(out, first, strlen(first)));
   EXPECT(0, "llm " DATA "llama.gguf -p '!#' -n 10 --devices 2 --dev " EMULATED);
   assert_true(!strncmp(out, first, strlen(first)));
+  EXPECT(0, "llm " DATA "llama.gguf -p '!#' -n 10 --devices 4");
+  assert_true(!strncmp(out, first, strlen(first)));
   EXPECT(0, "llm " DATA "llama.gguf -p '!#' -n 10 --devices 2 --dev CPU:1");
   assert_true(!strncmp(out, first, strlen(first)));
   free(first);
   EXPECT(1, "llm " DATA "llama.gguf -p x --devices 3");
-  assert_contains(out, "llama.gguf: 2 heads of keys and values cannot be divided among 3 devices");
+  assert_contains(out, "llama.gguf: 4 heads of queries cannot be divided among 3 devices");
   EXPECT(1, "llm " DATA "llama.gguf -p x --devices 2 --dev CPU:63");
   assert_contains(out, "device 'CPU:64'");
   REFUSES("no file", "llm -p x");
@@ -525,6 +556,7 @@ int main(void) {
   const struct CMUnitTest tests[] = {
       cmocka_unit_test(logits_equal_those_of_llama_cpp),
       cmocka_unit_test(two_devices_compute_a_model_together),
+      cmocka_unit_test(devices_share_heads_of_keys),
       cmocka_unit_test(heads_must_divide),
       cmocka_unit_test(two_devices_replay_a_program),
       cmocka_unit_test(greedy_tokens_equal_those_of_llama_cpp),

@@ -52,7 +52,7 @@ static const struct argp_option options[] = {
     {"timeout", TIMEOUT, "SECONDS", 0, "The most that a request may take, with waiting; otherwise 600", 0},
     {"dev", DEVICE, "DEV", 0, "The device; otherwise the environment's DEV, or the CPU", 0},
     {"devices", DEVICES, "N", 0,
-     "Divide the model among DEV and the N-1 devices after it; N must divide the number of key and value heads", 0},
+     "Divide the model among DEV and the N-1 devices after it; N must divide the number of query heads", 0},
     {0}};
 
 struct llm_options {

@@ -58,11 +58,14 @@ for TYPE in UNIFORM:
     SUPER = TYPE.endswith("_K")  # blocks of 256 elements
     MODELS[TYPE] = ("llama", {"uniform": TYPE, "width": 256 if SUPER else 64, "head": 64 if SUPER else 16,
                               "kv": 1 if SUPER else KV, "feed": 256 if SUPER else 64, "layers": 1})
+MODELS["Q8_0-blocks"] = ("llama", {**MODELS["Q8_0"][1], "feed": 160})  # 5 blocks, which devices do not divide
+MODELS["Q8_0-heads"] = ("llama", {**MODELS["Q8_0"][1], "heads": 6})  # for 3 devices, which do not divide 2 heads of keys
 
 
 class Model:
     def __init__(self, name, arch, options):
         self.o = options
+        self.heads = options.get("heads", HEADS)
         self.width, self.head, self.feed = (options.get(k, n) for k, n in
                                             [("width", 32), ("head", 8), ("feed", 48)])
         self.rng = np.random.default_rng(zlib.crc32(name.encode()))
@@ -124,7 +127,7 @@ class Model:
         w.add_embedding_length(self.width)
         w.add_block_count(layers)
         w.add_feed_forward_length(self.feed)
-        w.add_head_count(HEADS)
+        w.add_head_count(self.heads)
         w.add_head_count_kv(kv)
         w.add_key_length(self.head)
         w.add_value_length(self.head)
@@ -172,12 +175,12 @@ class Model:
         self.norm(b + "attn_norm")
         bias = bool(o.get("bias"))
         if o.get("fused"):
-            self.linear(b + "attn_qkv", (HEADS + 2 * kv) * self.head, self.width, bool(o.get("layer_norm")))
+            self.linear(b + "attn_qkv", (self.heads + 2 * kv) * self.head, self.width, bool(o.get("layer_norm")))
         else:
-            self.linear(b + "attn_q", HEADS * self.head, self.width, bias)
+            self.linear(b + "attn_q", self.heads * self.head, self.width, bias)
             self.linear(b + "attn_k", kv * self.head, self.width, bias)
             self.linear(b + "attn_v", kv * self.head, self.width, bias)
-        self.linear(b + "attn_output", self.width, HEADS * self.head, bool(o.get("layer_norm")))
+        self.linear(b + "attn_output", self.width, self.heads * self.head, bool(o.get("layer_norm")))
         if o.get("head_norm"):
             self.norm(b + "attn_q_norm", self.head)
             self.norm(b + "attn_k_norm", self.head)
