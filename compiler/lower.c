@@ -707,8 +707,9 @@ static bool lanes_update(const struct lowerer *L, struct uop *ast) {
 }
 
 /* Stores vectors of which only some lanes may be inside a padded axis in two versions: whole in workgroups that are
- * completely inside, lane by lane in the others. Returns false if there are no such vectors. */
-static bool store_versions(struct lowerer *L, struct uop *store) {
+ * completely inside, lane by lane in the others. in: the block of the innermost loop. Returns false if there are no
+ * such vectors. */
+static bool store_versions(struct lowerer *L, struct uop *store, struct block *in) {
   struct uop *index = store->src[0], *src[2] = {index->src[0], index->src[1]}, *made[2];
   uint64_t elements = L->expanded, vec = lowest(mask_of(L, store) & L->vectors);
   struct block *main = L->main;
@@ -726,7 +727,7 @@ static bool store_versions(struct lowerer *L, struct uop *store) {
   struct uop *inside = lower_eval(L, when);
   for (unsigned version = 0; version < 2 && !L->b.failed; version++) {
     if (version) inside = build_alu(&L->b, OP_XOR, DT_BOOL, (struct uop *[]){inside, build_int(&L->b, DT_BOOL, 1)}, 2);
-    L->main = lower_if_open(L, main, inside);
+    L->main = lower_if_open(L, in, inside);
     if (lower_store(L, version ? store : made[0])) lower_block_close(L, L->main, NULL, 0);
   }
   L->main = main;
@@ -734,13 +735,13 @@ static bool store_versions(struct lowerer *L, struct uop *store) {
 }
 
 /* Lowers a store, in two steps if its value has choices that most rounds do not need (lower_choices.c). */
-static void lower_with_choices(struct lowerer *L, struct uop *store) {
+static void lower_with_choices(struct lowerer *L, struct uop *store, struct block *in) {
   struct uop *when, *plain = L->k->is_phase ? lower_plain_store(L, store, &when) : NULL;
   if (plain && lower_store(L, plain)) {
     struct chosen c = lower_choices_open(L, when);
     lower_store(L, store);
     lower_choices_close(L, &c);
-  } else if (!plain && !(L->one_version && store_versions(L, store)))
+  } else if (!plain && !(L->one_version && store_versions(L, store, in)))
     lower_store(L, store);
 }
 
@@ -754,7 +755,7 @@ static void lower_stores(struct lowerer *L, struct uop *ast, const unsigned *loo
   if (update && L->idle) lower_fail(L, "a workgroup that is partly idle cannot share a copy of rows");
   if (update && in->n) /* all lanes have loaded what they update */
     lower_mk_in(L, in, OP_BARRIER, DT_VOID, &in->item[in->n - 1], 1);
-  for (unsigned i = 0; i < ast->nsrc && !L->b.failed; i++) lower_with_choices(L, ast->src[i]);
+  for (unsigned i = 0; i < ast->nsrc && !L->b.failed; i++) lower_with_choices(L, ast->src[i], in);
   close_loops(L, opened, nloops);
 }
 
