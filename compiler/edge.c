@@ -54,6 +54,27 @@ out:
   return result;
 }
 
+/* Whether a version is for all positions of the axis at once: of expanded axes, and of work-items that meet at
+ * barriers. */
+static bool is_whole(const struct lowerer *L, unsigned axis) {
+  enum axis_kind kind = L->k->axes[axis].kind;
+  return (L->expanded >> axis & 1) || kind == AXIS_GROUP || (L->grouped && kind == AXIS_LOCAL);
+}
+
+/* Whether the guard holds for all positions of such axes if it holds for the last one of each. It may not if a position
+ * is a remainder, which begins again at 0. */
+static bool last_decides(const struct lowerer *L, const struct uop *guard) {
+  struct affine a; /* > 0 where the guard holds */
+  uint64_t whole = 0;
+  for (unsigned i = 0; i < L->k->naxes; i++)
+    if (is_whole(L, i)) whole |= UINT64_C(1) << i;
+  if (guard->op != OP_CMPLT) return false;
+  affine_of(uop_binary(L->g, OP_SUB, guard->src[1], guard->src[0]), &a);
+  for (unsigned i = 0; i < a.n; i++)
+    if ((mask_of(L, a.term[i]) & whole) && (a.term[i]->op != OP_RANGE || a.coef[i] > 0)) return false;
+  return true;
+}
+
 /* Chooses the guards that the versions check. Guards over axes of outputs are checked once for a whole body, inside
  * every loop on which one of them depends. A reduction that depends on a guarded axis runs inside that check. If that
  * is inside a loop on which the reduction does not depend, it would be repeated in each round; then its guards stay as
@@ -72,7 +93,7 @@ static void choose_guards(const struct lowerer *L, struct edge *e) {
     e->n = 0, e->axes = 0;
     for (unsigned i = 0; i < k->nguards; i++) {
       uint64_t m = mask_of(L, k->guard[i]);
-      if (!m || (m & inner) || (pass && (m & outer))) continue;
+      if (!m || (m & inner) || (pass && (m & outer)) || !last_decides(L, k->guard[i])) continue;
       e->guard[e->n++] = k->guard[i], e->axes |= m;
     }
     for (unsigned i = 0; i < L->nreduces; i++) {
@@ -103,8 +124,7 @@ struct uop *edge_inside(struct lowerer *L, const struct edge *e) {
   struct uop *from[MAX_AXES], *to[MAX_AXES], *inside = NULL;
   unsigned n = 0;
   for (unsigned a = 0; a < k->naxes; a++) {
-    enum axis_kind kind = k->axes[a].kind;
-    if (!(L->expanded >> a & 1) && kind != AXIS_GROUP && !(L->grouped && kind == AXIS_LOCAL)) continue;
+    if (!is_whole(L, a)) continue;
     from[n] = k->axes[a].range, to[n++] = uop_index(k->g, k->axes[a].size - 1);
   }
   for (unsigned i = 0; i < e->n; i++) {
