@@ -26,7 +26,7 @@ struct memo {
   struct uop *value;
 };
 
-enum { MOST_TOGETHER = 16, MOST_PIPELINES = 8 };
+enum { MOST_TOGETHER = 16, MOST_PIPELINES = 8, MOST_AROUND = 4 };
 struct pipeline { /* stages that are copied rounds ahead of their use in a loop */
   struct block *body;
   int axis; /* of the loop; -1: there is none, and the stages are copied once */
@@ -37,8 +37,13 @@ struct pipeline { /* stages that are copied rounds ahead of their use in a loop 
   struct uop *next;                            /* the round that is copied in the current one */
   bool boxed;                                  /* copied in boxes, by a wave of its own */
   struct uop *mbarriers;
-  int64_t first;              /* number of the first of its mbarriers */
-  unsigned tensor[2];         /* boxed: numbers of the stages' tensors */
+  int64_t first;      /* number of the first of its mbarriers */
+  unsigned tensor[2]; /* boxed: numbers of the stages' tensors */
+  /* boxed: the loops around the rounds, which are counted through all of them: their axes, outermost first, and the
+   * block outside of them */
+  int around[MOST_AROUND];
+  unsigned naround;
+  struct block *outside;
   const struct codegen *part; /* the phase; NULL: the kernel has no phases */
 };
 
@@ -233,7 +238,10 @@ struct chosen lower_choices_open(struct lowerer *L, struct uop *when);
 void lower_choices_close(struct lowerer *L, const struct chosen *c);
 
 /* lower_boxes.c: pipelines whose stages are copied in boxes of tensors */
-bool lower_can_box(const struct lowerer *L, const struct pipeline *p);
+/* Whether a wave of its own can copy all rounds in boxes. Sets p's loops around the rounds. */
+bool lower_can_box(const struct lowerer *L, struct pipeline *p);
+/* The number of the current round of a pipeline. */
+struct uop *lower_round(struct lowerer *L, const struct pipeline *p);
 /* Adds a wave that copies all rounds. Returns the node after which the round's stages may be read. */
 struct uop *lower_boxes_ahead(struct lowerer *L, struct pipeline *p);
 void lower_boxes_read(struct lowerer *L, const struct pipeline *p); /* at the end of a round: its stages were read */

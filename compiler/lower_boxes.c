@@ -7,15 +7,33 @@
 #include <stdlib.h>
 #include <string.h>
 
-bool lower_can_box(const struct lowerer *L, const struct pipeline *p) {
+/* Finds the loops around the rounds. Returns false if another wave cannot count their rounds: if some are skipped, or
+ * if a loop inside another one has a varying number of rounds. */
+static bool find_around(const struct lowerer *L, struct pipeline *p) {
+  bool skips = false;
+  p->outside = p->body->parent, p->naround = 0;
+  for (struct block *b = p->body->parent; b && b->open; b = b->parent) {
+    int axis = -1;
+    skips = skips || b->open->op != OP_RANGE;
+    for (unsigned a = 0; a < L->k->naxes; a++)
+      if (L->axis_value[a] == b->open) axis = (int)a;
+    if (b->open->op != OP_RANGE) continue;
+    if (skips || axis < 0 || p->naround == MOST_AROUND) return false;
+    if (p->naround && !axis_is_static(&L->k->axes[p->around[0]])) return false;
+    memmove(p->around + 1, p->around, p->naround++ * sizeof *p->around);
+    p->around[0] = axis, p->outside = b->parent;
+  }
+  return true;
+}
+
+bool lower_can_box(const struct lowerer *L, struct pipeline *p) {
   const struct codegen *k = L->k;
   const struct tile *tile = k->tile;
   uint32_t wave = k->target->wave, items = k->block[0] * k->block[1] * k->block[2];
   if (p->axis < 0 || p->n != 2 || L->part_total) return false;
   /* the wave that copies is one more position of the outermost dimension */
   if (k->block[0] * k->block[1] != wave || items + wave > k->target->max_group) return false;
-  for (const struct block *b = p->body->parent; b; b = b->parent) /* phases are counted from the first round on */
-    if (b->open && b->open->op == OP_RANGE) return false;
+  if (!find_around(L, p)) return false;
   for (unsigned i = 0; i < 2; i++)
     if (!tile[i].boxed || (p->stage[0] != tile[i].stage && p->stage[1] != tile[i].stage)) return false;
   return tile[0].stage != tile[1].stage;
@@ -69,6 +87,17 @@ static void copy_boxes(struct lowerer *L, struct block *in, const struct tensor 
     struct uop *to = lower_add_offset(L, i32(L, p * x->pieces * x->parts * x->rows * x->row), offset);
     copy_pieces(L, in, x, number, move, memory, to, mbarrier);
   }
+}
+
+struct uop *lower_round(struct lowerer *L, const struct pipeline *p) {
+  struct uop *count = NULL;
+  unsigned naround = p->boxed ? p->naround : 0;
+  for (unsigned i = 0; i <= naround; i++) {
+    unsigned a = (unsigned)(i < naround ? p->around[i] : p->axis);
+    if (count) count = lower_index_op(L, OP_MUL, count, i32(L, L->k->axes[a].size));
+    count = count ? lower_index_op(L, OP_ADD, count, L->axis_value[a]) : L->axis_value[a];
+  }
+  return count;
 }
 
 /* The mbarriers of a round's buffer, and the parity of the phases of its use. */
@@ -155,39 +184,47 @@ static void close_copying(struct lowerer *L, const struct copying *c, struct uop
 }
 
 /* Adds a wave to the workgroup that copies all rounds and ends. */
-static void add_copying_wave(struct lowerer *L, const struct pipeline *p, struct block *in) {
+static void add_copying_wave(struct lowerer *L, const struct pipeline *p) {
   struct codegen *k = L->k;
   /* The position in the outermost dimension is one of the axes' positions, except in this wave. */
-  struct uop *was = L->axis_value[p->axis], *waves = i32(L, k->block[2]++);
+  struct uop *was[MAX_AXES], *waves = i32(L, k->block[2]++);
   struct uop *id = lower_mk(L, OP_SPECIAL, DT_I32, 1, 2, 1, &waves, 1);
-  struct copying c = open_copying(L, in, lower_mk(L, OP_CMPEQ, DT_BOOL, 1, 0, 0, (struct uop *[]){id, waves}, 2));
+  struct copying c =
+      open_copying(L, p->outside, lower_mk(L, OP_CMPEQ, DT_BOOL, 1, 0, 0, (struct uop *[]){id, waves}, 2));
   struct memo *memo = L->memo;
   size_t cap = L->memo_cap, n = L->memo_n;
+  memcpy(was, L->axis_value, sizeof was);
   L->memo_cap = 1024, L->memo_n = 0, L->memo = calloc(L->memo_cap, sizeof *L->memo); /* values of another loop */
   if (!L->memo) lower_fail(L, "out of memory");
   if (!L->b.failed) {
-    struct block *loop = lower_loop_open(L, c.one, (unsigned)p->axis, AXIS_REDUCE);
-    copy_round(L, p, loop, L->axis_value[p->axis]);
-    close_copying(L, &c, lower_block_close(L, loop, NULL, 0));
+    struct block *loop[MOST_AROUND + 1], *in = c.one;
+    unsigned nloops = 0;
+    for (; nloops < p->naround; nloops++)
+      loop[nloops] = in = lower_loop_open(L, in, (unsigned)p->around[nloops], AXIS_SERIAL);
+    loop[nloops++] = in = lower_loop_open(L, in, (unsigned)p->axis, AXIS_REDUCE);
+    copy_round(L, p, in, lower_round(L, p));
+    struct uop *end = NULL;
+    while (nloops > 0 && !L->b.failed) end = lower_block_close(L, loop[--nloops], end ? &end : NULL, end ? 1 : 0);
+    close_copying(L, &c, end);
   }
   free(L->memo);
-  L->memo = memo, L->memo_cap = cap, L->memo_n = n, L->axis_value[p->axis] = was;
+  L->memo = memo, L->memo_cap = cap, L->memo_n = n;
+  memcpy(L->axis_value, was, sizeof was);
 }
 
 struct uop *lower_boxes_ahead(struct lowerer *L, struct pipeline *p) {
   struct codegen *k = L->k;
-  struct block *outside = p->body->parent;
   for (unsigned i = 0; i < p->n; i++) p->tensor[i] = add_tensor(L, k, &k->tile[p->stage[i] != k->tile[0].stage].tensor);
-  begin_mbarriers(L, k, p, 1, outside, k->block[2]);
+  begin_mbarriers(L, k, p, 1, p->outside, k->block[2]);
   if (k->local_bytes > local_room(k)) lower_fail(L, "the stages need more local memory than there is");
-  add_copying_wave(L, p, outside);
-  struct turn t = turn_of(L, p, p->body->open);
+  add_copying_wave(L, p);
+  struct turn t = turn_of(L, p, lower_round(L, p));
   return phase(L, p->body, PHASE_WAIT, t.full, 0, t.parity);
 }
 
 void lower_boxes_read(struct lowerer *L, const struct pipeline *p) {
   struct block *b = lower_if_open(L, p->body, elected(L));
-  phase(L, b, PHASE_ARRIVE, turn_of(L, p, p->body->open).empty, 0, NULL);
+  phase(L, b, PHASE_ARRIVE, turn_of(L, p, p->part ? p->body->open : lower_round(L, p)).empty, 0, NULL);
   lower_block_close(L, b, NULL, 0);
 }
 

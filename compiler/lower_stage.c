@@ -625,7 +625,7 @@ struct uop *lower_stage_offset(struct lowerer *L, const struct uop *stage) {
     for (unsigned s = 0; s < L->pipeline[i].n; s++) {
       const struct pipeline *p = &L->pipeline[i];
       if (p->stage[s] != stage) continue;
-      struct uop *src[2] = {L->axis_value[p->axis], lower_iconst(L, DT_I32, p->buffers)};
+      struct uop *src[2] = {lower_round(L, p), lower_iconst(L, DT_I32, p->buffers)};
       struct uop *buffer = lower_mk(L, OP_MOD, DT_I32, 1, 0, 0, src, 2);
       return lower_index_op(L, OP_MUL, buffer, lower_iconst(L, DT_I32, stage->arg.i));
     }

@@ -19,13 +19,12 @@ enum {
   PHASE_COPIES = 2,  /* phases whose copies share the memory that is left */
   COPY_PADDING = 16, /* bytes between rows of a copy */
   /* for instructions that read workgroup memory: */
-  GROUP_WAVES = 2,   /* maximum number of wave groups that compute adjacent rows in a workgroup */
-  GROUP_SUMS = 128,  /* maximum registers for sums in a lane */
-  FEW_COLUMNS = 4,   /* of a window */
-  WINDOW = 16,       /* windows have fewer columns */
-  ONE_ROUND = 4,     /* maximum instructions along the sum if one round covers it and operands are computed */
-  ADJACENT_ROWS = 8, /* blocks of rows whose workgroups follow each other */
-  FEW_BUFFERS = 3,   /* enough to hide the copies' latency */
+  GROUP_WAVES = 2,  /* maximum number of wave groups that compute adjacent rows in a workgroup */
+  GROUP_SUMS = 128, /* maximum registers for sums in a lane */
+  FEW_COLUMNS = 4,  /* of a window */
+  WINDOW = 16,      /* windows have fewer columns */
+  ONE_ROUND = 4,    /* maximum instructions along the sum if one round covers it and operands are computed */
+  FEW_BUFFERS = 3,  /* enough to hide the copies' latency */
   MOST_BUFFERS = 4,
   FETCHED = 1,
   COMPUTED = 9,       /* FETCHED, COMPUTED: cost of copying an element, in halves of an instruction */
@@ -313,15 +312,65 @@ static bool apply_rounds(struct choice *c, struct axis_name sum) {
   return true;
 }
 
-/* Lets the blocks of a few rows follow each other, so that the workgroups that run at once read few rows and few
- * columns. */
+/* Returns for how many blocks of rows the workgroups follow each other: those that run at once then read the fewest
+ * rows and columns. */
+static int64_t adjacent_rows(const struct choice *c, int64_t most) {
+  static const uint8_t numbers[] = {8, 16, 32, 4};
+  const struct matrix *x = &matrices[c->row];
+  int64_t processors = c->k->target->workgroups / 2, best = 0, n = 1;
+  int64_t rows = x->m * c->tiles[0] * c->waves[0], columns = x->n * c->tiles[1] * c->waves[1];
+  for (unsigned i = 0; i < sizeof numbers; i++) {
+    int64_t reads = numbers[i] * rows + round_up(processors, numbers[i]) / numbers[i] * columns;
+    if (!best || reads < best) best = reads, n = numbers[i];
+  }
+  while (n > 1 && most % n) n /= 2;
+  return n;
+}
+
+/* Joins all loops to one, in the order in which workgroups have their positions: rows and columns last, then the
+ * adjacent rows. Sets *all to it; its letter is 0 if not all can be joined. */
+static bool join_loops(struct choice *c, struct axis_name rows, struct axis_name columns, struct axis_name adjacent,
+                       struct axis_name *all) {
+  struct codegen *k = c->k;
+  struct axis_name list[MAX_AXES + 3] = {{0}}, last[3] = {rows, columns, adjacent};
+  unsigned n = 0;
+  for (unsigned a = 0; a < k->naxes; a++) {
+    bool own = false;
+    for (unsigned i = 0; i < 3; i++) own = own || axis_named(k, last[i]) == (int)a;
+    if (k->axes[a].kind == AXIS_LOOP && k->axes[a].size > 1 && !own) list[n++] = k->axes[a].name;
+  }
+  for (unsigned i = 0; i < 3; i++) {
+    int a = axis_named(k, last[i]);
+    if (a >= 0 && k->axes[a].kind == AXIS_LOOP && k->axes[a].size > 1) list[n++] = last[i];
+  }
+  *all = list[0];
+  for (unsigned i = 1; i < n && all->letter; i++) {
+    struct step s = {.kind = STEP_JOIN, .axis = *all, .other = list[i]};
+    if (!step_possible(k, s, NULL, 0))
+      all->letter = 0;
+    else if (!step_apply(k, s))
+      return false;
+  }
+  return true;
+}
+
+/* Lets the blocks of a few rows follow each other. If operands are copied ahead, a workgroup computes several blocks:
+ * during the last rounds and the stores of one block it copies the first rounds of the next one. As many workgroups
+ * start as are needed for the same number of blocks each. */
 static bool apply_order(struct choice *c, struct axis_name rows, struct axis_name columns) {
-  const struct codegen *k = c->k;
-  int a = axis_named(k, rows), b = axis_named(k, columns);
-  if (a < 0 || b < 0 || k->axes[a].size * k->axes[b].size * c->others <= k->target->workgroups / 2) return true;
-  int64_t n = ADJACENT_ROWS;
-  while (n > 1 && k->axes[a].size % n) n /= 2;
-  return k->axes[a].size == n || step_unless_one(c->k, STEP_ADJACENT, rows, n);
+  struct codegen *k = c->k;
+  int64_t blocks = 1, processors = k->target->workgroups / 2;
+  int a = axis_named(k, rows);
+  for (unsigned i = 0; i < k->naxes; i++)
+    if (k->axes[i].kind == AXIS_LOOP) blocks *= k->axes[i].size;
+  if (a < 0 || k->axes[a].kind != AXIS_LOOP || blocks <= processors) return true;
+  int64_t n = adjacent_rows(c, k->axes[a].size), turns = round_up(blocks, processors) / processors;
+  struct axis_name adjacent = {0}, all;
+  if (k->axes[a].size > n && !step_split(k, STEP_ADJACENT, rows, n, &adjacent)) return false;
+  if (matrices[c->row].parts != PARTS_MEMORY || c->buffers < 2) return true;
+  if (!join_loops(c, rows, columns, adjacent, &all)) return false;
+  struct step s = {.kind = STEP_PERSIST, .axis = all, .amount = round_up(blocks, turns) / turns};
+  return !step_possible(k, s, NULL, 0) || step_apply(k, s);
 }
 
 static bool apply(struct choice *c) {

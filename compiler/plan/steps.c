@@ -228,6 +228,7 @@ enum { NONE = 255 };
 #define UNROLL AXIS_UNROLL
 #define LOCAL  AXIS_LOCAL
 #define GROUP  AXIS_GROUP
+#define GLOBAL AXIS_GLOBAL
 /* The kind of the inner part, by the kind of the axis that is split. */
 static const uint8_t inner_kind[STEP_COUNT][3] = {
 #define STEP(name, word, arguments, loop, serial, reduce, doc)                                                         \
@@ -242,6 +243,7 @@ static const uint8_t inner_kind[STEP_COUNT][3] = {
 #undef UNROLL
 #undef LOCAL
 #undef GROUP
+#undef GLOBAL
 
 static const char *const kind_name[] = {
     [AXIS_LOOP] = "loop",   [AXIS_REDUCE] = "reduce",  [AXIS_SERIAL] = "serial", [AXIS_GLOBAL] = "thread",
@@ -410,6 +412,7 @@ static step_condition *const possible_by_masks[STEP_COUNT] = {
 static bool possible_in_phase(const struct codegen *k, const struct axis *a, const struct step *s, char *why,
                               size_t cap) {
   switch (s->kind) {
+  case STEP_PERSIST:
   case STEP_THREAD: return refuse(why, cap, "a workgroup runs all of a phase");
   case STEP_GROUP: return refuse(why, cap, "work-items do not share the reductions of phases");
   case STEP_ORDER: return axis_of_rounds(k) < 0 || refuse(why, cap, "a phase carries sums from round to round itself");
@@ -427,6 +430,13 @@ static bool refuse_remainder(const struct axis *a, int64_t amount, char *why, si
   if (!a->unit) return refuse(why, cap, "its symbolic size may be no multiple of %" PRId64 ": pad it first", amount);
   return refuse(why, cap, "its symbolic size is padded to a multiple of %" PRId64 " only, not of %" PRId64, a->unit,
                 amount);
+}
+
+static bool persist_possible(const struct codegen *k, unsigned axis, int64_t amount, char *why, size_t cap) {
+  const struct axis *a = &k->axes[axis];
+  if (!axis_is_static(a)) return refuse(why, cap, "the axis has a symbolic size");
+  if (a->size <= amount) return refuse(why, cap, "the axis has only %" PRId64 " positions", a->size);
+  return !stages_along(k, axis) || refuse(why, cap, "a staged value changes along the axis");
 }
 
 bool step_possible(const struct codegen *k, struct step s, char *why, size_t cap) {
@@ -474,6 +484,7 @@ bool step_possible(const struct codegen *k, struct step s, char *why, size_t cap
   uint8_t inner = a->kind <= AXIS_SERIAL ? inner_kind[s.kind][a->kind] : NONE;
   if (inner == NONE) return refuse(why, cap, "a %s axis cannot have this step", kind_name[a->kind]);
   if (k->naxes == MAX_AXES) return refuse(why, cap, "the kernel has %d axes already", MAX_AXES);
+  if (s.kind == STEP_PERSIST) return persist_possible(k, (unsigned)at, s.amount, why, cap);
   bool expands = inner == AXIS_UPCAST || inner == AXIS_UNROLL, items = inner == AXIS_LOCAL || inner == AXIS_GROUP;
   if (s.kind != STEP_LOCAL && s.kind != STEP_THREAD && !axis_divides(a, s.amount))
     return refuse_remainder(a, s.amount, why, cap);
@@ -575,6 +586,25 @@ static struct uop *part_size(struct graph *g, struct uop *first, struct uop *siz
   return uop_unary(g, OP_NEG, over);
 }
 
+/* Rewrites range = turn * amount + workgroup. Workgroups beyond the remainder have one turn less; the minimum with the
+ * last position changes nothing, but shows that no position is past it. */
+static bool persist_axis(struct codegen *k, struct axis *a, int64_t amount) {
+  struct graph *g = k->g;
+  int64_t turns = (a->size + amount - 1) / amount;
+  struct axis_name name = new_part_name(k, a->name);
+  struct uop *old = a->range, *group = uop_range(g, uop_index(g, amount), next_range_number(k), AXIS_GLOBAL);
+  struct uop *bound = uop_index(g, turns), *past = uop_index(g, a->size + amount - 1);
+  if (a->size % amount) bound = uop_binary(g, OP_IDIV, uop_binary(g, OP_SUB, past, group), uop_index(g, amount));
+  struct uop *turn = uop_range(g, bound, old->arg.i, AXIS_SERIAL);
+  struct uop *expr = uop_binary(g, OP_ADD, uop_binary(g, OP_MUL, turn, uop_index(g, amount)), group);
+  if (a->size % amount)
+    expr = uop_unary(g, OP_NEG, uop_binary(g, OP_MAX, uop_unary(g, OP_NEG, expr), uop_index(g, 1 - a->size)));
+  if (!replace_ranges(k, &old, &expr, 1)) return false;
+  a->range = turn, a->size = turns, a->unit = 0, a->kind = AXIS_SERIAL;
+  k->axes[k->naxes++] = (struct axis){.range = group, .size = amount, .kind = AXIS_GLOBAL, .name = name};
+  return true;
+}
+
 /* Rewrites range = out * amount + in. The size may have a remainder for LOCAL, whose last work-items are idle, and for
  * THREAD, whose last workgroup has a shorter loop. */
 static bool split_axis(struct codegen *k, struct axis *a, const struct step *s) {
@@ -651,6 +681,7 @@ bool step_apply(struct codegen *k, struct step s) {
   }
   if (s.kind == STEP_MERGE || s.kind == STEP_JOIN)
     return unite_axes(k, a, &k->axes[axis_named(k, s.other)], s.kind == STEP_MERGE);
+  if (s.kind == STEP_PERSIST) return persist_axis(k, a, s.amount);
   return s.kind == STEP_PAD ? pad_axis(k, a, s.amount) : split_axis(k, a, &s);
 }
 

@@ -23,10 +23,15 @@ static const double HOPELESS = 32;
 /* The amounts that each step is tried with, terminated by 0. UNROLL, UPCAST and SERIAL are also tried with the whole of
  * a short axis. PAD is only tried before another step. */
 static const int16_t amounts[STEP_COUNT][10] = {
-    [STEP_VECTOR] = {2, 4, 8, 16, 32, 64},       [STEP_UPCAST] = {2, 3, 4, 5, 6, 8, 12, 16},
-    [STEP_UNROLL] = {2, 3, 4, 5, 8, 16},         [STEP_LOCAL] = {2, 4, 8, 16, 32, 64, 128, 256},
-    [STEP_GROUP] = {4, 8, 16, 32, 64, 128, 256}, [STEP_SERIAL] = {4, 8, 16, 32, 64, 128, 256, 512},
-    [STEP_THREAD] = {2, 4, 8, 16, 32, 64, 128},  [STEP_ADJACENT] = {4, 8, 16},
+    [STEP_VECTOR] = {2, 4, 8, 16, 32, 64},
+    [STEP_UPCAST] = {2, 3, 4, 5, 6, 8, 12, 16},
+    [STEP_UNROLL] = {2, 3, 4, 5, 8, 16},
+    [STEP_LOCAL] = {2, 4, 8, 16, 32, 64, 128, 256},
+    [STEP_GROUP] = {4, 8, 16, 32, 64, 128, 256},
+    [STEP_SERIAL] = {4, 8, 16, 32, 64, 128, 256, 512},
+    [STEP_THREAD] = {2, 4, 8, 16, 32, 64, 128},
+    [STEP_ADJACENT] = {4, 8, 16},
+    [STEP_PERSIST] = {96, 128, 132},
 };
 
 enum origin { FROM_CHOSEN, FROM_NOTHING, ORIGINS };

@@ -282,9 +282,10 @@ static void matrices_are_chosen_by_default(void **state) {
   compiler_free(c);
 }
 
-/* If a machine runs only a part of the workgroups at once, those that follow each other compute eight blocks of rows.
- */
+/* If a machine runs only a part of the workgroups at once, those that follow each other compute a few blocks of rows:
+ * eight blocks of 128 x 128, or sixteen of 128 x 256. Workgroups whose waves copy ahead compute several blocks. */
 static void workgroups_share_rows_and_columns(void **state) {
+  static const char *const order[2] = {"adjacent a:8", "adjacent a:16; join a b; join a a6; persist a:128"};
   ncases = 0;
   case_matmul("small", DT_BF16, 256, 256, 256);
   case_matmul("large", DT_BF16, 4096, 4096, 4096);
@@ -292,9 +293,25 @@ static void workgroups_share_rows_and_columns(void **state) {
   for (unsigned t = 0; t < 2; t++) {
     const struct kernel *large = must_compile(c, arch_of[t], cases[1].ast);
     assert_null(strstr(must_compile(c, arch_of[t], cases[0].ast)->plan, "adjacent"));
-    if (!strstr(large->plan, "adjacent a:8")) fail_msg("%s", large->plan);
-    assert_int_equal(large->grid[0], 8);
+    if (!strstr(large->plan, order[t])) fail_msg("%s", large->plan);
+    assert_int_equal(large->grid[0], t ? 128 : 8);
   }
+  compiler_free(c);
+}
+
+/* The wave that copies runs through all blocks of a workgroup by itself: its loops and those of the other waves are
+ * separate, and meet only at the mbarriers. */
+static void copies_run_ahead_of_the_next_block(void **state) {
+  ncases = 0;
+  case_matmul("matmul", DT_BF16, 320, 192, 192);
+  struct compiler *c =
+      with_plan("r_320_192_192 = matrix wgmma64_f32_bf16 a b c; unroll c:2; join a b; persist a:4; pipeline c:4");
+  const struct kernel *k = must_compile(c, "sm_90", cases[0].ast);
+  assert_int_equal(count(k->linear_text, " RANGE "), 4);
+  assert_int_equal(count(k->linear_text, " BOX "), 2);
+  assert_int_equal(count(k->linear_text, " BARRIER "), 1);
+  assert_true(strstr(k->linear_text, " EXIT ") > strstr(k->linear_text, " BOX "));
+  assert_true(strstr(k->linear_text, " EXIT ") < strstr(k->linear_text, " MMA "));
   compiler_free(c);
 }
 
@@ -390,6 +407,7 @@ int main(void) {
       cmocka_unit_test(what_a_tensor_is),
       cmocka_unit_test(a_wave_copies_boxes),
       cmocka_unit_test(workgroups_share_rows_and_columns),
+      cmocka_unit_test(copies_run_ahead_of_the_next_block),
       cmocka_unit_test(large_matmuls_have_large_blocks),
       cmocka_unit_test(eight_bit_floats_are_multiplied),
   };

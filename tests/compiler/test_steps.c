@@ -133,6 +133,9 @@ static void impossible_plans_are_refused(void **state) {
       {"gfx1100", "group c:4; local a:8", "pad the axis first"},
       {"gfx1100", "group c:4; group c:3", "power of two"},
       {"gfx1100", "group c:2; group c:2", "depends on it and on another axis that a group shares"},
+      {"gfx1100", "persist a:12", "the axis has only 12 positions"},
+      {"gfx1100", "persist c:4", "a reduce axis cannot have this step"},
+      {"gfx1100", "local a:5; persist a:2", "leaves work-items idle"},
       {HOST_ARCH, "local a:4", "the host has no work-items"},
       {HOST_ARCH, "thread c:4", "a reduce axis cannot have this step"},
       {HOST_ARCH, "pack 0 b c", "exactly one sum of products must have a factor 0 along these axes"},
@@ -184,6 +187,18 @@ static void parts_are_named_in_order(void **state) {
   assert_int_equal(k->grid[0], 2);
   assert_int_equal(k->block[0], 5);
   compiler_free(c);
+}
+
+/* Five workgroups compute twelve positions in turns: the first two have three turns each, the others two. */
+static void workgroups_take_turns(void **state) {
+  static const char *const arches[] = {"gfx1100", HOST_ARCH};
+  for (unsigned t = 0; t < 2; t++) {
+    struct compiler *c = with_plan("r_12_20_36 = persist a:5; thread b:20");
+    const struct kernel *k = must_compile(c, arches[t], case_named("matmul 12x20x36")->ast);
+    assert_string_equal(k->name, "r_20_5_3_36");
+    assert_int_equal(k->grid[0] * k->grid[1] * k->grid[2], 5 * 20);
+    compiler_free(c);
+  }
 }
 
 /* The plan without its PADs, and without the amounts of steps that adapt to the size. */
@@ -244,6 +259,7 @@ int main(void) {
       cmocka_unit_test(impossible_plans_are_refused),
       cmocka_unit_test(plans_by_number_and_for_every_kernel),
       cmocka_unit_test(parts_are_named_in_order),
+      cmocka_unit_test(workgroups_take_turns),
       cmocka_unit_test(odd_sizes_have_the_steps_of_round_ones),
   };
   return cmocka_run_group_tests_name("compiler/steps", tests, setup, teardown);

@@ -379,6 +379,57 @@ static void nvidia_boxes(void **state) {
   db_close(dev);
 }
 
+/* Products of 8 x 6 blocks by workgroups that compute several blocks each, in several orders of the blocks, with and
+ * without a remainder of blocks, rounds and elements: exactly those of the plan with a workgroup for each block. The
+ * rounds of all blocks are counted through, so neither their number nor that of the buffers divides the other. */
+static void nvidia_persistent(void **state) {
+  enum { ROWS = 500, COLUMNS = 376 };
+  static const char *const plans[] = {
+      "", "join a b; persist a:5; pipeline c:3", "join a b; persist a:16; pipeline c:2", "persist b:4; pipeline c:2",
+      "persist a:3; pipeline c:3", "adjacent a:4; join a b; join a a5; persist a:7; pipeline c:2",
+      /* a loop around that varies has no loops with boxes inside: fetched by all waves */
+      "persist a:3; persist b:4; pipeline c:3"};
+  if (!ptxas) skip();
+  db_device *dev = db_open(NVIDIA);
+  if (!dev) fail_msg("%s", db_error());
+  for (int64_t sum = 72; sum <= 328; sum += 256) {
+    int64_t count[3] = {ROWS * COLUMNS, ROWS * sum, sum * COLUMNS};
+    struct uop *r = range(ROWS, 0, AXIS_LOOP), *c = range(COLUMNS, 1, AXIS_LOOP), *k = range(sum, 2, AXIS_REDUCE);
+    struct uop *x = load(at(param(1, DT_BF16, count[1]), add(mul(r, ix(sum)), k)));
+    struct uop *w = load(at(param(2, DT_BF16, count[2]), add(mul(k, ix(COLUMNS)), c)));
+    struct uop *all = reduce(OP_ADD, mul(uop_cast(G, x, DT_F32), uop_cast(G, w, DT_F32)), &k, 1);
+    struct uop *ast = sink1(store(at(param(0, DT_F32, count[0]), add(mul(r, ix(COLUMNS)), c)), all));
+    db_buffer *bufs[3];
+    float *want = calloc((size_t)count[0], 4), *got = calloc((size_t)count[0], 4);
+    for (unsigned b = 0; b < 3; b++) {
+      bufs[b] = db_alloc(dev, (size_t)count[b] * (b ? 2 : 4), 0);
+      uint16_t *memory = calloc((size_t)count[b], 2);
+      for (int64_t e = 0; e < count[b]; e++)
+        write_element(DT_BF16, memory, e, (union value){.f = (double)(rnd() % 2001) / 1e3 - 1});
+      if (b) OK(db_buffer_write(bufs[b], 0, memory, (size_t)count[b] * 2));
+      free(memory);
+    }
+    for (unsigned i = 0; i < sizeof plans / sizeof *plans; i++) {
+      char plan[256];
+      snprintf(plan, sizeof plan,
+               "r_%d_%d_%ld = pad a:64; pad b:64; pad c:32; matrix wgmma64_f32_bf16 a b c; unroll c:2; %s", ROWS,
+               COLUMNS, (long)sum, plans[i]);
+      struct compiler *by_hand =
+          compiler_new(&(struct compiler_options){.plan = plan, .ptxas = ptxas, .cache_dir = cache});
+      launch(dev, must_compile(by_hand, db_device_arch(dev), ast), bufs, NULL);
+      OK(db_buffer_read(bufs[0], 0, i ? got : want, (size_t)count[0] * 4));
+      if (i && memcmp(got, want, (size_t)count[0] * 4)) fail_msg("%s", plan);
+      memset(got, 0xff, (size_t)count[0] * 4);
+      OK(db_buffer_write(bufs[0], 0, got, (size_t)count[0] * 4));
+      compiler_free(by_hand);
+    }
+    for (unsigned b = 0; b < 3; b++) db_buffer_release(bufs[b]);
+    free(want);
+    free(got);
+  }
+  db_close(dev);
+}
+
 /* Each instruction of matrix.def that the machine supports, on small integers, whose sums are exact. */
 static void check_instructions(const char *name) {
   enum { ROWS = 48, COLUMNS = 24, SUM = 64 };
@@ -486,6 +537,7 @@ int main(void) {
       cmocka_unit_test(nvidia_instructions),
       cmocka_unit_test(nvidia_warp_groups),
       cmocka_unit_test(nvidia_boxes),
+      cmocka_unit_test(nvidia_persistent),
   };
   return cmocka_run_group_tests_name("frontend/kernels", tests, setup, teardown);
 }
