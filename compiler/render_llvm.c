@@ -3,43 +3,14 @@
  * AMDGPU and NVPTX: a kernel whose arguments are the parameters. Pointers are in address space 1 (global) or 3
  * (workgroup memory). Host: a function that is called once per workgroup and reads its arguments from the argument
  * segment. */
+#include "render.h"
 #include "decompose.h"
-#include "internal.h"
-#include "plan/internal.h"
-#include "plan/matrix.h"
 #include <inttypes.h>
-#include <llvm-c/Core.h>
 #include <llvm-c/DebugInfo.h>
 #include <stdlib.h>
 #include <string.h>
 
-struct loop {
-  const struct uop *range;
-  LLVMBasicBlockRef header, exit;
-  LLVMValueRef counter, bound;
-  bool multiplies; /* contains matrix instructions: its body is large enough without unrolling */
-};
-
-struct render {
-  struct codegen *k;
-  LLVMModuleRef m;
-  LLVMContextRef c;
-  LLVMBuilderRef b, entry;                         /* entry: builder for declarations of registers */
-  LLVMValueRef fn, *value;                         /* by node id */
-  bool *whole;                                     /* by node id: an f32 value is used in another way than rounded */
-  LLVMValueRef arg[MAX_PARAMS], map[MOST_TENSORS]; /* map: address of a tensor's map */
-  LLVMBasicBlockRef guards[64];
-  struct loop loops[64];
-  unsigned nloops, nguards, invariant;
-  uint64_t written[MAX_PARAMS / 64];  /* argument slots with stores */
-  uint64_t streamed[MAX_PARAMS / 64]; /* argument slots that are stored past the caches */
-  LLVMValueRef aligned[MAX_BUFFERS];  /* whether the argument begins at a cache line; NULL if not computed yet */
-  bool fence;                         /* some store bypasses the caches */
-  bool multiplies;                    /* matrix instructions that read memory were started and not waited for */
-  bool gpu, nvidia, failed;
-};
-
-static LLVMTypeRef scalar_type(struct render *r, enum dtype t) {
+LLVMTypeRef render_scalar(struct render *r, enum dtype t) {
   switch (t) {
   case DT_VOID: return LLVMVoidTypeInContext(r->c);
   case DT_BOOL: return LLVMInt1TypeInContext(r->c);
@@ -49,26 +20,23 @@ static LLVMTypeRef scalar_type(struct render *r, enum dtype t) {
   default: return LLVMIntTypeInContext(r->c, dtype_info[t].size * 8u);
   }
 }
-static LLVMTypeRef vector_of(LLVMTypeRef t, unsigned lanes) { return lanes > 1 ? LLVMVectorType(t, lanes) : t; }
-static LLVMTypeRef type_of(struct render *r, enum dtype t, unsigned lanes) {
-  return vector_of(scalar_type(r, t), lanes);
+LLVMTypeRef render_type(struct render *r, enum dtype t, unsigned lanes) {
+  return vector_of(render_scalar(r, t), lanes);
 }
 static LLVMTypeRef memory_type(struct render *r, enum dtype t, unsigned lanes) {
-  return type_of(r, t == DT_BOOL ? DT_U8 : t, lanes);
+  return render_type(r, t == DT_BOOL ? DT_U8 : t, lanes);
 }
-static LLVMTypeRef i32(struct render *r) { return LLVMInt32TypeInContext(r->c); }
-static LLVMTypeRef i64(struct render *r) { return LLVMInt64TypeInContext(r->c); }
 
-static LLVMValueRef value_of(struct render *r, const struct uop *u) {
+LLVMValueRef render_value(struct render *r, const struct uop *u) {
   LLVMValueRef v = r->value[u->id];
   if (!v && !r->failed) {
     r->failed = true;
     codegen_fail(r->k, "%s is used before it is computed", op_info[u->op].name);
   }
-  return v ? v : LLVMGetUndef(type_of(r, u->dtype == DT_VOID ? DT_I32 : u->dtype, u->lanes));
+  return v ? v : LLVMGetUndef(render_type(r, u->dtype == DT_VOID ? DT_I32 : u->dtype, u->lanes));
 }
 
-static LLVMValueRef intrinsic(struct render *r, const char *name, LLVMTypeRef *overload, unsigned noverload,
+LLVMValueRef render_intrinsic(struct render *r, const char *name, LLVMTypeRef *overload, unsigned noverload,
                               LLVMValueRef *args, unsigned nargs) {
   unsigned id = LLVMLookupIntrinsicID(name, strlen(name));
   LLVMValueRef f = LLVMGetIntrinsicDeclaration(r->m, id, overload, noverload);
@@ -113,7 +81,7 @@ static unsigned alignment(const struct render *r, const struct uop *index, unsig
 static LLVMValueRef address(struct render *r, const struct uop *index) {
   const struct uop *base = uop_skip_after(index->src[0]), *at = index->src[1];
   bool shared = base->op == OP_LOCAL && r->gpu;
-  LLVMValueRef p = value_of(r, index->src[0]);
+  LLVMValueRef p = render_value(r, index->src[0]);
   if (base->op == OP_REG) return p;
   uint64_t size = dtype_info[index->dtype].size;
   int64_t constant = 0;
@@ -125,7 +93,7 @@ static LLVMValueRef address(struct render *r, const struct uop *index) {
   struct uop *x = (struct uop *)at;
   if (at->op == OP_ADD && at->src[1]->op == OP_CONST && uop_min(at->src[0]) >= 0)
     constant = at->src[1]->arg.i, x = at->src[0];
-  LLVMValueRef v = value_of(r, x), scale = LLVMConstInt(LLVMTypeOf(v), size, 0);
+  LLVMValueRef v = render_value(r, x), scale = LLVMConstInt(LLVMTypeOf(v), size, 0);
   bool narrow = x->dtype == DT_I32 && uop_min(x) >= 0 && (uint64_t)uop_max(x) < UINT32_MAX / size;
   if (narrow) {
     v = size > 1 ? LLVMBuildNUWMul(r->b, v, scale, "") : v;
@@ -146,28 +114,28 @@ static LLVMValueRef address(struct render *r, const struct uop *index) {
  * end of a buffer may have no memory, and then an access of no lane takes hundreds of cycles on x86: the processor
  * suppresses its page fault by microcode. */
 static LLVMValueRef masked_address(struct render *r, const struct uop *index) {
-  LLVMValueRef mask = value_of(r, index->src[2]);
+  LLVMValueRef mask = render_value(r, index->src[2]);
   LLVMTypeRef bits = LLVMIntTypeInContext(r->c, LLVMGetVectorSize(LLVMTypeOf(mask)));
   LLVMValueRef any = LLVMBuildICmp(r->b, LLVMIntNE, LLVMBuildBitCast(r->b, mask, bits, ""), LLVMConstNull(bits), "");
-  return LLVMBuildSelect(r->b, any, value_of(r, index), value_of(r, index->src[0]), "");
+  return LLVMBuildSelect(r->b, any, render_value(r, index), render_value(r, index->src[0]), "");
 }
 
 static LLVMValueRef masked_load(struct render *r, const struct uop *u) {
   const struct uop *index = u->src[0];
-  LLVMTypeRef t = memory_type(r, u->dtype, u->lanes), overload[2] = {t, LLVMTypeOf(value_of(r, index))};
+  LLVMTypeRef t = memory_type(r, u->dtype, u->lanes), overload[2] = {t, LLVMTypeOf(render_value(r, index))};
   LLVMValueRef args[4] = {masked_address(r, index), LLVMConstInt(i32(r), alignment(r, index, u->lanes), 0),
-                          value_of(r, index->src[2]), LLVMConstNull(t)};
-  return intrinsic(r, "llvm.masked.load", overload, 2, args, 4);
+                          render_value(r, index->src[2]), LLVMConstNull(t)};
+  return render_intrinsic(r, "llvm.masked.load", overload, 2, args, 4);
 }
 
 static LLVMValueRef build_load(struct render *r, const struct uop *u) {
   const struct uop *index = u->src[0], *base = uop_skip_after(index->src[0]);
-  if (base->op == OP_REG) return LLVMBuildLoad2(r->b, type_of(r, u->dtype, u->lanes), value_of(r, index), "");
+  if (base->op == OP_REG) return LLVMBuildLoad2(r->b, render_type(r, u->dtype, u->lanes), render_value(r, index), "");
   LLVMValueRef v;
   if (is_masked(index))
     v = masked_load(r, u);
   else {
-    v = LLVMBuildLoad2(r->b, memory_type(r, u->dtype, u->lanes), value_of(r, index), "");
+    v = LLVMBuildLoad2(r->b, memory_type(r, u->dtype, u->lanes), render_value(r, index), "");
     LLVMSetAlignment(v, alignment(r, index, u->lanes));
   }
   if (base->op == OP_PARAM && !(r->written[base->arg.i / 64] >> (base->arg.i % 64) & 1))
@@ -221,53 +189,53 @@ static void build_stream(struct render *r, LLVMValueRef v, LLVMValueRef p, int64
 
 static void build_store(struct render *r, const struct uop *u) {
   const struct uop *index = u->src[0], *x = u->src[1];
-  LLVMValueRef v = value_of(r, x);
+  LLVMValueRef v = render_value(r, x);
   if (index->src[0]->op == OP_REG) {
-    LLVMBuildStore(r->b, v, value_of(r, index));
+    LLVMBuildStore(r->b, v, render_value(r, index));
     return;
   }
   if (x->dtype == DT_BOOL) v = LLVMBuildZExt(r->b, v, memory_type(r, DT_BOOL, x->lanes), "");
   unsigned align = alignment(r, index, x->lanes);
   if (is_masked(index)) {
-    LLVMTypeRef overload[2] = {LLVMTypeOf(v), LLVMTypeOf(value_of(r, index))};
-    LLVMValueRef args[4] = {v, masked_address(r, index), LLVMConstInt(i32(r), align, 0), value_of(r, index->src[2])};
-    intrinsic(r, "llvm.masked.store", overload, 2, args, 4);
+    LLVMTypeRef overload[2] = {LLVMTypeOf(v), LLVMTypeOf(render_value(r, index))};
+    LLVMValueRef args[4] = {v, masked_address(r, index), LLVMConstInt(i32(r), align, 0),
+                            render_value(r, index->src[2])};
+    render_intrinsic(r, "llvm.masked.store", overload, 2, args, 4);
     return;
   }
   const struct uop *base = index->src[0];
   bool streams = base->op == OP_PARAM && (r->streamed[base->arg.i / 64] >> (base->arg.i % 64) & 1);
   if (streams && fills_lines(r, u))
-    build_stream(r, v, value_of(r, index), base->arg.i, x->lanes * align, align);
+    build_stream(r, v, render_value(r, index), base->arg.i, x->lanes * align, align);
   else
-    LLVMSetAlignment(LLVMBuildStore(r->b, v, value_of(r, index)), align);
+    LLVMSetAlignment(LLVMBuildStore(r->b, v, render_value(r, index)), align);
 }
 
 /* Copies from global to workgroup memory without registers (cp.async). */
 static void build_fetch(struct render *r, const struct uop *u) {
   const struct uop *from = u->src[1];
   unsigned bytes = (unsigned)u->arg.i * dtype_info[from->dtype].size;
-  LLVMValueRef arg[3] = {value_of(r, u->src[0]), value_of(r, from), NULL};
+  LLVMValueRef arg[3] = {render_value(r, u->src[0]), render_value(r, from), NULL};
   char name[64];
   bool some = from->nsrc > 2;
   if (some)
     arg[2] =
-        LLVMBuildSelect(r->b, value_of(r, from->src[2]), LLVMConstInt(i32(r), bytes, 0), LLVMConstNull(i32(r)), "");
+        LLVMBuildSelect(r->b, render_value(r, from->src[2]), LLVMConstInt(i32(r), bytes, 0), LLVMConstNull(i32(r)), "");
   snprintf(name, sizeof name, "llvm.nvvm.cp.async.%s.shared.global.%u%s", bytes == 16 ? "cg" : "ca", bytes,
            some ? ".s" : "");
-  intrinsic(r, name, NULL, 0, arg, some ? 3 : 2);
+  render_intrinsic(r, name, NULL, 0, arg, some ? 3 : 2);
 }
 
 static void build_wait(struct render *r, const struct uop *u) {
   LLVMValueRef groups = LLVMConstInt(i32(r), (uint64_t)u->arg.i, 0);
   if (u->aux)
-    intrinsic(r, "llvm.nvvm.cp.async.commit.group", NULL, 0, NULL, 0);
+    render_intrinsic(r, "llvm.nvvm.cp.async.commit.group", NULL, 0, NULL, 0);
   else
-    intrinsic(r, "llvm.nvvm.cp.async.wait.group", NULL, 0, &groups, 1);
+    render_intrinsic(r, "llvm.nvvm.cp.async.wait.group", NULL, 0, &groups, 1);
 }
 
-/* PTX for which LLVM 19 has no intrinsic. type: of the result; arg: n operands. */
-static LLVMValueRef build_asm(struct render *r, const char *text, const char *constraints, LLVMTypeRef type,
-                              LLVMValueRef *arg, unsigned n) {
+LLVMValueRef render_asm(struct render *r, const char *text, const char *constraints, LLVMTypeRef type,
+                        LLVMValueRef *arg, unsigned n) {
   LLVMTypeRef types[MAX_LANES + 8];
   for (unsigned i = 0; i < n; i++) types[i] = LLVMTypeOf(arg[i]);
   LLVMTypeRef f = LLVMFunctionType(type, types, n, 0);
@@ -283,32 +251,30 @@ static LLVMValueRef build_asm(struct render *r, const char *text, const char *co
 /* ---- tensors ---------------------------------------------------------------------------------------------------- */
 
 static void run_asm(struct render *r, const char *text, const char *constraints, LLVMValueRef *arg, unsigned n) {
-  build_asm(r, text, constraints, LLVMVoidTypeInContext(r->c), arg, n);
+  render_asm(r, text, constraints, LLVMVoidTypeInContext(r->c), arg, n);
 }
 
 /* Copies a box (PTX ISA, "cp.async.bulk.tensor"). */
 static void build_box(struct render *r, const struct uop *u) {
   unsigned n = u->nsrc - 2u;
   char text[256], constraints[64] = "r,r,l", *p = text;
-  LLVMValueRef arg[3 + MAX_TENSOR_RANK] = {value_of(r, u->src[0]), value_of(r, u->src[1]), r->map[u->arg.i]};
+  LLVMValueRef arg[3 + MAX_TENSOR_RANK] = {render_value(r, u->src[0]), render_value(r, u->src[1]), r->map[u->arg.i]};
   for (unsigned i = 0; i < 2; i++) arg[i] = LLVMBuildPtrToInt(r->b, arg[i], i32(r), "");
   p += sprintf(p, "cp.async.bulk.tensor.%ud.shared::cluster.global.tile.mbarrier::complete_tx::bytes [$0], [$2, {", n);
   for (unsigned d = 0; d < n; d++) {
     p += sprintf(p, "%s$%u", d ? ", " : "", 3 + d);
     strcat(constraints, ",r");
-    arg[3 + d] = value_of(r, u->src[2 + d]);
+    arg[3 + d] = render_value(r, u->src[2 + d]);
   }
   sprintf(p, "}], [$1];");
   strcat(constraints, ",~{memory}");
   run_asm(r, text, constraints, arg, 3 + n);
 }
 
-static LLVMValueRef i32_of(struct render *r, uint64_t v) { return LLVMConstInt(i32(r), v, 0); }
-
 /* Unlike a comparison of a lane's number, elect.sync shows ptxas that only one lane continues. */
 static LLVMValueRef build_elect(struct render *r) {
   LLVMValueRef v =
-      build_asm(r, "{ .reg .pred p; elect.sync _|p, 0xffffffff; selp.b32 $0, 1, 0, p; }", "=r", i32(r), NULL, 0);
+      render_asm(r, "{ .reg .pred p; elect.sync _|p, 0xffffffff; selp.b32 $0, 1, 0, p; }", "=r", i32(r), NULL, 0);
   return LLVMBuildICmp(r->b, LLVMIntNE, v, LLVMConstNull(i32(r)), "");
 }
 
@@ -322,14 +288,14 @@ static void build_phase(struct render *r, const struct uop *u) {
       [PHASE_WAIT] = {"{ .reg .pred p; again: mbarrier.try_wait.parity.shared::cta.b64 p, [$0], $1; @p bra.uni done; "
                       "bra.uni again; done: }",
                       "r,r,~{memory}"}};
-  LLVMValueRef arg[2] = {LLVMBuildPtrToInt(r->b, value_of(r, u->src[0]), i32(r), "")};
-  arg[1] = u->aux == PHASE_WAIT ? value_of(r, u->src[1]) : LLVMConstInt(i32(r), (uint64_t)u->arg.i, 0);
+  LLVMValueRef arg[2] = {LLVMBuildPtrToInt(r->b, render_value(r, u->src[0]), i32(r), "")};
+  arg[1] = u->aux == PHASE_WAIT ? render_value(r, u->src[1]) : LLVMConstInt(i32(r), (uint64_t)u->arg.i, 0);
   run_asm(r, what[u->aux].text, what[u->aux].constraints, arg, u->aux == PHASE_ARRIVE ? 1 : 2);
 }
 
 /* ---- values ---------------------------------------------------------------------------------------------------- */
 static LLVMValueRef build_const_value(struct render *r, const struct uop *u) {
-  LLVMTypeRef t = scalar_type(r, u->dtype);
+  LLVMTypeRef t = render_scalar(r, u->dtype);
   return dtype_is_float(u->dtype) ? LLVMConstReal(t, u->arg.f) : LLVMConstInt(t, (uint64_t)u->arg.i, 1);
 }
 
@@ -346,7 +312,7 @@ static LLVMValueRef build_shuffle(struct render *r, const struct uop *u) {
     from[which] = x;
     pick[i] = LLVMConstInt(i32(r), (uint64_t)u->src[i]->arg.i + which * u->nsrc, 0);
   }
-  LLVMValueRef a = value_of(r, from[0]), b = from[1] ? value_of(r, from[1]) : LLVMGetPoison(LLVMTypeOf(a));
+  LLVMValueRef a = render_value(r, from[0]), b = from[1] ? render_value(r, from[1]) : LLVMGetPoison(LLVMTypeOf(a));
   return LLVMBuildShuffleVector(r->b, a, b, LLVMConstVector(pick, u->nsrc), "");
 }
 
@@ -356,12 +322,12 @@ static LLVMValueRef build_vectorize(struct render *r, const struct uop *u) {
   bool constant = true, same = true;
   LLVMValueRef lane[MAX_LANES];
   for (unsigned i = 0; i < u->nsrc; i++) {
-    lane[i] = value_of(r, u->src[i]);
+    lane[i] = render_value(r, u->src[i]);
     constant = constant && LLVMIsConstant(lane[i]);
     same = same && lane[i] == lane[0];
   }
   if (constant) return LLVMConstVector(lane, u->nsrc);
-  LLVMTypeRef t = type_of(r, u->dtype, u->nsrc);
+  LLVMTypeRef t = render_type(r, u->dtype, u->nsrc);
   LLVMValueRef v = LLVMGetPoison(t);
   for (unsigned i = 0; i < (same ? 1 : u->nsrc); i++)
     v = LLVMBuildInsertElement(r->b, v, lane[i], LLVMConstInt(i32(r), i, 0), "");
@@ -371,8 +337,8 @@ static LLVMValueRef build_vectorize(struct render *r, const struct uop *u) {
 
 /* Converts f32 to bf16, two lanes per instruction. */
 static LLVMValueRef build_bf16(struct render *r, LLVMValueRef v, unsigned lanes) {
-  LLVMTypeRef t = scalar_type(r, DT_BF16);
-  if (lanes == 1) return LLVMBuildBitCast(r->b, intrinsic(r, "llvm.nvvm.f2bf16.rn", NULL, 0, &v, 1), t, "");
+  LLVMTypeRef t = render_scalar(r, DT_BF16);
+  if (lanes == 1) return LLVMBuildBitCast(r->b, render_intrinsic(r, "llvm.nvvm.f2bf16.rn", NULL, 0, &v, 1), t, "");
   LLVMValueRef out = LLVMGetPoison(LLVMVectorType(t, lanes));
   for (unsigned i = 0; i < lanes; i += 2) {
     LLVMValueRef at[2], pair[2];
@@ -380,7 +346,7 @@ static LLVMValueRef build_bf16(struct render *r, LLVMValueRef v, unsigned lanes)
       at[k] = LLVMConstInt(i32(r), i + k < lanes ? i + k : i, 0);
       pair[1 - k] = LLVMBuildExtractElement(r->b, v, at[k], ""); /* the first operand becomes the upper half */
     }
-    LLVMValueRef both = intrinsic(r, "llvm.nvvm.ff2bf16x2.rn", NULL, 0, pair, 2);
+    LLVMValueRef both = render_intrinsic(r, "llvm.nvvm.ff2bf16x2.rn", NULL, 0, pair, 2);
     both = LLVMBuildBitCast(r->b, both, LLVMVectorType(t, 2), "");
     for (unsigned k = 0; k < 2 && i + k < lanes; k++) {
       LLVMValueRef half = LLVMBuildExtractElement(r->b, both, LLVMConstInt(i32(r), k, 0), "");
@@ -392,23 +358,23 @@ static LLVMValueRef build_bf16(struct render *r, LLVMValueRef v, unsigned lanes)
 
 static LLVMValueRef build_cast_value(struct render *r, const struct uop *u) {
   const struct uop *x = u->src[0];
-  if (u->dtype == DT_BF16) return build_bf16(r, value_of(r, x), u->lanes);
-  LLVMValueRef v = value_of(r, x);
-  LLVMTypeRef t = type_of(r, u->dtype, u->lanes);
+  if (u->dtype == DT_BF16) return build_bf16(r, render_value(r, x), u->lanes);
+  LLVMValueRef v = render_value(r, x);
+  LLVMTypeRef t = render_type(r, u->dtype, u->lanes);
   char from = dtype_info[x->dtype].cls, to = dtype_info[u->dtype].cls;
   if (from == 'f' && to == 'f')
     return dtype_info[x->dtype].size < dtype_info[u->dtype].size ? LLVMBuildFPExt(r->b, v, t, "")
                                                                  : LLVMBuildFPTrunc(r->b, v, t, "");
   if (from == 'f') {
     LLVMTypeRef overload[2] = {t, LLVMTypeOf(v)};
-    return intrinsic(r, to == 'i' ? "llvm.fptosi.sat" : "llvm.fptoui.sat", overload, 2, &v, 1);
+    return render_intrinsic(r, to == 'i' ? "llvm.fptosi.sat" : "llvm.fptoui.sat", overload, 2, &v, 1);
   }
   if (to == 'f') return from == 'i' ? LLVMBuildSIToFP(r->b, v, t, "") : LLVMBuildUIToFP(r->b, v, t, "");
   return LLVMBuildIntCast2(r->b, v, t, from == 'i', "");
 }
 
 static LLVMValueRef build_compare(struct render *r, const struct uop *u) {
-  LLVMValueRef a = value_of(r, u->src[0]), b = value_of(r, u->src[1]);
+  LLVMValueRef a = render_value(r, u->src[0]), b = render_value(r, u->src[1]);
   char cls = dtype_info[u->src[0]->dtype].cls;
   if (cls == 'f')
     return LLVMBuildFCmp(r->b,
@@ -436,17 +402,17 @@ static void find_whole(struct render *r) {
  * need not support them. In phases, bf16 powers that are subnormal in f32 are rounded to 0, too: they are added to sums
  * of at least 1. */
 static LLVMValueRef build_exp2(struct render *r, const struct uop *u, LLVMValueRef x) {
-  LLVMTypeRef t = LLVMTypeOf(x), f32 = scalar_type(r, DT_F32);
+  LLVMTypeRef t = LLVMTypeOf(x), f32 = render_scalar(r, DT_F32);
   bool flushes = r->gpu && u->dtype == DT_F32 && !r->whole[u->id];
   const char *name = r->nvidia ? (flushes ? "llvm.nvvm.ex2.approx.ftz.f" : "llvm.nvvm.ex2.approx.f")
                      : flushes ? "llvm.amdgcn.exp2"
                                : NULL;
-  if (!name) return intrinsic(r, "llvm.exp2", &t, 1, &x, 1);
-  if (LLVMGetTypeKind(t) != LLVMVectorTypeKind) return intrinsic(r, name, &f32, !r->nvidia, &x, 1);
+  if (!name) return render_intrinsic(r, "llvm.exp2", &t, 1, &x, 1);
+  if (LLVMGetTypeKind(t) != LLVMVectorTypeKind) return render_intrinsic(r, name, &f32, !r->nvidia, &x, 1);
   LLVMValueRef v = LLVMGetPoison(t);
   for (unsigned i = 0; i < LLVMGetVectorSize(t); i++) {
     LLVMValueRef lane = LLVMConstInt(i32(r), i, 0), e = LLVMBuildExtractElement(r->b, x, lane, "");
-    v = LLVMBuildInsertElement(r->b, v, intrinsic(r, name, &f32, !r->nvidia, &e, 1), lane, "");
+    v = LLVMBuildInsertElement(r->b, v, render_intrinsic(r, name, &f32, !r->nvidia, &e, 1), lane, "");
   }
   return v;
 }
@@ -461,9 +427,11 @@ static LLVMValueRef build_scale(struct render *r, const struct uop *u, LLVMValue
   unsigned size = dtype_info[u->dtype].size, bytes = 16, lanes = u->lanes;
   while (bytes < lanes * size && bytes < r->k->target->vector_bytes) bytes *= 2;
   unsigned step = bytes / size, parts = (lanes + step - 1) / step;
-  LLVMTypeRef part = vector_of(scalar_type(r, u->dtype), step), whole = LLVMVectorType(scalar_type(r, u->dtype), lanes);
+  LLVMTypeRef part = vector_of(render_scalar(r, u->dtype), step),
+              whole = LLVMVectorType(render_scalar(r, u->dtype), lanes);
   LLVMTypeRef mask = LLVMIntTypeInContext(r->c, step < 8 ? 8 : step);
-  LLVMValueRef v = LLVMGetPoison(LLVMVectorType(scalar_type(r, u->dtype), parts * step)), zero = LLVMConstNull(i32(r));
+  LLVMValueRef v = LLVMGetPoison(LLVMVectorType(render_scalar(r, u->dtype), parts * step)),
+               zero = LLVMConstNull(i32(r));
   for (unsigned i = 0; i < parts; i++) {
     LLVMValueRef arg[5] = {NULL, NULL, LLVMConstNull(part), LLVMConstAllOnes(mask), LLVMConstInt(i32(r), 4, 0)};
     for (unsigned k = 0; k < 2; k++) {
@@ -475,9 +443,10 @@ static LLVMValueRef build_scale(struct render *r, const struct uop *u, LLVMValue
       if (lanes == 1) from = LLVMBuildInsertElement(r->b, LLVMGetPoison(whole), from, zero, "");
       arg[k] = LLVMBuildShuffleVector(r->b, from, LLVMGetPoison(whole), LLVMConstVector(lane, step), "");
     }
-    LLVMValueRef y = intrinsic(r, names[size == 8][bytes / 32], NULL, 0, arg, bytes == 64 ? 5 : 4);
+    LLVMValueRef y = render_intrinsic(r, names[size == 8][bytes / 32], NULL, 0, arg, bytes == 64 ? 5 : 4);
     LLVMTypeRef overload[2] = {LLVMTypeOf(v), part};
-    v = intrinsic(r, "llvm.vector.insert", overload, 2, (LLVMValueRef[]){v, y, LLVMConstInt(i64(r), i * step, 0)}, 3);
+    v = render_intrinsic(r, "llvm.vector.insert", overload, 2,
+                         (LLVMValueRef[]){v, y, LLVMConstInt(i64(r), i * step, 0)}, 3);
   }
   if (lanes == 1) return LLVMBuildExtractElement(r->b, v, zero, "");
   LLVMValueRef lane[MAX_LANES];
@@ -487,7 +456,7 @@ static LLVMValueRef build_scale(struct render *r, const struct uop *u, LLVMValue
 
 /* Returns NaN if an operand is NaN. Of two zeros, either may be returned. */
 static LLVMValueRef build_max(struct render *r, LLVMTypeRef t, LLVMValueRef *x) {
-  LLVMValueRef v = intrinsic(r, "llvm.maximum", &t, 1, x, 2);
+  LLVMValueRef v = render_intrinsic(r, "llvm.maximum", &t, 1, x, 2);
   LLVMSetFastMathFlags(v, LLVMFastMathNoSignedZeros);
   return v;
 }
@@ -515,8 +484,8 @@ static LLVMValueRef build_upper_halves(struct render *r, LLVMValueRef v, unsigne
 static LLVMValueRef build_alu_value(struct render *r, const struct uop *u) {
   enum op op = u->op;
   LLVMValueRef x[3] = {0};
-  for (unsigned i = 0; i < u->nsrc; i++) x[i] = value_of(r, u->src[i]);
-  LLVMTypeRef t = type_of(r, u->dtype, u->lanes);
+  for (unsigned i = 0; i < u->nsrc; i++) x[i] = render_value(r, u->src[i]);
+  LLVMTypeRef t = render_type(r, u->dtype, u->lanes);
   LLVMBuilderRef b = r->b;
   bool f = dtype_is_float(u->dtype), s = dtype_info[u->dtype].cls == 'i';
   bool natural = s && u->lanes == 1 && u->nsrc == 2 && uop_min(u->src[0]) >= 0 && uop_min(u->src[1]) >= 0;
@@ -527,10 +496,10 @@ static LLVMValueRef build_alu_value(struct render *r, const struct uop *u) {
   case OP_CMPEQ:
   case OP_CMPNE: return build_compare(r, u);
   case OP_NEG: return f ? LLVMBuildFNeg(b, x[0], "") : LLVMBuildNeg(b, x[0], "");
-  case OP_SQRT: return intrinsic(r, "llvm.sqrt", &t, 1, x, 1);
+  case OP_SQRT: return render_intrinsic(r, "llvm.sqrt", &t, 1, x, 1);
   case OP_EXP2: return build_exp2(r, u, x[0]);
-  case OP_LOG2: return intrinsic(r, "llvm.log2", &t, 1, x, 1);
-  case OP_TRUNC: return f ? intrinsic(r, "llvm.trunc", &t, 1, x, 1) : x[0];
+  case OP_LOG2: return render_intrinsic(r, "llvm.log2", &t, 1, x, 1);
+  case OP_TRUNC: return f ? render_intrinsic(r, "llvm.trunc", &t, 1, x, 1) : x[0];
   case OP_ADD: return f ? LLVMBuildFAdd(b, x[0], x[1], "") : LLVMBuildAdd(b, x[0], x[1], "");
   case OP_SUB: return f ? LLVMBuildFSub(b, x[0], x[1], "") : LLVMBuildSub(b, x[0], x[1], "");
   case OP_MUL: return f ? LLVMBuildFMul(b, x[0], x[1], "") : LLVMBuildMul(b, x[0], x[1], "");
@@ -545,11 +514,11 @@ static LLVMValueRef build_alu_value(struct render *r, const struct uop *u) {
   case OP_MAX: return build_max(r, t, x);
   case OP_SHL:
     if (f) return build_scale(r, u, x);
-    if (r->nvidia && is_upper_half(u)) return build_upper_halves(r, value_of(r, u->src[0]->src[0]), u->lanes);
+    if (r->nvidia && is_upper_half(u)) return build_upper_halves(r, render_value(r, u->src[0]->src[0]), u->lanes);
     return LLVMBuildShl(b, x[0], x[1], "");
   case OP_SHR: return s ? LLVMBuildAShr(b, x[0], x[1], "") : LLVMBuildLShr(b, x[0], x[1], "");
   case OP_WHERE: return LLVMBuildSelect(b, x[0], x[1], x[2], "");
-  case OP_MULACC: return intrinsic(r, "llvm.fma", &t, 1, x, 3);
+  case OP_MULACC: return render_intrinsic(r, "llvm.fma", &t, 1, x, 3);
   default:
     codegen_fail(r->k, "%s has no instruction", op_info[op].name);
     r->failed = true;
@@ -564,15 +533,15 @@ static LLVMValueRef build_special(struct render *r, const struct uop *u) {
        {"llvm.amdgcn.workitem.id.x", "llvm.amdgcn.workitem.id.y", "llvm.amdgcn.workitem.id.z"}},
       {{"llvm.nvvm.read.ptx.sreg.ctaid.x", "llvm.nvvm.read.ptx.sreg.ctaid.y", "llvm.nvvm.read.ptx.sreg.ctaid.z"},
        {"llvm.nvvm.read.ptx.sreg.tid.x", "llvm.nvvm.read.ptx.sreg.tid.y", "llvm.nvvm.read.ptx.sreg.tid.z"}}};
-  LLVMValueRef v = intrinsic(r, names[r->nvidia][u->aux & 1][u->arg.i % 3], NULL, 0, NULL, 0);
+  LLVMValueRef v = render_intrinsic(r, names[r->nvidia][u->aux & 1][u->arg.i % 3], NULL, 0, NULL, 0);
   /* A wave that only copies is not among the positions of the axes. */
   set_range(r, v, u->aux ? r->k->block[u->arg.i] : (uint64_t)u->src[0]->arg.i);
   return v;
 }
 
-/* Exchanges 32 bits with the lane whose number differs in the bits of `by`. Sources: RDNA3 ISA document, DPP_ROW_XMASK
- * and V_PERMLANEX16_B32, which reads the other row of 16 lanes; PTX ISA, "shfl.sync". */
-static LLVMValueRef shuffle_word(struct render *r, LLVMValueRef v, unsigned by) {
+/* Sources: RDNA3 ISA document, DPP_ROW_XMASK and V_PERMLANEX16_B32, which reads the other row of 16 lanes; PTX ISA,
+ * "shfl.sync". */
+LLVMValueRef render_shuffled_word(struct render *r, LLVMValueRef v, unsigned by) {
   enum { ROW = 16, ROW_XMASK = 0x160, ALL = 15 };
   LLVMTypeRef t = i32(r);
   const uint32_t *block = r->k->block, items = block[0] * block[1] * block[2], wave = r->k->target->wave;
@@ -581,331 +550,28 @@ static LLVMValueRef shuffle_word(struct render *r, LLVMValueRef v, unsigned by) 
   if (r->nvidia) {
     LLVMValueRef arg[] = {i32_of(r, items < wave ? (1u << items) - 1 : UINT32_MAX), v, i32_of(r, by),
                           i32_of(r, wave - 1)};
-    return intrinsic(r, "llvm.nvvm.shfl.sync.bfly.i32", NULL, 0, arg, 4);
+    return render_intrinsic(r, "llvm.nvvm.shfl.sync.bfly.i32", NULL, 0, arg, 4);
   }
   if (by % ROW) {
     LLVMValueRef arg[] = {poison, v, i32_of(r, ROW_XMASK + by % ROW), i32_of(r, ALL), i32_of(r, ALL), yes};
-    v = intrinsic(r, "llvm.amdgcn.update.dpp", &t, 1, arg, 6);
+    v = render_intrinsic(r, "llvm.amdgcn.update.dpp", &t, 1, arg, 6);
   }
   if (by / ROW) {
     LLVMValueRef arg[] = {poison, v, i32_of(r, 0x76543210), i32_of(r, 0xfedcba98), no, no};
-    v = intrinsic(r, "llvm.amdgcn.permlanex16", &t, 1, arg, 6);
+    v = render_intrinsic(r, "llvm.amdgcn.permlanex16", &t, 1, arg, 6);
   }
-  return v;
-}
-
-/* Operand B of an EXCHANGED instruction: k = 2e is element e of lanes below 16, k = 2e + 1 element e of the others.
- * Each pair of elements of a lane and of the lane 16 apart becomes two pairs of adjacent elements. Source: RDNA3 ISA
- * document, V_PERM_B32, whose selectors 4 to 7 are bytes of its first source. */
-static LLVMValueRef exchange_elements(struct render *r, LLVMValueRef v, unsigned lanes) {
-  unsigned words = lanes / 2;
-  LLVMTypeRef own_type = LLVMTypeOf(v), all_type = LLVMVectorType(i32(r), 2 * words);
-  LLVMValueRef each[] = {i32_of(r, UINT32_MAX), i32_of(r, 0)}, all = LLVMGetPoison(all_type);
-  LLVMValueRef lane = intrinsic(r, "llvm.amdgcn.mbcnt.lo", NULL, 0, each, 2);
-  LLVMValueRef upper = LLVMBuildICmp(r->b, LLVMIntUGE, lane, i32_of(r, 16), "");
-  LLVMValueRef low = LLVMBuildSelect(r->b, upper, i32_of(r, 0x01000504), i32_of(r, 0x05040100), "");
-  LLVMValueRef high = LLVMBuildSelect(r->b, upper, i32_of(r, 0x03020706), i32_of(r, 0x07060302), "");
-  v = LLVMBuildBitCast(r->b, v, LLVMVectorType(i32(r), words), "");
-  for (unsigned i = 0; i < words; i++) {
-    LLVMValueRef own = LLVMBuildExtractElement(r->b, v, i32_of(r, i), ""), other = shuffle_word(r, own, 16);
-    for (unsigned half = 0; half < 2; half++) {
-      LLVMValueRef pair[] = {other, own, half ? high : low};
-      pair[0] = intrinsic(r, "llvm.amdgcn.perm", NULL, 0, pair, 3);
-      all = LLVMBuildInsertElement(r->b, all, pair[0], i32_of(r, 2 * i + half), "");
-    }
-  }
-  return LLVMBuildBitCast(r->b, all, LLVMVectorType(LLVMGetElementType(own_type), 2 * lanes), "");
-}
-
-/* Writes source s of an MMA as arguments of the intrinsic to arg. Returns their number. */
-static unsigned matrix_operand(struct render *r, const struct matrix *x, const struct uop *mma, unsigned s,
-                               LLVMValueRef *arg) {
-  const struct uop *u = mma->src[s];
-  LLVMTypeRef bit = LLVMInt1TypeInContext(r->c);
-  LLVMValueRef v = value_of(r, u);
-  unsigned words = u->lanes * dtype_info[u->dtype].size / 4, n = 0;
-  bool sum = s == MATRIX_C, vectors = x->parts == PARTS_WHOLE || x->parts == PARTS_EXCHANGED,
-       whole = vectors || x->parts == PARTS_SIGNED;
-  if (s == MATRIX_B && x->parts == PARTS_EXCHANGED) v = exchange_elements(r, v, u->lanes);
-  if (!sum && !vectors) v = LLVMBuildBitCast(r->b, v, LLVMVectorType(i32(r), words), "");
-  if (!sum && x->parts == PARTS_SIGNED) arg[n++] = LLVMConstInt(bit, dtype_info[x->in].cls == 'i', 0);
-  if (whole) arg[n++] = v;
-  if (sum && x->parts == PARTS_SIGNED) arg[n++] = LLVMConstInt(bit, 0, 0); /* integer sums wrap around */
-  for (unsigned i = 0; i < words && !whole; i++, n++) {
-    arg[n] = LLVMBuildExtractElement(r->b, v, LLVMConstInt(i32(r), i, 0), "");
-    if (!sum && x->parts == PARTS_PAIRS)
-      arg[n] = LLVMBuildBitCast(r->b, arg[n], LLVMVectorType(LLVMHalfTypeInContext(r->c), 2), "");
-  }
-  return n;
-}
-
-/* The arguments are the sum, unless it is added afterwards, and both operands as vectors of 16-bit elements; the
- * shorter operand is repeated. */
-static LLVMValueRef build_dot(struct render *r, const struct matrix *x, const struct uop *u) {
-  LLVMValueRef arg[3] = {value_of(r, u->src[2])};
-  LLVMTypeRef element = x->in == DT_BF16 ? LLVMBFloatTypeInContext(r->c) : scalar_type(r, x->in);
-  unsigned lanes = matrix_elements(x, MATRIX_B), words = lanes / 2;
-  for (unsigned s = 0; s < 2; s++) {
-    unsigned own = u->src[s]->lanes / 2;
-    LLVMValueRef v = LLVMBuildBitCast(r->b, value_of(r, u->src[s]), LLVMVectorType(i32(r), own), ""), mask[32];
-    for (unsigned i = 0; i < words; i++) mask[i] = LLVMConstInt(i32(r), i % own, 0);
-    if (own < words) v = LLVMBuildShuffleVector(r->b, v, v, LLVMConstVector(mask, words), "");
-    arg[1 + s] = LLVMBuildBitCast(r->b, v, LLVMVectorType(element, lanes), "");
-  }
-  if (x->parts == PARTS_SUM_FIRST) return intrinsic(r, x->intrinsic, NULL, 0, arg, 3);
-  return LLVMBuildAdd(r->b, arg[0], intrinsic(r, x->intrinsic, NULL, 0, arg + 1, 2), "");
-}
-
-/* The intrinsic's arguments are the sum, the u8 bytes and the i8 bytes, as vectors of 32-bit integers. Operand A has
- * one word, which is repeated. */
-static LLVMValueRef build_dot_of_bytes(struct render *r, const struct matrix *x, const struct uop *u) {
-  LLVMValueRef arg[3] = {value_of(r, u->src[2])}, mask[32];
-  unsigned words = matrix_elements(x, MATRIX_B) / x->k;
-  for (unsigned i = 0; i < words; i++) mask[i] = LLVMConstInt(i32(r), 0, 0);
-  for (enum matrix_operand o = MATRIX_A; o <= MATRIX_B; o++) {
-    LLVMTypeRef t = LLVMVectorType(i32(r), o == MATRIX_A ? 1 : words);
-    LLVMValueRef v = LLVMBuildBitCast(r->b, value_of(r, u->src[o]), t, "");
-    if (o == MATRIX_A) v = LLVMBuildShuffleVector(r->b, v, v, LLVMConstVector(mask, words), "");
-    arg[1 + (matrix_in(x, o) == DT_I8)] = v;
-  }
-  return intrinsic(r, x->intrinsic, NULL, 0, arg, 3);
-}
-
-/* Sums of products of bytes in groups of four, by VPDPBUSD where the host has it. */
-static LLVMValueRef build_bytes(struct render *r, const struct uop *u) {
-  LLVMValueRef x[3] = {value_of(r, u->src[0]), value_of(r, u->src[1]), value_of(r, u->src[2])};
-  unsigned n = u->lanes, bytes = 4 * n;
-  LLVMTypeRef words = LLVMVectorType(i32(r), n), wide = LLVMVectorType(i32(r), 4 * n);
-  bool fits = bytes == 16 || bytes == 32 || (bytes == 64 && r->k->target->vector_bytes == 64);
-  const struct target *t = r->k->target;
-  if (fits && (target_has(t, "avx512vnni avx512vl") || (bytes < 64 && target_has(t, "avxvnni")))) {
-    const char *name = bytes == 64   ? "llvm.x86.avx512.vpdpbusd.512"
-                       : bytes == 32 ? "llvm.x86.avx512.vpdpbusd.256"
-                                     : "llvm.x86.avx512.vpdpbusd.128";
-    LLVMValueRef arg[3] = {x[2], LLVMBuildBitCast(r->b, x[0], words, ""), LLVMBuildBitCast(r->b, x[1], words, "")};
-    return intrinsic(r, name, NULL, 0, arg, 3);
-  }
-  LLVMValueRef a = LLVMBuildZExt(r->b, x[0], wide, ""), b = LLVMBuildSExt(r->b, x[1], wide, "");
-  LLVMValueRef product = LLVMBuildMul(r->b, a, b, ""), sum = x[2], lane[MAX_LANES];
-  for (unsigned k = 0; k < 4; k++) {
-    for (unsigned i = 0; i < n; i++) lane[i] = LLVMConstInt(i32(r), 4 * i + k, 0);
-    LLVMValueRef part = LLVMBuildShuffleVector(r->b, product, LLVMGetPoison(wide), LLVMConstVector(lane, n), "");
-    sum = LLVMBuildAdd(r->b, sum, part, "");
-  }
-  return sum;
-}
-
-/* PTX that changes the registers of vector v in place. more, last: further constraints and operands. */
-static LLVMValueRef build_asm_in_place(struct render *r, const char *text, LLVMValueRef v, const char *more,
-                                       LLVMValueRef *last, unsigned nlast) {
-  LLVMTypeRef t = LLVMTypeOf(v), element = LLVMGetElementType(t), each[MAX_LANES];
-  unsigned lanes = LLVMGetVectorSize(t);
-  LLVMValueRef arg[MAX_LANES + 8];
-  char constraints[MAX_LANES * 8 + 64], *p = constraints;
-  for (unsigned i = 0; i < lanes; i++) {
-    each[i] = element, p += sprintf(p, element == i32(r) ? "=r," : "=f,");
-    arg[i] = LLVMBuildExtractElement(r->b, v, LLVMConstInt(i32(r), i, 0), "");
-  }
-  for (unsigned i = 0; i < lanes; i++) p += sprintf(p, "%u,", i);
-  sprintf(p, "%s~{memory}", more);
-  for (unsigned i = 0; i < nlast; i++) arg[lanes + i] = last[i];
-  LLVMTypeRef all = LLVMStructTypeInContext(r->c, each, lanes, 0);
-  LLVMValueRef made = build_asm(r, text, constraints, all, arg, lanes + nlast), out = LLVMGetPoison(t);
-  for (unsigned i = 0; i < lanes; i++)
-    out = LLVMBuildInsertElement(r->b, out, LLVMBuildExtractValue(r->b, made, i, ""), LLVMConstInt(i32(r), i, 0), "");
-  return out;
-}
-
-/* Builds an operand's descriptor from its start, in units of 16 bytes, and its layout. The constant part is added last,
- * so the instructions of a round share the rest. */
-static LLVMValueRef build_descriptor(struct render *r, const struct uop *index, const struct uop *how) {
-  const struct uop *at = index->src[1], *x = at;
-  uint64_t size = dtype_info[index->dtype].size, constant = 0;
-  if (at->op == OP_CONST)
-    constant = (uint64_t)at->arg.i, x = NULL;
-  else if (at->op == OP_ADD && at->src[1]->op == OP_CONST)
-    constant = (uint64_t)at->src[1]->arg.i, x = at->src[0];
-  LLVMValueRef v = LLVMBuildPtrToInt(r->b, value_of(r, index->src[0]), i32(r), "");
-  if (x) {
-    LLVMValueRef offset = LLVMBuildIntCast2(r->b, value_of(r, x), i32(r), 1, "");
-    v = LLVMBuildAdd(r->b, v, LLVMBuildMul(r->b, offset, LLVMConstInt(i32(r), size, 0), ""), "");
-  }
-  v = LLVMBuildZExt(r->b, LLVMBuildLShr(r->b, v, LLVMConstInt(i32(r), 4, 0), ""), i64(r), "");
-  return LLVMBuildAdd(r->b, v, LLVMConstInt(i64(r), (uint64_t)how->arg.i + constant * size / 16, 0), "");
-}
-
-/* The elements of an operand in registers, as 32-bit integers. Returns their number. */
-static unsigned operand_words(struct render *r, const struct uop *u, LLVMValueRef *out) {
-  unsigned words = u->lanes * dtype_info[u->dtype].size / 4;
-  LLVMValueRef v = LLVMBuildBitCast(r->b, value_of(r, u), LLVMVectorType(i32(r), words), "");
-  for (unsigned i = 0; i < words; i++) out[i] = LLVMBuildExtractElement(r->b, v, LLVMConstInt(i32(r), i, 0), "");
-  return words;
-}
-
-static LLVMValueRef build_tiles(struct render *r, const struct uop *u) {
-  const struct matrix *x = &matrices[u->arg.i];
-  LLVMValueRef last[MAX_LANES];
-  char text[MAX_LANES * 8 + 256], *p = text, more[MAX_LANES * 2];
-  unsigned n = 0, at = 2 * u->lanes;
-  bool tile = matrix_reads_tile(x, MATRIX_A);
-  if (tile)
-    last[n++] = build_descriptor(r, u->src[0], u->src[3]);
-  else
-    n = operand_words(r, u->src[0], last);
-  unsigned words = n;
-  last[n++] = build_descriptor(r, u->src[1], u->src[4]);
-  if (!r->multiplies) build_asm(r, "wgmma.fence.sync.aligned;", "~{memory}", LLVMVoidTypeInContext(r->c), NULL, 0);
-  r->multiplies = true;
-  p += sprintf(p, "{ .reg .pred p; setp.ne.b32 p, 1, 0; %s {", x->intrinsic);
-  for (unsigned i = 0; i < u->lanes; i++) p += sprintf(p, "%s$%u", i ? ", " : "", i);
-  p += sprintf(p, "}, %s$%u", tile ? "" : "{", at);
-  for (unsigned i = 1; i < words; i++) p += sprintf(p, ", $%u", at + i);
-  p += sprintf(p, "%s, $%u, p", tile ? "" : "}", at + words);
-  if (dtype_is_float(x->in)) p += sprintf(p, ", 1, 1");                         /* signs */
-  if (dtype_info[x->in].size == 2 && tile) p += sprintf(p, ", %u", u->aux & 1); /* transposed */
-  if (dtype_info[x->in].size == 2) p += sprintf(p, ", %u", u->aux >> 1 & 1);
-  sprintf(p, "; }");
-  for (unsigned i = 0; i < words; i++) strcpy(more + 2 * i, tile ? "l," : "r,");
-  strcpy(more + 2 * words, "l,");
-  return build_asm_in_place(r, text, value_of(r, u->src[2]), more, last, n);
-}
-
-/* The value of a matrix instruction that reads memory, after a wait for all instructions that were started. */
-static LLVMValueRef build_finished_sum(struct render *r, const struct uop *u) {
-  if (r->multiplies)
-    build_asm(r, "wgmma.commit_group.sync.aligned; wgmma.wait_group.sync.aligned 0;", "~{memory}",
-              LLVMVoidTypeInContext(r->c), NULL, 0);
-  r->multiplies = false;
-  return build_asm_in_place(r, "", value_of(r, u), "", NULL, 0);
-}
-
-/* Returns the constant part of a tile's position, in bytes. Sets *x to the other part, or to NULL if there is none. */
-static uint64_t tile_offset(const struct uop *index, const struct uop **x) {
-  const struct uop *at = index->src[1];
-  uint64_t size = dtype_info[index->dtype].size;
-  *x = at->op == OP_CONST ? NULL : at;
-  if (at->op == OP_CONST) return (uint64_t)at->arg.i * size;
-  if (at->op != OP_ADD || at->src[1]->op != OP_CONST) return 0;
-  *x = at->src[0];
-  return (uint64_t)at->src[1]->arg.i * size;
-}
-
-/* Finds the tile of operand B that is loaded together with mma's tile. Tiles whose positions differ only in the
- * constant form pairs, in the order of the constants. Sets *first to the constant of the pair's first tile. Returns the
- * distance between the two tiles in bytes, or 0 if mma's tile has no partner. */
-static uint64_t tile_pair(const struct render *r, const struct uop *mma, uint64_t *first) {
-  enum { MOST_TILES = 64 };
-  const struct uop *x, *y;
-  uint64_t own = tile_offset(mma->src[1], &x), offset[MOST_TILES];
-  unsigned n = 0, before = 0;
-  for (size_t i = 0; i < r->k->nlinear && n < MOST_TILES; i++) {
-    const struct uop *u = r->k->linear[i];
-    if (u->op != OP_MMA || u->arg.i != mma->arg.i || u->aux != mma->aux) continue;
-    uint64_t at = tile_offset(u->src[1], &y);
-    bool same = y == x && u->src[1]->src[0] == mma->src[1]->src[0] && u->src[4] == mma->src[4];
-    for (unsigned k = 0; same && k < n; k++) same = offset[k] != at;
-    if (same && u->src[6] == mma->src[6]) before += at < own, offset[n++] = at;
-  }
-  *first = own;
-  uint64_t best = 0;
-  for (unsigned k = 0; k < n; k++) {
-    uint64_t distance = before % 2 ? own - offset[k] : offset[k] - own;
-    if ((before % 2 ? offset[k] < own : offset[k] > own) && (!best || distance < best)) best = distance;
-  }
-  if (before % 2) *first = own - best;
-  return best;
-}
-
-/* Loads an operand's fragments from its rows in memory (PTX ISA, "ldmatrix"). The lanes of each quarter of the wave
- * give the row addresses of one matrix of 8 x 8. A has four matrices: upper and lower half of the rows, then the same
- * further along the sum. B has two, and the other tile of a pair has two more. Units of 16 bytes are permuted within a
- * row by the row's number. Sets *from to the index of the operand's first matrix among the loaded ones. */
-static LLVMValueRef build_fragments(struct render *r, const struct uop *mma, unsigned o, unsigned *from) {
-  const struct uop *index = mma->src[o], *x;
-  LLVMBuilderRef b = r->b;
-  uint64_t size = dtype_info[index->dtype].size, width = (uint64_t)mma->src[3 + o]->arg.i & 0xff;
-  uint64_t own = tile_offset(index, &x), constant = own, distance = o ? tile_pair(r, mma, &constant) : 0;
-  *from = own == constant ? 0 : 2;
-  bool transposed = mma->aux >> o & 1;
-  LLVMValueRef lane = intrinsic(r, "llvm.nvvm.read.ptx.sreg.laneid", NULL, 0, NULL, 0);
-  LLVMValueRef eighth = LLVMBuildAnd(b, lane, i32_of(r, 7), ""), matrix[2]; /* two bits of the matrix' number */
-  for (unsigned i = 0; i < 2; i++)
-    matrix[i] = LLVMBuildAnd(b, LLVMBuildLShr(b, lane, i32_of(r, 3 + i), ""), i32_of(r, 1), "");
-  /* A's first pair of matrices is along its rows, B's along the sum. In memory, rows are along the sum if the tile is
-   * transposed. */
-  LLVMValueRef across = o ? i32_of(r, 0) : matrix[0], along = o ? matrix[0] : matrix[1];
-  LLVMValueRef row = LLVMBuildAdd(b, eighth, LLVMBuildMul(b, transposed ? along : across, i32_of(r, 8), ""), "");
-  LLVMValueRef line = LLVMBuildMul(b, row, i32_of(r, width), ""), begin = value_of(r, mma->src[5 + o]);
-  LLVMValueRef swap = LLVMBuildAnd(b, LLVMBuildLShr(b, line, i32_of(r, 3), ""), i32_of(r, width - 16), "");
-  begin = LLVMBuildMul(b, LLVMBuildIntCast2(b, begin, i32(r), 1, ""), i32_of(r, size), "");
-  begin = LLVMBuildAdd(b, begin, LLVMBuildMul(b, transposed ? across : along, i32_of(r, 16), ""), "");
-  LLVMValueRef offset = LLVMBuildAdd(b, line, LLVMBuildXor(b, begin, swap, ""), ""), p = value_of(r, index->src[0]);
-  if (distance) offset = LLVMBuildAdd(b, offset, LLVMBuildMul(b, matrix[1], i32_of(r, distance), ""), "");
-  if (x) {
-    LLVMValueRef v = LLVMBuildIntCast2(b, value_of(r, x), i32(r), 1, "");
-    offset = LLVMBuildAdd(b, offset, LLVMBuildMul(b, v, i32_of(r, size), ""), "");
-  }
-  LLVMValueRef further = i32_of(r, constant);
-  p = LLVMBuildInBoundsGEP2(b, LLVMInt8TypeInContext(r->c), p, &offset, 1, "");
-  if (constant) p = LLVMBuildInBoundsGEP2(b, LLVMInt8TypeInContext(r->c), p, &further, 1, "");
-  char name[64];
-  snprintf(name, sizeof name, "llvm.nvvm.ldmatrix.sync.aligned.m8n8.x%u%s.b16", o && !distance ? 2 : 4,
-           transposed ? ".trans" : "");
-  LLVMTypeRef overload = LLVMTypeOf(p);
-  return intrinsic(r, name, &overload, 1, &p, 1);
-}
-
-/* Multiplies operands that ldmatrix loads. LLVM merges equal loads of fragments. */
-static LLVMValueRef build_mma_ldmatrix(struct render *r, const struct uop *u) {
-  const struct matrix *x = &matrices[u->arg.i];
-  LLVMTypeRef pair = LLVMVectorType(LLVMHalfTypeInContext(r->c), 2);
-  LLVMValueRef arg[16] = {NULL}, sum = value_of(r, u->src[2]), v = LLVMGetPoison(type_of(r, u->dtype, u->lanes));
-  unsigned n = 0;
-  for (unsigned o = 0; o < 2; o++) {
-    bool tile = matrix_reads_tile(x, o);
-    unsigned from = 0;
-    LLVMValueRef fragments = tile ? build_fragments(r, u, o, &from) : NULL;
-    if (!tile) operand_words(r, u->src[o], arg + n);
-    for (unsigned i = 0; i < (o ? 2 : 4); i++, n++) {
-      if (tile) arg[n] = LLVMBuildExtractValue(r->b, fragments, from + i, "");
-      if (x->parts == PARTS_TILE_PAIRS) arg[n] = LLVMBuildBitCast(r->b, arg[n], pair, "");
-    }
-  }
-  for (unsigned i = 0; i < u->lanes; i++) arg[n++] = LLVMBuildExtractElement(r->b, sum, i32_of(r, i), "");
-  LLVMValueRef all = intrinsic(r, x->intrinsic, NULL, 0, arg, n);
-  for (unsigned i = 0; i < u->lanes; i++)
-    v = LLVMBuildInsertElement(r->b, v, LLVMBuildExtractValue(r->b, all, i, ""), i32_of(r, i), "");
-  return v;
-}
-
-static LLVMValueRef build_matrix(struct render *r, const struct uop *u) {
-  const struct matrix *x = &matrices[u->arg.i];
-  if (x->parts == PARTS_SUM_FIRST || x->parts == PARTS_PRODUCTS) return build_dot(r, x, u);
-  if (x->parts == PARTS_BYTES) return build_dot_of_bytes(r, x, u);
-  if (x->parts == PARTS_MEMORY) return build_tiles(r, u);
-  if (matrix_in_memory(x)) return build_mma_ldmatrix(r, u);
-  LLVMValueRef arg[64];
-  unsigned n = 0;
-  for (unsigned s = 0; s < 3; s++) n += matrix_operand(r, x, u, s, arg + n);
-  if (x->parts == PARTS_WHOLE || x->parts == PARTS_EXCHANGED || x->parts == PARTS_SIGNED) {
-    LLVMTypeRef overload[2] = {type_of(r, u->dtype, u->lanes), LLVMTypeOf(arg[x->parts == PARTS_SIGNED])};
-    return intrinsic(r, x->intrinsic, overload, 2, arg, n);
-  }
-  LLVMValueRef all = intrinsic(r, x->intrinsic, NULL, 0, arg, n), v = LLVMGetPoison(type_of(r, u->dtype, u->lanes));
-  for (unsigned i = 0; i < u->lanes; i++)
-    v = LLVMBuildInsertElement(r->b, v, LLVMBuildExtractValue(r->b, all, i, ""), LLVMConstInt(i32(r), i, 0), "");
   return v;
 }
 
 static LLVMValueRef build_lane_exchange(struct render *r, const struct uop *u) {
-  LLVMValueRef v = value_of(r, u->src[0]), swapped;
+  LLVMValueRef v = render_value(r, u->src[0]), swapped;
   unsigned by = (unsigned)u->src[1]->arg.i, n = dtype_info[u->dtype].size / 4u;
   LLVMTypeRef t = LLVMTypeOf(v), words = vector_of(i32(r), n);
   v = LLVMBuildBitCast(r->b, v, words, "");
-  if (n == 1) return LLVMBuildBitCast(r->b, shuffle_word(r, v, by), t, "");
+  if (n == 1) return LLVMBuildBitCast(r->b, render_shuffled_word(r, v, by), t, "");
   swapped = LLVMGetPoison(words);
   for (unsigned i = 0; i < n; i++) {
-    LLVMValueRef word = shuffle_word(r, LLVMBuildExtractElement(r->b, v, i32_of(r, i), ""), by);
+    LLVMValueRef word = render_shuffled_word(r, LLVMBuildExtractElement(r->b, v, i32_of(r, i), ""), by);
     swapped = LLVMBuildInsertElement(r->b, swapped, word, i32_of(r, i), "");
   }
   return LLVMBuildBitCast(r->b, swapped, t, "");
@@ -915,8 +581,8 @@ static LLVMValueRef build_lane_exchange(struct render *r, const struct uop *u) {
  * lanes and their operands into a condition that only some lanes meet, but they read the registers of all lanes. */
 static LLVMValueRef build_pinned(struct render *r, const struct uop *u) {
   const struct uop *x = u->src[0];
-  if (x->op == OP_MMA && matrices[x->arg.i].parts == PARTS_MEMORY) return build_finished_sum(r, x);
-  LLVMValueRef v = value_of(r, x);
+  if (x->op == OP_MMA && matrices[x->arg.i].parts == PARTS_MEMORY) return render_finished_sum(r, x);
+  LLVMValueRef v = render_value(r, x);
   if (r->k->target->kind != TARGET_AMDGPU) return v;
   LLVMTypeRef t = LLVMTypeOf(v), f = LLVMFunctionType(t, &t, 1, 0);
   LLVMValueRef empty = LLVMGetInlineAsm(f, "", 0, "=v,0", 4, 1, 0, LLVMInlineAsmDialectATT, 0);
@@ -934,7 +600,7 @@ static void open_range(struct render *r, const struct uop *u) {
   LLVMBasicBlockRef before = LLVMGetInsertBlock(r->b);
   l->header = LLVMAppendBasicBlockInContext(r->c, r->fn, "loop");
   l->exit = LLVMAppendBasicBlockInContext(r->c, r->fn, "done");
-  l->range = u, l->bound = value_of(r, u->src[0]);
+  l->range = u, l->bound = render_value(r, u->src[0]);
   LLVMTypeRef t = LLVMTypeOf(l->bound);
   if (u->src[0]->op == OP_CONST && u->src[0]->arg.i > 0)
     LLVMBuildBr(r->b, l->header);
@@ -981,7 +647,7 @@ static void render_one(struct render *r, const struct uop *u) {
   case OP_PARAM:
   case OP_VAR: v = r->value[u->id]; break; /* set by declare */
   case OP_SPECIAL: v = build_special(r, u); break;
-  case OP_REG: v = LLVMBuildAlloca(r->entry, type_of(r, u->dtype, u->lanes), ""); break;
+  case OP_REG: v = LLVMBuildAlloca(r->entry, render_type(r, u->dtype, u->lanes), ""); break;
   case OP_LOCAL: {
     char name[32];
     snprintf(name, sizeof name, "local%" PRId64, u->arg.i);
@@ -1012,14 +678,14 @@ static void render_one(struct render *r, const struct uop *u) {
   case OP_VECTORIZE: v = build_vectorize(r, u); break;
   case OP_MMA:
     for (unsigned i = 0; i < r->nloops; i++) r->loops[i].multiplies = true;
-    v = build_matrix(r, u);
+    v = render_matrix(r, u);
     break;
-  case OP_DOT: v = build_bytes(r, u); break;
+  case OP_DOT: v = render_dot(r, u); break;
   case OP_SHUFFLE: v = build_lane_exchange(r, u); break;
   case OP_GEP:
-    v = LLVMBuildExtractElement(r->b, value_of(r, u->src[0]), LLVMConstInt(i32(r), (uint64_t)u->arg.i, 0), "");
+    v = LLVMBuildExtractElement(r->b, render_value(r, u->src[0]), LLVMConstInt(i32(r), (uint64_t)u->arg.i, 0), "");
     break;
-  case OP_AFTER: v = u->aux ? build_pinned(r, u) : value_of(r, u->src[0]); break;
+  case OP_AFTER: v = u->aux ? build_pinned(r, u) : render_value(r, u->src[0]); break;
   case OP_RANGE: open_range(r, u); return;
   case OP_END: close_range(r); return;
   case OP_IF: {
@@ -1030,7 +696,7 @@ static void render_one(struct render *r, const struct uop *u) {
     }
     LLVMBasicBlockRef inside = LLVMAppendBasicBlockInContext(r->c, r->fn, "then");
     r->guards[r->nguards++] = LLVMAppendBasicBlockInContext(r->c, r->fn, "endif");
-    LLVMBuildCondBr(r->b, value_of(r, u->src[0]), inside, r->guards[r->nguards - 1]);
+    LLVMBuildCondBr(r->b, render_value(r, u->src[0]), inside, r->guards[r->nguards - 1]);
     LLVMPositionBuilderAtEnd(r->b, inside);
     return;
   }
@@ -1044,7 +710,7 @@ static void render_one(struct render *r, const struct uop *u) {
   case OP_BARRIER: {
     if (uses_groups(r->k) && !r->k->ntensors) /* orders work-items' stores to workgroup memory before the matrix
                                                * instructions that read it through the async proxy */
-      build_asm(r, "fence.proxy.async.shared::cta;", "~{memory}", LLVMVoidTypeInContext(r->c), NULL, 0);
+      render_asm(r, "fence.proxy.async.shared::cta;", "~{memory}", LLVMVoidTypeInContext(r->c), NULL, 0);
     LLVMValueRef f = LLVMGetNamedFunction(r->m, "barrier");
     LLVMBuildCall2(r->b, LLVMGlobalGetValueType(f), f, NULL, 0, "");
     return;
@@ -1225,7 +891,8 @@ bool render_llvm(struct codegen *k, module_ref m) {
   streamed_slots(k, r.streamed);
   for (size_t i = 0; i < k->nlinear && !r.failed; i++) render_one(&r, k->linear[i]);
   if (!r.failed) {
-    if (r.fence) intrinsic(&r, "llvm.x86.sse.sfence", NULL, 0, NULL, 0); /* nontemporal stores precede the signal */
+    if (r.fence)
+      render_intrinsic(&r, "llvm.x86.sse.sfence", NULL, 0, NULL, 0); /* nontemporal stores precede the signal */
     LLVMBuildRetVoid(r.b);
     LLVMBuildBr(r.entry, LLVMGetNextBasicBlock(LLVMGetEntryBasicBlock(r.fn)));
   }

@@ -1,0 +1,57 @@
+/* Shared by render_llvm.c and render_matrix.c: the state of one rendering to LLVM IR. */
+#ifndef DOORBELL_COMPILER_RENDER_H
+#define DOORBELL_COMPILER_RENDER_H
+#include "internal.h"
+#include "plan/internal.h"
+#include "plan/matrix.h"
+#include <llvm-c/Core.h>
+
+struct loop {
+  const struct uop *range;
+  LLVMBasicBlockRef header, exit;
+  LLVMValueRef counter, bound;
+  bool multiplies; /* contains matrix instructions: its body is large enough without unrolling */
+};
+
+struct render {
+  struct codegen *k;
+  LLVMModuleRef m;
+  LLVMContextRef c;
+  LLVMBuilderRef b, entry;                         /* entry: builder for declarations of registers */
+  LLVMValueRef fn, *value;                         /* by node id */
+  bool *whole;                                     /* by node id: an f32 value is used in another way than rounded */
+  LLVMValueRef arg[MAX_PARAMS], map[MOST_TENSORS]; /* map: address of a tensor's map */
+  LLVMBasicBlockRef guards[64];
+  struct loop loops[64];
+  unsigned nloops, nguards, invariant;
+  uint64_t written[MAX_PARAMS / 64];  /* argument slots with stores */
+  uint64_t streamed[MAX_PARAMS / 64]; /* argument slots that are stored past the caches */
+  LLVMValueRef aligned[MAX_BUFFERS];  /* whether the argument begins at a cache line; NULL if not computed yet */
+  bool fence;                         /* some store bypasses the caches */
+  bool multiplies;                    /* matrix instructions that read memory were started and not waited for */
+  bool gpu, nvidia, failed;
+};
+
+static inline LLVMTypeRef i32(struct render *r) { return LLVMInt32TypeInContext(r->c); }
+static inline LLVMTypeRef i64(struct render *r) { return LLVMInt64TypeInContext(r->c); }
+static inline LLVMValueRef i32_of(struct render *r, uint64_t v) { return LLVMConstInt(i32(r), v, 0); }
+static inline LLVMTypeRef vector_of(LLVMTypeRef t, unsigned lanes) { return lanes > 1 ? LLVMVectorType(t, lanes) : t; }
+
+/* render_llvm.c */
+LLVMTypeRef render_scalar(struct render *r, enum dtype t);
+LLVMTypeRef render_type(struct render *r, enum dtype t, unsigned lanes);
+LLVMValueRef render_value(struct render *r, const struct uop *u);
+LLVMValueRef render_intrinsic(struct render *r, const char *name, LLVMTypeRef *overload, unsigned noverload,
+                              LLVMValueRef *args, unsigned nargs);
+/* PTX for which LLVM 19 has no intrinsic. type: of the result; arg: n operands. */
+LLVMValueRef render_asm(struct render *r, const char *text, const char *constraints, LLVMTypeRef type,
+                        LLVMValueRef *arg, unsigned n);
+/* Exchanges 32 bits with the lane whose number differs in the bits of `by`. */
+LLVMValueRef render_shuffled_word(struct render *r, LLVMValueRef v, unsigned by);
+
+/* render_matrix.c */
+LLVMValueRef render_matrix(struct render *r, const struct uop *u); /* of an MMA */
+LLVMValueRef render_dot(struct render *r, const struct uop *u);    /* of a DOT */
+/* The value of a matrix instruction that reads memory, after a wait for all instructions that were started. */
+LLVMValueRef render_finished_sum(struct render *r, const struct uop *u);
+#endif
