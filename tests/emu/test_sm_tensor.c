@@ -203,6 +203,30 @@ static void test_stores(void **state) {
   free(expect);
 }
 
+/* A kernel that overwrites a box before it has been read, or ends before, stores something else. */
+static void test_late_stores(void **state) {
+  struct sm_gpu *g = *state;
+  struct memory m;
+  allocate(g, &m);
+  struct description d = {
+      .rank = 2, .type = TENSOR_U32, .stride = {256}, .size = {64, 16, 1, 1, 1}, .box = {64, 1, 1, 1, 1}};
+  for (unsigned i = 0; i < 5; i++) d.step[i] = 1;
+  for (uint32_t how = 0; how < 3; how++) {
+    unsigned wrong = 0;
+    memset(m.tensor, 0, 16 * 256);
+    if (launch(g, &m, "hasty", &d, how)) fail_msg("%s", g->fault.text);
+    for (unsigned i = 0; i < 16 * 64; i++) {
+      uint32_t got = ((uint32_t *)(void *)m.tensor)[i];
+      wrong += got != i / 64;
+      if (!how && got != i / 64) assert_int_equal(got, 15); /* what the buffer holds at the only wait */
+    }
+    assert_in_range(wrong, how ? 0 : 4 * 64, how ? 0 : 12 * 64);
+  }
+  if (launch(g, &m, "hasty", &d, 3)) fail_msg("%s", g->fault.text);
+  for (unsigned i = 0; i < 16 * 64; i++) /* the last copy is a late one */
+    assert_int_equal(((uint32_t *)(void *)m.tensor)[i], i < 15 * 64 ? i / 64 : UINT32_MAX);
+}
+
 /* Adds 4 x 16 elements, in rows of 16, to those of a 5 x 19 tensor, starting at 1, 5. */
 static void test_reductions(void **state) {
   struct sm_gpu *g = *state;
@@ -397,8 +421,8 @@ static void test_faults(void **state) {
 
 int main(void) {
 #define T(f) cmocka_unit_test_setup_teardown(f, setup, teardown)
-  const struct CMUnitTest tests[] = {T(test_maps),       T(test_loads),          T(test_stores),
-                                     T(test_reductions), T(test_places_of_maps), T(test_multicast),
-                                     T(test_products),   T(test_faults),         T(test_late_loads)};
+  const struct CMUnitTest tests[] = {T(test_maps),           T(test_loads),      T(test_stores),   T(test_reductions),
+                                     T(test_places_of_maps), T(test_multicast),  T(test_products), T(test_faults),
+                                     T(test_late_loads),     T(test_late_stores)};
   return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -51,8 +51,8 @@ char *sass_isa_report(const char *gpu) {
     fprintf(f, "%s: %u exact, %u approximate, %u missing\n", compute ? "compute" : "graphics", total[compute][EXACT],
             total[compute][APPROXIMATE], total[compute][MISSING]);
   fputs("results only: the emulator completes each instruction before it starts the next one, so stall counts,\n"
-        "scoreboards (including DEPBAR) and operand reuse have no effect. Code that lacks a wait runs correctly here,\n"
-        "but may fail on a GPU.\n",
+        "scoreboards (including DEPBAR, except for copies of boxes) and operand reuse have no effect. Code that lacks\n"
+        "a wait runs correctly here, but may fail on a GPU.\n",
         f);
   bool failed = ferror(f);
   if (fclose(f) || failed) {

@@ -127,6 +127,10 @@ extern const struct sm_family sm_barrier_family[], sm_atomic_family[], sm_async_
 
 sm_exec_fn sm_exec_no_register, sm_exec_continue, sm_exec_refuse;
 
+/* At the end of a cluster: completes the copies from shared memory that no warp waited for, from memory that may belong
+ * to another CTA by then. Returns false after a fault. */
+bool sm_abandon_copies(struct sm_core *core);
+
 /* ---- counting ---- */
 
 /* The class that an instruction counts for. */

@@ -221,6 +221,7 @@ int sm_run_cluster(struct sm_core *core, struct code_cache *code, const struct s
   int r = launch_ctas(core, code, g, first, stats, fault);
   if (!r) {
     r = run_warps(core);
+    if (!r && core->nlate && !sm_abandon_copies(core)) r = -EFAULT;
     uint32_t warps = core->cta[0].warps;
     for (uint32_t i = 0; i < core->ctas * warps; i++) stats->instructions += core->warp[i].executed;
     stats->warps += (uint64_t)core->ctas * warps, stats->ctas += core->ctas;

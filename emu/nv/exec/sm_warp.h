@@ -93,6 +93,7 @@ struct sm_warp {
   uint32_t arriving;             /* mask of CTA barriers where lanes ever arrived */
   uint32_t cluster_arrived;      /* mask of lanes */
   uint32_t cluster_phase;        /* phase of the cluster barrier at the warp's last arrival */
+  uint32_t bulk_groups;          /* number of its groups of copies from shared memory that are closed */
   uint8_t *local;                /* local memory; the lanes' dwords are interleaved */
   struct sm_group group[SM_LANES];
 };

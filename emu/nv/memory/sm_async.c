@@ -330,8 +330,7 @@ FN(bulk_copy) {
   return u + 1;
 }
 static bool build_bulk(struct sm_builder *b, const struct sass_inst *in, const char **why) {
-  if (in->id == SASS_UBLKPF || in->id == SASS_UTMACMDFLUSH || in->id == SASS_UTMACCTL || in->id == SASS_UTMAPF)
-    return true;
+  if (in->id == SASS_UBLKPF || in->id == SASS_UTMACCTL || in->id == SASS_UTMAPF) return true;
   bool to_shared = sass_bit(in, 73), from_shared = sass_bit(in, 74);
   unsigned type = (unsigned)sass_bits(in, 81, 4), op = (unsigned)sass_bits(in, 87, 3);
   if (!to_shared && !from_shared) return false;
@@ -398,23 +397,13 @@ static bool build_registers(struct sm_builder *b, const struct sass_inst *in, co
 }
 
 const struct sm_family sm_async_family[] = {
-    {SASS_LDGSTS, build_ldgsts},
-    {SASS_QSPC, build_qspc},
-    {SASS_SYNCS_ARRIVE, build_syncs},
-    {SASS_SYNCS_PHASECHK, build_syncs},
-    {SASS_SYNCS_EXCH, build_syncs},
-    {SASS_SYNCS_CAS, build_syncs},
-    {SASS_SYNCS_LD, build_syncs},
-    {SASS_SYNCS_CCTL, build_syncs},
-    {SASS_ARRIVES, build_syncs},
-    {SASS_UBLKCP, build_bulk},
-    {SASS_UBLKRED, build_bulk},
-    {SASS_UBLKPF, build_bulk},
-    {SASS_UTMACMDFLUSH, build_bulk},
-    {SASS_UTMACCTL, build_bulk},
-    {SASS_UTMAPF, build_bulk},
-    {SASS_STAS, build_store_async},
-    {SASS_REDAS, build_store_async},
-    {SASS_USETMAXREG, build_registers},
-    {SASS_ID_COUNT, NULL},
+    {SASS_LDGSTS, build_ldgsts},        {SASS_QSPC, build_qspc},
+    {SASS_SYNCS_ARRIVE, build_syncs},   {SASS_SYNCS_PHASECHK, build_syncs},
+    {SASS_SYNCS_EXCH, build_syncs},     {SASS_SYNCS_CAS, build_syncs},
+    {SASS_SYNCS_LD, build_syncs},       {SASS_SYNCS_CCTL, build_syncs},
+    {SASS_ARRIVES, build_syncs},        {SASS_UBLKCP, build_bulk},
+    {SASS_UBLKRED, build_bulk},         {SASS_UBLKPF, build_bulk},
+    {SASS_UTMACCTL, build_bulk},        {SASS_UTMAPF, build_bulk},
+    {SASS_STAS, build_store_async},     {SASS_REDAS, build_store_async},
+    {SASS_USETMAXREG, build_registers}, {SASS_ID_COUNT, NULL},
 };

@@ -415,9 +415,9 @@ int32_t sm_load_constant(struct sm_builder *b, const struct sass_inst *inst, uns
 static bool build_no_op(struct sm_builder *b, const struct sass_inst *in, const char **why) { return true; }
 
 const struct sm_family sm_memory_family[] = {
-    {SASS_LDG, build_access},  {SASS_LD, build_access},    {SASS_STG, build_access},      {SASS_ST, build_access},
-    {SASS_LDS, build_access},  {SASS_STS, build_access},   {SASS_LDL, build_access},      {SASS_STL, build_access},
-    {SASS_LDC, build_ldc},     {SASS_ULDC, build_ldc},     {SASS_CCTL, build_no_op},      {SASS_CCTLL, build_no_op},
-    {SASS_CCTLT, build_no_op}, {SASS_MEMBAR, build_no_op}, {SASS_ERRBAR, build_no_op},    {SASS_CGAERRBAR, build_no_op},
-    {SASS_FENCE, build_no_op}, {SASS_DEPBAR, build_no_op}, {SASS_LDGDEPBAR, build_no_op}, {SASS_ID_COUNT, NULL},
+    {SASS_LDG, build_access},  {SASS_LD, build_access},       {SASS_STG, build_access},   {SASS_ST, build_access},
+    {SASS_LDS, build_access},  {SASS_STS, build_access},      {SASS_LDL, build_access},   {SASS_STL, build_access},
+    {SASS_LDC, build_ldc},     {SASS_ULDC, build_ldc},        {SASS_CCTL, build_no_op},   {SASS_CCTLL, build_no_op},
+    {SASS_CCTLT, build_no_op}, {SASS_MEMBAR, build_no_op},    {SASS_ERRBAR, build_no_op}, {SASS_CGAERRBAR, build_no_op},
+    {SASS_FENCE, build_no_op}, {SASS_LDGDEPBAR, build_no_op}, {SASS_ID_COUNT, NULL},
 };

@@ -1,8 +1,9 @@
 /* Copies boxes of a tensor between global and shared memory: UTMALDG, UTMASTG, UTMAREDG. There is one copy per warp.
  *
- * On hardware a copy completes at any time before its mbarrier's phase ends. Here half of the loads complete
- * immediately, and the others when their mbarrier is tested: a kernel that reads too early, or starts a copy before the
- * last reads, gets wrong data. Sources: PTX ISA, "Tensors", "cp.async.bulk.tensor",
+ * On hardware a load completes at any time before its mbarrier's phase ends, and a copy from shared memory reads it at
+ * any time before the wait for its group ends. Here half of the copies complete immediately, and the others when their
+ * mbarrier is tested, or when the warp waits: a kernel that reads too early, or overwrites what is not read yet, gets
+ * wrong data. What no warp waited for is read after the CTA ended. Sources: PTX ISA, "Tensors", "cp.async.bulk.tensor",
  * "cp.reduce.async.bulk.tensor"; CUDA programming guide, "Tensor memory access", for swizzling; encodings from nvdisasm
  * output. */
 #include <stdlib.h>
@@ -36,6 +37,7 @@ struct copy {
   uint32_t step[TENSOR_DIMS], count[TENSOR_DIMS]; /* count: number of elements copied */
   int64_t first[TENSOR_DIMS];
   uint32_t to, barrier, ctas; /* in shared memory; ctas: with multicast, the mask of those that get the box */
+  uint32_t group;             /* of a copy from shared memory: the warp's number of it */
   bool multicast;
 };
 struct sm_late_copy {
@@ -179,7 +181,7 @@ static bool finish(const struct copy *c) {
   return true;
 }
 
-/* Whether the next load is late: every second one in a pseudo-random order. */
+/* Whether the next copy is late: every second one in a pseudo-random order. */
 static bool is_late(struct sm_core *core) { return ++core->boxes * 2654435761u >> 31; }
 
 static bool keep_late(struct sm_core *core, const struct copy *c) {
@@ -193,25 +195,62 @@ static bool keep_late(struct sm_core *core, const struct copy *c) {
   return true;
 }
 
-bool mem_complete_boxes(struct sm_warp *w, uint32_t mbarrier) {
-  struct sm_core *core = w->core;
+/* Completes the late copies that `chosen` selects. */
+static bool complete(struct sm_core *core, bool (*chosen)(const struct copy *c, const struct sm_warp *w, uint32_t what),
+                     struct sm_warp *w, uint32_t what) {
   uint32_t n = 0;
   bool ok = true;
   for (uint32_t i = 0; i < core->nlate; i++) {
-    struct copy *c = &core->late[i].copy;
-    bool now = ok && !((c->barrier ^ mbarrier) & 0xffffff);
-    c->w = w;
-    if (!now) {
+    struct copy c = core->late[i].copy;
+    if (!ok || !chosen(&c, w, what)) {
       core->late[n++] = core->late[i];
       continue;
     }
-    const struct sm_uop *run = w->run;
-    w->run = NULL; /* a fault of the copy is not an instruction of the waiting warp's run: sm_fault must not count it */
-    ok = finish(c);
-    w->run = run;
+    if (c.way == LOAD) c.w = w;
+    const struct sm_uop *run = c.w->run;
+    c.w->run = NULL; /* a fault of the copy is not an instruction of the warp's run: sm_fault must not count it */
+    ok = finish(&c);
+    c.w->run = run;
   }
   core->nlate = n;
   return ok;
+}
+
+static bool arrives_at(const struct copy *c, const struct sm_warp *w, uint32_t mbarrier) {
+  return c->way == LOAD && !((c->barrier ^ mbarrier) & 0xffffff);
+}
+bool mem_complete_boxes(struct sm_warp *w, uint32_t mbarrier) { return complete(w->core, arrives_at, w, mbarrier); }
+
+static bool is_older(const struct copy *c, const struct sm_warp *w, uint32_t pending) {
+  return c->way != LOAD && c->w == w && c->group + pending < w->bulk_groups;
+}
+static bool is_abandoned(const struct copy *c, const struct sm_warp *w, uint32_t pending) { return c->way != LOAD; }
+
+bool sm_abandon_copies(struct sm_core *core) {
+  for (uint32_t i = 0; i < core->nlate; i++) {
+    const struct sm_cta *cta = core->late[i].copy.w->cta;
+    if (core->late[i].copy.way != LOAD) memset(cta->shared, 0xff, cta->shared_size);
+  }
+  return complete(core, is_abandoned, NULL, 0);
+}
+
+static const struct sm_uop *close_group(struct sm_warp *w, const struct sm_uop *u) {
+  if (sm_lanes(w, u)) w->bulk_groups++;
+  return u + 1;
+}
+/* arg: the number of groups that may be pending. The same instruction waits for groups of LDGSTS. */
+static const struct sm_uop *wait_for_groups(struct sm_warp *w, const struct sm_uop *u) {
+  if (w->core->nlate && sm_lanes(w, u) && !complete(w->core, is_older, w, u->arg)) return NULL;
+  return u + 1;
+}
+static bool build_groups(struct sm_builder *b, const struct sass_inst *in, const char **why) {
+  struct sm_uop *u = sm_emit(b, in);
+  if (!u) return true;
+  u->fn = in->id == SASS_DEPBAR ? wait_for_groups : close_group;
+  if (in->id == SASS_UTMACMDFLUSH) u->all = ~0u, u->guard = (uint8_t)(SM_UP + in->guard);
+  bool counts = in->form != 6 && sass_bit(in, 47);
+  u->arg = counts ? (uint32_t)sass_bits(in, 38, 6) : 0;
+  return true;
 }
 
 /* The uniform registers hold the box's address in shared memory, for loads then the mbarrier's address, then the first
@@ -230,13 +269,14 @@ static const struct sm_uop *tensor_copy(struct sm_warp *w, const struct sm_uop *
                    .map_at = mem_uniform_pair(w, in, 24),
                    .to = what[0],
                    .barrier = what[SM_LANES],
+                   .group = w->bulk_groups,
                    .ctas = multicast ? mem_uniform(w, in, 64)[0] >> 16 : 1,
                    .multicast = multicast};
   if (!read_map(&c, what + (c.way == LOAD ? 2 : 1) * SM_LANES)) return NULL;
   if (what[0] % SHARED_ALIGN)
     return sm_fault(w, u, FAULT_MISALIGNED, SM_ESR_MISALIGNED_ADDRESS, (int)c.lane, what[0], VM_WRITE,
                     "copies a box of a tensor at 0x%x of shared memory, which is not a multiple of 128", what[0]);
-  if (c.way == LOAD && is_late(w->core) && keep_late(w->core, &c)) return u + 1;
+  if (is_late(w->core) && keep_late(w->core, &c)) return u + 1;
   return finish(&c) ? u + 1 : NULL;
 }
 static bool build_tensor_copy(struct sm_builder *b, const struct sass_inst *in, const char **why) {
@@ -251,7 +291,6 @@ static bool build_tensor_copy(struct sm_builder *b, const struct sass_inst *in, 
   return true;
 }
 
-const struct sm_family sm_tensor_family[] = {{SASS_UTMALDG, build_tensor_copy},
-                                             {SASS_UTMASTG, build_tensor_copy},
-                                             {SASS_UTMAREDG, build_tensor_copy},
-                                             {SASS_ID_COUNT, NULL}};
+const struct sm_family sm_tensor_family[] = {{SASS_UTMALDG, build_tensor_copy},  {SASS_UTMASTG, build_tensor_copy},
+                                             {SASS_UTMAREDG, build_tensor_copy}, {SASS_UTMACMDFLUSH, build_groups},
+                                             {SASS_DEPBAR, build_groups},        {SASS_ID_COUNT, NULL}};

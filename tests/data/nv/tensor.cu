@@ -123,6 +123,24 @@ extern "C" __global__ void impatient(u32 *out, const int *c, u32 bytes, const __
   }
 }
 
+// Writes i to box i of 16 boxes of 256 bytes, from one buffer or from two. how 0: without a wait; 1: waits until its
+// buffer has been read; 2: until the other of two buffers has; 3: like 1, but not for the last box.
+extern "C" __global__ void hasty(u32 *, const int *c, u32 how, const __grid_constant__ tensor_map map) {
+  __shared__ __align__(1024) u32 tile[2][64];
+  if (threadIdx.x == 0) {
+    for (u32 i = 0; i < 16; i++) {
+      u32 *to = tile[how == 2 ? i % 2 : 0];
+      for (u32 k = 0; k < 64; k++) ((volatile u32 *)to)[k] = i;
+      asm volatile("fence.proxy.async;" ::: "memory");
+      asm volatile("cp.async.bulk.tensor.2d.global.shared::cta.tile.bulk_group [%1, {%2, %3}], [%0];" ::"r"(at(to)), "l"(&map), "r"(0), "r"(i) : "memory");
+      asm volatile("cp.async.bulk.commit_group;" ::: "memory");
+      if (how == 1 || (how == 3 && i < 15)) asm volatile("cp.async.bulk.wait_group.read 0;" ::: "memory");
+      if (how == 2) asm volatile("cp.async.bulk.wait_group.read 1;" ::: "memory");
+    }
+    if (how < 3) asm volatile("cp.async.bulk.wait_group.read 0;" ::: "memory");
+  }
+}
+
 // The map in constant memory, and one that this kernel has changed in global memory.
 __constant__ tensor_map constant_map;
 extern "C" __global__ void set_constant(u64 *where) { *where = (u64)&constant_map; }
