@@ -44,7 +44,9 @@ static bool fail(struct result *r, const char *what) {
   return r->ok = false;
 }
 
-static double epsilon(db_dtype t) { return t == DB_BF16 ? 0x1p-8 : t == DB_F16 ? 0x1p-11 : 0; }
+static double epsilon(db_dtype t) {
+  return t == DB_BF16 ? 0x1p-8 : t == DB_F16 ? 0x1p-11 : t == DB_F8E4M3 ? 0x1p-4 : t == DB_F8E5M2 ? 0x1p-3 : 0;
+}
 
 static float *read_floats(db_tensor *t, int64_t n) {
   float *x = malloc((size_t)n * sizeof *x);

@@ -161,7 +161,7 @@ module_ref assembler_module(struct assembler *a, struct codegen *k, context_ref 
   if (i < 0) return NULL;
   LLVMModuleRef m = NULL;
   bool barrier = false;
-  for (size_t j = 0; j < k->nlinear; j++) barrier = barrier || k->linear[j]->op == OP_BARRIER;
+  for (size_t j = 0; j < k->nlinear; j++) barrier = barrier || (k->linear[j]->op == OP_BARRIER && !k->linear[j]->aux);
   if (barrier) {
     char *message = NULL;
     const char *ir = k->target->kind == TARGET_NVPTX ? nvidia_barrier : amd_barrier;

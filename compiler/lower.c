@@ -471,6 +471,7 @@ static bool lower_store(struct lowerer *L, struct uop *store) {
   struct uop *index = store->src[0];
   uint64_t mask = mask_of(L, store) & L->expanded, vec = lowest(mask & L->vectors);
   bool masks = k->target->has_masks && !L->group_first, kept = lower_is_kept(L, index->src[0]);
+  if (lower_results(L, store)) return !L->b.failed;
   int along = lower_contiguous_axis(L, index, masks);
   struct uop *base = kept ? NULL : lower_memory(L, index->src[0]);
   lower_first_position(L, mask);
@@ -878,6 +879,7 @@ static bool lower_kernel(struct lowerer *L) {
   if (!lower_loops(L)) return false;
   if (inside && !L->b.failed) lower_block_close(L, inside, NULL, 0);
   if (part && !L->b.failed) lower_block_close(L, part, NULL, 0);
+  lower_results_end(L);
   return !L->b.failed;
 }
 

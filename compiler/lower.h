@@ -4,6 +4,7 @@
 #define DOORBELL_COMPILER_LOWER_H
 #include "internal.h"
 #include "plan/internal.h"
+#include "plan/matrix.h"
 
 enum { VEC = -1 }; /* position of an axis whose elements are all lanes of a vector */
 
@@ -84,6 +85,7 @@ struct lowerer {
   unsigned npipelines;
   struct pipeline boxed[MOST_TENSORS]; /* the stages of all phases, if a wave of its own copies them in boxes */
   unsigned nboxed;
+  bool stores_boxes;
   struct uop *item;            /* the work-item's number in its workgroup */
   int64_t items;               /* of phases: the number of work-items that compute */
   struct uop *group_first;     /* true in one of the work-items that share a reduction */
@@ -190,6 +192,8 @@ struct uop *lower_lane_reduce(struct lowerer *L, uint64_t axes, enum op op, stru
 
 /* lower_reduce.c */
 struct uop *lower_combine(struct lowerer *L, enum op op, struct uop *a, struct uop *b);
+/* Writes the axis of each of the operand's element runs to axis, in order. Returns their number. */
+unsigned lower_element_axes(const struct lowerer *L, const struct uop *mma, enum matrix_operand o, unsigned *axis);
 uint64_t lower_bound_axes(const struct lowerer *L, const struct uop *u); /* the axes that a REDUCE or STAGE binds */
 struct block *lower_block_over(struct lowerer *L, uint64_t axes);        /* innermost block of their loops */
 struct block *lower_loop_open(struct lowerer *L, struct block *in, unsigned axis, enum axis_kind kind);
@@ -237,7 +241,7 @@ struct chosen { /* what a region for the other rounds replaces in the lowerer */
 struct chosen lower_choices_open(struct lowerer *L, struct uop *when);
 void lower_choices_close(struct lowerer *L, const struct chosen *c);
 
-/* lower_boxes.c: pipelines whose stages are copied in boxes of tensors */
+/* lower_boxes.c: pipelines whose stages are copied in boxes of tensors, and results that are stored in boxes */
 /* Whether a wave of its own can copy all rounds in boxes. Sets p's loops around the rounds. */
 bool lower_can_box(const struct lowerer *L, struct pipeline *p);
 /* The number of the current round of a pipeline. */
@@ -253,4 +257,7 @@ bool lower_boxes_of_phases(struct lowerer *L, struct codegen *k, unsigned axis, 
 /* If such a wave copies the stage, waits for its copy and returns the node after which it may be read. Sets *found to
  * the stage's pipeline. Otherwise returns NULL. */
 struct uop *lower_boxes_wait(struct lowerer *L, const struct uop *stage, struct pipeline **found);
+/* Lowers a STORE whose results are collected in boxes. Returns false if they are not, or there is no memory for it. */
+bool lower_results(struct lowerer *L, struct uop *store);
+void lower_results_end(struct lowerer *L); /* at the end of the kernel */
 #endif

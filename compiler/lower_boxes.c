@@ -1,8 +1,12 @@
-/* Pipelines whose stages are copied in boxes of tensors (plan/tensor.c), for machines with tensor copies.
+/* Pipelines whose stages are copied in boxes of tensors (plan/tensor.c), and results that are stored in boxes, for
+ * machines with tensor copies.
  *
  * One work-item of a wave of its own starts all copies. Each buffer has two mbarriers. A phase of the first ends when
  * all bytes of a round have arrived; then the other waves may read the buffer. A phase of the second ends when each of
- * them has arrived there after its reads; then the buffer may be filled again. */
+ * them has arrived there after its reads; then the buffer may be filled again.
+ *
+ * Each wave collects its results in boxes of its own, so waves do not wait for each other. One work-item starts the
+ * copy of a box, and waits until the next box's buffer has been read before the wave writes to it. */
 #include "lower.h"
 #include <stdlib.h>
 #include <string.h>
@@ -338,4 +342,129 @@ struct uop *lower_boxes_wait(struct lowerer *L, const struct uop *stage, struct 
     return phase(L, p->body, PHASE_WAIT, t.full, 0, t.parity);
   }
   return NULL;
+}
+
+/* ---- results ----------------------------------------------------------------------------------------------------- */
+
+/* The boxes of a wave, one after another. */
+struct storing {
+  const struct uop *store;
+  const struct tensor *tensor;
+  unsigned number;                         /* of the tensor */
+  unsigned columns[2], row;                /* axes of the elements: pairs and further columns; rows */
+  int64_t buffers, size, per_box, started; /* size: elements of a box; per_box: positions of columns[1] */
+  struct uop *memory, *first, *order;      /* first: where the wave's boxes begin; order: the last node so far */
+  struct block *in;
+};
+
+/* Evaluates the results of the box that begins at a position of the further columns: pairs by columns, then rows. */
+static void eval_box(struct lowerer *L, struct storing *s, int64_t begin, struct uop **out) {
+  enum dtype t = s->store->src[0]->dtype;
+  int64_t rows = L->k->axes[s->row].size;
+  L->position[s->columns[0]] = VEC;
+  for (int64_t i = 0; i < s->per_box * rows && !L->b.failed; i++) {
+    L->position[s->columns[1]] = (int)(begin + i / rows), L->position[s->row] = (int)(i % rows);
+    struct uop *v = lower_broadcast(L, lower_eval(L, s->store->src[1]), (unsigned)L->k->axes[s->columns[0]].size);
+    out[i] = build_cast(&L->b, v, t);
+    s->in = deeper(s->in, lower_block_of(L, out[i]));
+  }
+  L->position[s->columns[0]] = 0;
+}
+
+static struct uop *barrier(struct lowerer *L, struct block *in, enum barrier what, struct uop *after) {
+  struct uop *u = uop_new(L->g, OP_BARRIER, DT_VOID, 1, (union uop_arg){0}, what, &after, 1);
+  lower_place(L, in, u);
+  return u;
+}
+
+static struct uop *wait_for_boxes(struct lowerer *L, struct block *in, int64_t most, struct uop *after) {
+  struct uop *u = uop_new(L->g, OP_WAIT, DT_VOID, 1, (union uop_arg){.i = most}, 2, &after, after ? 1 : 0);
+  lower_place(L, in, u);
+  return u;
+}
+
+/* Finds memory for the boxes. Returns false if there is none. */
+static bool begin_storing(struct lowerer *L, struct storing *s, int64_t boxes) {
+  struct codegen *k = L->k;
+  enum dtype t = s->store->src[0]->dtype;
+  int64_t waves = 1, bytes = s->size * dtype_info[t].size;
+  for (unsigned a = 0; a < k->naxes; a++)
+    if (k->axes[a].kind == AXIS_LOCAL) waves *= k->axes[a].size;
+  waves /= k->target->wave, bytes *= waves;
+  /* The number of boxes is a multiple of that of the buffers, so each box has the same buffer in each turn. */
+  for (s->buffers = boxes % 2 ? 1 : 2; s->buffers; s->buffers /= 2)
+    if (k->local_bytes + s->buffers * bytes <= local_room(k)) break;
+  if (!s->buffers) return false;
+  k->local_bytes += (uint32_t)(s->buffers * bytes);
+  struct uop *size = lower_iconst(L, DT_INDEX, waves * s->buffers * s->size);
+  s->memory = lower_mk(L, OP_LOCAL, t, 1, L->next_local++, TILE_ALIGN_BITS, &size, 1);
+  s->first = lower_index_op(L, OP_MUL, binary(L, OP_IDIV, L->item, k->target->wave), i32(L, s->buffers * s->size));
+  s->number = add_tensor(L, k, s->tensor);
+  struct uop *index[1 + MAX_TENSOR_RANK] = {k->results.at};
+  memcpy(index + 1, s->tensor->at, s->tensor->text.rank * sizeof *index);
+  return L->stores_boxes = lower_add_masks(L, index, 1 + s->tensor->text.rank);
+}
+
+/* Collects the results of a box and starts its copy to the tensor. */
+static void store_box(struct lowerer *L, struct storing *s, int64_t begin, struct uop *const *value) {
+  int64_t rows = L->k->axes[s->row].size, buffer = s->started++ % s->buffers * s->size;
+  struct uop *first = lower_index_op(L, OP_ADD, s->first, i32(L, buffer)), *last = NULL;
+  s->order = barrier(L, s->in, BARRIER_WAVE, s->order ? s->order : value[0]); /* the buffer has been read */
+  for (int64_t i = 0; i < s->per_box * rows && !L->b.failed; i++) {
+    L->position[s->columns[1]] = (int)(begin + i / rows), L->position[s->row] = (int)(i % rows);
+    struct uop *at = lower_add_offset(L, lower_eval_index(L, L->k->results.at), first);
+    struct uop *src[3] = {pointer(L, s->memory, at), value[i], s->order};
+    last = lower_mk_in(L, s->in, OP_STORE, DT_VOID, src, 3);
+  }
+  L->position[s->columns[1]] = L->position[s->row] = 0;
+  s->order = barrier(L, s->in, BARRIER_BEFORE_BOX, last);
+  struct uop *src[1 + MAX_TENSOR_RANK] = {pointer(L, s->memory, first)};
+  for (unsigned d = 0; d < s->tensor->text.rank; d++) {
+    src[1 + d] = lower_to_dtype(L, lower_eval(L, s->tensor->at[d]), DT_I32);
+    if (!d) src[1] = lower_index_op(L, OP_ADD, src[1], i32(L, begin / s->per_box * s->tensor->row));
+  }
+  struct block *one = lower_if_open(L, s->in, elected(L));
+  struct uop *box =
+      uop_new(L->g, OP_BOX, DT_VOID, 1, (union uop_arg){.i = s->number}, 1, src, 1 + s->tensor->text.rank);
+  lower_place(L, one, box);
+  wait_for_boxes(L, one, s->buffers - 1, box);
+  s->order = lower_block_close(L, one, NULL, 0);
+}
+
+bool lower_results(struct lowerer *L, struct uop *store) {
+  struct codegen *k = L->k;
+  struct results *r = &k->results;
+  const struct uop *mma = r->boxed ? matrix_of(k) : NULL, *to = store->src[0]->src[0];
+  if (!mma || to->op != OP_PARAM || to->arg.i != r->slot || L->part_total) return false;
+  unsigned axis[MATRIX_RUNS];
+  struct storing s = {.store = store, .tensor = &r->tensor, .size = r->tensor.row * r->tensor.rows, .in = L->main};
+  if (lower_element_axes(L, mma, MATRIX_C, axis) != 3) return false;
+  s.row = axis[0], s.columns[0] = axis[1], s.columns[1] = axis[2];
+  uint64_t mask = mask_of(L, store) & L->expanded, own = 0;
+  for (unsigned i = 0; i < 3; i++) own |= UINT64_C(1) << axis[i];
+  int64_t further = k->axes[s.columns[1]].size, boxes = k->axes[s.columns[0]].size;
+  s.per_box = further * s.tensor->row / matrices[mma->arg.i].n;
+  if ((mask & L->vectors) != UINT64_C(1) << s.columns[0] || (mask & own) != own) return false;
+  boxes = further / s.per_box;
+  for (uint64_t m = mask & ~own; m; m &= m - 1) boxes *= k->axes[__builtin_ctzll(m)].size;
+  struct uop *value[2 * MAX_LANES];
+  lower_first_position(L, mask);
+  do
+    for (int64_t begin = 0; begin < further && !L->b.failed; begin += s.per_box) {
+      eval_box(L, &s, begin, value);
+      if (!s.memory && !begin_storing(L, &s, boxes)) {
+        lower_first_position(L, mask);
+        return false;
+      }
+      store_box(L, &s, begin, value);
+    }
+  while (lower_next_position(L, mask & ~own) && !L->b.failed);
+  return true;
+}
+
+void lower_results_end(struct lowerer *L) {
+  if (!L->stores_boxes || L->b.failed) return;
+  struct block *one = lower_if_open(L, L->root, elected(L));
+  wait_for_boxes(L, one, 0, NULL); /* a workgroup's memory is in use until then */
+  lower_block_close(L, one, NULL, 0);
 }

@@ -3,7 +3,6 @@
  * All REDUCEs over the same ranges share one loop. Each has an accumulator per combination of expanded positions on
  * which it depends. */
 #include "lower.h"
-#include "plan/matrix.h"
 #include <stdlib.h>
 #include <string.h>
 
@@ -33,9 +32,8 @@ static struct uop *accumulate(struct lowerer *L, const struct uop *reduce, struc
 
 /* ---- matrix instructions ---------------------------------------------------------------------------------------- */
 
-/* Writes the axis of each of the operand's element runs to axis, in order. Returns their number. An MMA lists the
- * result's ranges first; the ranges that it binds are A's, then B's. */
-static unsigned element_axes(const struct lowerer *L, const struct uop *mma, enum matrix_operand o, unsigned *axis) {
+/* An MMA lists the result's ranges first; the ranges that it binds are A's, then B's. */
+unsigned lower_element_axes(const struct lowerer *L, const struct uop *mma, enum matrix_operand o, unsigned *axis) {
   struct matrix_run run[MATRIX_RUNS];
   unsigned from = o == MATRIX_C ? 2 : binds_from(mma), n = 0;
   if (o == MATRIX_B)
@@ -59,7 +57,7 @@ static void set_element_position(struct lowerer *L, const struct matrix *x, enum
 }
 
 static uint64_t elements_of(const struct lowerer *L, const struct uop *mma) {
-  unsigned axis[MATRIX_RUNS], n = element_axes(L, mma, MATRIX_C, axis);
+  unsigned axis[MATRIX_RUNS], n = lower_element_axes(L, mma, MATRIX_C, axis);
   uint64_t m = 0;
   while (n > 0) m |= UINT64_C(1) << axis[--n];
   return m;
@@ -74,7 +72,7 @@ static bool are_neighbours(const struct lowerer *L, const struct uop *mma, enum 
   if (u->op != OP_LOAD || u->dtype != matrix_in(x, o) || u->src[0]->op != OP_INDEX || u->src[0]->nsrc > 2) return false;
   struct affine a;
   affine_of(u->src[0]->src[1], &a);
-  element_axes(L, mma, o, axis);
+  lower_element_axes(L, mma, o, axis);
   uint64_t mine = 0;
   for (unsigned i = 0, runs = matrix_runs(x, o, run); i < runs; i++) {
     if (run[i].lane) return false;
@@ -98,7 +96,7 @@ static struct uop *operand_in_registers(struct lowerer *L, const struct uop *mma
   const struct matrix *x = &matrices[mma->arg.i];
   struct uop *element[MAX_LANES];
   unsigned axis[MATRIX_RUNS] = {0}, n = matrix_elements(x, o);
-  element_axes(L, mma, o, axis);
+  lower_element_axes(L, mma, o, axis);
   if (L->k->target->kind == TARGET_HOST && are_neighbours(L, mma, o)) {
     set_element_position(L, x, o, axis, 0);
     return lower_load_at(L, mma->src[o], n);
@@ -168,7 +166,7 @@ static struct uop *first_sum(struct lowerer *L, struct uop *reduce) {
   struct uop *element[MAX_LANES];
   unsigned axis[MATRIX_RUNS] = {0}, n = matrix_elements(&matrices[mma->arg.i], MATRIX_C);
   if (adder == reduce) return NULL;
-  element_axes(L, mma, MATRIX_C, axis);
+  lower_element_axes(L, mma, MATRIX_C, axis);
   for (unsigned e = 0; e < n; e++) {
     set_element_position(L, &matrices[mma->arg.i], MATRIX_C, axis, e);
     if (adder->op == OP_MULACC) {
@@ -185,7 +183,7 @@ static void memo_elements(struct lowerer *L, struct uop *reduce, struct uop *v) 
   const struct uop *mma = reduce->src[0];
   const struct matrix *x = &matrices[mma->arg.i];
   unsigned axis[MATRIX_RUNS] = {0};
-  element_axes(L, mma, MATRIX_C, axis);
+  lower_element_axes(L, mma, MATRIX_C, axis);
   /* AFTER with aux 1 keeps the computation in all lanes, even if only some lanes store the value. */
   v = lower_mk(L, OP_AFTER, v->dtype, v->lanes, 0, 1, &v, 1);
   for (unsigned e = 0; e < v->lanes; e++) {

@@ -28,6 +28,7 @@ struct render {
   uint64_t streamed[MAX_PARAMS / 64]; /* argument slots that are stored past the caches */
   LLVMValueRef aligned[MAX_BUFFERS];  /* whether the argument begins at a cache line; NULL if not computed yet */
   bool fence;                         /* some store bypasses the caches */
+  bool boxed;                         /* all tiles are copied in boxes */
   bool multiplies;                    /* matrix instructions that read memory were started and not waited for */
   bool gpu, nvidia, failed;
 };

@@ -55,7 +55,8 @@ const char render_c_prelude[] =
     "  i64 x = (turned ? row : k) * size, y = turned ? k : row;\n"
     "  i64 at = start * size + x % width + x / width * lead + y % 8 * width + y / 8 * eight;\n"
     "  return at ^ (at >> 3 & width - 16);\n}\n"
-    "static inline void copy_box(void *to, const char *from, int size, int swizzle, int rank, i64 *n, i64 *box, i64 "
+    "static inline void copy_box(int stores, void *box_at, char *tensor, int size, int swizzle, int rank, i64 *n, i64 "
+    "*box, i64 "
     "*stride, i64 *first) {\n"
     "  i64 all = 1; for (int d = 0; d < rank; d++) all *= box[d];\n"
     "  for (i64 i = 0; i < all; i++) {\n"
@@ -64,7 +65,9 @@ const char render_c_prelude[] =
     "      i64 x = first[d] + rest % box[d]; rest /= box[d], offset += x * stride[d], valid &= x >= 0 && x < n[d];\n"
     "    }\n"
     "    at ^= (at >> 7 & (1 << swizzle) - 1) << 4;\n"
-    "    for (int b = 0; b < size; b++) ((char *)to)[at + b] = valid ? from[offset + b] : 0;\n"
+    "    for (int b = 0; b < size; b++)\n"
+    "      if (!stores) ((char *)box_at)[at + b] = valid ? tensor[offset + b] : 0;\n"
+    "      else if (valid) tensor[offset + b] = ((char *)box_at)[at + b];\n"
     "  }\n}\n";
 
 struct writer {
@@ -290,7 +293,7 @@ static void write_box(struct writer *w, const struct uop *u) {
   const struct tensor_text *t = &w->k->tensor[u->arg.i]->text;
   unsigned size = dtype_info[u->src[0]->dtype].size;
   indent(w);
-  fprintf(w->f, "copy_box(&%s, (char *)data%u + %" PRIu64 ", %u, %u, %u", text_of(w, u->src[0]), t->slot,
+  fprintf(w->f, "copy_box(%u, &%s, (char *)data%u + %" PRIu64 ", %u, %u, %u", u->aux, text_of(w, u->src[0]), t->slot,
           (uint64_t)t->offset * 16, size, t->swizzle, t->rank);
   const uint32_t *const list[2] = {t->size, t->box};
   for (unsigned i = 0; i < 4; i++)
@@ -301,7 +304,7 @@ static void write_box(struct writer *w, const struct uop *u) {
       else if (i == 2)
         fprintf(w->f, "%" PRIu64, d ? (uint64_t)t->stride[d - 1] * 16 : size);
       else
-        fprintf(w->f, "%s", text_of(w, u->src[2 + d]));
+        fprintf(w->f, "%s", text_of(w, u->src[(u->aux ? 1 : 2) + d]));
       if (d + 1 == t->rank) fprintf(w->f, "}");
     }
   fprintf(w->f, ");\n");
@@ -372,7 +375,10 @@ static void statement(struct writer *w, const struct uop *u) {
     return;
   case OP_BARRIER:
     indent(w);
-    fprintf(w->f, "barrier();\n");
+    if (u->aux)
+      fprintf(w->f, "wave_barrier(%u);\n", w->k->target->wave);
+    else
+      fprintf(w->f, "barrier();\n");
     return;
   default: break;
   }
@@ -504,6 +510,7 @@ char *render_c(struct codegen *k) {
       if (u->lanes > 1 && !has_vector_operator(u)) w.by_lane[u->src[s]->id] = true;
     }
     if (u->op == OP_STORE && u->src[0]->src[0]->op == OP_PARAM) written[u->src[0]->src[0]->arg.i] = true;
+    if (u->op == OP_BOX && u->aux) written[k->tensor[u->arg.i]->text.slot] = true;
     if (u->op == OP_MMA) multiplies |= UINT64_C(1) << u->arg.i;
     if (u->lanes > 1 && u->lanes <= MAX_LANES && !declared[u->dtype][u->lanes]) {
       declared[u->dtype][u->lanes] = true;

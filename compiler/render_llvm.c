@@ -226,9 +226,15 @@ static void build_fetch(struct render *r, const struct uop *u) {
   render_intrinsic(r, name, NULL, 0, arg, some ? 3 : 2);
 }
 
+static void run_asm(struct render *r, const char *text, const char *constraints, LLVMValueRef *arg, unsigned n) {
+  render_asm(r, text, constraints, LLVMVoidTypeInContext(r->c), arg, n);
+}
+
 static void build_wait(struct render *r, const struct uop *u) {
   LLVMValueRef groups = LLVMConstInt(i32(r), (uint64_t)u->arg.i, 0);
-  if (u->aux)
+  if (u->aux == 2)
+    run_asm(r, "cp.async.bulk.wait_group.read $0;", "n,~{memory}", &groups, 1);
+  else if (u->aux)
     render_intrinsic(r, "llvm.nvvm.cp.async.commit.group", NULL, 0, NULL, 0);
   else
     render_intrinsic(r, "llvm.nvvm.cp.async.wait.group", NULL, 0, &groups, 1);
@@ -250,25 +256,44 @@ LLVMValueRef render_asm(struct render *r, const char *text, const char *constrai
 
 /* ---- tensors ---------------------------------------------------------------------------------------------------- */
 
-static void run_asm(struct render *r, const char *text, const char *constraints, LLVMValueRef *arg, unsigned n) {
-  render_asm(r, text, constraints, LLVMVoidTypeInContext(r->c), arg, n);
-}
-
 /* Copies a box (PTX ISA, "cp.async.bulk.tensor"). */
 static void build_box(struct render *r, const struct uop *u) {
-  unsigned n = u->nsrc - 2u;
-  char text[256], constraints[64] = "r,r,l", *p = text;
-  LLVMValueRef arg[3 + MAX_TENSOR_RANK] = {render_value(r, u->src[0]), render_value(r, u->src[1]), r->map[u->arg.i]};
-  for (unsigned i = 0; i < 2; i++) arg[i] = LLVMBuildPtrToInt(r->b, arg[i], i32(r), "");
-  p += sprintf(p, "cp.async.bulk.tensor.%ud.shared::cluster.global.tile.mbarrier::complete_tx::bytes [$0], [$2, {", n);
+  bool store = u->aux;
+  unsigned pointers = store ? 1 : 2, n = u->nsrc - pointers;
+  char text[256], constraints[64] = "l", coordinates[64], *p = coordinates;
+  LLVMValueRef arg[3 + MAX_TENSOR_RANK] = {r->map[u->arg.i]};
   for (unsigned d = 0; d < n; d++) {
-    p += sprintf(p, "%s$%u", d ? ", " : "", 3 + d);
-    strcat(constraints, ",r");
-    arg[3 + d] = render_value(r, u->src[2 + d]);
+    p += sprintf(p, "%s$%u", d ? ", " : "", 1 + d);
+    arg[1 + d] = render_value(r, u->src[pointers + d]);
   }
-  sprintf(p, "}], [$1];");
+  for (unsigned i = 0; i < pointers; i++)
+    arg[1 + n + i] = LLVMBuildPtrToInt(r->b, render_value(r, u->src[i]), i32(r), "");
+  for (unsigned i = 0; i < n + pointers; i++) strcat(constraints, ",r");
   strcat(constraints, ",~{memory}");
-  run_asm(r, text, constraints, arg, 3 + n);
+  if (store)
+    sprintf(text,
+            "cp.async.bulk.tensor.%ud.global.shared::cta.tile.bulk_group [$0, {%s}], [$%u]; "
+            "cp.async.bulk.commit_group;",
+            n, coordinates, 1 + n);
+  else
+    sprintf(text,
+            "cp.async.bulk.tensor.%ud.shared::cluster.global.tile.mbarrier::complete_tx::bytes [$%u], [$0, {%s}], "
+            "[$%u];",
+            n, 1 + n, coordinates, 2 + n);
+  run_asm(r, text, constraints, arg, 1 + n + pointers);
+}
+
+/* The barriers of a workgroup, and of a wave. */
+static void build_barrier(struct render *r, const struct uop *u) {
+  /* orders work-items' stores to workgroup memory before what reads it through the async proxy: boxes, and matrix
+   * instructions whose tiles work-items have stored */
+  if (u->aux == BARRIER_BEFORE_BOX || (!u->aux && uses_groups(r->k) && !r->boxed))
+    run_asm(r, "fence.proxy.async.shared::cta;", "~{memory}", NULL, 0);
+  LLVMValueRef f = LLVMGetNamedFunction(r->m, "barrier"), all = i32_of(r, UINT32_MAX);
+  if (u->aux)
+    render_intrinsic(r, "llvm.nvvm.bar.warp.sync", NULL, 0, &all, 1);
+  else
+    LLVMBuildCall2(r->b, LLVMGlobalGetValueType(f), f, NULL, 0, "");
 }
 
 /* Unlike a comparison of a lane's number, elect.sync shows ptxas that only one lane continues. */
@@ -707,14 +732,7 @@ static void render_one(struct render *r, const struct uop *u) {
     LLVMPositionBuilderAtEnd(r->b, after);
     return;
   }
-  case OP_BARRIER: {
-    if (uses_groups(r->k) && !r->k->ntensors) /* orders work-items' stores to workgroup memory before the matrix
-                                               * instructions that read it through the async proxy */
-      render_asm(r, "fence.proxy.async.shared::cta;", "~{memory}", LLVMVoidTypeInContext(r->c), NULL, 0);
-    LLVMValueRef f = LLVMGetNamedFunction(r->m, "barrier");
-    LLVMBuildCall2(r->b, LLVMGlobalGetValueType(f), f, NULL, 0, "");
-    return;
-  }
+  case OP_BARRIER: build_barrier(r, u); return;
   default: v = build_alu_value(r, u); break;
   }
   r->value[u->id] = v;
@@ -865,6 +883,11 @@ static void declare_function(struct render *r) {
       if (!k->params[p].is_buffer && k->params[p].uop->arg.s == u->arg.s) r->value[u->id] = arg[p];
     if (u->op == OP_STORE && u->src[0]->src[0]->op == OP_PARAM) {
       int64_t slot = u->src[0]->src[0]->arg.i;
+      r->written[slot / 64] |= UINT64_C(1) << (slot % 64);
+    }
+    if (u->op == OP_BOX && !u->aux) r->boxed = true;
+    if (u->op == OP_BOX && u->aux) {
+      uint32_t slot = k->tensor[u->arg.i]->text.slot;
       r->written[slot / 64] |= UINT64_C(1) << (slot % 64);
     }
   }

@@ -312,7 +312,7 @@ static int check_fetch(const struct check *c) {
 static int check_box(const struct check *c) {
   const struct uop *u = c->u;
   for (unsigned i = 0; i < u->nsrc; i++)
-    if (i < 2 ? u->src[i]->op != OP_INDEX : u->src[i]->dtype != DT_I32)
+    if (i < (u->aux ? 1 : 2) ? u->src[i]->op != OP_INDEX : u->src[i]->dtype != DT_I32)
       return malformed(c, "source %u is %s of %s", i, op_info[u->src[i]->op].name, dtype_info[u->src[i]->dtype].name);
   return 0;
 }

@@ -82,6 +82,15 @@ struct tile {
   bool boxed; /* there is a tensor */
 };
 
+/* Results of a matrix instruction that waves collect in workgroup memory and store in boxes of a tensor: in each box
+ * the rows of a wave, and `tensor.row` of the instruction's columns. */
+struct results {
+  bool collected, boxed; /* by a step; whether there is a tensor */
+  int64_t slot;
+  struct uop *at; /* an element's index in its box */
+  struct tensor tensor;
+};
+
 struct param {
   struct uop *uop; /* PARAM or VAR; NULL for a slot that the kernel does not read */
   bool is_buffer;
@@ -101,7 +110,9 @@ struct codegen {
   struct uop *unstored[2][MAX_GUARDS]; /* the same over the ranges of operands A and B of a matrix instruction, if
                                         * results are not stored where they do not hold; otherwise NULL */
   struct tile tile[2];                 /* for operands A and B */
-  /* The tensors of which the lowered kernel copies boxes: of the tiles of this kernel, or of those of its phases. */
+  struct results results;
+  /* The tensors of which the lowered kernel copies boxes: of the tiles and results of this kernel, or of the tiles of
+   * its phases. */
   const struct tensor *tensor[MOST_TENSORS];
   unsigned ntensors;
   struct param params[MAX_PARAMS];

@@ -24,6 +24,7 @@ enum {
   FEW_COLUMNS = 4,  /* of a window */
   WINDOW = 16,      /* windows have fewer columns */
   ONE_ROUND = 4,    /* maximum instructions along the sum if one round covers it and operands are computed */
+  BOX_BYTES = 256,  /* of the results of a row, in the boxes in which they are collected */
   FEW_BUFFERS = 3,  /* enough to hide the copies' latency */
   MOST_BUFFERS = 4,
   FETCHED = 1,
@@ -244,7 +245,7 @@ static void choose_rounds(struct choice *c, bool computes) {
     if (fits && repeats && is_short) break;
   }
   if (c->depth < 1) c->depth = 1;
-  int64_t room = c->k->target->group_bytes / (bytes * c->depth);
+  int64_t room = (c->k->target->group_bytes - c->waves[0] * x->m * BOX_BYTES) / (bytes * c->depth);
   c->buffers = computes || room < 2 ? 1 : room < MOST_BUFFERS ? room : MOST_BUFFERS;
 }
 
@@ -373,6 +374,13 @@ static bool apply_order(struct choice *c, struct axis_name rows, struct axis_nam
   return !step_possible(k, s, NULL, 0) || step_apply(k, s);
 }
 
+/* Lets waves store their results in boxes. */
+static bool apply_collect(struct choice *c) {
+  const struct uop *to = c->k->ast->src[0]->src[0]->src[0];
+  struct step s = {.kind = STEP_COLLECT, .amount = to->op == OP_PARAM ? to->arg.i : -1};
+  return !step_possible(c->k, s, NULL, 0) || step_apply(c->k, s);
+}
+
 static bool apply(struct choice *c) {
   struct codegen *k = c->k;
   const struct matrix *x = &matrices[c->row];
@@ -409,7 +417,7 @@ static bool apply(struct choice *c) {
     bool stays = k->is_phase && !changes_by_round(k, c->side[i].mask); /* lanes keep it in registers */
     if (s.amount >= 0 && !stays && step_possible(k, s, NULL, 0) && !step_apply(k, s)) return false;
   }
-  return !tiles_in_memory || apply_rounds(c, sum);
+  return !tiles_in_memory || (apply_rounds(c, sum) && apply_collect(c));
 }
 
 /* Whether the MATRIX step is possible once the axes are padded. */

@@ -74,12 +74,15 @@ bool tiles_hold(const struct codegen *k, const struct uop *value); /* whether th
                                                                     * tiles */
 uint32_t local_room(const struct codegen *k);                      /* local memory that the kernel may use, in bytes */
 bool tiles_make(struct codegen *k);                                /* stages the tiles after the last step */
+/* The step that collects a matrix instruction's results in workgroup memory. */
+bool collect_possible(const struct codegen *k, int64_t slot, char *why, size_t cap);
+void results_make(struct codegen *k); /* describes them as boxes after the last step */
 
 /* tensor.c: the two sides of an operand in workgroup memory, which is copied in boxes: rows of `row` elements along
  * side 0, in `pieces` pieces of that side, and `rows` of them along side 1; all that again for each position of the
  * `inner` axes, the first of which changes fastest */
 struct tensor_sides {
-  unsigned operand;
+  unsigned operand;           /* enum matrix_operand */
   const struct uop *range[2]; /* of the instruction's elements */
   uint64_t axes[2];           /* all axes of the side */
   int64_t row, pieces, rows;
@@ -87,6 +90,8 @@ struct tensor_sides {
 };
 /* Describes a loaded value as a tensor in memory. Returns false if it is none, or one without a tensor map. */
 bool tensor_of(const struct codegen *k, struct uop *value, const struct tensor_sides *s, struct tensor *out);
+/* The same for the elements of an INDEX. */
+bool tensor_at(const struct codegen *k, const struct uop *index, const struct tensor_sides *s, struct tensor *out);
 
 /* contract_gpu.c: plans a contraction for which the machine has matrix instructions; sets *done if it did */
 bool contract_gpu(struct codegen *k, bool *done);

@@ -108,7 +108,7 @@ static bool read_step(struct reader *r, struct step *s) {
   unsigned kind = 0, axes = 0;
   while (kind < STEP_COUNT && (strlen(steps[kind].word) != n || memcmp(steps[kind].word, r->at, n) != 0)) kind++;
   if (kind == STEP_COUNT) {
-    char words[160] = "";
+    char words[192] = "";
     for (unsigned i = 0; i < STEP_COUNT; i++) {
       size_t used = strlen(words);
       snprintf(words + used, sizeof words - used, "%s%s", i ? ", " : "", steps[i].word);

@@ -444,6 +444,7 @@ bool step_possible(const struct codegen *k, struct step s, char *why, size_t cap
   bool list = strchr(arguments, 'l');
   int at = axis_named(k, list ? s.list[0] : s.axis), other = axis_named(k, s.other);
   if (k->plan.n == MAX_STEPS) return refuse(why, cap, "a plan has at most %d steps", MAX_STEPS);
+  if (s.kind == STEP_COLLECT) return collect_possible(k, s.amount, why, cap);
   if (at < 0 || (arguments[1] == 'a' && other < 0))
     return refuse(why, cap, "the kernel has no such axis at this point");
   const struct axis *a = &k->axes[at];
@@ -521,8 +522,8 @@ bool step_possible(const struct codegen *k, struct step s, char *why, size_t cap
 unsigned steps_possible(const struct codegen *k, const int64_t *amounts, unsigned n, struct step *out, unsigned cap) {
   unsigned found = 0;
   for (unsigned kind = 0; kind < STEP_COUNT; kind++) {
-    bool two = step_arguments(kind)[1] == 'a';
-    for (unsigned a = 0; a < k->naxes; a++)
+    bool two = step_arguments(kind)[1] == 'a', axis = *step_arguments(kind) == 'a';
+    for (unsigned a = 0; a < k->naxes && axis; a++)
       for (unsigned i = 0; i < (two ? k->naxes : n) && found < cap; i++) {
         struct step s = {.kind = (uint8_t)kind, .axis = k->axes[a].name};
         if (two)
@@ -663,6 +664,10 @@ bool step_apply(struct codegen *k, struct step s) {
   if (s.kind == STEP_MATRIX) return matrix_apply(k, &s);
   if (s.kind == STEP_FRAGMENT) return fragment_apply(k, &s);
   if (s.kind == STEP_SKIP) return skip_apply(k, &s);
+  if (s.kind == STEP_COLLECT) {
+    k->results = (struct results){.collected = true, .slot = s.amount};
+    return true;
+  }
   if (strchr(step_arguments(s.kind), 'l')) return stage_apply(k, &s);
   struct axis *a = &k->axes[axis_named(k, s.axis)];
   if (s.kind == STEP_ROLL) {
@@ -692,6 +697,7 @@ bool step_unless_one(struct codegen *k, enum step_kind kind, struct axis_name ax
 bool steps_finish(struct codegen *k) {
   for (unsigned a = 0; a < k->naxes && !k->is_phase; a++)
     if (k->axes[a].kind == AXIS_LOOP && k->target->kind != TARGET_HOST) k->axes[a].kind = AXIS_GLOBAL;
+  results_make(k);
   return tiles_make(k);
 }
 

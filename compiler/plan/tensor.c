@@ -1,9 +1,12 @@
-/* Tensors: values in global memory of which an instruction copies boxes (PTX ISA, "cp.async.bulk.tensor").
+/* Tensors: values in global memory from which or to which an instruction copies boxes (PTX ISA,
+ * "cp.async.bulk.tensor").
  *
  * The address of an element is a sum of coordinates times strides. Dimension 0 is contiguous. A condition under which
- * the value is loaded must be a bound of one coordinate: the copy then writes zeros outside the bounds. If the rows of
- * a box are positions of a joined axis, each digit of the position is a dimension: the pixels of a convolution. */
+ * the value is loaded or stored must be a bound of one coordinate: a copy of loaded values then writes zeros outside
+ * the bounds, and a copy of stored values nothing. If the rows of a box are positions of a joined axis, each digit of
+ * the position is a dimension: the pixels of a convolution. */
 #include "internal.h"
+#include "matrix.h"
 #include <stdlib.h>
 #include <string.h>
 
@@ -130,7 +133,8 @@ static bool take_bound(struct finder *f, const struct uop *valid) {
 /* Whether the results for which the condition does not hold are not stored. */
 static bool is_unstored(const struct finder *f, const struct uop *valid) {
   bool found = false;
-  for (unsigned i = 0; i < f->k->nguards; i++) found = found || f->k->unstored[f->sides->operand][i] == valid;
+  for (unsigned i = 0; i < f->k->nguards && f->sides->operand < MATRIX_C; i++)
+    found = found || f->k->unstored[f->sides->operand][i] == valid;
   return found;
 }
 
@@ -165,7 +169,7 @@ static bool take_rest(struct finder *f, unsigned term) {
 /* Lowers the largest coordinate to that of stored results, if the coordinate increases with a value that has a bound
  * for them. */
 static void lower_to_stored(const struct finder *f, struct dim *d) {
-  for (unsigned g = 0; g < f->k->nguards; g++) {
+  for (unsigned g = 0; g < f->k->nguards && f->sides->operand < MATRIX_C; g++) {
     const struct uop *valid = f->k->unstored[f->sides->operand][g];
     struct affine a; /* > 0 where the condition holds */
     if (!valid || valid->op != OP_CMPLT) continue;
@@ -282,10 +286,13 @@ static bool describe(struct finder *f, int64_t elements, unsigned size, struct t
 }
 
 bool tensor_of(const struct codegen *k, struct uop *value, const struct tensor_sides *s, struct tensor *out) {
+  return value->op == OP_LOAD && (value->nsrc < 2 || is_zero(value->src[1])) && tensor_at(k, value->src[0], s, out);
+}
+
+bool tensor_at(const struct codegen *k, const struct uop *index, const struct tensor_sides *s, struct tensor *out) {
   struct finder f = {.k = k, .sides = s};
-  unsigned size = dtype_info[value->dtype].size;
-  if (value->op != OP_LOAD || (value->nsrc > 1 && !is_zero(value->src[1])) || size > 4) return false;
-  const struct uop *index = value->src[0];
+  unsigned size = dtype_info[index->dtype].size;
+  if (size > 4) return false;
   if (index->op != OP_INDEX || index->src[0]->op != OP_PARAM || index->src[0]->src[0]->op != OP_CONST) return false;
   affine_of(index->src[1], &f.address);
   if (f.address.n >= MAX_TERMS || !take_side(&f, 0, s->row) || f.dim[0].stride != 1 || !take_rows(&f)) return false;

@@ -1,5 +1,5 @@
 /* Operands that a matrix instruction reads from workgroup memory: their layout, and the copies that work-items make of
- * them together.
+ * them together. Results that waves collect there in the same layout.
  *
  * An operand is staged after the last step of the plan, for all axes that a workgroup processes at once. It is stored
  * in rows of 128 bytes (64 or 32 if the sum is shorter) along the axis that is contiguous in memory: the sum or the
@@ -329,6 +329,84 @@ static bool make_one(struct codegen *k, enum matrix_operand o) {
   t->descriptor = leading << 16 | eight << 32;
   t->descriptor |= t->group ? mode << 62 : bytes; /* ldmatrix needs the bytes of a row */
   return true;
+}
+
+/* ---- results ---------------------------------------------------------------------------------------------------- */
+
+enum { WAVE_ROWS = 16, WIDE = 2 }; /* WIDE: bytes of the widest results; wider ones would conflict in banks */
+
+/* The axes of the results' rows or columns whose bits of the coordinate are below `below`, and the part of the
+ * coordinate that they give. Sets *first to the range of the lowest bits. 0: the address is not linear in this part. */
+static uint64_t result_axes(const struct codegen *k, const struct uop *index, unsigned coordinate, unsigned below,
+                            const struct uop **first, struct uop **part) {
+  const struct matrix *x = &matrices[matrix_of(k)->arg.i];
+  struct matrix_run run[MATRIX_RUNS];
+  struct axis_name name[MATRIX_RUNS];
+  unsigned n = matrix_axes(k, MATRIX_C, coordinate, name), runs = matrix_runs(x, MATRIX_C, run), at = n;
+  uint64_t axes = 0;
+  struct affine address;
+  affine_of(index->src[1], &address);
+  *part = NULL;
+  for (unsigned i = 0; i < runs; i++) {
+    if (run[i].coordinate != coordinate) continue;
+    int a = axis_named(k, name[--at]);
+    if (a < 0 || 1u << run[i].at >= below) continue;
+    if (!run[i].at) *first = k->axes[a].range;
+    int64_t coef = affine_coef(&address, k->axes[a].range);
+    if (!*first || coef != affine_coef(&address, *first) << run[i].at) return 0;
+    axes |= UINT64_C(1) << a;
+    *part = index_plus(k->g, *part, index_times(k->g, k->axes[a].range, INT64_C(1) << run[i].at));
+  }
+  return axes;
+}
+
+/* The only STORE to the argument; NULL if there are none or several. */
+static const struct uop *store_to(const struct codegen *k, int64_t slot) {
+  const struct uop *found = NULL;
+  for (unsigned i = 0; i < k->ast->nsrc; i++) {
+    const struct uop *s = k->ast->src[i];
+    if (s->op != OP_STORE || s->src[0]->src[0]->op != OP_PARAM || s->src[0]->src[0]->arg.i != slot) continue;
+    if (found) return NULL;
+    found = s;
+  }
+  return found;
+}
+
+/* Describes the stored results. Returns false if they are not in boxes of a tensor. */
+static bool find_results(const struct codegen *k, const struct uop *store, struct results *out) {
+  const struct matrix *x = &matrices[matrix_of(k)->arg.i];
+  const struct uop *index = store->src[0];
+  int64_t size = dtype_info[index->dtype].size;
+  struct tensor_sides s = {.operand = MATRIX_C, .row = ROW / size, .pieces = 1, .rows = WAVE_ROWS};
+  struct graph *g = k->g;
+  struct uop *row, *column; /* in the instruction's results */
+  while (s.row > x->n) s.row /= 2;
+  s.axes[0] = result_axes(k, index, 1, x->n, &s.range[0], &column);
+  s.axes[1] = result_axes(k, index, 0, WAVE_ROWS, &s.range[1], &row);
+  if (!s.axes[0] || !s.axes[1] || !tensor_at(k, index, &s, &out->tensor)) return false;
+  int64_t lanes = UNIT / size, units = s.row / lanes, lines = ROW / (s.row * size);
+  struct uop *in_row = op(g, OP_MOD, column, s.row), *swap = op(g, OP_MOD, op(g, OP_IDIV, row, lines), units);
+  struct uop *unit = uop_binary(g, OP_XOR, divide_positions(g, op(g, OP_IDIV, in_row, lanes)), swap);
+  struct uop *at = index_plus(g, op(g, OP_MUL, row, s.row), op(g, OP_MUL, unit, lanes));
+  out->at = divide_positions(g, index_plus(g, at, op(g, OP_MOD, in_row, lanes)));
+  return true;
+}
+
+bool collect_possible(const struct codegen *k, int64_t slot, char *why, size_t cap) {
+  const struct uop *mma = matrix_of(k), *store = store_to(k, slot);
+  struct results r;
+  if (!mma || matrices[mma->arg.i].parts != PARTS_MEMORY || k->is_phase || k->is_part)
+    return refuse(why, cap, "no instruction of several waves computes results");
+  if (k->results.collected) return refuse(why, cap, "results are collected already");
+  if (!store) return refuse(why, cap, "argument %" PRId64 " is not stored to exactly once", slot);
+  if (dtype_info[store->src[0]->dtype].size > WIDE)
+    return refuse(why, cap, "results of %s are too wide", dtype_info[store->src[0]->dtype].name);
+  return find_results(k, store, &r) || refuse(why, cap, "results are not boxes of a tensor");
+}
+
+void results_make(struct codegen *k) {
+  const struct uop *store = k->results.collected ? store_to(k, k->results.slot) : NULL;
+  k->results.boxed = store && find_results(k, store, &k->results);
 }
 
 bool tiles_make(struct codegen *k) {

@@ -421,6 +421,11 @@ HELPER void random_steps(struct codegen *k, const struct random_kernel *r) {
       random_matrix(k, r, STEP_MATRIX);
       continue;
     }
+    struct step collect = {.kind = STEP_COLLECT, .amount = below(2)};
+    if (list == STEP_COLLECT && step_possible(k, collect, NULL, 0)) {
+      if (!step_apply(k, collect)) fail_msg("seed %lu: %s", (unsigned long)r->seed, k->err);
+      continue;
+    }
     if (k->is_phase && below(4) == 0) {
       random_matrix(k, r, STEP_FRAGMENT);
       continue;

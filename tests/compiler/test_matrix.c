@@ -84,6 +84,12 @@ static void impossible_steps_are_refused(void **state) {
       {"sm_90", "unroll c:2; stage 1 c1; pipeline c:2; unroll c:2", "the axis is pipelined"},
       {"sm_90", "unroll c:2; stage 1 c1; pipeline c:2; stage 2 c1", "the rounds of an axis are pipelined already"},
       {HOST_ARCH, "unroll c:2; stage 1 c1; pipeline c:2", "the host has no work-items"},
+      {"sm_90", "collect 0", "no instruction of several waves computes results"},
+      {"sm_90", "matrix mma_f32_bf16 a b c; collect 0", "no instruction of several waves computes results"},
+      {"sm_90", "pad a:64; pad b:64; matrix wgmma64_f32_bf16 a b c; collect 1",
+       "argument 1 is not stored to exactly once"},
+      {"sm_90", "pad a:64; pad b:64; matrix wgmma64_f32_bf16 a b c; collect 0; collect 0",
+       "results are collected already"},
   };
   ncases = 0;
   case_matmul("matmul", DT_BF16, 32, 48, 96);
@@ -339,6 +345,51 @@ static void large_matmuls_have_large_blocks(void **state) {
   compiler_free(c);
 }
 
+/* How the results are stored. */
+static const char *stores_of(struct uop *to, enum dtype t, int64_t rows, int64_t columns, struct uop *index) {
+  struct uop *i = range(rows, 0, AXIS_LOOP), *j = range(columns, 1, AXIS_LOOP), *k = range(64, 2, AXIS_REDUCE);
+  struct uop *x = load(at(param(1, DT_BF16, rows * 64), add(mul(i, ix(64)), k)));
+  struct uop *w = load(at(param(2, DT_BF16, columns * 64), add(mul(j, ix(64)), k)));
+  struct uop *v = reduce(OP_ADD, mul(uop_cast(G, x, DT_F32), uop_cast(G, w, DT_F32)), &k, 1);
+  struct compiler *c = with_plan(NULL);
+  struct uop *from[2] = {range(rows, 8, AXIS_LOOP), range(columns, 9, AXIS_LOOP)}, *ranges[2] = {i, j};
+  index = uop_substitute(G, index, from, ranges, 2);
+  const struct kernel *kernel = must_compile(c, "sm_90", sink1(store(at(to, index), uop_cast(G, v, t))));
+  if (!strstr(kernel->plan, "wgmma")) fail_msg("%s", kernel->plan);
+  const char *results = strstr(kernel->linear_text, " MMA ");
+  bool boxes = count(results, " BOX ");
+  assert_int_equal(strstr(kernel->plan, "collect") != NULL, boxes);
+  compiler_free(c);
+  return boxes ? "boxes" : "lanes";
+}
+
+/* Rows and columns of the results must be coordinates of a tensor, with 128 bytes of columns next to each other. */
+static void what_is_stored_in_boxes(void **state) {
+  enum { M = 1024, N = 1024 };
+  struct uop *i = range(M, 8, AXIS_LOOP), *j = range(N, 9, AXIS_LOOP), *p = param(0, DT_BF16, M * 4 * N);
+  assert_string_equal(stores_of(p, DT_BF16, M, N, add(mul(i, ix(N)), j)), "boxes");
+  assert_string_equal(stores_of(p, DT_BF16, M, N, add(mul(i, ix(N + 8)), add(j, ix(8)))), "boxes");
+  assert_string_equal(stores_of(p, DT_BF16, M, N, add(mul(j, ix(M)), i)), "boxes");
+  assert_string_equal(stores_of(p, DT_BF16, M, N, add(mul(i, ix(N + 2)), j)), "lanes");
+  assert_string_equal(stores_of(p, DT_BF16, M, N, add(mul(i, ix(2 * N)), mul(j, ix(2)))), "lanes");
+  assert_string_equal(stores_of(param(0, DT_F32, M * N), DT_F32, M, N, add(mul(i, ix(N)), j)), "lanes");
+  assert_string_equal(stores_of(param(0, DT_F8E5M2, M * N), DT_F8E5M2, M, N, add(mul(i, ix(N)), j)), "boxes");
+}
+
+/* Each wave stores its results in two boxes of 64 columns from two buffers. No barrier of the workgroup is needed. */
+static void waves_store_boxes(void **state) {
+  ncases = 0;
+  case_matmul("matmul", DT_BF16, 64, 128, 128);
+  struct compiler *c = with_plan("r_64_128_128 = matrix wgmma128_f32_bf16 a b c; unroll c:2; pipeline c:3; collect 0");
+  const struct kernel *k = must_compile(c, "sm_90", cases[0].ast);
+  assert_int_equal(count(k->linear_text, " BOX "), 2 + 2);
+  assert_int_equal(count(k->linear_text, " WAIT "), 2 + 1);
+  assert_int_equal(count(k->linear_text, " BARRIER "), 1 + 2 * 2);
+  const char *stores = strstr(k->linear_text, " MMA ");
+  assert_int_equal(count(stores, " STORE "), 1 + 2 * 16);
+  compiler_free(c);
+}
+
 /* Products of 8-bit floats, which only wgmma computes. */
 static void eight_bit_floats_are_multiplied(void **state) {
   static const char *const rows[] = {"wgmma64_f32_f8e4m3", "wgmma64_f32_f8e5m2"};
@@ -408,6 +459,8 @@ int main(void) {
       cmocka_unit_test(a_wave_copies_boxes),
       cmocka_unit_test(workgroups_share_rows_and_columns),
       cmocka_unit_test(copies_run_ahead_of_the_next_block),
+      cmocka_unit_test(what_is_stored_in_boxes),
+      cmocka_unit_test(waves_store_boxes),
       cmocka_unit_test(large_matmuls_have_large_blocks),
       cmocka_unit_test(eight_bit_floats_are_multiplied),
   };

@@ -430,6 +430,79 @@ static void nvidia_persistent(void **state) {
   db_close(dev);
 }
 
+/* Results that waves collect and store in boxes are those that lanes store directly: in blocks of one and of several
+ * boxes for each wave, with rows and columns beyond the last whole block, batches, a bias and an earlier value of the
+ * result, and several blocks for each workgroup. What no result is stored to keeps its value. */
+static void nvidia_collected(void **state) {
+  static const struct {
+    enum dtype in, out;
+    int16_t batch, rows, columns, sum;
+    bool bias, adds; /* bias: max(sum + a number for each column, 0); adds: to the earlier value */
+    const char *plan;
+  } tried[] = {
+      {DT_BF16, DT_BF16, 1, 128, 128, 64, false, false, "matrix wgmma128_f32_bf16 b c d; unroll d:2; pipeline d:2"},
+      {DT_BF16, DT_BF16, 1, 200, 264, 72, true, false,
+       "pad b:128; pad c:256; pad d:32; matrix wgmma256_f32_bf16 b c d; local b:2; unroll d:2; pipeline d:3"},
+      {DT_F16, DT_F16, 1, 256, 64, 64, false, true,
+       "matrix wgmma64_f32_f16 b c d; upcast b:2; local b:2; pipeline d:2"},
+      {DT_F16, DT_BF16, 1, 100, 72, 64, true, true, "pad b:64; pad c:64; matrix wgmma64_f32_f16 b c d"},
+      {DT_BF16, DT_F8E4M3, 1, 128, 128, 64, true, false, "matrix wgmma128_f32_bf16 b c d; unroll d:2; pipeline d:2"},
+      {DT_BF16, DT_F8E5M2, 1, 64, 208, 64, false, false, "pad c:64; matrix wgmma64_f32_bf16 b c d; pipeline d:2"},
+      {DT_BF16, DT_BF16, 3, 136, 136, 96, true, false,
+       "pad b:64; pad c:64; matrix wgmma64_f32_bf16 b c d; unroll d:2; join a b; join a c; persist a:7; pipeline d:2"},
+      {DT_BF16, DT_BF16, 2, 136, 256, 96, false, true,
+       "pad b:64; matrix wgmma128_f32_bf16 b c d; unroll d:2; join a b; join a c; persist a:5; pipeline d:3"}};
+  if (!ptxas) skip();
+  db_device *dev = db_open(NVIDIA);
+  if (!dev) fail_msg("%s", db_error());
+  for (unsigned i = 0; i < sizeof tried / sizeof *tried; i++) {
+    int64_t n = tried[i].columns, q = tried[i].sum, rows = tried[i].rows, batch = tried[i].batch;
+    const int64_t count[4] = {batch * rows * n, batch * rows * q, batch * q * n, n};
+    const enum dtype type[4] = {tried[i].out, tried[i].in, tried[i].in, DT_F32};
+    struct uop *b = range(batch, 0, AXIS_LOOP), *r = range(rows, 1, AXIS_LOOP), *c = range(n, 2, AXIS_LOOP);
+    struct uop *k = range(q, 3, AXIS_REDUCE), *row = add(mul(b, ix(rows)), r);
+    struct uop *x = load(at(param(1, type[1], count[1]), add(mul(row, ix(q)), k)));
+    struct uop *w = load(at(param(2, type[2], count[2]), add(mul(add(mul(b, ix(q)), k), ix(n)), c)));
+    struct uop *v = reduce(OP_ADD, mul(uop_cast(G, x, DT_F32), uop_cast(G, w, DT_F32)), &k, 1);
+    struct uop *to = at(param(0, type[0], count[0]), add(mul(row, ix(n)), c));
+    if (tried[i].bias)
+      v = uop_binary(G, OP_MAX, add(v, load(at(param(3, DT_F32, n), c))), uop_const_float(G, DT_F32, 0));
+    if (tried[i].adds) v = add(uop_cast(G, load(to), DT_F32), v);
+    struct uop *ast = sink1(store(to, uop_cast(G, v, type[0])));
+    db_buffer *bufs[4];
+    void *memory[4], *got[2];
+    for (unsigned u = 0; u < 4; u++) {
+      size_t bytes = (size_t)count[u] * dtype_info[type[u]].size;
+      memory[u] = calloc(1, bytes), bufs[u] = db_alloc(dev, bytes, 0);
+      for (int64_t e = 0; e < count[u]; e++)
+        write_element(type[u], memory[u], e, (union value){.f = (double)(rnd() % 2001) / 1e3 - 1});
+      if (u) OK(db_buffer_write(bufs[u], 0, memory[u], bytes));
+    }
+    unsigned boxes[2];
+    for (unsigned collects = 0; collects < 2; collects++) {
+      char plan[320];
+      snprintf(plan, sizeof plan, "r_%ld_%ld_%ld_%ld = %s%s", (long)batch, (long)rows, (long)n, (long)q, tried[i].plan,
+               collects ? "; collect 0" : "");
+      struct compiler *by_hand =
+          compiler_new(&(struct compiler_options){.plan = plan, .ptxas = ptxas, .cache_dir = cache, .debug = 6});
+      const struct kernel *kernel = must_compile(by_hand, db_device_arch(dev), ast);
+      boxes[collects] = 0;
+      for (const char *p = kernel->linear_text; (p = strstr(p, " BOX ")); p++) boxes[collects]++;
+      OK(db_buffer_write(bufs[0], 0, memory[0], db_buffer_size(bufs[0])));
+      launch(dev, kernel, bufs, NULL);
+      got[collects] = malloc(db_buffer_size(bufs[0]));
+      OK(db_buffer_read(bufs[0], 0, got[collects], db_buffer_size(bufs[0])));
+      compiler_free(by_hand);
+    }
+    assert_true(boxes[1] > boxes[0]);
+    if (memcmp(got[0], got[1], (size_t)count[0] * dtype_info[type[0]].size)) fail_msg("case %u", i);
+    for (unsigned u = 0; u < 4; u++) db_buffer_release(bufs[u]), free(memory[u]);
+    free(got[0]);
+    free(got[1]);
+  }
+  db_close(dev);
+}
+
 /* Each instruction of matrix.def that the machine supports, on small integers, whose sums are exact. */
 static void check_instructions(const char *name) {
   enum { ROWS = 48, COLUMNS = 24, SUM = 64 };
@@ -538,6 +611,7 @@ int main(void) {
       cmocka_unit_test(nvidia_warp_groups),
       cmocka_unit_test(nvidia_boxes),
       cmocka_unit_test(nvidia_persistent),
+      cmocka_unit_test(nvidia_collected),
   };
   return cmocka_run_group_tests_name("frontend/kernels", tests, setup, teardown);
 }
