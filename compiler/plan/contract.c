@@ -52,9 +52,11 @@ enum {
   MOST_POSITIONS = 1 << 12, /* maximum number of positions at which a condition is evaluated */
 };
 
-/* Cycles to read an element of an operand that fits into the second-level cache, and of a larger one. */
+/* Cycles to read an element of an operand that fits into the second-level cache, and of a larger one; and to copy it
+ * besides, if the elements of the next product are on another page. */
 #define NEAR_READ 0.05
 #define FAR_READ  0.25
+#define FAR_COPY  1.0
 
 struct operand {
   struct uop *value;
@@ -702,6 +704,9 @@ static void read_operand_access(const struct contraction *c, unsigned i, struct 
   double n = elements(x, all);
   out->copy = i == c->form.columns ? c->form.copy_columns : c->form.copy_rows;
   out->read = reading(n), out->mask = x->mask;
+  bool far = false;
+  for (uint64_t m = c->sum; m; m &= m - 1) far = far || x->stride[__builtin_ctzll(m)] * ELEMENT >= PAGE_BYTES;
+  if (far && out->copy > 0 && n * ELEMENT > NEAR_CACHE) out->copy += n * FAR_COPY;
   memcpy(out->stride, x->stride, sizeof out->stride);
   for (uint64_t m = loops(k) & x->mask; m; m &= m - 1) {
     unsigned a = (unsigned)__builtin_ctzll(m);
