@@ -44,9 +44,26 @@ static bool add_scaled(struct affine *a, struct uop *u, int64_t scale, unsigned 
   return add_term(a, u, scale);
 }
 
+/* Replaces x / n * n + x % n, the parts of a joined axis, by x. */
+static bool unite_parts(struct affine *a, unsigned *steps) {
+  for (unsigned i = 0; i < a->n; i++)
+    for (unsigned j = 0; j < a->n; j++) {
+      const struct uop *low = a->term[i], *high = a->term[j];
+      int64_t coef = a->coef[i], scaled;
+      if (low->op != OP_MOD || high->op != OP_IDIV || low->src[0] != high->src[0] || low->src[1] != high->src[1] ||
+          low->src[1]->op != OP_CONST || !coef || __builtin_mul_overflow(coef, low->src[1]->arg.i, &scaled) ||
+          scaled != a->coef[j])
+        continue;
+      a->coef[i] = a->coef[j] = 0;
+      if (!add_scaled(a, low->src[0], coef, 0, steps)) return false;
+    }
+  return true;
+}
+
 void affine_of(struct uop *index, struct affine *a) {
+  unsigned steps = MOST_STEPS;
   a->n = 0, a->constant = 0;
-  if (!add_scaled(a, index, 1, 0, &(unsigned){MOST_STEPS})) {
+  if (!add_scaled(a, index, 1, 0, &steps) || !unite_parts(a, &steps)) {
     a->n = 1, a->constant = 0;
     a->term[0] = index, a->coef[0] = 1;
     return;

@@ -27,6 +27,8 @@ enum {
   TILE_WORDS = 200, /* maximum registers for sums, operands and copies of a work-item */
   OTHER_WORDS = 48, /* registers for addresses and copies */
   MOST_COPIES = 4,  /* buffers of a pipeline */
+  JOINED_SIDE = 64, /* shorter axes are joined to others of the operand, */
+  JOINED_SUM = 16,  /* or of the sum */
   ADJACENT_BLOCKS = 8,
   REGISTERS = 65536, /* of a processor */
   /* Times in cycles of a processor. */
@@ -54,10 +56,11 @@ struct block {
 struct simt {
   struct choice c;
   struct uop *product;
-  int64_t size, vector; /* bytes of an element, elements of an access to workgroup memory */
-  bool rows_kept[2];    /* the copy is contiguous along the sum */
-  double copy[2];       /* instructions per element */
-  int64_t lanes[2];     /* elements that are copied at once */
+  uint64_t own[2], summed; /* axes: of one operand only, and of the sum */
+  int64_t size, vector;    /* bytes of an element, elements of an access to workgroup memory */
+  bool rows_kept[2];       /* the copy is contiguous along the sum */
+  double copy[2];          /* instructions per element */
+  int64_t lanes[2];        /* elements that are copied at once */
 };
 
 static int64_t items_along(const struct block *b, unsigned i) { return b->lanes[i] * b->waves[i]; }
@@ -163,6 +166,7 @@ static bool is_legal(const struct simt *s, const struct block *b) {
   }
   int64_t items = items_along(b, 0) * items_along(b, 1) * b->slices, sum = k->axes[s->c.sum].size * s->c.windows;
   int64_t depth = b->depth * b->slices, rounds = sum > depth ? 2 : 1;
+  if (b->slices > 1 && k->axes[s->c.sum].size <= depth) return false; /* the GROUP axis would count fastest */
   if (depth > 1 && round_up(sum, depth) * SMALL_PADDING > sum * (SMALL_PADDING + 1)) return false;
   return padding <= MOST_PADDING && items <= MOST_ITEMS && words_of(s, b) <= TILE_WORDS &&
          bytes_of(s, b) * rounds <= local_room(k);
@@ -256,6 +260,26 @@ static bool order_blocks(struct codegen *k, const struct axis_name *name, int64_
   return k->axes[a].size == n || step_unless_one(k, STEP_ADJACENT, name[0], n);
 }
 
+/* Joins the loops of the sum, such as those over the positions of a filter, to one, so that copies can run ahead in all
+ * its rounds. *sum: the loop over the axis that is copied, if there is one; then that of all rounds. */
+static bool join_rounds(struct codegen *k, struct axis_name *sum) {
+  int first = axis_named(k, *sum);
+  for (unsigned a = 0; a < k->naxes && first < 0; a++)
+    if (k->axes[a].kind == AXIS_REDUCE) first = (int)a;
+  if (first < 0) return true;
+  *sum = k->axes[first].name;
+  for (bool more = true; more;) {
+    more = false;
+    for (unsigned a = 0; a < k->naxes && !more; a++) {
+      struct step s = {.kind = STEP_JOIN, .axis = *sum, .other = k->axes[a].name};
+      if (k->axes[a].kind != AXIS_REDUCE || axis_named(k, *sum) == (int)a) continue;
+      more = step_possible(k, s, NULL, 0);
+      if (more && !step_apply(k, s)) return false;
+    }
+  }
+  return true;
+}
+
 static bool apply(struct simt *s, const struct block *b) {
   struct codegen *k = s->c.k;
   struct axis_name sum = k->axes[s->c.sum].name, name[2];
@@ -266,7 +290,7 @@ static bool apply(struct simt *s, const struct block *b) {
   int64_t inner = s->rows_kept[0] || s->rows_kept[1] ? s->vector : 1;
   if (inner > b->depth) inner = b->depth;
   if (!split(k, STEP_UNROLL, sum, inner, &along) || !split(k, STEP_UNROLL, sum, b->depth / inner, &along) ||
-      !split(k, STEP_GROUP, sum, b->slices, &along))
+      !split(k, STEP_GROUP, sum, b->slices, &along) || (s->c.windows > 1 && !join_rounds(k, &sum)))
     return false;
   for (unsigned i = 0; i < 2; i++)
     if (!pack(s, i, &axis[i], &along)) return false;
@@ -277,23 +301,50 @@ static bool apply(struct simt *s, const struct block *b) {
 }
 
 /* Finds the kernel's only reduction, a sum of products. */
-static bool find(struct simt *s, const uint64_t *mask) {
+static bool find(struct simt *s) {
   struct codegen *k = s->c.k;
   struct matrix_product p = {0};
   size_t count;
   struct uop **order = uop_toposort(&k->ast, 1, &count);
+  uint64_t *mask = axis_masks(k, false);
   unsigned reduces = 0;
   for (size_t i = 0; order && i < count; i++)
     if (order[i]->op == OP_REDUCE) p.reduce = order[i], reduces++;
   free(order);
   s->product = reduces == 1 ? summed_product(p.reduce) : NULL;
-  if (!s->product || s->product->dtype != p.reduce->dtype || dtype_info[s->product->dtype].size < 4) return false;
-  for (unsigned i = 0; i < 2; i++) p.operand[i] = s->product->src[i];
-  if (!choice_axes(&s->c, &p, mask)) return false;
-  uint64_t bound = 0;
-  for (unsigned a = 0; a < k->naxes; a++)
-    if (reduce_binds(p.reduce, k->axes[a].range)) bound |= UINT64_C(1) << a;
-  return bound == UINT64_C(1) << s->c.sum;
+  bool ok = mask && s->product && s->product->dtype == p.reduce->dtype && dtype_info[s->product->dtype].size >= 4;
+  for (unsigned i = 0; i < 2 && ok; i++) p.operand[i] = s->product->src[i];
+  ok = ok && choice_axes(&s->c, &p, mask);
+  free(mask);
+  s->summed = 0, s->c.windows = 1;
+  for (unsigned a = 0; ok && a < k->naxes; a++) {
+    if (!reduce_binds(p.reduce, k->axes[a].range)) continue;
+    s->summed |= UINT64_C(1) << a, ok = axis_is_static(&k->axes[a]);
+    if ((int)a != s->c.sum) s->c.windows *= k->axes[a].size;
+  }
+  for (unsigned i = 0; i < 2; i++) s->own[i] = s->c.side[i].mask & ~s->c.side[!i].mask;
+  return ok && !(s->summed & ~s->c.summed);
+}
+
+/* Lets one axis replace those of the set that are loops of a kind, if the one that was chosen is short, or much longer
+ * if it is padded to a multiple of `unit`. The pixels of an image become columns, or positions of the sum. */
+static bool join_short(struct codegen *k, uint64_t axes, enum axis_kind kind, int chosen, int64_t unit) {
+  const int64_t size = k->axes[chosen].size;
+  struct step join[MAX_AXES];
+  unsigned n = 0;
+  struct axis_name first = {0};
+  if (size >= unit && round_up(size, unit) * SMALL_PADDING <= size * (SMALL_PADDING + 1)) return true;
+  for (unsigned a = 0; a < k->naxes; a++) {
+    if (!(axes >> a & 1) || k->axes[a].kind != kind || k->axes[a].size < 2) continue;
+    join[n] = (struct step){.kind = STEP_JOIN, .axis = first, .other = k->axes[a].name};
+    if (!first.letter)
+      first = k->axes[a].name;
+    else if (!step_possible(k, join[n++], NULL, 0))
+      return true;
+  }
+  for (unsigned i = 0; i < n; i++)
+    if (step_possible(k, join[i], NULL, 0) && !step_apply(k, join[i])) return false;
+  return true;
 }
 
 /* Whether the operands can be copied. */
@@ -312,11 +363,16 @@ bool contract_simt(struct codegen *k, bool *done) {
   struct simt s = {.c = {.k = k}};
   struct block b = {.time = 0};
   *done = false;
-  if (k->is_phase || k->is_part || k->ast->nsrc != 1 || k->ast->src[0]->op != OP_STORE) return true;
-  uint64_t *mask = axis_masks(k, false);
-  bool found = mask && find(&s, mask);
-  free(mask);
-  if (!found || k->axes[s.c.sum].size < LEAST_SUM || k->axes[s.c.side[0].axis].size < LEAST_ROWS ||
+  if (k->is_phase || k->is_part || k->ast->nsrc != 1 || k->ast->src[0]->op != OP_STORE || !find(&s) || !can_pack(&s))
+    return true;
+  for (unsigned i = 0; i < 3; i++) { /* the axes have other numbers after each join */
+    int axis = i < 2 ? s.c.side[i].axis : s.c.sum;
+    bool ok = join_short(k, i < 2 ? s.own[i] : s.summed, i < 2 ? AXIS_LOOP : AXIS_REDUCE, axis,
+                         i < 2 ? JOINED_SIDE : JOINED_SUM);
+    if (!ok) return false;
+    if (!find(&s)) return true;
+  }
+  if (k->axes[s.c.sum].size < LEAST_SUM || k->axes[s.c.side[0].axis].size < LEAST_ROWS ||
       k->axes[s.c.side[1].axis].size < LEAST_ROWS || !can_pack(&s))
     return true;
   s.size = dtype_info[s.product->dtype].size, s.vector = VECTOR_BYTES / s.size;

@@ -27,8 +27,9 @@ struct copy {
   struct uop *round, *lane; /* ranges of a work-item's vectors and of their lanes, or NULL */
 };
 
-/* The dimension along which most of the value's memory is contiguous, or the last one if there is none. */
-static unsigned contiguous(const struct copy *c) {
+/* The dimension along which most of the value's memory is contiguous, or the last one if there is none. *any: whether
+ * there is one. */
+static unsigned contiguous(const struct copy *c, bool *any) {
   size_t count;
   struct uop *root = c->value, **order = uop_toposort(&root, 1, &count);
   unsigned best = c->ndims - 1, found[MAX_DIMENSIONS] = {0};
@@ -46,6 +47,7 @@ static unsigned contiguous(const struct copy *c) {
   for (unsigned d = 0; d < c->ndims; d++)
     if (found[d] && found[d] >= found[best]) best = d;
   free(order);
+  *any = found[best];
   return best;
 }
 
@@ -370,11 +372,11 @@ static bool are_aligned(const struct copy *c, const struct dimension *v, int64_t
 
 /* Chooses the order of the copy's elements in memory: along which dimension vectors are copied, of how many lanes, and
  * in how many vectors at once. Returns the size of the copy. */
-static int64_t choose_layout(struct copy *c) {
+static int64_t choose_layout(struct copy *c, bool pack) {
   struct codegen *k = c->k;
-  bool gpu = k->target->kind != TARGET_HOST;
-  unsigned vec = contiguous(c), width = gpu ? 16 : k->target->vector_bytes;
-  int64_t size = dtype_info[c->value->dtype].size, lanes = width / size;
+  bool gpu = k->target->kind != TARGET_HOST, any;
+  unsigned vec = contiguous(c, &any), width = gpu && pack && !any ? 1 : gpu ? 16 : k->target->vector_bytes;
+  int64_t size = dtype_info[c->value->dtype].size, lanes = width < size ? 1 : width / size;
   const struct dimension *v = &c->dim[vec];
   while (lanes > 1 && (lanes > v->size || (gpu && (v->size % lanes || !are_aligned(c, v, lanes))))) lanes /= 2;
   /* If the value is contiguous along another axis than the copy, squares of vectors are transposed, and rows of two are
@@ -642,7 +644,7 @@ bool stage_apply(struct codegen *k, const struct step *s) {
   if (value && windows_of(&w, k, value, mask)) c.ndims = windows_group(&w, axis, s->nlist, c.dim);
   free(mask);
   if (!c.ndims) return codegen_fail(k, "a stage of too many dimensions");
-  int64_t size = choose_layout(&c);
+  int64_t size = choose_layout(&c, s->kind == STEP_PACK);
   struct uop *use = consumer_position(&c);
   struct uop *at = k->target->kind == TARGET_HOST ? fill_by_loops(&c, &valid, &over) : fill_by_items(&c);
   if (!at) return codegen_fail(k, "a stage needs more axes than the maximum");
