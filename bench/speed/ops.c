@@ -96,6 +96,66 @@ static double conv_flops(const struct speed_case *c) {
   return 2.0 * (double)speed_numel(conv_shape(c, 2)) * conv_cost(c);
 }
 
+/* ---- the gradients of conv: conv_dx of the input, conv_dw of the weight, for a given gradient dy of the result. The
+ * inputs are x, w and dy; one of the first two is not read. ---- */
+
+static struct tensor_shape conv_dx_shape(const struct speed_case *c, unsigned i) {
+  return conv_shape(c, i == 2 ? 2 : i == 1 ? 1 : 0);
+}
+static struct tensor_shape conv_dw_shape(const struct speed_case *c, unsigned i) {
+  return conv_shape(c, i == 3 ? 1 : i);
+}
+static db_tensor *conv_gradient(const struct speed_case *c, db_tensor *const *in, unsigned of) {
+  db_tensor *x[2] = {in[0], in[1]}, *dx = NULL;
+  x[of] = db_requires_grad(in[of]);
+  db_grad_all(conv_build(c, x), in[2], &x[of], 1, &dx);
+  return dx;
+}
+static db_tensor *conv_dx_build(const struct speed_case *c, db_tensor *const *in) { return conv_gradient(c, in, 0); }
+static db_tensor *conv_dw_build(const struct speed_case *c, db_tensor *const *in) { return conv_gradient(c, in, 1); }
+
+/* The position in the result that reads position `at` of an image through position k of the filter, or -1. */
+static int64_t conv_reader(const struct speed_case *c, int64_t at, int64_t k) {
+  int64_t from = at - k + c->n[CV_KERNEL] / 2, stride = c->n[CV_STRIDE];
+  return from < 0 || from % stride || from / stride >= conv_size(c) ? -1 : from / stride;
+}
+static void add_product(struct expected *e, float x, float y) {
+  double v = (double)x * (double)y;
+  e->value += v, e->scale += fabs(v);
+}
+static struct expected conv_dx_element(const struct speed_case *c, float *const *in, int64_t at) {
+  const int64_t *n = c->n, size = n[CV_SIZE], out = conv_size(c), kernel = n[CV_KERNEL];
+  const int64_t channel = at / size / size % n[CV_IN], batch = at / size / size / n[CV_IN];
+  struct expected e = {0};
+  for (int64_t o = 0; o < n[CV_OUT]; o++)
+    for (int64_t k = 0; k < kernel * kernel; k++) {
+      int64_t y = conv_reader(c, at / size % size, k / kernel), x = conv_reader(c, at % size, k % kernel);
+      if (y < 0 || x < 0) continue;
+      add_product(&e, in[1][(o * n[CV_IN] + channel) * kernel * kernel + k],
+                  in[2][((batch * n[CV_OUT] + o) * out + y) * out + x]);
+    }
+  return e;
+}
+static struct expected conv_dw_element(const struct speed_case *c, float *const *in, int64_t at) {
+  const int64_t *n = c->n, size = n[CV_SIZE], out = conv_size(c), kernel = n[CV_KERNEL];
+  const int64_t kx = at % kernel, ky = at / kernel % kernel, filter = at / kernel / kernel;
+  struct expected e = {0};
+  for (int64_t batch = 0; batch < n[CV_BATCH]; batch++)
+    for (int64_t i = 0; i < size * size; i++) {
+      int64_t y = conv_reader(c, i / size, ky), x = conv_reader(c, i % size, kx);
+      if (y < 0 || x < 0) continue;
+      add_product(&e, in[0][(batch * n[CV_IN] + filter % n[CV_IN]) * size * size + i],
+                  in[2][((batch * n[CV_OUT] + filter / n[CV_IN]) * out + y) * out + x]);
+    }
+  return e;
+}
+static double conv_dx_cost(const struct speed_case *c) {
+  return (double)(c->n[CV_OUT] * c->n[CV_KERNEL] * c->n[CV_KERNEL]);
+}
+static double conv_dw_cost(const struct speed_case *c) {
+  return (double)(c->n[CV_BATCH] * c->n[CV_SIZE] * c->n[CV_SIZE]);
+}
+
 /* ---- attention: heads of queries, length, width, causal, heads of queries per head of keys and values (0: 1) ---- */
 enum { AT_HEADS, AT_LENGTH, AT_WIDTH, AT_CAUSAL, AT_GROUP };
 
@@ -346,6 +406,8 @@ static double batch_norm_cost(const struct speed_case *c) {
 static const struct speed_op ops[] = {
   {"matmul", 2, matmul_shape, matmul_build, matmul_element, matmul_cost, matmul_flops, 4e-6},
   {"conv", 2, conv_shape, conv_build, conv_element, conv_cost, conv_flops, 4e-6},
+  {"conv_dx", 3, conv_dx_shape, conv_dx_build, conv_dx_element, conv_dx_cost, conv_flops, 4e-6},
+  {"conv_dw", 3, conv_dw_shape, conv_dw_build, conv_dw_element, conv_dw_cost, conv_flops, 4e-6},
   {"attention", 3, attention_shape, attention_build, attention_element, attention_cost, attention_flops, 1e-5},
   {"attention_back", 4, gradient_shape, gradient_build, gradient_element, gradient_cost, gradient_flops, 2e-5},
   {"softmax", 1, matrix_shape, softmax_build, softmax_element, cost_row, NULL, 1e-5},
