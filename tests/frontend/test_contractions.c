@@ -143,7 +143,85 @@ static void few_other_instructions(void **state) {
   }
 }
 
+/* ---- convolutions and both gradients ---------------------------------------------------------------------------- */
+
+struct convolution {
+  int64_t batch, in, height, width, out, kernel, stride;
+};
+static const struct convolution convolutions[] = {
+    {1, 16, 14, 14, 24, 3, 1}, {2, 8, 7, 7, 20, 3, 1},   {1, 12, 15, 9, 16, 3, 2},
+    {3, 20, 8, 6, 12, 1, 1},   {1, 3, 20, 20, 16, 7, 2}, {2, 16, 28, 28, 16, 5, 1},
+};
+
+static db_tensor *image_of(db_device *dev, const int64_t size[4], unsigned seed) {
+  int64_t n = size[0] * size[1] * size[2] * size[3];
+  float *x = malloc((size_t)n * sizeof *x);
+  assert_non_null(x);
+  for (int64_t i = 0; i < n; i++) x[i] = (float)element_of(i, seed);
+  db_tensor *t = db_from(x, DB_F32, dev, size[0], size[1], size[2], size[3]);
+  if (db_realize(t)) fail_msg("%s", db_error());
+  free(x);
+  return t;
+}
+
+/* Adds the products of a convolution to those of its three tensors whose values are not NULL. */
+static void add_products(const struct convolution *c, const int64_t size[3][4], double *y, double *dx, double *dw) {
+  const int64_t image = size[0][2] * size[0][3], result = size[2][2] * size[2][3], filter = c->kernel * c->kernel;
+  for (int64_t b = 0; b < c->batch; b++)
+    for (int64_t o = 0; o < c->out; o++)
+      for (int64_t i = 0; i < c->in; i++)
+        for (int64_t p = 0; p < result; p++)
+          for (int64_t k = 0; k < filter; k++) {
+            int64_t row = p / size[2][3] * c->stride + k / c->kernel - c->kernel / 2,
+                    column = p % size[2][3] * c->stride + k % c->kernel - c->kernel / 2;
+            if (row < 0 || column < 0 || row >= c->height || column >= c->width) continue;
+            int64_t at[3] = {(b * c->in + i) * image + row * c->width + column, (o * c->in + i) * filter + k,
+                             (b * c->out + o) * result + p};
+            double x = element_of(at[0], 1), w = element_of(at[1], 2), dy = element_of(at[2], 3);
+            y[at[2]] += x * w, dx[at[0]] += dy * w, dw[at[1]] += dy * x;
+          }
+}
+
+static void convolutions_are_exact(void **state) {
+  for (unsigned i = 0; i < sizeof convolutions / sizeof *convolutions; i++) {
+    const struct convolution *c = &convolutions[i];
+    const int64_t pad = c->kernel / 2,
+                  size[3][4] = {{c->batch, c->in, c->height, c->width},
+                                {c->out, c->in, c->kernel, c->kernel},
+                                {c->batch, c->out, (c->height + 2 * pad - c->kernel) / c->stride + 1,
+                                 (c->width + 2 * pad - c->kernel) / c->stride + 1}};
+    double *want[3], *got;
+    size_t n[3];
+    for (unsigned t = 0; t < 3; t++) {
+      n[t] = (size_t)(size[t][0] * size[t][1] * size[t][2] * size[t][3]);
+      want[t] = calloc(n[t], sizeof **want);
+      assert_non_null(want[t]);
+    }
+    add_products(c, size, want[2], want[0], want[1]);
+    FOR_EMULATED_GPU {
+      DB_SCOPED;
+      db_device *dev = open_device(DEVICE_NAME);
+      db_tensor *x[2], *result[3];
+      for (unsigned t = 0; t < 2; t++) x[t] = db_requires_grad(image_of(dev, size[t], 1 + t));
+      result[2] = db_conv2d(x[0], x[1], NULL, .stride = DB_LIST(c->stride), .padding = DB_LIST(pad));
+      db_grad_all(result[2], image_of(dev, size[2], 3), x, 2, result);
+      for (unsigned t = 0; t < 3; t++) {
+        assert_non_null(got = malloc(n[t] * sizeof *got));
+        must_read(db_cast(result[t], DB_F64), got, n[t] * sizeof *got);
+        for (size_t e = 0; e < n[t]; e++)
+          if (got[e] != want[t][e])
+            fail_msg("%s, convolution %u, tensor %u: element %zu is %.9g, not %.9g", DEVICE_NAME, i, t, e, got[e],
+                     want[t][e]);
+        free(got);
+      }
+      db_close(dev);
+    }
+    for (unsigned t = 0; t < 3; t++) free(want[t]);
+  }
+}
+
 int main(void) {
-  const struct CMUnitTest tests[] = {cmocka_unit_test(values_are_exact), cmocka_unit_test(few_other_instructions)};
+  const struct CMUnitTest tests[] = {cmocka_unit_test(values_are_exact), cmocka_unit_test(few_other_instructions),
+                                     cmocka_unit_test(convolutions_are_exact)};
   return cmocka_run_group_tests_name("frontend/contractions", tests, NULL, NULL);
 }
