@@ -17,10 +17,10 @@ enum {
   VECTOR_BYTES = 16, /* of one access to workgroup memory */
   DEPTH = 8,         /* positions of the sum that a work-item multiplies in a round */
   LEAST_DEPTH = 4,
-  MOST_TILE = 8,  /* rows and columns of a work-item */
+  MOST_TILE = 16, /* rows and columns of a work-item */
   MOST_WAVES = 4, /* waves of a workgroup along rows, and along columns */
-  MOST_ITEMS = 256,
-  MOST_SLICES = 8,
+  MOST_ITEMS = 512,
+  MOST_SLICES = 16,
   LEAST_ROWS = 4,
   LEAST_SUM = 8,
   MOST_PADDING = 2, /* maximum factor of products computed, with padding, to products needed */
@@ -87,15 +87,15 @@ static int64_t contiguous(const struct codegen *k, struct uop *value, int axis, 
   return lanes;
 }
 
-/* How the operand is copied. The estimated cost is that of aligned rows, so that a size gets the same block as the
- * round size near it. */
+/* How the operand is copied, and the cost. If rows begin at unaligned addresses, a machine that copies without
+ * registers copies elements one by one. */
 static void choose_copy(struct simt *s, unsigned i) {
   const struct codegen *k = s->c.k;
   struct uop *value = s->c.side[i].value;
   int64_t along_sum = contiguous(k, value, s->c.sum, s->vector),
           along_axis = contiguous(k, value, s->c.side[i].axis, s->vector);
   s->rows_kept[i] = k->target->has_fetch && along_sum > 1 && along_sum > along_axis;
-  s->lanes[i] = along_sum || along_axis ? s->vector : 1;
+  s->lanes[i] = along_sum > along_axis ? along_sum : along_axis ? along_axis : 1;
   s->copy[i] = (double)(value->op != OP_LOAD   ? COMPUTED
                         : k->target->has_fetch ? FETCHED
                                                : LOADED) /
