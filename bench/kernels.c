@@ -150,7 +150,7 @@ static db_tensor *run_counted(const struct speed_case *c, db_device *dev, db_ten
   struct os *os = db_device_os(dev);
   if (getenv("BEAM")) { /* a search runs kernels that must not be counted */
     DB_SCOPED;
-    if (db_realize(c->op->build(c, in))) return fail(r, db_error()), NULL;
+    if (db_realize(c->op->build(c, in)) || db_device_synchronize(dev, TIMEOUT_NS)) return fail(r, db_error()), NULL;
   }
   db_tensor *out = c->op->build(c, in);
   emu_detail(os, true);
