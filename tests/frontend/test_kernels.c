@@ -479,6 +479,7 @@ static void nvidia_collected(void **state) {
       if (u) OK(db_buffer_write(bufs[u], 0, memory[u], bytes));
     }
     unsigned boxes[2];
+    uint64_t moved[2]; /* bytes of lines, also those of boxes */
     for (unsigned collects = 0; collects < 2; collects++) {
       char plan[320];
       snprintf(plan, sizeof plan, "r_%ld_%ld_%ld_%ld = %s%s", (long)batch, (long)rows, (long)n, (long)q, tried[i].plan,
@@ -489,12 +490,20 @@ static void nvidia_collected(void **state) {
       boxes[collects] = 0;
       for (const char *p = kernel->linear_text; (p = strstr(p, " BOX ")); p++) boxes[collects]++;
       OK(db_buffer_write(bufs[0], 0, memory[0], db_buffer_size(bufs[0])));
+      struct emu_stats before, after;
+      emu_detail(db_device_os(dev), true);
+      emu_stats(db_device_os(dev), db_device_index(dev), &before);
       launch(dev, kernel, bufs, NULL);
+      emu_stats(db_device_os(dev), db_device_index(dev), &after);
+      emu_detail(db_device_os(dev), false);
+      moved[collects] = after.detail.memory_bytes - before.detail.memory_bytes;
       got[collects] = malloc(db_buffer_size(bufs[0]));
       OK(db_buffer_read(bufs[0], 0, got[collects], db_buffer_size(bufs[0])));
       compiler_free(by_hand);
     }
     assert_true(boxes[1] > boxes[0]);
+    assert_int_equal(moved[1], moved[0]);
+    assert_true(moved[1] >= db_buffer_size(bufs[0]) + db_buffer_size(bufs[1]) + db_buffer_size(bufs[2]));
     if (memcmp(got[0], got[1], (size_t)count[0] * dtype_info[type[0]].size)) fail_msg("case %u", i);
     for (unsigned u = 0; u < 4; u++) db_buffer_release(bufs[u]), free(memory[u]);
     free(got[0]);

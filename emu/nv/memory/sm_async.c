@@ -321,8 +321,7 @@ FN(bulk_copy) {
       } else {
         memmove(t, s, n);
       }
-      if (!from_shared) w->stats->bytes_loaded += n;
-      if (!to_shared) w->stats->bytes_stored += n;
+      mem_count_copied(w, from_shared ? at : source, n, !from_shared, !to_shared);
     }
     uint32_t barrier = d[SM_LANES];
     if (to_shared && !mem_bytes_came(w, u, lane, multicast ? (barrier & 0xffffff) | rank : barrier, size)) return NULL;

@@ -123,6 +123,8 @@ static inline uint64_t mem_uniform_pair(const struct sm_warp *w, const struct sa
  * multiple of `unit`. left and the address must be multiples of unit, too. Returns NULL after a fault. */
 uint8_t *mem_piece(struct sm_warp *w, const struct sm_uop *u, unsigned lane, bool shared, uint64_t at, uint32_t left,
                    unsigned unit, unsigned access, uint32_t *n);
+/* Counts bytes of global memory that a bulk copy reads or writes, and with detail their lines. */
+void mem_count_copied(struct sm_warp *w, uint64_t at, uint32_t bytes, bool reads, bool writes);
 /* An arrival at an mbarrier in the format of sm_80 to sm_89: ATOMS.ARRIVE.64 and ARRIVES. */
 sm_exec_fn mem_arrive_8x;
 /* Reports to an mbarrier that bytes of its transaction count have arrived. Returns false after a fault. */

@@ -107,6 +107,16 @@ static void count_memory(struct sm_warp *w, const struct sm_uop *u, const struct
   if (global) emu_lines_access(w->stats->lines, d, to, global, bytes, r->flags & LOADS, r->flags & STORES);
 }
 
+void mem_count_copied(struct sm_warp *w, uint64_t at, uint32_t bytes, bool reads, bool writes) {
+  w->stats->bytes_loaded += reads ? bytes : 0;
+  w->stats->bytes_stored += writes ? bytes : 0;
+  for (uint32_t done = 0, n; done < bytes && w->stats->lines; done += n) {
+    uint64_t first = at + done;
+    n = bytes - done < EMU_LINE ? bytes - done : EMU_LINE;
+    emu_lines_access(w->stats->lines, NULL, &first, 1, n, reads, writes);
+  }
+}
+
 /* Returns the number of blocks of a warp's matrix instruction (emu/detail.h); sm_mma.c decodes the same bits. */
 static unsigned matrix_blocks(const struct sass_inst *in, const struct sm_uop *op) {
   switch (in->id) {

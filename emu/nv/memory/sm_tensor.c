@@ -127,10 +127,7 @@ static bool move_bytes(const struct copy *c, uint8_t *row, uint64_t at, uint32_t
         mem_atomic_unit((unsigned)sass_bits(c->u->inst, 87, 3), types[c->type].reduced, p + k, value, false);
       }
   }
-  if (way == LOAD)
-    c->w->stats->bytes_loaded += bytes;
-  else
-    c->w->stats->bytes_stored += bytes;
+  mem_count_copied(c->w, at, bytes, way == LOAD, way != LOAD);
   return true;
 }
 static void flush_denormals(uint8_t *row, uint32_t bytes) {
