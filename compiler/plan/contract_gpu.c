@@ -246,6 +246,8 @@ static void choose_rounds(struct choice *c, bool computes) {
   }
   if (c->depth < 1) c->depth = 1;
   int64_t room = (c->k->target->group_bytes - c->waves[0] * x->m * BOX_BYTES) / (bytes * c->depth);
+  int64_t rounds = round_up(sum, x->k * c->depth) / (x->k * c->depth) * c->windows;
+  if (room > rounds) room = rounds;
   c->buffers = computes || room < 2 ? 1 : room < MOST_BUFFERS ? room : MOST_BUFFERS;
 }
 
@@ -355,9 +357,17 @@ static bool join_loops(struct choice *c, struct axis_name rows, struct axis_name
   return true;
 }
 
-/* Lets the blocks of a few rows follow each other. If operands are copied ahead, a workgroup computes several blocks:
- * during the last rounds and the stores of one block it copies the first rounds of the next one. As many workgroups
- * start as are needed for the same number of blocks each. */
+/* Whether a processor has workgroup memory for one workgroup only. */
+static bool runs_alone(const struct choice *c) {
+  const struct matrix *x = &matrices[c->row];
+  int64_t round = (x->m * c->tiles[0] * c->waves[0] + x->n) * x->k * c->depth * dtype_info[x->in].size;
+  return 2 * c->buffers * round > c->k->target->group_bytes;
+}
+
+/* Lets the blocks of a few rows follow each other. If operands are copied ahead, a workgroup that runs alone computes
+ * several blocks: during the last rounds and the stores of one block it copies the first rounds of the next one. As
+ * many workgroups start as are needed for the same number of blocks each. If several workgroups run on a processor,
+ * they hide each other's latencies. */
 static bool apply_order(struct choice *c, struct axis_name rows, struct axis_name columns) {
   struct codegen *k = c->k;
   int64_t blocks = 1, processors = k->target->workgroups / 2;
@@ -368,7 +378,7 @@ static bool apply_order(struct choice *c, struct axis_name rows, struct axis_nam
   int64_t n = adjacent_rows(c, k->axes[a].size), turns = round_up(blocks, processors) / processors;
   struct axis_name adjacent = {0}, all;
   if (k->axes[a].size > n && !step_split(k, STEP_ADJACENT, rows, n, &adjacent)) return false;
-  if (matrices[c->row].parts != PARTS_MEMORY || c->buffers < 2) return true;
+  if (matrices[c->row].parts != PARTS_MEMORY || c->buffers < 2 || !runs_alone(c)) return true;
   if (!join_loops(c, rows, columns, adjacent, &all)) return false;
   struct step s = {.kind = STEP_PERSIST, .axis = all, .amount = round_up(blocks, turns) / turns};
   return !step_possible(k, s, NULL, 0) || step_apply(k, s);
