@@ -1,24 +1,27 @@
-"""Writes a random llama model of 1.1 B parameters whose matrices have one quantized type, to measure speed
+"""Writes a random llama model of 1.1 B parameters whose matrices have one type, to measure speed
 (frontend/llm/README.md).
 
-Usage: make_llama.py TYPE FILE.gguf    TYPE: Q4_0 to Q8_0, Q2_K to Q6_K, as in llama.cpp's names
-Needs PyPI's gguf. The same type always gives the same file.
+Usage: make_llama.py TYPE FILE.gguf [--layers N] [--feed N] [--experts N --used N]
+TYPE: F32, F16, BF16, Q4_0 to Q8_0, Q2_K to Q6_K, as in llama.cpp's names. Needs PyPI's gguf. The same arguments always
+give the same file.
 
 22 layers, 2048 wide, 5632 in the feed-forward parts, 32 heads with 4 of keys and values, 32000 tokens: the shape of
-TinyLlama. Blocks are random bytes. Only their f16 factors are chosen, so that the values of a matrix have the mean 0
-and the standard deviation 1 / sqrt(columns), and activations keep their size from layer to layer.
+TinyLlama. With experts, each feed-forward part is a mixture: a token uses a few of the experts. Blocks are random
+bytes. Only their f16 factors are chosen, so that the values of a matrix have the mean 0 and the standard deviation
+1 / sqrt(columns), and activations keep their size from layer to layer.
 """
+import argparse
 import sys
 
 import gguf
 import numpy as np
 
-LAYERS, WIDTH, FEED, HEADS, KV, WORDS, CONTEXT = 22, 2048, 5632, 32, 4, 32000, 2048
+WIDTH, HEADS, KV, WORDS, CONTEXT = 2048, 32, 4, 32000, 2048
 # By type: the places of f16 numbers in a block, and their ratio with which the mean of random blocks is near 0.
 PLACES = {
     "Q4_0": [(0, 1)], "Q4_1": [(0, 1), (2, -7.5)], "Q5_0": [(0, 1)], "Q5_1": [(0, 1), (2, -15.5)], "Q8_0": [(0, 1)],
     "Q2_K": [(80, 1), (82, 1.5)], "Q3_K": [(108, 1)], "Q4_K": [(0, 1), (2, 7.5)], "Q5_K": [(0, 1), (2, 15.5)],
-    "Q6_K": [(208, 1)],
+    "Q6_K": [(208, 1)], "F32": [], "F16": [], "BF16": [],
 }
 
 
@@ -28,6 +31,10 @@ def set_factors(blocks, places, factor):
 
 
 def matrix(rng, kind, rows, columns):
+    if not PLACES[kind.name]:
+        x = rng.standard_normal((rows, columns), np.float32)
+        x *= np.float32(columns ** -0.5)
+        return gguf.quantize(x, kind)
     elements, size = gguf.GGML_QUANT_SIZES[kind]
     blocks = np.frombuffer(rng.bytes(rows * columns // elements * size), np.uint8).reshape(-1, size).copy()
     sample = blocks[:1024].copy()
@@ -37,24 +44,28 @@ def matrix(rng, kind, rows, columns):
     return blocks.reshape(rows, -1)
 
 
-def shapes():
-    """(name, rows, columns) of every matrix."""
-    yield "token_embd", WORDS, WIDTH
-    yield "output", WORDS, WIDTH
-    wide = WIDTH // HEADS * KV
-    for i in range(LAYERS):
-        for name, rows, columns in [
-            ("attn_q", WIDTH, WIDTH), ("attn_k", wide, WIDTH), ("attn_v", wide, WIDTH), ("attn_output", WIDTH, WIDTH),
-            ("ffn_gate", FEED, WIDTH), ("ffn_up", FEED, WIDTH), ("ffn_down", WIDTH, FEED),
+def shapes(args):
+    """(name, experts or 0, rows, columns) of every matrix."""
+    yield "token_embd", 0, WORDS, WIDTH
+    yield "output", 0, WORDS, WIDTH
+    wide, n, end = WIDTH // HEADS * KV, args.experts, "_exps" if args.experts else ""
+    for i in range(args.layers):
+        for name, experts, rows, columns in [
+            ("attn_q", 0, WIDTH, WIDTH), ("attn_k", 0, wide, WIDTH), ("attn_v", 0, wide, WIDTH),
+            ("attn_output", 0, WIDTH, WIDTH), ("ffn_gate" + end, n, args.feed, WIDTH),
+            ("ffn_up" + end, n, args.feed, WIDTH), ("ffn_down" + end, n, WIDTH, args.feed),
         ]:
-            yield f"blk.{i}.{name}", rows, columns
+            yield f"blk.{i}.{name}", experts, rows, columns
 
 
-def write_numbers(w):
+def write_numbers(w, args):
     w.add_context_length(CONTEXT)
     w.add_embedding_length(WIDTH)
-    w.add_block_count(LAYERS)
-    w.add_feed_forward_length(FEED)
+    w.add_block_count(args.layers)
+    w.add_feed_forward_length(args.feed)
+    if args.experts:
+        w.add_expert_count(args.experts)
+        w.add_expert_used_count(args.used)
     w.add_head_count(HEADS)
     w.add_head_count_kv(KV)
     w.add_layer_norm_rms_eps(1e-5)
@@ -71,16 +82,26 @@ def write_numbers(w):
 
 
 def main():
-    if len(sys.argv) != 3 or sys.argv[1] not in PLACES:
-        sys.exit(__doc__)
-    kind, rng = gguf.GGMLQuantizationType[sys.argv[1]], np.random.default_rng(7)
-    w = gguf.GGUFWriter(sys.argv[2], "llama")
-    write_numbers(w)
-    for name, rows, columns in shapes():
-        w.add_tensor(name + ".weight", matrix(rng, kind, rows, columns), raw_dtype=kind)
+    parser = argparse.ArgumentParser(usage=__doc__.split("Usage: ")[1])
+    parser.add_argument("type", choices=PLACES)
+    parser.add_argument("file")
+    parser.add_argument("--layers", type=int, default=22)
+    parser.add_argument("--feed", type=int, default=5632)
+    parser.add_argument("--experts", type=int, default=0)
+    parser.add_argument("--used", type=int, default=2)
+    args = parser.parse_args()
+    kind, rng = gguf.GGMLQuantizationType[args.type], np.random.default_rng(7)
+    w = gguf.GGUFWriter(args.file, "llama")
+    write_numbers(w, args)
+    for name, experts, rows, columns in shapes(args):
+        values = matrix(rng, kind, max(experts, 1) * rows, columns)
+        w.add_tensor(name + ".weight", values.reshape(experts, rows, -1) if experts else values, raw_dtype=kind)
     ones = np.ones(WIDTH, np.float32)
-    for name in ["output_norm"] + [f"blk.{i}.{n}" for i in range(LAYERS) for n in ("attn_norm", "ffn_norm")]:
+    for name in ["output_norm"] + [f"blk.{i}.{n}" for i in range(args.layers) for n in ("attn_norm", "ffn_norm")]:
         w.add_tensor(name + ".weight", ones)
+    for i in range(args.layers if args.experts else 0):
+        router = rng.standard_normal((args.experts, WIDTH), np.float32) * np.float32(WIDTH ** -0.5)
+        w.add_tensor(f"blk.{i}.ffn_gate_inp.weight", router)
     w.write_header_to_file()
     w.write_kv_data_to_file()
     w.write_tensors_to_file()
@@ -88,4 +109,4 @@ def main():
 
 
 if __name__ == "__main__":
-    main()
+    sys.exit(main())

@@ -72,6 +72,7 @@ enum { RUNS_WARM = 3 };
 struct runs {
   unsigned warm, n; /* n: the runs that count */
   double sum, squares, start;
+  double processor, processor_start; /* seconds of all threads of this process */
 };
 void runs_begin(struct runs *r);
 void runs_end(struct runs *r);

@@ -3,17 +3,18 @@
 #include <math.h>
 #include <time.h>
 
-double cli_now(void) {
+static double seconds_of(clockid_t clock) {
   struct timespec t;
-  clock_gettime(CLOCK_MONOTONIC, &t);
+  clock_gettime(clock, &t);
   return (double)t.tv_sec + 1e-9 * (double)t.tv_nsec;
 }
+double cli_now(void) { return seconds_of(CLOCK_MONOTONIC); }
 
-void runs_begin(struct runs *r) { r->start = cli_now(); }
+void runs_begin(struct runs *r) { r->processor_start = seconds_of(CLOCK_PROCESS_CPUTIME_ID), r->start = cli_now(); }
 void runs_end(struct runs *r) {
-  double s = cli_now() - r->start;
+  double s = cli_now() - r->start, processor = seconds_of(CLOCK_PROCESS_CPUTIME_ID) - r->processor_start;
   if (r->warm++ < RUNS_WARM) return;
-  r->n++, r->sum += s, r->squares += s * s;
+  r->n++, r->sum += s, r->squares += s * s, r->processor += processor;
 }
 double runs_mean(const struct runs *r) { return r->sum / r->n; }
 double runs_deviation(const struct runs *r) {

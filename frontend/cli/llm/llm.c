@@ -278,7 +278,8 @@ static bool is_interrupted(void) { return interrupted; }
 
 static void print_runs(const char *what, double tokens, const struct runs *r) {
   double rate = tokens / runs_mean(r);
-  printf("%s: %.2f tokens/s, deviation %.2f\n", what, rate, rate * runs_deviation(r) / runs_mean(r));
+  printf("%s: %.2f tokens/s, deviation %.2f; %.2f per second of processor time\n", what, rate,
+         rate * runs_deviation(r) / runs_mean(r), rate * r->sum / r->processor);
 }
 
 static int measure(struct session *s) {
