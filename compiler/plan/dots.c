@@ -61,6 +61,31 @@ bool dot_of(const struct uop *sum, struct dot *d) {
   return sum->op == OP_REDUCE && sum->aux == OP_ADD && sum->dtype == DT_F32 && find_below(sum->src[0], d);
 }
 
+/* Makes two sums of each sum of products and of other terms, which a block's least value makes. Both are over the same
+ * ranges, and so share a loop. */
+static bool split_terms(struct codegen *k) {
+  size_t count;
+  struct uop **order = uop_toposort(&k->ast, 1, &count);
+  if (!order) return codegen_fail(k, "out of memory");
+  for (size_t i = 0; i < count; i++) {
+    struct uop *sum = order[i], *terms = sum->src[0], *part[2];
+    if (sum->op != OP_REDUCE || sum->aux != OP_ADD || sum->dtype != DT_F32 || sum->nsrc > MAX_AXES) continue;
+    if (terms->op != OP_ADD && terms->op != OP_SUB) continue;
+    struct dot d[2] = {{.lanes = 0}, {.lanes = 0}};
+    if (find_below(terms->src[0], &d[0]) == find_below(terms->src[1], &d[1])) continue;
+    for (unsigned p = 0; p < 2; p++) {
+      struct uop *src[MAX_AXES] = {terms->src[p]};
+      for (unsigned s = 1; s < sum->nsrc; s++) src[s] = sum->src[s];
+      part[p] = uop_new(k->g, OP_REDUCE, DT_F32, 1, sum->arg, OP_ADD, src, sum->nsrc);
+    }
+    struct uop *both = uop_binary(k->g, terms->op, part[0], part[1]);
+    k->ast = uop_substitute(k->g, k->ast, &sum, &both, 1);
+    break; /* other nodes of `order` may be replaced, too */
+  }
+  free(order);
+  return true;
+}
+
 static bool step(struct codegen *k, enum step_kind kind, int axis, int64_t amount) {
   struct step s = {.kind = (uint8_t)kind, .axis = k->axes[axis].name, .amount = amount};
   return amount < 2 || !step_possible(k, s, NULL, 0) || step_apply(k, s);
@@ -211,6 +236,7 @@ bool dots_host(struct codegen *k, bool *done) {
   struct uop *sum[MOST_DOT_SUMS];
   unsigned n = 0;
   size_t count;
+  if (!split_terms(k)) return false;
   struct uop *ast = k->ast, **order = uop_toposort(&ast, 1, &count);
   struct dot d, any = {.lanes = 0};
   const struct uop *outer = NULL;

@@ -128,16 +128,57 @@ static db_tensor *feed_forward(const struct model *m, const struct linear *gate,
   return apply(down, y);
 }
 
+enum { TILE = 2 * WEIGHT_FEW }; /* vectors that are multiplied by an expert's matrix together */
+
+/* The vectors of many tokens in the order of their experts. Each expert has whole tiles; the rest of its last tile, and
+ * tiles at the end, have the first token's vector, and nothing uses their results. */
+struct grouped {
+  db_tensor *expert; /* of each tile: [tiles, 1] */
+  db_tensor *source; /* the token of each vector: [tiles * TILE] */
+  db_tensor *place;  /* [count, used]: the vector of each token and chosen expert */
+};
+
+/* chosen: [count, used] */
+static struct grouped group_by_expert(const struct model *m, db_tensor *chosen) {
+  int64_t count = db_dim(chosen, 0), used = db_dim(chosen, 1), pairs = count * used, experts = m->n.experts;
+  int64_t tiles = (pairs + experts * (TILE - 1)) / TILE; /* at most TILE - 1 vectors of each expert are not used */
+  if (tiles > pairs) tiles = pairs;
+  db_tensor *each = db_arange(0, (double)experts, 1, DB_I32, m->dev);
+  db_tensor *is = db_cast(db_eq(db_reshape(db_cast(chosen, DB_I32), pairs, 1), each), DB_I32); /* [pairs, experts] */
+  db_tensor *so_far = db_contiguous(db_cumsum(is, 0));
+  db_tensor *vectors = db_reshape(db_shrink(so_far, pairs - 1, pairs, 0, experts), experts);
+  db_tensor *size = db_idiv(db_add(vectors, TILE - 1), TILE); /* in tiles */
+  db_tensor *end = db_contiguous(db_cumsum(size, 0)), *begin = db_sub(end, size);
+  db_tensor *place = db_contiguous(db_sum(db_mul(is, db_add(db_sub(so_far, 1), db_mul(begin, TILE))), 1));
+  db_tensor *tile = db_arange(0, (double)tiles, 1, DB_I32, m->dev);
+  db_tensor *expert = db_sum(db_cast(db_ge(db_unsqueeze(tile, 1), end), DB_I32), 1);
+  db_tensor *token = db_idiv(db_arange(0, (double)pairs, 1, DB_I32, m->dev), used);
+  db_tensor *source = db_scatter(db_zeros(DB_I32, m->dev, tiles * TILE), 0, place, token);
+  return (struct grouped){db_contiguous(db_reshape(db_minimum(expert, experts - 1), tiles, 1)), db_contiguous(source),
+                          db_reshape(place, count, used)};
+}
+
+/* What the chosen experts compute: [count, used, width]. */
+static db_tensor *of_experts(const struct model *m, const struct layer *y, db_tensor *chosen, db_tensor *x) {
+  bool groups = db_dim(x, 0) > WEIGHT_FEW;
+  struct grouped g = {.expert = chosen};
+  db_tensor *in = db_unsqueeze(x, 1); /* [count, 1, width] */
+  if (groups) {
+    g = group_by_expert(m, chosen);
+    in = db_contiguous(db_unflatten(db_index(x, DB_BY(g.source)), 0, db_dim(g.expert, 0), TILE));
+  }
+  db_tensor *up = weight_linear_experts(&y->up_experts.weight, g.expert, in);
+  db_tensor *gate = weight_linear_experts(&y->gate_experts.weight, g.expert, in);
+  db_tensor *out = weight_linear_experts(&y->down_experts.weight, g.expert, db_mul(activated(m, gate), up));
+  return groups ? db_index(db_flatten(out, 0, 1), DB_BY(g.place)) : out;
+}
+
 /* Each token's feed-forward part is the weighted sum of those of a few experts. */
 static db_tensor *mixture(const struct model *m, const struct layer *y, db_tensor *x) {
   int64_t count = db_dim(x, 0), used = m->n.used_experts;
-  db_tensor *places, *share = db_topk(db_softmax(apply(&y->router, x), -1), used, -1, true, &places);
+  db_tensor *chosen, *share = db_topk(db_softmax(apply(&y->router, x), -1), used, -1, true, &chosen);
   if (m->n.arch->normalized_experts) share = db_div(share, db_sum_keep(share, -1));
-  db_tensor *in = db_unsqueeze(x, 1); /* [count, 1, width] */
-  db_tensor *up = weight_linear_experts(&y->up_experts.weight, places, in);
-  db_tensor *gate = weight_linear_experts(&y->gate_experts.weight, places, in);
-  db_tensor *out = weight_linear_experts(&y->down_experts.weight, places, db_mul(activated(m, gate), up));
-  out = db_sum(db_mul(out, db_reshape(share, count, used, 1)), 1);
+  db_tensor *out = db_sum(db_mul(of_experts(m, y, chosen, x), db_reshape(share, count, used, 1)), 1);
   if (!y->shared_down.weight.data) return out;
   db_tensor *shared = feed_forward(m, &y->shared_gate, &y->shared_up, &y->shared_down, x);
   if (y->shared_router.weight.data) shared = db_mul(shared, db_sigmoid(apply(&y->shared_router, x)));

@@ -11,6 +11,7 @@
 /* Of blocks u8 [..., bytes]. */
 struct parts {
   db_tensor *integer;        /* u8 or i8 [..., axes] */
+  int zero_point;            /* is first subtracted from an integer */
   db_tensor *factor, *least; /* f32 [..., axes], the last one is 1; least: NULL if it is 0 */
 };
 
@@ -47,7 +48,7 @@ static db_tensor *bits_of(db_tensor *x, int64_t n, int64_t step, int axis, int b
 /* ---- types ---- */
 
 static struct parts q8_0(db_tensor *b) {
-  return (struct parts){split(db_bitcast(part(b, 2, 34), DB_I8), 1, 1, 32), scale_at(b, 0), NULL};
+  return (struct parts){split(db_bitcast(part(b, 2, 34), DB_I8), 1, 1, 32), 0, scale_at(b, 0), NULL};
 }
 
 /* The 4 low bits of elements 0 to 15, then the 4 high bits of elements 16 to 31. */
@@ -62,32 +63,38 @@ static db_tensor *fifths(db_tensor *b, int64_t at) {
   db_tensor *high = db_cast(db_flatten(bits_of(halves, 16, 1, 2, 1), -3, -2), DB_U8); /* [2, 16] */
   return db_or(nibbles(b, at + 4), db_shl(db_unsqueeze(high, -3), 4));
 }
-static struct parts q4_0(db_tensor *b) { return (struct parts){less(nibbles(b, 2), 8), scale_at(b, 0), NULL}; }
-static struct parts q4_1(db_tensor *b) { return (struct parts){nibbles(b, 4), scale_at(b, 0), db_neg(scale_at(b, 2))}; }
-static struct parts q5_0(db_tensor *b) { return (struct parts){less(fifths(b, 2), 16), scale_at(b, 0), NULL}; }
-static struct parts q5_1(db_tensor *b) { return (struct parts){fifths(b, 4), scale_at(b, 0), db_neg(scale_at(b, 2))}; }
+static struct parts q4_0(db_tensor *b) { return (struct parts){nibbles(b, 2), 8, scale_at(b, 0), NULL}; }
+static struct parts q4_1(db_tensor *b) {
+  return (struct parts){nibbles(b, 4), 0, scale_at(b, 0), db_neg(scale_at(b, 2))};
+}
+static struct parts q5_0(db_tensor *b) { return (struct parts){fifths(b, 2), 16, scale_at(b, 0), NULL}; }
+static struct parts q5_1(db_tensor *b) {
+  return (struct parts){fifths(b, 4), 0, scale_at(b, 0), db_neg(scale_at(b, 2))};
+}
 
-/* 16 groups of 16: [2 * 4, 2, 16]. Byte n * 32 + i has 2 bits for each of the elements n * 128 + j * 32 + i. */
+/* The 16 groups of 16 of x [..., 16 groups, 16]: [..., 4, 4, 16]. */
+static db_tensor *groups(db_tensor *x) { return db_unflatten(db_flatten(x, -3, -2), -2, 4, 4); }
+/* 16 groups of 16. Byte n * 32 + i has 2 bits for each of the elements n * 128 + j * 32 + i. */
 static db_tensor *pairs_of_bits(db_tensor *b, int64_t at) {
   db_tensor *q = db_unflatten(split(bytes_at(b, at, 64), 2, 1, 32), -1, 2, 16); /* [2, 1, 2, 16] */
   q = db_and(db_shr(q, db_reshape(counts(b, 4, 2, 0), 4, 1, 1)), 3);            /* [2, 4, 2, 16] */
   return db_flatten(q, -4, -3);
 }
 static struct parts q2_k(db_tensor *b) {
-  db_tensor *scale = split(bytes_at(b, 0, 16), 8, 2, 1);
+  db_tensor *scale = split(bytes_at(b, 0, 16), 4, 4, 1);
   db_tensor *factor = db_mul(scale_at(b, 80), f32(db_and(scale, 15)));
   db_tensor *least = db_mul(scale_at(b, 82), f32(db_shr(scale, 4)));
-  return (struct parts){pairs_of_bits(b, 16), factor, least};
+  return (struct parts){groups(pairs_of_bits(b, 16)), 0, factor, least};
 }
 /* Scales have 6 bits: 4 in bytes 0 to 7, the low ones first, and 2 in bytes 8 to 11. The mask has a bit for each of 8
  * groups of 32, which is the inverse of a sign. */
 static struct parts q3_k(db_tensor *b) {
-  db_tensor *low = db_flatten(bits_of(split(bytes_at(b, 96, 8), 1, 1, 8), 2, 4, 1, 4), -2, -1);
-  db_tensor *high = db_flatten(bits_of(split(bytes_at(b, 104, 4), 1, 1, 4), 4, 2, 1, 2), -2, -1);
-  db_tensor *scale = less(db_flatten(db_or(low, db_shl(high, 4)), -2, -1), 32); /* [16] */
+  db_tensor *low = bits_of(split(bytes_at(b, 96, 8), 1, 2, 4), 2, 4, 0, 4);           /* [2, 2, 4] */
+  db_tensor *high = bits_of(split(bytes_at(b, 104, 4), 1, 1, 4), 4, 2, 1, 2);         /* [1, 4, 4] */
+  db_tensor *scale = db_or(db_flatten(low, -3, -2), db_shl(db_squeeze(high, -3), 4)); /* [4, 4] */
   db_tensor *mask = bits_of(split(bytes_at(b, 0, 32), 1, 2, 16), 8, 1, 0, 1);
-  db_tensor *q = less(db_or(pairs_of_bits(b, 32), db_shl(mask, 2)), 4);
-  return (struct parts){q, db_mul(scale_at(b, 108), f32(split(scale, 8, 2, 1))), NULL};
+  db_tensor *q = db_or(pairs_of_bits(b, 32), db_shl(mask, 2));
+  return (struct parts){groups(q), 4, db_mul(scale_at(b, 108), f32(db_unsqueeze(less(scale, 32), -1))), NULL};
 }
 
 /* 8 groups of 32: [2, 4, 32]. 12 bytes hold 8 scales and 8 minimums of 6 bits. Those of groups 0 to 3 are the low bits
@@ -124,10 +131,9 @@ static struct parts q6_k(db_tensor *b) {
   low = db_and(db_shr(low, db_reshape(counts(b, 2, 4, 0), 2, 1, 1)), 15);  /* [2, 2, 2, 32] */
   db_tensor *high = split(bytes_at(b, 128, 64), 2, 1, 32);
   high = db_unflatten(bits_of(high, 4, 2, 1, 2), -2, 2, 2);
-  db_tensor *q = db_unflatten(less(db_or(low, db_shl(high, 4)), 32), -1, 2, 16); /* [2, 2, 2, 2, 16] */
-  q = db_flatten(q, -5, -3);
-  db_tensor *scale = split(f32(db_bitcast(part(b, 192, 208), DB_I8)), 8, 2, 1);
-  return (struct parts){q, db_mul(scale_at(b, 208), scale), NULL};
+  db_tensor *q = db_unflatten(db_or(low, db_shl(high, 4)), -1, 2, 16); /* [2, 2, 2, 2, 16] */
+  db_tensor *scale = split(f32(db_bitcast(part(b, 192, 208), DB_I8)), 4, 4, 1);
+  return (struct parts){groups(db_flatten(q, -5, -3)), 32, db_mul(scale_at(b, 208), scale), NULL};
 }
 
 static const struct unpack {
@@ -135,9 +141,9 @@ static const struct unpack {
   int64_t axes[4]; /* of products: short ones, which kernels unroll, around a vector */
 } unpacks[] = {
     [GGML_Q4_0] = {q4_0, {1, 1, 2, 16}}, [GGML_Q4_1] = {q4_1, {1, 1, 2, 16}}, [GGML_Q5_0] = {q5_0, {1, 1, 2, 16}},
-    [GGML_Q5_1] = {q5_1, {1, 1, 2, 16}}, [GGML_Q8_0] = {q8_0, {1, 1, 1, 32}}, [GGML_Q2_K] = {q2_k, {2, 4, 2, 16}},
-    [GGML_Q3_K] = {q3_k, {2, 4, 2, 16}}, [GGML_Q4_K] = {q4_k, {1, 2, 4, 32}}, [GGML_Q5_K] = {q5_k, {1, 2, 4, 32}},
-    [GGML_Q6_K] = {q6_k, {2, 4, 2, 16}},
+    [GGML_Q5_1] = {q5_1, {1, 1, 2, 16}}, [GGML_Q8_0] = {q8_0, {1, 1, 1, 32}}, [GGML_Q2_K] = {q2_k, {1, 4, 4, 16}},
+    [GGML_Q3_K] = {q3_k, {1, 4, 4, 16}}, [GGML_Q4_K] = {q4_k, {1, 2, 4, 32}}, [GGML_Q5_K] = {q5_k, {1, 2, 4, 32}},
+    [GGML_Q6_K] = {q6_k, {1, 4, 4, 16}},
 };
 static const struct unpack *unpack_of(enum ggml_type type) {
   return (unsigned)type < sizeof unpacks / sizeof *unpacks && unpacks[type].parts ? &unpacks[type] : NULL;
@@ -209,7 +215,7 @@ static db_tensor *values_of(const struct weight *w, db_tensor *data) {
   const struct unpack *u = unpack_of(w->type);
   if (!u) return f32(data);
   struct parts p = u->parts(data);
-  db_tensor *values = db_mul(p.factor, f32(p.integer));
+  db_tensor *values = db_mul(p.factor, f32(p.zero_point ? less(p.integer, p.zero_point) : p.integer));
   return db_flatten(p.least ? db_sub(values, p.least) : values, -4, -1);
 }
 
@@ -226,8 +232,6 @@ db_tensor *weight_range(const struct weight *w, int64_t begin, int64_t end) {
 }
 
 /* ---- products ---- */
-
-enum { FEW = 8 }; /* vectors by which one kernel multiplies the packed bytes */
 
 /* Vectors rounded to 8 bits, as llama.cpp rounds them: x is factor * integer, where each block of a weight has a
  * factor. */
@@ -257,41 +261,54 @@ static db_tensor *with_axes(db_tensor *x, const db_tensor *like, const int64_t *
   return db_unflatten(x, -1, n[0], n[1], n[2], last > 1 ? n[3] : 1);
 }
 
+/* What is subtracted from the product of a factor and an integer, with the axes of a product; NULL if it is 0. */
+static db_tensor *least_of(const struct parts *p, db_tensor *factor, const int64_t *n) {
+  db_tensor *least = p->least ? db_squeeze(with_axes(p->least, p->integer, n), -1) : NULL;
+  if (!p->zero_point) return least;
+  db_tensor *zero = db_mul(factor, p->zero_point);
+  return least ? db_add(least, zero) : zero;
+}
+
 /* The sum of products of integers of a block and of a vector is an integer. It is multiplied by the factors of both.
  * The result is in memory, so that no kernel computes two products. */
 static db_tensor *integer_products(const struct unpack *u, db_tensor *data, db_tensor *x) {
   struct rounded v = rounded_of(x, db_dim(data, -2), u->axes);
   struct parts p = u->parts(data);
+  if (db_dim(p.factor, -2) * db_dim(p.factor, -3) == 1 && p.zero_point) /* cheaper than a term of each block */
+    p.integer = less(p.integer, p.zero_point), p.zero_point = 0;
   db_tensor *integer = db_cast(with_axes(p.integer, p.integer, u->axes), DB_I32);
   db_tensor *factor = db_squeeze(with_axes(p.factor, p.integer, u->axes), -1);
   db_tensor *sums = f32(db_sum(db_mul(integer, db_cast(v.integer, DB_I32)), -1));
-  db_tensor *y = db_sum(db_mul(db_mul(factor, v.factor), sums), -4, -3, -2, -1);
-  if (!p.least) return db_contiguous(y);
-  db_tensor *least = db_squeeze(with_axes(p.least, p.integer, u->axes), -1);
-  return db_contiguous(db_sub(y, db_sum(db_mul(least, v.sum), -4, -3, -2, -1)));
+  db_tensor *product = db_mul(db_mul(factor, v.factor), sums), *least = least_of(&p, factor, u->axes);
+  if (least) product = db_sub(product, db_mul(least, v.sum));
+  return db_contiguous(db_sum(product, -4, -3, -2, -1));
 }
 
-/* Like integer_products, for many vectors [vectors, columns] and one matrix. The integers of weights have no sign, so
- * that one instruction multiplies them: 128 is added to those that have one, and subtracted with the least value. The
- * factors are in memory with adjacent rows, which are the lanes of the kernel's vectors. */
-static db_tensor *many_integer_products(const struct unpack *u, db_tensor *data, db_tensor *x) {
+/* The part of x [experts, ...] of each tile's expert: [tiles, 1, ...]; x itself if there are no experts. */
+static db_tensor *of_tiles(db_tensor *x, db_tensor *expert) {
+  return expert ? db_unsqueeze(db_index(x, DB_BY(expert)), 1) : x;
+}
+
+/* Like integer_products, for many vectors: [vectors, columns] times one matrix, or [tiles, vectors, columns] times the
+ * matrices of the tiles' experts. All matrices are unpacked to memory. The integers of weights have no sign, so that
+ * one instruction multiplies them: 128 is added to those that have one, and subtracted with the least value. The
+ * factors have adjacent rows, which are the lanes of the kernel's vectors. */
+static db_tensor *many_integer_products(const struct unpack *u, db_tensor *data, db_tensor *expert, db_tensor *x) {
   struct rounded v = rounded_of(x, db_dim(data, -2), u->axes);
   struct parts p = u->parts(data);
-  db_tensor *integer = with_axes(p.integer, p.integer, u->axes), *least = p.least;
+  if (db_dtype_of(p.integer) == DB_I8) p.integer = db_xor(db_bitcast(p.integer, DB_U8), 128), p.zero_point += 128;
+  db_tensor *integer = with_axes(p.integer, p.integer, u->axes);
   db_tensor *factor = db_squeeze(with_axes(p.factor, p.integer, u->axes), -1);
-  if (least) least = db_squeeze(with_axes(least, p.integer, u->axes), -1);
-  if (db_dtype_of(integer) == DB_I8) {
-    integer = db_xor(db_bitcast(integer, DB_U8), 128);
-    least = least ? db_add(least, db_mul(factor, 128)) : db_mul(factor, 128);
-  }
-  integer = db_contiguous(integer);
-  factor = db_permute(db_contiguous(db_permute(factor, 1, 2, 3, 4, 0)), 4, 0, 1, 2, 3);
+  db_tensor *least = least_of(&p, factor, u->axes);
+  integer = of_tiles(db_contiguous(integer), expert);
+  factor = of_tiles(db_movedim(db_contiguous(db_movedim(factor, -5, -1)), -1, -5), expert);
   db_tensor *sums = f32(db_sum(db_mul(db_cast(integer, DB_I32), db_cast(v.integer, DB_I32)), -1));
   db_tensor *y = db_contiguous(db_sum(db_mul(factor, db_mul(sums, v.factor)), -4, -3, -2, -1));
   if (!least) return y;
-  int64_t rows = db_dim(data, 0), count = db_dim(x, 0);
-  least = db_contiguous(db_reshape(least, rows, -1));
-  return db_sub(y, db_contiguous(db_matmul(db_reshape(v.sum, count, -1), db_transpose(least, 0, 1))));
+  least = of_tiles(db_contiguous(db_flatten(least, -4, -1)), expert); /* [..., rows, groups] */
+  if (expert) least = db_squeeze(least, 1);
+  db_tensor *sum = db_squeeze(db_flatten(v.sum, -4, -1), -2); /* [..., vectors, groups] */
+  return db_sub(y, db_contiguous(db_matmul(sum, db_transpose(least, -2, -1))));
 }
 
 /* x [..., columns] times matrices: data [..., rows, columns] or [..., rows, blocks, bytes], where the leading axes
@@ -300,8 +317,9 @@ static db_tensor *products(const struct weight *w, db_tensor *data, db_tensor *x
   const struct unpack *u = unpack_of(w->type);
   int last = (int)db_rank(x) - 1;
   if (!u) return db_sum(db_mul(f32(data), db_unsqueeze(f32(x), last)), -1);
-  if (w->rounds && db_dim(x, 0) <= FEW) return integer_products(u, data, x);
-  if (w->rounds && db_rank(data) == 3 && db_rank(x) == 2) return many_integer_products(u, data, x);
+  if (w->rounds && db_rank(data) == 3 && db_rank(x) == 2 && db_dim(x, 0) > WEIGHT_FEW)
+    return many_integer_products(u, data, NULL, x);
+  if (w->rounds) return integer_products(u, data, x);
   int64_t blocks = db_dim(data, -2);
   const int64_t *n = u->axes;
   db_tensor *in = db_unsqueeze(db_unflatten(x, last, blocks, n[0], n[1], n[2], n[3]), last);
@@ -310,5 +328,8 @@ static db_tensor *products(const struct weight *w, db_tensor *data, db_tensor *x
 }
 db_tensor *weight_linear(const struct weight *w, db_tensor *x) { return products(w, w->data, x); }
 db_tensor *weight_linear_experts(const struct weight *w, db_tensor *experts, db_tensor *x) {
+  const struct unpack *u = unpack_of(w->type);
+  if (u && w->rounds && db_dim(experts, 1) == 1 && db_dim(x, 1) > WEIGHT_FEW)
+    return many_integer_products(u, w->data, db_squeeze(experts, 1), x);
   return products(w, db_index(w->data, DB_BY(experts)), x);
 }

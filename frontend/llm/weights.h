@@ -33,7 +33,9 @@ db_tensor *llm_shard(db_tensor *x, db_device *dev, int axis);
 db_tensor *weight_values(const struct weight *w);
 /* x [..., columns] times the transposed matrix: f32 [..., rows]. w has no experts. */
 db_tensor *weight_linear(const struct weight *w, db_tensor *x);
-/* x [tokens, 1 or used, columns] times the matrices of experts[tokens, used], integers: f32 [tokens, used, rows]. */
+enum { WEIGHT_FEW = 8 }; /* vectors by which one kernel multiplies the packed bytes */
+/* x [groups, 1 or vectors, columns] times the matrices of experts[groups, 1 or vectors], integers: f32 [groups,
+ * vectors, rows]. If the groups have one expert, at most WEIGHT_FEW vectors. */
 db_tensor *weight_linear_experts(const struct weight *w, db_tensor *experts, db_tensor *x);
 /* Rows [begin, end), which may be symbolic: f32 [end - begin, columns]. */
 db_tensor *weight_range(const struct weight *w, int64_t begin, int64_t end);

@@ -55,8 +55,9 @@ HELPER struct uop *mul(struct uop *a, struct uop *b) { return uop_binary(G, OP_M
 HELPER struct uop *ix(int64_t v) { return uop_index(G, v); }
 
 /* [m] = the sum over n blocks and g groups of factor[m, n, g] * the sum over `bytes` products of x[m, n, g, bytes] and
- * y[n, g, bytes], which are 8-bit integers. The high 4 bits of an unsigned x are left out. */
-HELPER struct uop *sum_of_blocks(enum dtype of_x, enum dtype of_y, int64_t m, int64_t n, int64_t g, int64_t bytes) {
+ * y[n, g, bytes], which are 8-bit integers, less factor * zero. The high 4 bits of an unsigned x are left out. */
+HELPER struct uop *sum_of_blocks(enum dtype of_x, enum dtype of_y, int64_t m, int64_t n, int64_t g, int64_t bytes,
+                                 int zero) {
   struct uop *a = range(m, 0, AXIS_LOOP), *k[2] = {range(n, 1, AXIS_REDUCE), range(g, 2, AXIS_REDUCE)};
   struct uop *e = range(bytes, 3, AXIS_REDUCE), *group = add(mul(k[0], ix(g)), k[1]);
   struct uop *all = add(mul(a, ix(n * g)), group), *factor = load(at(param(3, DT_F32, m * n * g), all));
@@ -64,8 +65,9 @@ HELPER struct uop *sum_of_blocks(enum dtype of_x, enum dtype of_y, int64_t m, in
   struct uop *y = load(at(param(2, of_y, n * g * bytes), add(mul(group, ix(bytes)), e)));
   if (of_x == DT_U8) x = uop_binary(G, OP_AND, x, uop_const_int(G, of_x, 15));
   struct uop *dot = reduce(OP_ADD, mul(uop_cast(G, x, DT_I32), uop_cast(G, y, DT_I32)), &e, 1);
-  struct uop *sum = reduce(OP_ADD, mul(factor, uop_cast(G, dot, DT_F32)), k, 2);
-  return sink1(store(at(param(0, DT_F32, m), a), sum));
+  struct uop *v = mul(factor, uop_cast(G, dot, DT_F32));
+  if (zero) v = uop_binary(G, OP_SUB, v, mul(factor, uop_const_float(G, DT_F32, zero)));
+  return sink1(store(at(param(0, DT_F32, m), a), reduce(OP_ADD, v, k, 2)));
 }
 
 /* [p, m] = the sum over n blocks and g groups of factor[m, n, g] * the sum over `bytes` products of x[m, n, g, bytes]

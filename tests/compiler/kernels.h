@@ -183,7 +183,7 @@ HELPER void case_parts(const char *name, const int64_t *size, unsigned n) {
 }
 
 HELPER void case_blocks(const char *name, enum dtype x, enum dtype y, int64_t m, int64_t n, int64_t g, int64_t bytes) {
-  struct test_case *c = add_case(name, sum_of_blocks(x, y, m, n, g, bytes));
+  struct test_case *c = add_case(name, sum_of_blocks(x, y, m, n, g, bytes, 0));
   with(c, DT_F32, m), with(c, x, m * n * g * bytes), with(c, y, n * g * bytes), with(c, DT_F32, m * n * g);
   c->tolerance = 1e-4;
 }

@@ -289,8 +289,8 @@ static void products_of_pairs(void **state) {
 
 /* Compares sums of multiples of sums of products of bytes with the interpreter, on this host and on one with narrower
  * vectors. The greatest and the least bytes occur. */
-static void check_blocks(enum dtype of_x, enum dtype of_y, int64_t m, int64_t n, int64_t g, int64_t bytes) {
-  struct uop *ast = sum_of_blocks(of_x, of_y, m, n, g, bytes);
+static void check_blocks(enum dtype of_x, enum dtype of_y, int64_t m, int64_t n, int64_t g, int64_t bytes, int zero) {
+  struct uop *ast = sum_of_blocks(of_x, of_y, m, n, g, bytes, zero);
   struct target narrow = *target_named(HOST_ARCH);
   narrow.vector_bytes = narrow.load_bytes = 32, narrow.vectors = 16, narrow.has_masks = false;
   const struct target *machine[2] = {target_named(HOST_ARCH), &narrow};
@@ -356,13 +356,15 @@ static void tiles_of_blocks_of_bytes(void **state) {
   }
 }
 
-/* A product of a quantized matrix and vector. */
+/* A product of a quantized matrix and vector, with and without a least value of each group. */
 static void sums_of_blocks_of_bytes(void **state) {
   static const enum dtype types[][2] = {{DT_U8, DT_I8}, {DT_I8, DT_U8}, {DT_I8, DT_I8}, {DT_U8, DT_U8}};
   static const int64_t sizes[][4] = {{37, 9, 4, 32}, {16, 5, 1, 32}, {6, 3, 8, 16}, {5, 7, 3, 64}, {9, 4, 2, 8}};
   for (unsigned t = 0; t < sizeof types / sizeof *types; t++)
-    for (unsigned i = 0; i < sizeof sizes / sizeof *sizes; i++)
-      check_blocks(types[t][0], types[t][1], sizes[i][0], sizes[i][1], sizes[i][2], sizes[i][3]);
+    for (unsigned i = 0; i < 2 * sizeof sizes / sizeof *sizes; i++) {
+      const int64_t *z = sizes[i / 2];
+      check_blocks(types[t][0], types[t][1], z[0], z[1], z[2], z[3], i % 2 ? 4096 : 0);
+    }
 }
 
 /* The block sums of a long sum are added in memory, whether its length has divisors or not. */

@@ -60,6 +60,8 @@ for TYPE in UNIFORM:
                               "kv": 1 if SUPER else KV, "feed": 256 if SUPER else 64, "layers": 1})
 MODELS["Q8_0-blocks"] = ("llama", {**MODELS["Q8_0"][1], "feed": 160})  # 5 blocks, which devices do not divide
 MODELS["Q8_0-heads"] = ("llama", {**MODELS["Q8_0"][1], "heads": 6})  # for 3 devices, which do not divide 2 heads of keys
+for TYPE in ("Q8_0", "Q4_1"):
+    MODELS[TYPE + "-moe"] = ("llama", {**MODELS[TYPE][1], "experts": 4})
 
 
 class Model:
@@ -87,10 +89,11 @@ class Model:
             b[:, at:at + 2] = scale.astype(np.float16).view(np.uint8).reshape(-1, 2)
         self.w.add_tensor(name + ".weight", b.reshape(rows, -1), raw_dtype=kind)
 
-    def uniform(self, name, rows, columns):
+    def uniform(self, name, rows, columns, experts=0):
         """Random blocks whose values have the standard deviation 1 / sqrt(columns)."""
         kind = gguf.GGMLQuantizationType[self.o["uniform"]]
         elements, size = gguf.GGML_QUANT_SIZES[kind]
+        each, rows = rows, rows * max(experts, 1)
         if not UNIFORM[kind.name]:
             x = self.rng.standard_normal((rows, columns)).astype(np.float32) / columns ** 0.5
             b = gguf.quantize(x, kind)
@@ -102,6 +105,7 @@ class Model:
                     b[:, at:at + 2] = f16.view(np.uint8).reshape(-1, 2)
                 deviation = gguf.dequantize(b, kind).std()
             b = b.reshape(rows, -1)
+        b = b.reshape(experts, each, -1) if experts else b
         self.w.add_tensor(name + ".weight", b, raw_dtype=kind)
 
     def norm(self, name, size=0):
@@ -113,7 +117,7 @@ class Model:
     def linear(self, name, rows, columns, bias=False, experts=0):
         shape = (experts, rows, columns) if experts else (rows, columns)
         if self.o.get("uniform"):
-            self.uniform(name, rows, columns)
+            self.uniform(name, rows, columns, experts)
         elif self.o.get("types"):
             self.blocks(name, rows, columns)
         else:
@@ -193,7 +197,7 @@ class Model:
         self.norm(b + "ffn_norm")
         if o.get("experts"):
             n = o["experts"]
-            self.linear(b + "ffn_gate_inp", n, self.width)
+            self.tensor(b + "ffn_gate_inp.weight", n, self.width)
             self.linear(b + "ffn_gate_exps", self.feed, self.width, experts=n)
             self.linear(b + "ffn_up_exps", self.feed, self.width, experts=n)
             self.linear(b + "ffn_down_exps", self.width, self.feed, experts=n)
