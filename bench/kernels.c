@@ -182,8 +182,8 @@ static void run_case(const struct speed_case *c, db_device *dev, bool counted, s
     struct tensor_shape s = c->op->shape(c, i);
     int64_t n = speed_numel(s);
     float *numbers = malloc((size_t)n * sizeof *numbers);
-    fill_numbers(numbers, n, i);
-    in[i] = db_cast(db_from_at(DB_HERE, numbers, DB_F32, dev, (db_list){s.n, s.dim}), c->dtype);
+    fill_input(c, i, numbers, n);
+    in[i] = db_cast(db_from_at(DB_HERE, numbers, DB_F32, dev, (db_list){s.n, s.dim}), speed_type(c, i));
     ok = !db_realize(in[i]) && (host[i] = read_floats(in[i], n));
     free(numbers);
   }
@@ -213,7 +213,7 @@ static void show_plans(const struct speed_case *c, db_device *dev) {
   db_tensor *in[MAX_INPUTS];
   for (unsigned i = 0; i < c->op->ninputs; i++) {
     struct tensor_shape s = c->op->shape(c, i);
-    in[i] = db_full_at(DB_HERE, db_operand_int(0), c->dtype, dev, (db_list){s.n, s.dim});
+    in[i] = db_full_at(DB_HERE, db_operand_int(0), speed_type(c, i), dev, (db_list){s.n, s.dim});
     in[i] = db_contiguous(in[i]);
     if (db_realize(in[i])) return;
   }

@@ -489,7 +489,7 @@ static bool lower_store(struct lowerer *L, struct uop *store) {
       if (vec) L->position[__builtin_ctzll(vec)] = (int)l;
       lower_kept_store(L, index, lower_gep(L, value, l));
     }
-    bool whole = vec && along == __builtin_ctzll(vec);
+    bool whole = vec && along == __builtin_ctzll(vec) && !store->aux;
     for (unsigned l = 0; l < (whole ? 1 : lanes) && !kept && !L->b.failed; l++) {
       if (vec) L->position[__builtin_ctzll(vec)] = (int)l;
       struct uop *v = whole ? value : lower_gep(L, value, l), *at = lower_eval_index(L, index->src[1]);
@@ -502,7 +502,8 @@ static bool lower_store(struct lowerer *L, struct uop *store) {
       struct uop *src[3] = {base, at, valid};
       struct uop *pointer = lower_mk(L, OP_INDEX, index->dtype, 1, 0, 0, src, valid ? 3 : 2);
       struct block *in = deeper(deeper(L->main, lower_block_of(L, pointer)), lower_block_of(L, v));
-      lower_mk_in(L, in, OP_STORE, DT_VOID, (struct uop *[]){pointer, v}, 2);
+      union uop_arg number = {.i = store->aux ? ++L->natomics : 0};
+      lower_place(L, in, uop_new(L->g, OP_STORE, DT_VOID, 1, number, store->aux, (struct uop *[]){pointer, v}, 2));
     }
     if (vec) L->position[__builtin_ctzll(vec)] = 0;
   } while (lower_next_position(L, mask & ~vec) && !L->b.failed);

@@ -101,6 +101,7 @@ struct lowerer {
   unsigned fetching;      /* phases that fetch ahead; in each round they make a group of FETCHes each */
   struct uop *kept_order; /* loads of kept elements follow it: the last node before the current phase */
   unsigned next_reg, next_local, next_range;
+  int64_t natomics; /* STOREs that combine values with memory: each one counts, even if two are equal */
   unsigned depth;
   uint32_t part_first, part_total; /* first workgroup of a part and number of all workgroups; total 0: not a part */
 };

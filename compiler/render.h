@@ -44,7 +44,7 @@ LLVMTypeRef render_type(struct render *r, enum dtype t, unsigned lanes);
 LLVMValueRef render_value(struct render *r, const struct uop *u);
 LLVMValueRef render_intrinsic(struct render *r, const char *name, LLVMTypeRef *overload, unsigned noverload,
                               LLVMValueRef *args, unsigned nargs);
-/* PTX for which LLVM 19 has no intrinsic. type: of the result; arg: n operands. */
+/* Instructions for which LLVM 19 has no intrinsic. type: of the result; arg: n operands. */
 LLVMValueRef render_asm(struct render *r, const char *text, const char *constraints, LLVMTypeRef type,
                         LLVMValueRef *arg, unsigned n);
 /* Exchanges 32 bits with the lane whose number differs in the bits of `by`. */

@@ -334,6 +334,10 @@ static void statement(struct writer *w, const struct uop *u) {
               text_of(w, index), text_of(w, v));
       return;
     }
+    if (u->aux) {
+      fprintf(w->f, "atomic_%s(&%s, %s);\n", u->aux == OP_ADD ? "add" : "max", text_of(w, index), text_of(w, v));
+      return;
+    }
     if (v->lanes > 1 && index->src[0]->op != OP_REG) fprintf(w->f, "*(%s *)&", type_name(v, type));
     fprintf(w->f, "%s = %s;\n", text_of(w, index), text_of(w, v));
     return;

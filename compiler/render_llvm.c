@@ -187,8 +187,51 @@ static void build_stream(struct render *r, LLVMValueRef v, LLVMValueRef p, int64
   r->fence = true;
 }
 
+static void run_asm(struct render *r, const char *text, const char *constraints, LLVMValueRef *arg, unsigned n) {
+  render_asm(r, text, constraints, LLVMVoidTypeInContext(r->c), arg, n);
+}
+
+/* AMD's atomic operations on the memory of the GPU. For an atomicrmw of the whole system, the only one that the C API
+ * of LLVM 19 can make, LLVM generates loops, because memory of the host may lack these operations. */
+static const char *amd_atomic(enum op op, enum dtype t) {
+  static const struct {
+    enum op op;
+    enum dtype t;
+    const char *text;
+  } rows[] = {
+      {OP_ADD, DT_F32, "global_atomic_add_f32 $0, $1, off"}, {OP_ADD, DT_I32, "global_atomic_add_u32 $0, $1, off"},
+      {OP_ADD, DT_U32, "global_atomic_add_u32 $0, $1, off"}, {OP_ADD, DT_I64, "global_atomic_add_u64 $0, $1, off"},
+      {OP_ADD, DT_U64, "global_atomic_add_u64 $0, $1, off"}, {OP_MAX, DT_I32, "global_atomic_max_i32 $0, $1, off"},
+      {OP_MAX, DT_U32, "global_atomic_max_u32 $0, $1, off"}, {OP_MAX, DT_I64, "global_atomic_max_i64 $0, $1, off"},
+      {OP_MAX, DT_U64, "global_atomic_max_u64 $0, $1, off"},
+  };
+  for (unsigned i = 0; i < sizeof rows / sizeof *rows; i++)
+    if (rows[i].op == op && rows[i].t == t) return rows[i].text;
+  return NULL;
+}
+
+/* Combines a value with that in memory. */
+static void build_atomic(struct render *r, const struct uop *u) {
+  const struct uop *x = u->src[1];
+  LLVMValueRef v = render_value(r, x), p = render_value(r, u->src[0]);
+  const char *text = r->k->target->kind == TARGET_AMDGPU ? amd_atomic(u->aux, x->dtype) : NULL;
+  if (text) {
+    LLVMValueRef args[] = {p, v};
+    run_asm(r, text, "v,v,~{memory}", args, 2);
+    return;
+  }
+  LLVMAtomicRMWBinOp op = u->aux == OP_ADD ? dtype_is_float(x->dtype) ? LLVMAtomicRMWBinOpFAdd : LLVMAtomicRMWBinOpAdd
+                          : dtype_info[x->dtype].cls == 'i' ? LLVMAtomicRMWBinOpMax
+                                                            : LLVMAtomicRMWBinOpUMax;
+  LLVMBuildAtomicRMW(r->b, op, p, v, LLVMAtomicOrderingMonotonic, 0);
+}
+
 static void build_store(struct render *r, const struct uop *u) {
   const struct uop *index = u->src[0], *x = u->src[1];
+  if (u->aux) {
+    build_atomic(r, u);
+    return;
+  }
   LLVMValueRef v = render_value(r, x);
   if (index->src[0]->op == OP_REG) {
     LLVMBuildStore(r->b, v, render_value(r, index));
@@ -224,10 +267,6 @@ static void build_fetch(struct render *r, const struct uop *u) {
   snprintf(name, sizeof name, "llvm.nvvm.cp.async.%s.shared.global.%u%s", bytes == 16 ? "cg" : "ca", bytes,
            some ? ".s" : "");
   render_intrinsic(r, name, NULL, 0, arg, some ? 3 : 2);
-}
-
-static void run_asm(struct render *r, const char *text, const char *constraints, LLVMValueRef *arg, unsigned n) {
-  render_asm(r, text, constraints, LLVMVoidTypeInContext(r->c), arg, n);
 }
 
 static void build_wait(struct render *r, const struct uop *u) {

@@ -262,8 +262,9 @@ const struct shape *uop_compute_shape(struct graph *g, struct uop *u) {
     }
     break;
   case OP_SCATTER:
+  case OP_SEGMENTS:
     memcpy(s.dim, x->dim, s.rank * sizeof *s.dim);
-    s.dim[u->arg.i & 15] = u->src[2];
+    s.dim[u->arg.i & 15] = u->src[u->op == OP_SCATTER ? 2 : 3];
     s.dim[u->arg.i >> 4 & 15] = uop_index(g, 1);
     break;
   case OP_REDUCE_AXIS:

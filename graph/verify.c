@@ -298,7 +298,8 @@ static int check_store(const struct check *c) {
     return malformed(c, "stores to %s, not an INDEX", op_info[u->src[0]->op].name);
   if (uop_skip_after(u->src[0])->dtype != u->src[1]->dtype)
     return malformed(c, "stores %s into %s", dtype_info[u->src[1]->dtype].name, dtype_info[u->src[0]->dtype].name);
-  return 0;
+  return !u->aux || u->aux == OP_ADD || u->aux == OP_MAX ? 0
+                                                         : malformed(c, "combines by something else than ADD or MAX");
 }
 
 static int check_fetch(const struct check *c) {

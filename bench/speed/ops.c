@@ -12,11 +12,16 @@ int64_t speed_numel(struct tensor_shape s) {
   return n;
 }
 
+db_dtype speed_type(const struct speed_case *c, unsigned i) { return c->op->type ? c->op->type(c, i) : c->dtype; }
+
+static double bytes_of(const struct speed_case *c, unsigned i) {
+  return (double)speed_numel(c->op->shape(c, i)) * (double)db_dtype_size(speed_type(c, i));
+}
+
 void case_bytes(const struct speed_case *c, double *read, double *written) {
-  size_t each = db_dtype_size(c->dtype);
   *read = 0;
-  for (unsigned i = 0; i < c->op->ninputs; i++) *read += (double)speed_numel(c->op->shape(c, i)) * (double)each;
-  *written = (double)speed_numel(c->op->shape(c, c->op->ninputs)) * (double)each;
+  for (unsigned i = 0; i < c->op->ninputs; i++) *read += bytes_of(c, i);
+  *written = bytes_of(c, c->op->ninputs);
 }
 
 void fill_numbers(float *x, int64_t n, uint32_t seed) {
@@ -25,6 +30,11 @@ void fill_numbers(float *x, int64_t n, uint32_t seed) {
     s = s * 1664525u + 1013904223u; /* Numerical Recipes' linear congruential generator */
     x[i] = (float)(int32_t)(s & 0xffffff00u) * 0x1p-31f;
   }
+}
+
+void fill_input(const struct speed_case *c, unsigned i, float *x, int64_t n) {
+  fill_numbers(x, n, i);
+  for (int64_t k = 0; k < n && speed_type(c, i) == DB_I32; k++) x[k] = floorf((x[k] + 1) / 2 * (float)c->n[0]);
 }
 
 /* ---- matmul: batch m n k ta tb; ta: a is [k, m], tb: b is [n, k]. With batch 1 there is no batch axis ---- */
@@ -402,6 +412,45 @@ static double batch_norm_cost(const struct speed_case *c) {
   return (double)(c->n[BN_BATCH] * c->n[BN_HEIGHT] * c->n[BN_WIDTH]);
 }
 
+/* ---- values added at places that an index selects: places, width, elements of the index ---- */
+enum { PLACES, WIDTH, COUNT };
+
+static struct tensor_shape embedding_shape(const struct speed_case *c, unsigned i) {
+  const int64_t *n = c->n;
+  return i == 0 ? SHAPE(n[COUNT], n[WIDTH]) : i == 1 ? SHAPE(n[COUNT]) : SHAPE(n[PLACES], n[WIDTH]);
+}
+static db_dtype embedding_type(const struct speed_case *c, unsigned i) { return i == 1 ? DB_I32 : c->dtype; }
+/* The gradient of an embedding. */
+static db_tensor *embedding_build(const struct speed_case *c, db_tensor *const *in) {
+  db_tensor *w = db_requires_grad(db_full_at(DB_HERE, db_operand_int(0), c->dtype, db_device_of(in[0]),
+                                             DB_LIST(c->n[PLACES], c->n[WIDTH])));
+  return db_grad_from(db_index_select(w, 0, in[1]), in[0], w);
+}
+static struct expected embedding_element(const struct speed_case *c, float *const *in, int64_t at) {
+  struct expected e = {0};
+  for (int64_t i = 0, place = at / c->n[WIDTH]; i < c->n[COUNT]; i++)
+    if ((int64_t)in[1][i] == place) {
+      double v = (double)in[0][i * c->n[WIDTH] + at % c->n[WIDTH]];
+      e.value += v, e.scale += fabs(v);
+    }
+  return e;
+}
+static double embedding_cost(const struct speed_case *c) { return (double)c->n[COUNT]; }
+
+/* How often each number below `places` occurs. */
+static struct tensor_shape bincount_shape(const struct speed_case *c, unsigned i) {
+  return SHAPE(c->n[i ? PLACES : COUNT]);
+}
+static db_dtype bincount_type(const struct speed_case *c, unsigned i) { return i ? DB_I64 : DB_I32; }
+static db_tensor *bincount_build(const struct speed_case *c, db_tensor *const *in) {
+  return db_bincount(in[0], c->n[PLACES]);
+}
+static struct expected bincount_element(const struct speed_case *c, float *const *in, int64_t at) {
+  struct expected e = {0, 1};
+  for (int64_t i = 0; i < c->n[COUNT]; i++) e.value += (int64_t)in[0][i] == at;
+  return e;
+}
+
 /* clang-format off */
 static const struct speed_op ops[] = {
   {"matmul", 2, matmul_shape, matmul_build, matmul_element, matmul_cost, matmul_flops, 4e-6},
@@ -423,6 +472,8 @@ static const struct speed_op ops[] = {
   {"var", 1, reduce_shape, var_build, var_element, reduce_cost, NULL, 4e-6},
   {"add", 2, matrix_shape, add_build, add_element, cost_one, NULL, 1e-7},
   {"scale", 1, matrix_shape, scale_build, scale_element, cost_one, NULL, 2e-7},
+  {"embedding", 2, embedding_shape, embedding_build, embedding_element, embedding_cost, NULL, 4e-6, embedding_type},
+  {"bincount", 1, bincount_shape, bincount_build, bincount_element, embedding_cost, NULL, 0, bincount_type},
   {"transpose", 1, transpose_shape, transpose_build, transpose_element, cost_one, NULL, 0},
 };
 /* clang-format on */

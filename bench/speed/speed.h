@@ -33,6 +33,8 @@ struct speed_op {
   double (*cost)(const struct speed_case *c);  /* multiply-adds per element of the reference */
   double (*flops)(const struct speed_case *c); /* NULL if the case is bound by memory */
   double tolerance;                            /* of an f32 result, relative to the scale */
+  /* Type of input i, or of the output; NULL: the case's. Integer inputs are from 0 to n[0] - 1 of the case. */
+  db_dtype (*type)(const struct speed_case *c, unsigned i);
 };
 
 enum beside {
@@ -68,10 +70,13 @@ enum { MAX_GIVEN = 16 };
 /* Adds a case given as text: an operation, a type, and the operation's numbers in the order of ops.c, such as
  * "matmul bf16 1x2048x2048x512". Returns false if the text is wrong. */
 bool speed_give_case(const char *text, enum machine on);
+db_dtype speed_type(const struct speed_case *c, unsigned i);
 int64_t speed_numel(struct tensor_shape s);
 /* The minimum number of bytes that a case reads and writes. */
 void case_bytes(const struct speed_case *c, double *read, double *written);
 void fill_numbers(float *x, int64_t n, uint32_t seed);
+/* Numbers of input i of a case. */
+void fill_input(const struct speed_case *c, unsigned i, float *x, int64_t n);
 /* speed_now is the clock for timing cases, in seconds: wall time, or with speed_cpu_time the processor time of this
  * process, which does not include other work on the machine. Processor time is meaningful for one thread only. */
 extern bool speed_cpu_time;

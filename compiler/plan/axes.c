@@ -27,6 +27,7 @@ uint64_t *axis_masks(const struct codegen *k, bool direct) {
       if (u->op == OP_RANGE) continue; /* its bound depends only on outer parts of the axis */
       uint64_t m = mask[u->id];
       for (unsigned s = 0; s < u->nsrc; s++) m |= mask[u->src[s]->id];
+      for (unsigned s = binds_from(u); s < u->nsrc; s++) m |= mask[u->src[s]->src[0]->id]; /* of a ragged axis */
       for (unsigned s = binds_from(u); s < u->nsrc; s++) m &= ~mask[u->src[s]->id];
       mask[u->id] = direct && u->op == OP_INDEX ? 0 : m;
     }
@@ -122,7 +123,7 @@ static bool collect_ranges(struct codegen *k) {
       ok = codegen_fail(k, "range %" PRId64 " has a kind that the scheduler does not make", u->arg.i);
     else {
       unsigned at = k->naxes++;
-      struct axis a = {.range = u, .size = uop_max(u->src[0]), .kind = u->aux};
+      struct axis a = {.range = u, .size = uop_max(u->src[0]), .kind = u->aux, .ragged = has_load(u->src[0])};
       for (; at > 0; at--) {
         struct axis *b = &k->axes[at - 1];
         if (rank[b->kind] < rank[a.kind] || (b->kind == a.kind && b->range->arg.i < u->arg.i)) break;

@@ -42,6 +42,7 @@ struct axis {
   uint8_t buffers; /* REDUCE, rounds of phases: buffers for what is copied in each round; 0: not pipelined */
   bool vector;     /* UPCAST or UNROLL: values are vectors along this axis */
   bool fragment;   /* made by MATRIX or FRAGMENT: bits of the number of a lane (LOCAL, GROUP) or of an element */
+  bool ragged;     /* REDUCE: its size is loaded from memory, and differs for other positions */
   bool padded;     /* outermost part of a split with a remainder: work-items with whole >= limit do nothing */
   struct uop *whole, *limit;
 };

@@ -281,6 +281,13 @@ static bool expand_rest(struct view *p) {
   return true;
 }
 
+/* The number of work-items for each output that keeps the whole machine busy, if each loads this number of bytes at
+ * once. */
+static int64_t items_for(const struct codegen *k, int64_t outputs, int64_t bytes) {
+  int64_t items = (int64_t)k->target->workgroups * k->target->group * k->target->load_bytes;
+  return items / bytes / (outputs < 1 ? 1 : outputs);
+}
+
 /* The reductions that the work-items of a group share. */
 struct shared {
   struct axis_name axis[MAX_AXES]; /* one axis of every reduction, then SERIAL axes on which no reduction depends */
@@ -359,13 +366,6 @@ static bool join_shared(struct view *p, struct shared *s) {
   return true;
 }
 
-/* The number of work-items for each output that keeps the whole machine busy, if each loads this number of bytes at
- * once. */
-static int64_t items_for(const struct codegen *k, int64_t outputs, int64_t bytes) {
-  int64_t items = (int64_t)k->target->workgroups * k->target->group * k->target->load_bytes;
-  return items / bytes / (outputs < 1 ? 1 : outputs);
-}
-
 /* Gives the shared axes to groups of work-items. If the amount divides none of them, their ends are padded. */
 static bool group_shared(struct view *p, const struct shared *s, int64_t amount) {
   for (unsigned i = 0; i < s->n; i++) {
@@ -438,7 +438,7 @@ static int transposed_axis(const struct view *p, int v) {
 static bool item_per_output(struct view *p, int v, int64_t outputs) {
   struct codegen *k = p->k;
   int64_t lanes = v >= 0 ? largest_padded(p, STEP_VECTOR, v, lanes_for(p, v, k->target->load_bytes)) : 1;
-  if (p->nreduces && outputs / lanes < WORK) lanes = 1;
+  if (p->nreduces && items_for(k, outputs / lanes, k->target->load_bytes) > 1) lanes = 1;
   int w = lanes > 1 && !p->nreduces ? transposed_axis(p, v) : -1;
   if (lanes > 1 && !step_padded(p, STEP_VECTOR, v, lanes)) return false;
   if (lanes == 1 && p->nreduces)
@@ -458,6 +458,22 @@ static bool item_per_output(struct view *p, int v, int64_t outputs) {
   for (unsigned a = 0; first < 0 && a < k->naxes; a++)
     if (k->axes[k->naxes - 1 - a].kind == AXIS_LOOP) first = (int)(k->naxes - 1 - a);
   return spread(p, first, items_of(k), items_of(k), false) && expand_rest(p);
+}
+
+/* A long output axis on which nothing that a reduction loads depends, or -1: work-items that are adjacent along it load
+ * the same elements at the same time. */
+static int broadcast_axis(const struct view *p) {
+  const struct codegen *k = p->k;
+  uint64_t reduced = 0;
+  int best = -1;
+  for (unsigned r = 0; r < p->nreduces; r++) reduced |= p->reduce[r];
+  for (unsigned a = 0; a < k->naxes; a++) {
+    bool free = k->axes[a].kind == AXIS_LOOP && k->axes[a].size >= k->target->wave;
+    for (unsigned i = 0; i < p->n; i++)
+      free = free && (p->access[i].store || !(p->access[i].mask & reduced) || !(p->access[i].mask >> a & 1));
+    if (free && (best < 0 || k->axes[a].size >= k->axes[best].size)) best = (int)a;
+  }
+  return best;
 }
 
 static bool optimize_gpu(struct view *p) {
@@ -490,8 +506,9 @@ static bool optimize_gpu(struct view *p) {
 
   struct shared s;
   find_shared(p, &s);
-  if (k->steps != STEPS_ALL || k->is_phase || !s.nreduced || !s.sized || s.total < LONG_REDUCE)
-    return item_per_output(p, v, outputs);
+  int same = s.nreduced && items_for(k, outputs, t->load_bytes) < SHORT_ROW ? broadcast_axis(p) : -1;
+  if (k->steps != STEPS_ALL || k->is_phase || !s.nreduced || !s.sized || s.total < LONG_REDUCE || same >= 0)
+    return item_per_output(p, same >= 0 ? same : v, outputs);
   if (s.rows || (v < 0 && items_for(k, outputs, t->load_bytes) > 1)) return share_rows(p, &s, outputs);
   int64_t lanes = v < 0 ? 1 : largest_possible(p, STEP_VECTOR, v, lanes_for(p, v, t->load_bytes));
   bool share = v >= 0 && longest_shared(k, &s) >= LONG_REDUCE;

@@ -14,6 +14,7 @@ static double cost_of(const struct codegen *k, const struct uop *u) {
   if (access) {
     const struct uop *at = u->src[0]->op == OP_INDEX ? u->src[0]->src[0] : u->src[0];
     if (at->op == OP_REG) return 0;
+    if (u->aux && store) return 16 * registers;
     return host ? registers : at->op == OP_LOCAL ? 1 + registers : 4 + registers;
   }
   if (u->op == OP_BARRIER) return 16;

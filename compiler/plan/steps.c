@@ -439,6 +439,21 @@ static bool persist_possible(const struct codegen *k, unsigned axis, int64_t amo
   return !stages_along(k, axis) || refuse(why, cap, "a staged value changes along the axis");
 }
 
+/* Whether ragged axes allow a step of axis `at`. All positions of an axis that is expanded share the loops of their
+ * reductions, which therefore must not be ragged. */
+static bool possible_if_ragged(const struct codegen *k, unsigned at, int other, const struct step *s, char *why,
+                               size_t cap) {
+  bool expands = s->kind == STEP_VECTOR || s->kind == STEP_UPCAST || s->kind == STEP_PAD;
+  for (unsigned i = 0; i < k->naxes; i++) {
+    if (!k->axes[i].ragged) continue;
+    if (strchr(step_arguments(s->kind), 'l') || i == at || (int)i == other)
+      return refuse(why, cap, "the size of an axis is loaded from memory");
+    if (expands && axes_below(k, k->axes[i].range->src[0]) >> at & 1)
+      return refuse(why, cap, "the size of another axis depends on it");
+  }
+  return true;
+}
+
 bool step_possible(const struct codegen *k, struct step s, char *why, size_t cap) {
   const char *arguments = step_arguments(s.kind);
   bool list = strchr(arguments, 'l');
@@ -451,6 +466,7 @@ bool step_possible(const struct codegen *k, struct step s, char *why, size_t cap
   if (uop_is_phased(k->ast) && s.kind != STEP_THREAD)
     return refuse(why, cap, "axes around phases can only become workgroups");
   if (k->is_phase && !possible_in_phase(k, a, &s, why, cap)) return false;
+  if (!possible_if_ragged(k, (unsigned)at, arguments[1] == 'a' ? other : -1, &s, why, cap)) return false;
   if (possible_by_masks[s.kind]) {
     uint64_t *mask = axis_masks(k, false);
     bool ok = mask && possible_by_masks[s.kind](k, &s, mask, why, cap);

@@ -80,6 +80,7 @@ int env_get(const struct env **out) {
                        .code = recorded && (value[PROF_CODE] || value[VIZ]),
                        .rewrites = recorded && value[VIZ],
                        .plan = plan,
+                       .any_order = !value[DETERMINISTIC],
                        .beam = value[BEAM]};
     graph_check_rewrites(value[SPEC] > 1);
     graph_match_stats(value[TRACK_MATCH_STATS]);

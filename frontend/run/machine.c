@@ -21,28 +21,32 @@ static const struct {
  * and contract_simt.c choose the real ones. */
 enum { TILE = 64, BLOCK_ROWS = 32, BLOCK_COLUMNS = 64 };
 
-struct schedule_machine machine_of_target(const struct target *t) {
+struct schedule_machine machine_of_target(const struct target *t, bool any_order) {
   struct schedule_machine m = {.groups = t->workgroups,
                                .launch_ns = 3000,
                                .access_ns = 700,
                                .bytes_per_ns = 1000,
                                .flops_per_ns = 50000,
+                               .compares_per_ns = 3000,
                                .stream_per_ns = 20};
   m.side = t->vector_bytes > 4 ? t->vector_bytes / 4 : t->wave;
   if (t->kind == TARGET_HOST) {
     double cores = target_cores(t), n = cores > (double)m.groups ? (double)m.groups : cores;
     m.columns = 1024, m.access_ns = 5, m.launch_ns = 2000, m.bytes_per_ns = 10 * n, m.flops_per_ns = 100 * n;
     m.stream_per_ns = 10;
+    m.compares_per_ns = m.flops_per_ns / 4;
     m.scratch = t->local_bytes / 3;
     m.skips = true; /* implemented by compiler/plan/skip.c */
   } else {
     m.scratch = t->group_bytes ? t->group_bytes / 4 * 3 : t->local_bytes; /* the rest is for tiles of operands */
     m.phase_items = t->phase_items;
     m.block_rows = BLOCK_ROWS, m.block_columns = BLOCK_COLUMNS;
+    m.atomics = any_order ? ATOMICS_ANY : ATOMICS_EXACT;
   }
   for (unsigned i = 0; i < sizeof rates / sizeof *rates; i++)
     if (!strcmp(rates[i].arch, t->arch)) {
       m.bytes_per_ns = rates[i].bytes_per_ns, m.flops_per_ns = rates[i].flops_per_ns;
+      m.compares_per_ns = m.flops_per_ns / 16; /* eight instructions; a multiply-add is one */
       m.tile = TILE, m.tile_flops_per_ns = rates[i].tile_flops_per_ns;
     }
   for (unsigned i = 0; i < matrix_count && m.tile; i++)

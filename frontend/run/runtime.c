@@ -182,6 +182,9 @@ static int slot_add(db_device *dev, bool is_default) {
   unsigned i = 0;
   while (i < SLOTS && rt.slots[i]) i++;
   if (i == SLOTS) return db_fail(-EMFILE, "tensors use more than %d devices", SLOTS);
+  const struct env *env;
+  int err = env_get(&env);
+  if (err) return err;
   const struct target *target = target_find(db_device_arch(dev));
   if (!target)
     return db_fail(-ENOTSUP, "not supported: tensors on %s: the compiler has no target for %s", db_device_name(dev),
@@ -190,7 +193,7 @@ static int slot_add(db_device *dev, bool is_default) {
   if (!s) return db_fail(-ENOMEM, "out of memory for a device slot");
   s->device = dev;
   s->target = target;
-  s->machine = machine_of_target(target);
+  s->machine = machine_of_target(target, env->any_order);
   s->is_default = is_default;
   rt.slots[i] = s;
   return (int)i;

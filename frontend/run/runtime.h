@@ -18,6 +18,7 @@ _Static_assert((int)DB_BOOL == DT_BOOL && (int)DB_U8 == DT_U8 && (int)DB_I64 == 
 struct env {
   int debug;
   bool noopt, spec, cache, jit;
+  bool any_order;   /* sums of floats need not be in the same order in every run */
   bool launched;    /* started as one of several processes */
   bool profile;     /* write a trace or a record */
   bool code;        /* the record has how kernels are compiled */
@@ -29,7 +30,7 @@ struct env {
 int env_get(const struct env **out);
 
 /* ---- machine.c ---- */
-struct schedule_machine machine_of_target(const struct target *t);
+struct schedule_machine machine_of_target(const struct target *t, bool any_order);
 
 /* ---- runtime.c: device slots, memory by BUFFER id, loaded programs. Called with rt.lock held ---- */
 

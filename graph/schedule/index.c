@@ -47,6 +47,7 @@ struct uop *schedule_next_version(struct scheduler *s, struct uop *before) {
 /* The memory of an ASSIGN or SCATTER after it is written: a new version of its previous contents. */
 static struct uop *new_version(struct scheduler *s, struct node *n) {
   bool fresh = n->u->op == OP_SCATTER;
+  if (fresh && n->u->arg.i >> 8 == SCATTER_PERMUTES) return new_buffer(s, n);
   struct uop *before = fresh ? new_buffer(s, n) : schedule_buffer(s, node_of(s, base_of(n->u->src[0])));
   if (n->numel == 0 || (!fresh && node_of(s, n->u->src[2])->numel == 0)) return before;
   return schedule_next_version(s, before);

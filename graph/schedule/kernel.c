@@ -235,8 +235,12 @@ void schedule_values(struct scheduler *s, struct node *n) {
   if (n->u->op == OP_EXCHANGE) finish_exchange(s, n);
   if (n->u->op == OP_CUSTOM) schedule_custom(s, n);
   for (uint32_t w = n->use; w != NO_USE && !s->status; w = s->use[w].next) s->use[w].value = evaluate(s, n, &s->use[w]);
-  if ((n->u->op == OP_JOIN || n->u->op == OP_SCATTER) && !s->status) {
-    (n->u->op == OP_JOIN ? schedule_join_values : schedule_scatter_values)(s, n);
+  void (*pieces)(struct scheduler *, struct node *) = n->u->op == OP_JOIN       ? schedule_join_values
+                                                      : n->u->op == OP_SCATTER  ? schedule_scatter_values
+                                                      : n->u->op == OP_SEGMENTS ? schedule_segment_values
+                                                                                : NULL;
+  if (pieces) {
+    if (!s->status) pieces(s, n);
     return;
   }
   if (!n->kernel || s->status) return;

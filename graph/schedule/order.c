@@ -202,7 +202,7 @@ static void kernel_item(struct scheduler *s, struct unit *u) {
     return;
   }
   for (unsigned i = 0; i < nstores; i++)
-    stores[i] = uop_new(g, OP_STORE, DT_VOID, 1, (union uop_arg){0}, 0,
+    stores[i] = uop_new(g, OP_STORE, DT_VOID, 1, (union uop_arg){0}, u->store[i].combine,
                         (struct uop *[]){u->store[i].index, u->store[i].value}, 2);
   struct uop *sink = sink_of(s, u, stores);
   if (!sink) return;

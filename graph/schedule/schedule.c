@@ -70,7 +70,12 @@ unsigned schedule_nsources(const struct uop *u) {
   if (is_alu(u)) return u->nsrc;
   if (u->op == OP_BUFFER || u->op == OP_IOTA || op_info[u->op].cls == OPCLASS_LEAF) return 0;
   if (u->op == OP_CUSTOM) return custom_inputs(u);
-  return u->op == OP_GATHER ? 2 : u->op == OP_ASSIGN ? 3 : u->op == OP_JOIN ? u->nsrc : u->op == OP_SCATTER ? 2 : 1;
+  return u->op == OP_GATHER     ? 2
+         : u->op == OP_ASSIGN   ? 3
+         : u->op == OP_JOIN     ? u->nsrc
+         : u->op == OP_SCATTER  ? 2
+         : u->op == OP_SEGMENTS ? 3
+                                : 1;
 }
 
 static bool keeps_size(const struct uop *u) {
@@ -274,6 +279,7 @@ const struct schedule_machine *schedule_machine_of(const struct scheduler *s, un
                                                  .bytes_per_ns = 20,
                                                  .stream_per_ns = 10,
                                                  .flops_per_ns = 200,
+                                                 .compares_per_ns = 50,
                                                  .skips = true};
   const struct schedule_machine *m = s->machine_of ? s->machine_of(device == NO_DEVICE ? 0 : device) : NULL;
   return m ? m : &common;

@@ -6,8 +6,9 @@
  * order. If it reads one of its outputs, it reads at the index that it writes. A LOOP range that some REDUCE does not
  * depend on is AXIS_SERIAL: it runs inside one work-item, so that the REDUCE is evaluated only once (softmax reduces a
  * row, then walks the row again). An AXIS_ORDERED range is run in ascending order by one work-item, because it reads
- * what earlier iterations wrote (sums at positions that an index selects). Padding is LOAD(INDEX(p, index, valid), 0).
- * A LOAD may be part of an index (GATHER). No movement ops remain.
+ * what earlier iterations wrote (sums at positions that an index selects). Where atomic operations combine values with
+ * those in memory, the aux of the STORE is the op, and iterations may run in any order. Padding is LOAD(INDEX(p, index,
+ * valid), 0). A LOAD may be part of an index (GATHER). No movement ops remain.
  *
  * A kernel may consist of phases, SINK(SINK(STORE...)..., RANGE...) with aux 1: for each combination of the RANGEs,
  * the SINKs run one after the other, each over its own additional ranges. The RANGEs are LOOP; the last one may be
@@ -84,7 +85,8 @@ struct schedule_machine {
   int64_t
       phase_items; /* work-items that share this memory and compute columns in rounds; 0: one, all columns at once */
   double launch_ns, bytes_per_ns, flops_per_ns;
-  double stream_per_ns; /* bytes per ns that one workgroup reads while the others are idle */
+  double compares_per_ns; /* comparisons of an index with a position, each with a choice and a sum */
+  double stream_per_ns;   /* bytes per ns that one workgroup reads while the others are idle */
   int64_t tile; /* rows and columns of results that a workgroup computes by matrix instructions; 0: it has none */
   int64_t block_rows, block_columns; /* of results that a workgroup computes without them; 0: products are not split */
   int64_t tile_rows;   /* rows of the smallest block of results that phases compute with all instructions of a kind */
@@ -93,7 +95,12 @@ struct schedule_machine {
   double tile_flops_per_ns;
   int64_t align;         /* bytes at whose multiples rows of their operands have to begin for fast copies; 0: any */
   int64_t channel_align; /* bytes of adjacent channels that work-items load at once; 0: convolutions copy no operands */
-  bool skips;            /* iterations of a sum whose products are all 0 by a condition on indices take no time */
+  enum {
+    ATOMICS_NONE,
+    ATOMICS_EXACT, /* where the result does not depend on the order: integers */
+    ATOMICS_ANY    /* also sums of f32 and f64 */
+  } atomics;       /* use of atomic operations in memory */
+  bool skips;      /* iterations of a sum whose products are all 0 by a condition on indices take no time */
 };
 
 struct schedule {

@@ -76,9 +76,10 @@ struct node {
   bool reads;                    /* it depends on memory, not only on positions and constants */
   uint8_t why;                   /* enum schedule_reason */
   struct planned_kernel *kernel; /* the kernel that writes it */
-  struct planned_piece *piece;   /* JOIN: one for each source; SCATTER */
+  struct planned_piece *piece;   /* JOIN: one for each source; SCATTER, SEGMENTS */
   struct uop *buffer;            /* holds its value, if it is in memory */
   int64_t numel;                 /* -1 if symbolic */
+  struct segments *segments;     /* SEGMENTS (segment.c) */
   struct uop **results;          /* CUSTOM: the BUFFERs of all results of the launch, then the node of its unit */
   struct node *next_custom;      /* the first node of the launch that was scheduled before this one */
 };
@@ -98,6 +99,7 @@ struct version {
 struct store {
   struct uop *index, *value; /* INDEX over a version's buffer */
   enum schedule_reason why;
+  enum op combine; /* aux of the STORE */
 };
 
 /* One part or phase of a kernel that consists of several. Parts have their own ranges. A part is the next nstores
@@ -180,7 +182,7 @@ static inline struct node *node_of(const struct scheduler *s, const struct uop *
 }
 static inline bool is_memory(const struct uop *u) {
   return u->op == OP_BUFFER || u->op == OP_COPY || u->op == OP_ASSIGN || u->op == OP_EXCHANGE || u->op == OP_JOIN ||
-         u->op == OP_SCATTER || u->op == OP_CUSTOM;
+         u->op == OP_SCATTER || u->op == OP_SEGMENTS || u->op == OP_CUSTOM;
 }
 static inline bool unit_moves(const struct unit *u) { return u->copy_to || u->copy_from; } /* it is not a kernel */
 /* Whether no other unit can become part of it. */
@@ -215,9 +217,29 @@ void schedule_join_values(struct scheduler *s, struct node *n);
 unsigned schedule_device_under(const struct uop *u);
 
 /* scatter.c */
+enum scatter_order {
+  SCATTER_IN_ORDER, /* of the index, by one work-item */
+  SCATTER_ATOMIC,   /* in any order */
+  SCATTER_PERMUTES  /* the index is a permutation, so each element is written once */
+};
+/* Realizes what a kernel reads at positions that an index selects, except for a few cheap operations. */
+void schedule_scatter_inputs(struct scheduler *s, struct uop *u);
+/* Whether elements of an index are positions below n. */
+struct uop *schedule_inside(struct graph *g, struct uop *index, int64_t n);
 bool schedule_make_scatters(struct scheduler *s, struct uop **roots, unsigned nroots);
 void schedule_scatter_uses(struct scheduler *s, struct node *n);
 void schedule_scatter_values(struct scheduler *s, struct node *n);
+
+/* sort.c */
+/* The time of schedule_sort. */
+double schedule_sort_ns(const struct schedule_machine *m, const struct shape *shape, int64_t places, unsigned axis);
+/* Sorts an index along an axis, stably. Elements that are not positions below `places` come last. Returns the sorted
+ * elements, i32, `places` if they are not positions, and stores in *order where each one comes from, i32. */
+struct uop *schedule_sort(struct graph *g, struct uop *index, int64_t places, unsigned axis, struct uop **order);
+
+/* segment.c */
+void schedule_segment_uses(struct scheduler *s, struct node *n);
+void schedule_segment_values(struct scheduler *s, struct node *n);
 
 /* custom.c: launches of kernels that the user brings */
 void schedule_custom(struct scheduler *s, struct node *n);
@@ -272,8 +294,8 @@ int64_t schedule_elements(const struct planned_kernel *k, unsigned ranges);
 /* Adds n to the inputs of k. */
 void schedule_add_input(struct scheduler *s, struct planned_kernel *k, const struct node *n);
 
-/* Adds a use of x, over the same ranges, to the kernel that was begun for n. */
-uint32_t schedule_also_use(struct scheduler *s, struct node *n, struct node *x);
+/* Adds a use of x at an index to the kernel that was begun for n. */
+uint32_t schedule_use_at(struct scheduler *s, struct node *n, struct node *x, struct uop **idx);
 
 /* kernel.c */
 void schedule_values(struct scheduler *s, struct node *n);

@@ -334,8 +334,8 @@ uint32_t schedule_start_piece(struct scheduler *s, struct node *n, struct node *
   return use;
 }
 
-uint32_t schedule_also_use(struct scheduler *s, struct node *n, struct node *x) {
-  uint32_t use = add_use(s, x, &(struct use){.kernel = n->kernel}, n->kernel->idx, NULL);
+uint32_t schedule_use_at(struct scheduler *s, struct node *n, struct node *x, struct uop **idx) {
+  uint32_t use = add_use(s, x, &(struct use){.kernel = n->kernel}, idx, NULL);
   schedule_add_input(s, n->kernel, x);
   return use;
 }
@@ -426,6 +426,7 @@ void schedule_uses(struct scheduler *s, struct node *n) {
   if (u->op == OP_ASSIGN) start_assign(s, n);
   if (u->op == OP_JOIN) schedule_join_uses(s, n);
   if (u->op == OP_SCATTER) schedule_scatter_uses(s, n);
+  if (u->op == OP_SEGMENTS) schedule_segment_uses(s, n);
   if (is_memory(u)) return;
   if (!n->realized) {
     int why = realize_reason(s, n);

@@ -306,8 +306,11 @@ HELPER void run_stores(struct interpreter *m, struct uop *ast, struct uop *const
     for (unsigned s = 0; s < ast->nsrc; s++) {
       struct uop *i = ast->src[s]->src[0];
       if (i->nsrc > 2 && !interpret(m, i->src[2]).i) continue;
-      write_element(i->dtype, memory_behind(m, i->src[0]), interpret(m, i->src[1]).i,
-                    interpret(m, ast->src[s]->src[1]));
+      union value v = interpret(m, ast->src[s]->src[1]);
+      void *p = memory_behind(m, i->src[0]);
+      int64_t at = interpret(m, i->src[1]).i;
+      if (ast->src[s]->aux) v = alu(ast->src[s]->aux, i->dtype, i->dtype, read_element(i->dtype, p, at), v, v);
+      write_element(i->dtype, p, at, v);
     }
   while (next_place(m, loops, nloops));
   free(order);

@@ -16,11 +16,12 @@ struct test_case {
   double tolerance; /* relative to the reference */
 };
 
-enum { MAX_CASES = 64 };
+enum { MAX_CASES = 96 };
 static struct test_case cases[MAX_CASES];
 static unsigned ncases;
 
 HELPER struct test_case *add_case(const char *name, struct uop *ast) {
+  assert_in_range(ncases, 0, MAX_CASES - 1);
   struct test_case *c = &cases[ncases++];
   *c = (struct test_case){.name = name, .ast = ast, .tolerance = 1e-6};
   return c;
@@ -74,6 +75,28 @@ HELPER void case_scatter(const char *name, int64_t rows, int64_t width, int64_t 
   struct test_case *c =
       add_case(name, sink1(store(at(p, to), add(mul(load(at(p, to)), uop_const_float(G, DT_F32, 0.5)), v))));
   with(c, DT_F32, places * width), with(c, DT_F32, rows * width);
+}
+
+/* Combines rows at indices that repeat by atomic operations. */
+HELPER void case_atomic(const char *name, enum op op, enum dtype t, int64_t rows, int64_t width, int64_t places) {
+  struct uop *k = range(rows, 0, AXIS_LOOP), *j = width > 1 ? range(width, 1, AXIS_LOOP) : ix(0);
+  struct uop *place = uop_binary(G, OP_MOD, mul(k, ix(3)), ix(places)), *to = add(mul(place, ix(width)), j);
+  struct uop *v = load(at(param(1, t, rows * width), add(mul(k, ix(width)), j)));
+  struct uop *src[] = {at_if(param(0, t, places * width), to, uop_binary(G, OP_CMPLT, k, ix(rows - 1))), v};
+  struct test_case *c = add_case(name, sink1(uop_new(G, OP_STORE, DT_VOID, 1, (union uop_arg){0}, op, src, 2)));
+  with(c, t, places * width), with(c, t, rows * width);
+}
+
+/* Sums of adjacent rows; how many rows each sum has is loaded. */
+HELPER void case_ragged(const char *name, enum op op, enum dtype t, int64_t sums, int64_t width) {
+  enum { MOST = 7 };
+  struct uop *i = range(sums, 0, AXIS_LOOP), *j = width > 1 ? range(width, 1, AXIS_LOOP) : ix(0);
+  struct uop *n = uop_binary(G, OP_AND, load(at(param(2, DT_I32, sums), i)), uop_const_int(G, DT_I32, MOST));
+  struct uop *k = uop_range(G, uop_cast(G, n, DT_INDEX), 2, AXIS_REDUCE), *row = add(mul(i, ix(MOST)), k);
+  struct uop *v = load(at(param(1, t, sums * MOST * width), add(mul(row, ix(width)), j)));
+  struct test_case *c =
+      add_case(name, sink1(store(at(param(0, t, sums * width), add(mul(i, ix(width)), j)), reduce(op, v, &k, 1))));
+  with(c, t, sums * width), with(c, t, sums * MOST * width), with(c, DT_I32, sums);
 }
 
 HELPER void case_pad(const char *name, int64_t rows, int64_t w) {
@@ -238,6 +261,17 @@ HELPER void make_cases(void) {
   case_scatter("scatter 37x96 to 5", 37, 96, 5);
   case_scatter("scatter 50x33 to 7", 50, 33, 7);
   case_scatter("scatter 64 to 5", 64, 1, 5);
+  case_atomic("atomic f32 sums 37x96 to 5", OP_ADD, DT_F32, 37, 96, 5);
+  case_atomic("atomic f64 sums 50x3 to 7", OP_ADD, DT_F64, 50, 3, 7);
+  case_atomic("atomic i32 sums 300 to 5", OP_ADD, DT_I32, 300, 1, 5);
+  case_atomic("atomic i64 sums 300 to 5", OP_ADD, DT_I64, 300, 1, 5);
+  case_atomic("atomic u32 maxima 64x8 to 5", OP_MAX, DT_U32, 64, 8, 5);
+  case_atomic("atomic i32 maxima 64x9 to 5", OP_MAX, DT_I32, 64, 9, 5);
+  case_atomic("atomic u64 maxima 64 to 5", OP_MAX, DT_U64, 64, 1, 5);
+  case_atomic("atomic i64 maxima 64 to 5", OP_MAX, DT_I64, 64, 1, 5);
+  case_ragged("ragged sums 40", OP_ADD, DT_F32, 40, 1);
+  case_ragged("ragged sums 33x64", OP_ADD, DT_F32, 33, 64);
+  case_ragged("ragged maxima 3x300", OP_MAX, DT_I64, 3, 300);
   case_softmax("softmax 2x333", 2, 333);
   case_pad("pad 8x12", 8, 12);
   case_pad("pad 3x7", 3, 7);

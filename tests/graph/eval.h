@@ -23,6 +23,7 @@ struct env {
   bool undefined; /* division by zero, a shift by too much, a float out of an integer's range, a NaN made from bits (it
                      may be quieted) */
   bool overflow;  /* an index exceeds 64 bits; also undefined */
+  uint64_t time;  /* counts changes of values */
   union value (*load)(struct env *e, struct uop *load);
   void *user;
   bool lowered; /* evaluate like compiled code: conversions to integers saturate, and all NaNs are equal, also those
@@ -253,10 +254,10 @@ static inline void eval_reduce(struct env *e, struct uop *u, unsigned r, union v
   assert_true(at < 64);
   e->leaf[at] = u->src[r];
   for (int64_t i = 0; i < n; i++) {
-    e->value[at].i = i;
+    e->value[at].i = i, e->time++;
     eval_reduce(e, u, r + 1, acc, first);
   }
-  e->n--;
+  e->n--, e->time++;
 }
 
 static __attribute__((unused)) int64_t variable; /* the value of every VAR that is not a leaf */

@@ -259,7 +259,7 @@ static inline void interpret_free(struct uop_map *done) {
 /* ---- the kernel interpreter ------------------------------------------------------------------ */
 static union value *handed_on[24]; /* the memories of phases, by number */
 
-static inline union value load_param(struct env *e, struct uop *u) {
+static inline union value load_element(struct env *e, struct uop *u) {
   const struct schedule_item *item = e->user;
   struct uop *index = u->src[0];
   if (index->nsrc > 2 && !eval(e, index->src[2]).i) return eval(e, u->src[1]);
@@ -281,6 +281,20 @@ static inline union value load_param(struct env *e, struct uop *u) {
   return memory[b->arg.i].data[at];
 }
 
+/* The same, once for each combination of values: a search loads at indices that depend on earlier loads. */
+static inline union value load_param(struct env *e, struct uop *u) {
+  static struct {
+    const struct uop *u;
+    uint64_t time;
+    union value v;
+  } last[64];
+  unsigned at = u->id % 64;
+  if (last[at].u == u && last[at].time == e->time) return last[at].v;
+  union value v = load_element(e, u);
+  last[at].u = u, last[at].time = e->time, last[at].v = v;
+  return v;
+}
+
 /* around: naround ranges whose positions are given at the beginning of `at`. */
 static inline void run_kernel_part(const struct schedule_item *item, struct uop *sink, const struct env *at_,
                                    unsigned naround) {
@@ -288,7 +302,8 @@ static inline void run_kernel_part(const struct schedule_item *item, struct uop 
   if (uop_verify(&sink, 1, STAGE_KERNEL, err, sizeof err)) fail_msg("%s", err);
   size_t n;
   struct uop **order = uop_toposort(&sink, 1, &n);
-  struct env e = {.load = load_param, .user = (void *)item};
+  static uint64_t times;
+  struct env e = {.load = load_param, .user = (void *)item, .time = times += UINT64_C(1) << 40};
   for (; e.n < naround; e.n++) e.leaf[e.n] = at_->leaf[e.n], e.value[e.n] = at_->value[e.n];
   int64_t points = 1;
   bool again = false; /* the kernel has an ORDERED range */
@@ -322,6 +337,7 @@ static inline void run_kernel_part(const struct schedule_item *item, struct uop 
       int64_t size = number_of(e.leaf[i]->src[0]);
       e.value[i].i = rest % size, rest /= size;
     }
+    e.time++;
     for (unsigned k = 0; k < sink->nsrc; k++) value[k] = eval(&e, sink->src[k]->src[1]);
     for (unsigned k = 0; k < sink->nsrc; k++) {
       struct uop *index = sink->src[k]->src[0];
@@ -335,14 +351,16 @@ static inline void run_kernel_part(const struct schedule_item *item, struct uop 
       struct uop *out = item->bufs[index->src[0]->arg.i];
       int64_t size = out->src[0]->arg.i, begin = item->offset[index->src[0]->arg.i];
       int64_t at = eval(&e, index->src[1]).i + begin;
+      enum op combine = sink->src[k]->aux;
       assert_true(!(begin * (int64_t)dtype_info[out->dtype].size % 256));
       if (!written[k]) written[k] = calloc((size_t)size + 1, 1);
       if (index->nsrc > 2 && !eval(&e, index->src[2]).i) continue;
       assert_in_range(at, begin, size - 1);
       assert_true(at < begin + index->src[0]->src[0]->arg.i);
-      assert_true(again || !written[k][at]);
+      union value *to = &memory[out->arg.i].data[at];
+      assert_true(again || combine || !written[k][at]);
       written[k][at] = 1;
-      memory[out->arg.i].data[at] = value[k];
+      *to = combine ? eval_two(&e, combine, out->dtype, *to, value[k]) : value[k];
     }
   }
   for (unsigned k = 0; k < sink->nsrc; k++) free(written[k]);
@@ -456,15 +474,25 @@ static inline size_t count_kernels(const struct schedule *s) {
 }
 
 static inline const struct schedule_machine *fast_machine(unsigned device) {
-  static const struct schedule_machine m = {
-      .groups = 264, .side = 32, .launch_ns = 3000, .bytes_per_ns = 3000, .flops_per_ns = 700000, .stream_per_ns = 20};
+  static const struct schedule_machine m = {.groups = 264,
+                                            .side = 32,
+                                            .launch_ns = 3000,
+                                            .bytes_per_ns = 3000,
+                                            .flops_per_ns = 700000,
+                                            .compares_per_ns = 175000,
+                                            .stream_per_ns = 20};
   return &m;
 }
 
 /* A machine on which launches cost nothing, so that every split is worthwhile. */
 static inline const struct schedule_machine *eager_machine(unsigned device) {
-  static const struct schedule_machine m = {
-      .groups = 12, .side = 2, .launch_ns = 0, .bytes_per_ns = 100, .flops_per_ns = 100, .stream_per_ns = 10};
+  static const struct schedule_machine m = {.groups = 12,
+                                            .side = 2,
+                                            .launch_ns = 0,
+                                            .bytes_per_ns = 100,
+                                            .flops_per_ns = 100,
+                                            .compares_per_ns = 25,
+                                            .stream_per_ns = 10};
   return &m;
 }
 

@@ -623,38 +623,90 @@ static struct uop *scattered(enum op op, struct uop *index, struct uop *value, s
   return reduce(op, value || !none ? hit : uop_cast(g, hit, none->dtype), 1 << walked);
 }
 
-/* A machine whose work-items wait long for memory. */
+/* A machine whose work-items wait long for memory, and which compares slowly. */
 static const struct schedule_machine *distant_machine(unsigned device) {
-  static const struct schedule_machine m = {
-      .groups = 12, .side = 2, .launch_ns = 0, .access_ns = 1000, .bytes_per_ns = 100, .flops_per_ns = 10};
+  static const struct schedule_machine m = {.groups = 12,
+                                            .side = 2,
+                                            .launch_ns = 0,
+                                            .access_ns = 1e6,
+                                            .bytes_per_ns = 100,
+                                            .flops_per_ns = 10,
+                                            .compares_per_ns = 1,
+                                            .stream_per_ns = 10};
+  return &m;
+}
+static const struct schedule_machine *atomic_machine(unsigned device) {
+  static struct schedule_machine m;
+  m = *distant_machine(device), m.atomics = ATOMICS_ANY;
+  return &m;
+}
+static const struct schedule_machine *exact_machine(unsigned device) {
+  static struct schedule_machine m;
+  m = *distant_machine(device), m.atomics = ATOMICS_EXACT;
   return &m;
 }
 
-/* Values of equal indices are combined in parallel, before a kernel without order places them. */
-static void test_combined_scatters(void **state) {
+/* The number of kernels of a root, how many of their stores are atomic, and how many of their reductions are over
+ * ranges whose size is loaded. None may be ORDERED. */
+static size_t count_scatter(struct uop *root, unsigned *atomic, unsigned *ragged) {
   struct schedule s;
-  char err[500], text[500];
-  struct uop *ids = EXPAND(PLACES(DT_I32, 2000, 1, 40), 3, 40), *rows = TENSOR(3, 40), *zero = num(0);
-  struct uop *sum = scattered(OP_ADD, ids, rows, zero, 1, 2, 2000);
-  machine_of = distant_machine;
-  check(sum);
-  assert_int_equal(graph_schedule_on(machine_of, &sum, 1, &next_buffer, &s, err, sizeof err), 0);
-  for (size_t i = 0; i < s.nitems; i++)
-    assert_null(strstr(uop_expr(s.items[i].ast, text, sizeof text), "o1")); /* no AXIS_ORDERED range */
-  assert_in_range(s.nitems, 2, 4);
+  char err[500];
+  assert_int_equal(graph_schedule_on(machine_of, &root, 1, &next_buffer, &s, err, sizeof err), 0);
+  *atomic = *ragged = 0;
+  for (size_t i = 0; i < s.nitems; i++) {
+    size_t n;
+    struct uop **order = uop_toposort(&s.items[i].ast, 1, &n);
+    for (size_t k = 0; k < n; k++) {
+      *atomic += order[k]->op == OP_STORE && order[k]->aux;
+      *ragged += order[k]->op == OP_RANGE && !uop_is_const(order[k]->src[0]);
+      assert_false(order[k]->op == OP_RANGE && order[k]->aux == AXIS_ORDERED);
+    }
+    free(order);
+  }
+  size_t kernels = s.nitems;
   schedule_free(&s);
-  check(scattered(OP_MAX, ids, rows, num(-INFINITY), 0, 2, 2000));
-  check(scattered(OP_ADD, EXPAND(PLACES(DT_U8, 250, 1, 40), 3, 40), rows, zero, 1, 2, 250));
-  check(
-      scattered(OP_ADD, EXPAND(PLACES(DT_U8, 250, 1, 40), 3, 40), rows, zero, 1, 2, 2000)); /* of u8: equal positions */
-  check(scattered(OP_ADD, ids, NULL, uop_const_int(g, DT_I64, 0), 1, 2, 2000));
-  for (int round = 0; round < 100; round++) {
+  return kernels;
+}
+
+/* Where no work-item can walk along the index, the index is sorted, and each position combines adjacent elements of the
+ * order; integers are combined by atomic operations, floats only if the machine's model allows any order. */
+static void test_sorted_and_atomic_scatters(void **state) {
+  const struct schedule_machine *(*const machines[])(unsigned) = {distant_machine, exact_machine, atomic_machine};
+  for (unsigned i = 0; i < 3; i++) {
+    unsigned atomic, ragged;
+    machine_of = machines[i];
     start();
-    int64_t dims[3] = {pick(1, 3), pick(1, 3), pick(1, 3)}, n = pick(1, 300);
-    unsigned walked = (unsigned)pick(0, 2), along = (unsigned)pick(0, 3);
-    dims[walked] = pick(3, 20);
-    struct uop *at = places(pick(0, 1) ? DT_I32 : DT_I64, pick(1, n), 3, dims), *value = tensor(DT_F32, 3, dims);
-    check(scattered(OP_ADD, at, value, num(0), along, walked + (walked >= along), n));
+    struct uop *ids = EXPAND(PLACES(DT_I32, 2000, 1, 300), 3, 300), *rows = TENSOR(3, 300), *zero = num(0);
+    struct uop *sum = scattered(OP_ADD, ids, rows, zero, 1, 2, 2000), *none = uop_const_int(g, DT_I64, 0);
+    assert_in_range(count_scatter(sum, &atomic, &ragged), 2, i == 2 ? 2 : 7);
+    assert_int_equal(atomic, i == 2);
+    assert_int_equal(ragged, i == 2 ? 0 : 4); /* elements of a block; head, blocks and tail of a position */
+    check(sum);
+    struct uop *counts = scattered(OP_ADD, ids, NULL, none, 1, 2, 2000);
+    count_scatter(counts, &atomic, &ragged);
+    assert_int_equal(atomic, i > 0);
+    check(counts);
+    check(scattered(OP_MAX, ids, rows, num(-INFINITY), 0, 2, 2000));
+    check(scattered(OP_MAX, ids, NULL, NULL, 1, 2, 2000));
+    struct uop *few = EXPAND(PLACES(DT_I32, 3, 1, 300), 3, 300); /* many equal elements: whole blocks */
+    check(scattered(OP_ADD, few, rows, zero, 1, 2, 2000));
+    check(scattered(OP_ADD, EXPAND(PLACES(DT_U8, 250, 1, 40), 3, 40), TENSOR(3, 40), zero, 1, 2, 250));
+    check(scattered(OP_ADD, EXPAND(PLACES(DT_U8, 250, 1, 40), 3, 40), TENSOR(3, 40), zero, 1, 2, 2000));
+    struct uop *shifted = uop_binary(g, OP_SUB, PLACES(DT_I64, 900, 1, 300), uop_const_int(g, DT_I64, 100));
+    check(scattered(OP_ADD, EXPAND(shifted, 3, 300), rows, zero, 1, 2, 700)); /* elements outside on both sides */
+    /* a sort by one digit and by two, and an index of equal pairs */
+    if (!i) check(scattered(OP_ADD, PLACES(DT_I32, 16, 2100), TENSOR(2100), zero, 0, 1, 16));
+    if (!i) check(scattered(OP_ADD, PLACES(DT_I32, 257, 2049), TENSOR(2049), zero, 0, 1, 257));
+    struct uop *pairs = RESHAPE(EXPAND(PLACES(DT_I32, 50, 60, 1), 60, 2), 120);
+    check(scattered(OP_ADD, pairs, NULL, none, 0, 1, 50));
+    for (int round = 0; round < 20; round++) { /* also an index per row */
+      start();
+      int64_t dims[3] = {pick(1, 3), pick(1, 3), pick(1, 3)}, n = pick(1, 200);
+      unsigned walked = (unsigned)pick(0, 2), along = (unsigned)pick(0, 3);
+      dims[walked] = pick(3, 100);
+      struct uop *at = places(pick(0, 1) ? DT_I32 : DT_I64, pick(1, n), 3, dims), *value = tensor(DT_F32, 3, dims);
+      check(scattered(OP_ADD, at, value, num(0), along, walked + (walked >= along), n));
+    }
   }
   machine_of = NULL;
 }
@@ -1102,7 +1154,7 @@ int main(void) {
       cmocka_unit_test_setup_teardown(test_windows, setup, teardown),
       cmocka_unit_test_setup_teardown(test_joins, setup, teardown),
       cmocka_unit_test_setup_teardown(test_scatters, setup, teardown),
-      cmocka_unit_test_setup_teardown(test_combined_scatters, setup, teardown),
+      cmocka_unit_test_setup_teardown(test_sorted_and_atomic_scatters, setup, teardown),
       cmocka_unit_test_setup_teardown(test_selections, setup, teardown),
       cmocka_unit_test_setup_teardown(test_parts, setup, teardown),
       cmocka_unit_test_setup_teardown(test_symbolic, setup, teardown),

@@ -11,6 +11,7 @@ static const struct schedule_machine *matrix_machine(unsigned device) {
                                             .launch_ns = 3000,
                                             .bytes_per_ns = 3000,
                                             .flops_per_ns = 70000,
+                                            .compares_per_ns = 17500,
                                             .stream_per_ns = 20,
                                             .tile = 64,
                                             .tile_types = 1u << DT_BF16,
