@@ -323,25 +323,27 @@ static void write_phase(struct writer *w, const struct uop *u) {
     fprintf(w->f, "if (!(u32)--%s) %s = (%s ^ 1ull << 63) + (%s << 1 >> 33);\n", at, at, at, at);
 }
 
+static void write_store(struct writer *w, const struct uop *u) {
+  const struct uop *index = u->src[0], *v = u->src[1];
+  char type[32];
+  indent(w);
+  if (is_masked(index)) {
+    fprintf(w->f, "for (int l = 0; l < %u; l++) if (%s[l]) (&%s)[l] = %s[l];\n", v->lanes, text_of(w, index->src[2]),
+            text_of(w, index), text_of(w, v));
+    return;
+  }
+  if (u->aux) {
+    fprintf(w->f, "atomic_%s(&%s, %s);\n", u->aux == OP_ADD ? "add" : "max", text_of(w, index), text_of(w, v));
+    return;
+  }
+  if (v->lanes > 1 && index->src[0]->op != OP_REG) fprintf(w->f, "*(%s *)&", type_name(v, type));
+  fprintf(w->f, "%s = %s;\n", text_of(w, index), text_of(w, v));
+}
+
 static void statement(struct writer *w, const struct uop *u) {
   char type[32];
   switch (u->op) {
-  case OP_STORE: {
-    const struct uop *index = u->src[0], *v = u->src[1];
-    indent(w);
-    if (is_masked(index)) {
-      fprintf(w->f, "for (int l = 0; l < %u; l++) if (%s[l]) (&%s)[l] = %s[l];\n", v->lanes, text_of(w, index->src[2]),
-              text_of(w, index), text_of(w, v));
-      return;
-    }
-    if (u->aux) {
-      fprintf(w->f, "atomic_%s(&%s, %s);\n", u->aux == OP_ADD ? "add" : "max", text_of(w, index), text_of(w, v));
-      return;
-    }
-    if (v->lanes > 1 && index->src[0]->op != OP_REG) fprintf(w->f, "*(%s *)&", type_name(v, type));
-    fprintf(w->f, "%s = %s;\n", text_of(w, index), text_of(w, v));
-    return;
-  }
+  case OP_STORE: write_store(w, u); return;
   case OP_RANGE: {
     const char *bound = text_of(w, u->src[0]);
     w->text[u->id] = text("ridx%" PRId64, u->arg.i);

@@ -193,6 +193,18 @@ static const struct shape *custom_shape(struct graph *g, struct uop *u) {
   return s.rank ? shape_intern(g, &s) : &scalar;
 }
 
+/* Sets the sizes of out. Returns false if the argument is no permutation. */
+static bool permute_shape(const struct uop *u, const struct shape *x, struct shape *out) {
+  unsigned seen = 0;
+  for (unsigned i = 0; i < out->rank; i++) {
+    unsigned from = (unsigned)((uint64_t)u->arg.i >> (4 * i)) & 15;
+    if (from >= out->rank || (seen >> from & 1)) return false;
+    seen |= 1u << from;
+    out->dim[i] = x->dim[from];
+  }
+  return true;
+}
+
 const struct shape *uop_compute_shape(struct graph *g, struct uop *u) {
   if (u->op == OP_CONST || !u->nsrc) return &scalar;
   const struct shape *x = u->src[0]->shape;
@@ -227,16 +239,9 @@ const struct shape *uop_compute_shape(struct graph *g, struct uop *u) {
     if (s.rank > MAX_RANK || (u->op == OP_EXPAND && s.rank != x->rank)) return NULL;
     memcpy(s.dim, &u->src[1], s.rank * sizeof *s.dim);
     break;
-  case OP_PERMUTE: {
-    unsigned seen = 0;
-    for (unsigned i = 0; i < s.rank; i++) {
-      unsigned from = (unsigned)((uint64_t)u->arg.i >> (4 * i)) & 15;
-      if (from >= s.rank || (seen >> from & 1)) return NULL;
-      seen |= 1u << from;
-      s.dim[i] = x->dim[from];
-    }
+  case OP_PERMUTE:
+    if (!permute_shape(u, x, &s)) return NULL;
     break;
-  }
   case OP_PAD:
   case OP_SHRINK:
     if (u->nsrc != 1 + 2 * s.rank) return NULL;

@@ -201,8 +201,9 @@ static void workgroups_take_turns(void **state) {
   }
 }
 
-/* The plan without its PADs, and without the amounts of steps that adapt to the size. */
-static void outline(const char *plan, char *out, size_t cap) {
+/* The plan without its PADs, and without the amounts of steps that adapt to the size. On a host also without the steps
+ * that divide the work among workgroups and that copy operands: they depend on how much of each is padded. */
+static void outline(const char *plan, bool host, char *out, size_t cap) {
   struct plan p;
   char err[128], *at = out;
   assert_non_null(plan_parse(&p, plan, err, sizeof err));
@@ -210,13 +211,15 @@ static void outline(const char *plan, char *out, size_t cap) {
   for (unsigned i = 0; i < p.n; i++) {
     const struct step *s = &p.step[i];
     bool spreads = s->kind == STEP_THREAD || s->kind == STEP_LOCAL || s->kind == STEP_UPCAST;
-    if (s->kind != STEP_PAD)
+    bool shares = host && (s->kind == STEP_THREAD || s->kind == STEP_PACK || s->kind == STEP_INNER);
+    if (s->kind != STEP_PAD && !shares)
       at += snprintf(at, cap - (size_t)(at - out), "%s %c %ld; ", step_word(s->kind), s->axis.letter,
                      spreads ? 0 : (long)s->amount);
   }
 }
 
-/* A kernel of any size has the vectors, tiles and work-items of the next round size. */
+/* A kernel of any size has the vectors and steps of the next round size. Its tiles may differ, because unaligned rows
+ * are copied by elements. */
 static void odd_sizes_have_the_steps_of_round_ones(void **state) {
   static const char *const arches[] = {"gfx1100", "sm_90", HOST_ARCH};
   ncases = 0;
@@ -238,14 +241,15 @@ static void odd_sizes_have_the_steps_of_round_ones(void **state) {
       const struct kernel *k[2];
       for (unsigned n = 0; n < 2; n++) {
         k[n] = must_compile(chosen, arches[a], cases[i + n].ast);
-        outline(k[n]->plan, text[n], sizeof text[n]);
+        outline(k[n]->plan, !strcmp(arches[a], HOST_ARCH), text[n], sizeof text[n]);
         assert_null(k[n]->best_refused);
       }
       if (strcmp(text[0], text[1]))
         fail_msg("%s, %s and %s: '%s' and '%s'", arches[a], k[0]->axes, k[1]->axes, k[0]->plan, k[1]->plan);
       uint64_t items[2];
       for (unsigned n = 0; n < 2; n++) items[n] = (uint64_t)k[n]->block[0] * k[n]->block[1] * k[n]->block[2];
-      assert_in_range(items[1] * 4, items[0] * 3, items[0] * 5);
+      if (items[1] * 2 < items[0] || items[1] > items[0] * 2)
+        fail_msg("%s, %s and %s: '%s' and '%s'", arches[a], k[0]->axes, k[1]->axes, k[0]->plan, k[1]->plan);
     }
   ncases = 0;
   make_cases();

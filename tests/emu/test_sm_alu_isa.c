@@ -10,7 +10,7 @@ static void reports_each_row(void **state) {
   assert_non_null(strstr(text, "\nTEX              missing: graphics\n"));
   assert_non_null(strstr(text, "\nVIMNMX           exact\n"));
   assert_non_null(strstr(text, "\nresults only: "));
-  assert_non_null(strstr(text, "lacks a wait runs correctly here"));
+  assert_non_null(strstr(text, "a wait runs correctly here"));
   assert_non_null(old);
   assert_null(strstr(old, "\nVIMNMX "));
   free(text), free(old);
