@@ -437,8 +437,7 @@ int main(int argc, char **argv) {
   bool host = !name || !strncmp(name, "CPU", 3);
   enum machine on = host ? ON_HOST : !strncmp(name, "EMU+", 4) ? ON_EMULATOR : ON_GPU;
   for (unsigned i = 0; i < options.ncases; i++)
-    if (!speed_give_case(options.cases[i], on))
-      return fprintf(stderr, "kernels: '%s' is not an operation, a type and numbers\n", options.cases[i]), 2;
+    if (!speed_give_case(options.cases[i], on)) return 2;
   const struct speed_case *cases = speed_cases(&n);
   for (unsigned i = 0; i < n; i++) {
     if (!wanted(&cases[i], on)) continue;

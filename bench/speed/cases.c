@@ -217,27 +217,56 @@ static void add_convolution(enum machine on, db_dtype dtype, int64_t batch, cons
   memcpy(&c->n[1], s, 5 * sizeof *s);
 }
 
+static bool refuse_case(const char *text, const char *why, const char *what) {
+  fprintf(stderr, "kernels: --case '%s': %s%s\n", text, why, what);
+  return false;
+}
+
+/* Whether the operation can have the first n numbers of the case. */
+static bool numbers_fit(const struct speed_case *c, unsigned n) {
+  unsigned i = 0;
+  bool optional = false;
+  for (const char *word = c->op->numbers; *word; word += strspn(word, " ")) {
+    size_t length = strcspn(word, " ");
+    bool is_switch = word[length - 1] == '?';
+    optional = optional || is_switch;
+    if (i == n) return optional;
+    if (is_switch ? c->n[i] > 1 : !optional && c->n[i] < 1) return false;
+    i++, word += length;
+  }
+  return i == n;
+}
+
 bool speed_give_case(const char *text, enum machine on) {
+  static const double most = 0x1p38; /* elements of a tensor */
   char op[16], type[16];
   int at = 0;
-  if (ngiven == MAX_GIVEN || sscanf(text, "%15s %15s %n", op, type, &at) < 2 || !at || !speed_op(op)) return false;
+  if (ngiven == MAX_GIVEN) return refuse_case(text, "too many cases", "");
+  if (sscanf(text, "%15s %15s %n", op, type, &at) < 2 || !at || !speed_op(op))
+    return refuse_case(text, "does not begin with an operation and a type, as in 'matmul f32 1x512x512x512'", "");
   db_dtype dtype = DB_BOOL;
   while (strcmp(db_dtype_name(dtype), type) != 0)
-    if (dtype++ == DB_F8E5M2) return false;
+    if (dtype++ == DB_F8E5M2) return refuse_case(text, "there is no type ", type);
   if (!ngiven++) nlist = 0;
   struct speed_case *c = add(on, op, dtype);
   unsigned n = 0;
-  for (const char *p = text + at; n < MAX_NUMBERS; p++) {
+  const char *p = text + at;
+  for (bool more = true; more && n < MAX_NUMBERS; p += more) {
     char *end;
-    c->n[n++] = strtoll(p, &end, 10);
-    if (end == p || c->n[n - 1] < 0) return false;
-    p = end;
-    if (*p != 'x') {
-      snprintf(c->name, sizeof c->name, "%s %s", type, text + at);
-      return !*p;
-    }
+    c->n[n] = strtoll(p, &end, 10);
+    if (end == p || c->n[n] < 0 || c->n[n] > INT32_MAX) return refuse_case(text, "no number at ", p);
+    n++, p = end, more = *p == 'x';
   }
-  return false;
+  if (*p || !numbers_fit(c, n)) return refuse_case(text, "the numbers must be ", c->op->numbers);
+  for (unsigned i = 0; i <= c->op->ninputs; i++) {
+    struct tensor_shape shape = c->op->shape(c, i);
+    double elements = 1;
+    for (unsigned d = 0; d < shape.n; d++) elements *= (double)shape.dim[d];
+    if (elements < 1 || elements > most)
+      return refuse_case(text, "a tensor would have too few or too many elements", "");
+  }
+  snprintf(c->name, sizeof c->name, "%s %s", type, text + at);
+  return true;
 }
 
 static void add_reductions(db_dtype dtype) {

@@ -422,8 +422,8 @@ static struct tensor_shape embedding_shape(const struct speed_case *c, unsigned 
 static db_dtype embedding_type(const struct speed_case *c, unsigned i) { return i == 1 ? DB_I32 : c->dtype; }
 /* The gradient of an embedding. */
 static db_tensor *embedding_build(const struct speed_case *c, db_tensor *const *in) {
-  db_tensor *w = db_requires_grad(db_full_at(DB_HERE, db_operand_int(0), c->dtype, db_device_of(in[0]),
-                                             DB_LIST(c->n[PLACES], c->n[WIDTH])));
+  db_tensor *w = db_requires_grad(
+      db_full_at(DB_HERE, db_operand_int(0), c->dtype, db_device_of(in[0]), DB_LIST(c->n[PLACES], c->n[WIDTH])));
   return db_grad_from(db_index_select(w, 0, in[1]), in[0], w);
 }
 static struct expected embedding_element(const struct speed_case *c, float *const *in, int64_t at) {
@@ -453,28 +453,28 @@ static struct expected bincount_element(const struct speed_case *c, float *const
 
 /* clang-format off */
 static const struct speed_op ops[] = {
-  {"matmul", 2, matmul_shape, matmul_build, matmul_element, matmul_cost, matmul_flops, 4e-6},
-  {"conv", 2, conv_shape, conv_build, conv_element, conv_cost, conv_flops, 4e-6},
-  {"conv_dx", 3, conv_dx_shape, conv_dx_build, conv_dx_element, conv_dx_cost, conv_flops, 4e-6},
-  {"conv_dw", 3, conv_dw_shape, conv_dw_build, conv_dw_element, conv_dw_cost, conv_flops, 4e-6},
-  {"attention", 3, attention_shape, attention_build, attention_element, attention_cost, attention_flops, 1e-5},
-  {"attention_back", 4, gradient_shape, gradient_build, gradient_element, gradient_cost, gradient_flops, 2e-5},
-  {"softmax", 1, matrix_shape, softmax_build, softmax_element, cost_row, NULL, 1e-5},
-  {"log_softmax", 1, matrix_shape, log_softmax_build, log_softmax_element, cost_row, NULL, 1e-5},
-  {"layer_norm", 3, layer_norm_shape, layer_norm_build, layer_norm_element, cost_row, NULL, 1e-5},
-  {"batch_norm", 3, batch_norm_shape, batch_norm_build, batch_norm_element, batch_norm_cost, NULL, 1e-5},
-  {"gelu", 1, matrix_shape, gelu_build, gelu_element, cost_one, NULL, 1e-6},
-  {"exp2", 1, matrix_shape, exp2_build, exp2_element, cost_one, NULL, 1e-6},
-  {"sum", 1, reduce_shape, sum_build, sum_element, reduce_cost, NULL, 4e-6},
-  {"mean", 1, reduce_shape, mean_build, mean_element, reduce_cost, NULL, 4e-6},
-  {"max", 1, reduce_shape, max_build, max_element, reduce_cost, NULL, 0},
-  {"argmax", 1, reduce_shape, argmax_build, argmax_element, reduce_cost, NULL, 0},
-  {"var", 1, reduce_shape, var_build, var_element, reduce_cost, NULL, 4e-6},
-  {"add", 2, matrix_shape, add_build, add_element, cost_one, NULL, 1e-7},
-  {"scale", 1, matrix_shape, scale_build, scale_element, cost_one, NULL, 2e-7},
-  {"embedding", 2, embedding_shape, embedding_build, embedding_element, embedding_cost, NULL, 4e-6, embedding_type},
-  {"bincount", 1, bincount_shape, bincount_build, bincount_element, embedding_cost, NULL, 0, bincount_type},
-  {"transpose", 1, transpose_shape, transpose_build, transpose_element, cost_one, NULL, 0},
+  {"matmul", "batch m n k ta? tb?", 2, matmul_shape, matmul_build, matmul_element, matmul_cost, matmul_flops, 4e-6},
+  {"conv", "batch in size out kernel stride", 2, conv_shape, conv_build, conv_element, conv_cost, conv_flops, 4e-6},
+  {"conv_dx", "batch in size out kernel stride", 3, conv_dx_shape, conv_dx_build, conv_dx_element, conv_dx_cost, conv_flops, 4e-6},
+  {"conv_dw", "batch in size out kernel stride", 3, conv_dw_shape, conv_dw_build, conv_dw_element, conv_dw_cost, conv_flops, 4e-6},
+  {"attention", "heads length width causal? group", 3, attention_shape, attention_build, attention_element, attention_cost, attention_flops, 1e-5},
+  {"attention_back", "heads length width causal? group", 4, gradient_shape, gradient_build, gradient_element, gradient_cost, gradient_flops, 2e-5},
+  {"softmax", "rows columns", 1, matrix_shape, softmax_build, softmax_element, cost_row, NULL, 1e-5},
+  {"log_softmax", "rows columns", 1, matrix_shape, log_softmax_build, log_softmax_element, cost_row, NULL, 1e-5},
+  {"layer_norm", "rows columns", 3, layer_norm_shape, layer_norm_build, layer_norm_element, cost_row, NULL, 1e-5},
+  {"batch_norm", "batch channels height width", 3, batch_norm_shape, batch_norm_build, batch_norm_element, batch_norm_cost, NULL, 1e-5},
+  {"gelu", "rows columns", 1, matrix_shape, gelu_build, gelu_element, cost_one, NULL, 1e-6},
+  {"exp2", "rows columns", 1, matrix_shape, exp2_build, exp2_element, cost_one, NULL, 1e-6},
+  {"sum", "rows columns axis?", 1, reduce_shape, sum_build, sum_element, reduce_cost, NULL, 4e-6},
+  {"mean", "rows columns axis?", 1, reduce_shape, mean_build, mean_element, reduce_cost, NULL, 4e-6},
+  {"max", "rows columns axis?", 1, reduce_shape, max_build, max_element, reduce_cost, NULL, 0},
+  {"argmax", "rows columns axis?", 1, reduce_shape, argmax_build, argmax_element, reduce_cost, NULL, 0},
+  {"var", "rows columns axis?", 1, reduce_shape, var_build, var_element, reduce_cost, NULL, 4e-6},
+  {"add", "rows columns", 2, matrix_shape, add_build, add_element, cost_one, NULL, 1e-7},
+  {"scale", "rows columns", 1, matrix_shape, scale_build, scale_element, cost_one, NULL, 2e-7},
+  {"embedding", "places width count", 2, embedding_shape, embedding_build, embedding_element, embedding_cost, NULL, 4e-6, embedding_type},
+  {"bincount", "places width count", 1, bincount_shape, bincount_build, bincount_element, embedding_cost, NULL, 0, bincount_type},
+  {"transpose", "rows columns", 1, transpose_shape, transpose_build, transpose_element, cost_one, NULL, 0},
 };
 /* clang-format on */
 

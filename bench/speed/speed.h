@@ -24,6 +24,8 @@ struct expected {
 struct speed_case;
 struct speed_op {
   const char *name;
+  const char
+      *numbers; /* names of a case's numbers; from the first one with '?', which is 0 or 1, they may be left out */
   unsigned ninputs;
   /* Shape of input i, or of the output (i == ninputs). */
   struct tensor_shape (*shape)(const struct speed_case *c, unsigned i);
@@ -68,7 +70,7 @@ const struct speed_op *speed_op(const char *name);
 const struct speed_case *speed_cases(unsigned *n);
 enum { MAX_GIVEN = 16 };
 /* Adds a case given as text: an operation, a type, and the operation's numbers in the order of ops.c, such as
- * "matmul bf16 1x2048x2048x512". Returns false if the text is wrong. */
+ * "matmul bf16 1x2048x2048x512". If the text is wrong, says why on stderr and returns false. */
 bool speed_give_case(const char *text, enum machine on);
 db_dtype speed_type(const struct speed_case *c, unsigned i);
 int64_t speed_numel(struct tensor_shape s);
