@@ -1,5 +1,6 @@
 /* Convolutions: windows of the input times weights, in one sum. A transposed convolution distributes each input to the
  * outputs that it affects: it inserts stride - 1 zeros between the inputs and shears them backward along the kernel. */
+#include "functions.h"
 #include "window.h"
 #include <string.h>
 
@@ -46,7 +47,7 @@ static bool channels(struct call *c, struct conv *v, const db_tensor *x, const d
     return call_fail(c, "the bias is %s; it must have %lld output channels", SHAPE(*bias), (long long)to), false;
   v->type = dtype_promote(x->dtype, weight->dtype);
   if (bias) v->type = dtype_promote(v->type, bias->dtype);
-  v->sum = v->type == DT_BOOL ? DT_I32 : dtype_is_narrow_float(v->type) ? DT_F32 : v->type;
+  v->sum = product_sum_type(v->type);
   return true;
 }
 

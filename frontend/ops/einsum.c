@@ -2,6 +2,7 @@
  * soon as neither the result nor a later operand has its name. Each step is a product over the union of both operands'
  * axes, which has the form of a matrix product. */
 #include "../tensor/call.h"
+#include "functions.h"
 #include <stdlib.h>
 #include <string.h>
 
@@ -193,7 +194,7 @@ db_tensor *db_einsum_at(DB_AT, const char *spec, db_tensor *const *x, unsigned n
     implied_result(&s);
   else if (!read_result(&c, &s, p + 2, spec))
     goto out;
-  enum dtype sum = type == DT_BOOL ? DT_I32 : dtype_is_narrow_float(type) ? DT_F32 : type;
+  enum dtype sum = product_sum_type(type);
   for (unsigned k = 0; k < n; k++) {
     t[k].e = expr_cast(expr_of(x[k]), sum);
     if (!take_diagonals(&c, &t[k])) goto out;
@@ -229,7 +230,7 @@ db_tensor *db_inner_at(DB_AT, db_tensor *a, db_tensor *b) {
     struct shape_text have = shape_text(a->rank, a->dim);
     return call_fail(&c, "the last axes of %s and %s do not match", have.s, SHAPE(*b));
   }
-  enum dtype t = dtype_promote(a->dtype, b->dtype), sum = t == DT_BOOL ? DT_I32 : dtype_is_narrow_float(t) ? DT_F32 : t;
+  enum dtype t = dtype_promote(a->dtype, b->dtype), sum = product_sum_type(t);
   unsigned rank = a->rank + b->rank - 1, mask = 1u << (rank - 1);
   int64_t dim[MAX_RANK], left[MAX_RANK], right[MAX_RANK];
   for (unsigned i = 0; i + 1 < a->rank; i++) dim[i] = left[i] = a->dim[i], right[i] = 1;

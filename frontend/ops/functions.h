@@ -15,6 +15,12 @@ static inline struct expr less_num(struct expr a, double v) { return binary_num(
 static inline struct expr is_zero(struct expr x) { return binary_num(OP_CMPEQ, x, 0); }
 /* The type in which transcendental functions are computed. */
 static inline enum dtype math_type(enum dtype t) { return !dtype_is_float(t) || dtype_is_narrow_float(t) ? DT_F32 : t; }
+/* The type in which products are summed. Matrix instructions sum products of bytes in i32; the low byte of that sum is
+ * the sum of bytes. */
+static inline enum dtype product_sum_type(enum dtype t) {
+  if (t == DT_BOOL || t == DT_I8 || t == DT_U8) return DT_I32;
+  return dtype_is_narrow_float(t) ? DT_F32 : t;
+}
 
 /* For every numeric type. */
 struct expr math_neg(struct expr x);

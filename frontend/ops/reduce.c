@@ -177,7 +177,7 @@ db_tensor *db_matmul_at(DB_AT, db_tensor *a, db_tensor *b) {
   if (!call_begin_sized(&c, "matmul", file, line, 2, (db_tensor *[]){a, b})) return c.result;
   if (!a->rank || !b->rank)
     return call_fail(&c, "the inputs are %s and %s; both must have an axis", SHAPE(*a), SHAPE(*b));
-  enum dtype t = dtype_promote(a->dtype, b->dtype), sum = t == DT_BOOL ? DT_I32 : dtype_is_narrow_float(t) ? DT_F32 : t;
+  enum dtype t = dtype_promote(a->dtype, b->dtype), sum = product_sum_type(t);
   struct expr x = expr_cast(expr_of(a), sum), y = expr_cast(expr_of(b), sum);
   if (a->rank == 1) x = expr_reshape(x, 2, (int64_t[]){1, x.dim[0]});
   if (b->rank == 1) y = expr_reshape(y, 2, (int64_t[]){y.dim[0], 1});

@@ -1,5 +1,5 @@
 /* Sums of products that work-items of emulated GPUs compute without matrix instructions: their values, and the numbers
- * of instructions and bank conflicts. */
+ * of instructions and bank conflicts. Products of bytes, which matrix instructions sum in i32. */
 #include "support.h"
 #include "emu/emu.h"
 #include "hcq/backend.h"
@@ -220,8 +220,39 @@ static void convolutions_are_exact(void **state) {
   }
 }
 
+/* Bytes of any value. Sums of their products are bytes, too, and wrap. */
+static void check_bytes(const char *device, bool matrix) {
+  enum { M = 66, N = 50, K = 200 };
+  static const db_dtype types[] = {DB_I8, DB_U8};
+  uint8_t a[M * K], b[K * N], got[M * N];
+  for (unsigned i = 0; i < sizeof a; i++) a[i] = (uint8_t)(i * 2654435761u >> 13);
+  for (unsigned i = 0; i < sizeof b; i++) b[i] = (uint8_t)(i * 2246822519u >> 17);
+  for (unsigned t = 0; t < 2; t++) {
+    DB_SCOPED;
+    db_device *dev = open_device(device);
+    db_tensor *y = db_matmul(db_from(a, types[t], dev, M, K), db_from(b, types[t], dev, K, N));
+    assert_int_equal(db_dtype_of(y), types[t]);
+    struct emu_detail before = {{0}};
+    if (matrix) assert_int_equal(emu_detail(db_device_os(dev), true), 0);
+    if (matrix) before = executed_so_far(dev);
+    must_read(y, got, sizeof got);
+    if (matrix) assert_true(executed_so_far(dev).executed[EMU_MATRIX_CLASS] > before.executed[EMU_MATRIX_CLASS]);
+    for (unsigned i = 0; i < M * N; i++) {
+      unsigned want = 0;
+      for (unsigned k = 0; k < K; k++) want += (unsigned)a[i / N * K + k] * b[k * N + i % N];
+      if (got[i] != (uint8_t)want) fail_msg("%s: element %u is %u, not %u", device, i, got[i], want & 255);
+    }
+    db_close(dev);
+  }
+}
+static void products_of_bytes(void **state) {
+  check_bytes("CPU", false);
+  check_bytes("EMU+AMD:gfx1100", true);
+  if (has_ptxas()) check_bytes("EMU+NV:sm_90", true), check_bytes("EMU+NV:sm_80", true);
+}
+
 int main(void) {
   const struct CMUnitTest tests[] = {cmocka_unit_test(values_are_exact), cmocka_unit_test(few_other_instructions),
-                                     cmocka_unit_test(convolutions_are_exact)};
+                                     cmocka_unit_test(convolutions_are_exact), cmocka_unit_test(products_of_bytes)};
   return cmocka_run_group_tests_name("frontend/contractions", tests, NULL, NULL);
 }
