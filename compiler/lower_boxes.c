@@ -190,9 +190,8 @@ static void close_copying(struct lowerer *L, const struct copying *c, struct uop
 /* Adds a wave to the workgroup that copies all rounds and ends. */
 static void add_copying_wave(struct lowerer *L, const struct pipeline *p) {
   struct codegen *k = L->k;
-  /* The position in the outermost dimension is one of the axes' positions, except in this wave. */
-  struct uop *was[MAX_AXES], *waves = i32(L, k->block[2]++);
-  struct uop *id = lower_mk(L, OP_SPECIAL, DT_I32, 1, 2, 1, &waves, 1);
+  struct uop *was[MAX_AXES], *waves = i32(L, k->computing[2] = k->block[2]), *all = i32(L, ++k->block[2]);
+  struct uop *id = lower_mk(L, OP_SPECIAL, DT_I32, 1, 2, 1, &all, 1);
   struct copying c =
       open_copying(L, p->outside, lower_mk(L, OP_CMPEQ, DT_BOOL, 1, 0, 0, (struct uop *[]){id, waves}, 2));
   struct memo *memo = L->memo;
@@ -278,6 +277,7 @@ static void enter_part(struct lowerer *L, struct codegen *part, struct uop *cons
 /* Adds a wave that makes the copies of all rounds, in the order in which they are used. */
 static void add_wave_of_phases(struct lowerer *L, struct codegen *k, unsigned axis, struct block *in,
                                struct uop *const *value) {
+  k->computing[0] = k->block[0];
   struct uop *now[MAX_AXES], *last = i32(L, L->items - 1), *bound = i32(L, k->block[0] += k->target->wave);
   struct uop *id = lower_mk(L, OP_SPECIAL, DT_I32, 1, 0, 1, &bound, 1);
   struct copying c = open_copying(L, in, lower_mk(L, OP_CMPLT, DT_BOOL, 1, 0, 0, (struct uop *[]){last, id}, 2));

@@ -214,7 +214,10 @@ static char *expression(const struct writer *w, const struct uop *u) {
   char type[32];
   switch (u->op) {
   case OP_CONST: return const_text(u);
-  case OP_SPECIAL: return text("%s(%" PRId64 ")", u->aux ? "workitem" : "workgroup", u->arg.i);
+  case OP_SPECIAL:
+    if (!codegen_is_computing(w->k, u)) return text("%s(%" PRId64 ")", u->aux ? "workitem" : "workgroup", u->arg.i);
+    return text("workitem(%" PRId64 ") < %" PRId64 " ? workitem(%" PRId64 ") : %" PRId64, u->arg.i, u->src[0]->arg.i,
+                u->arg.i, u->src[0]->arg.i - 1);
   case OP_ELECT:
     return text("(workitem(0) + %u * (workitem(1) + %u * workitem(2))) %% %u == 0", w->k->block[0], w->k->block[1],
                 w->k->target->wave);
@@ -400,7 +403,8 @@ static void statement(struct writer *w, const struct uop *u) {
     }
     return;
   }
-  w->text[u->id] = u->op == OP_SPECIAL ? text("%sidx%" PRId64, u->aux ? "l" : "g", u->arg.i) : text("v%u", u->id);
+  const char *kind = u->op != OP_SPECIAL || !u->aux ? "g" : codegen_is_computing(w->k, u) ? "c" : "l";
+  w->text[u->id] = u->op == OP_SPECIAL ? text("%sidx%" PRId64, kind, u->arg.i) : text("v%u", u->id);
   indent(w);
   fprintf(w->f, "%s %s = %s;", type_name(u, type), text_of(w, u), e ? e : "?");
   if (u->op == OP_SPECIAL) fprintf(w->f, " /* < %" PRId64 " */", u->src[0]->arg.i);

@@ -598,9 +598,10 @@ static LLVMValueRef build_special(struct render *r, const struct uop *u) {
       {{"llvm.nvvm.read.ptx.sreg.ctaid.x", "llvm.nvvm.read.ptx.sreg.ctaid.y", "llvm.nvvm.read.ptx.sreg.ctaid.z"},
        {"llvm.nvvm.read.ptx.sreg.tid.x", "llvm.nvvm.read.ptx.sreg.tid.y", "llvm.nvvm.read.ptx.sreg.tid.z"}}};
   LLVMValueRef v = render_intrinsic(r, names[r->nvidia][u->aux & 1][u->arg.i % 3], NULL, 0, NULL, 0);
-  /* A wave that only copies is not among the positions of the axes. */
   set_range(r, v, u->aux ? r->k->block[u->arg.i] : (uint64_t)u->src[0]->arg.i);
-  return v;
+  if (!codegen_is_computing(r->k, u)) return v;
+  LLVMValueRef last = i32_of(r, (uint32_t)u->src[0]->arg.i - 1);
+  return LLVMBuildSelect(r->b, LLVMBuildICmp(r->b, LLVMIntULT, v, last, ""), v, last, "");
 }
 
 /* Sources: RDNA3 ISA document, DPP_ROW_XMASK and V_PERMLANEX16_B32, which reads the other row of 16 lanes; PTX ISA,

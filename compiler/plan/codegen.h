@@ -121,6 +121,9 @@ struct codegen {
   struct uop **linear; /* the kernel in execution order; RANGE..END and IF..ENDIF nest */
   size_t nlinear;
   uint32_t grid[3], block[3];
+  /* The positions of a dimension of the block that compute, if further ones only copy; otherwise 0. Those that copy
+   * have the last position that computes, so that what they load before their branch is in bounds. */
+  uint32_t computing[3];
   struct kernel_extent extent[3];
   /* Used if the ast is a SINK of SINKs. Parts are independent kernels over one axis each; their workgroups follow each
    * other in one grid. Phases run one after the other inside the axes of this kernel; in a phase these axes are GLOBAL
@@ -152,6 +155,11 @@ static inline bool axis_divides(const struct axis *a, int64_t amount) {
   return axis_is_static(a) ? a->size % amount == 0 : amount == 1 || (a->unit && a->unit % amount == 0);
 }
 /* Whether an INDEX has a condition per lane. */
+/* Whether a SPECIAL is the position of a work-item that computes, where others only copy. */
+static inline bool codegen_is_computing(const struct codegen *k, const struct uop *special) {
+  return special->aux && k->computing[special->arg.i] == special->src[0]->arg.i;
+}
+
 static inline bool is_masked(const struct uop *index) { return index->nsrc > 2 && index->src[2]->lanes > 1; }
 
 static inline bool is_zero(const struct uop *u) {
