@@ -350,12 +350,24 @@ static int64_t longest_shared(const struct codegen *k, const struct shared *s) {
   return most;
 }
 
+/* Removes the shared axes that were joined to others. */
+static void drop_joined(const struct codegen *k, struct shared *s) {
+  unsigned n = 0, nreduced = 0;
+  for (unsigned i = 0; i < s->n; i++) {
+    if (axis_named(k, s->axis[i]) < 0) continue;
+    nreduced += i < s->nreduced;
+    s->axis[n++] = s->axis[i];
+  }
+  s->n = n, s->nreduced = nreduced;
+}
+
 /* Makes all axes of each shared reduction, and all shared SERIAL axes, one axis. */
 static bool join_shared(struct view *p, struct shared *s) {
   struct codegen *k = p->k;
   for (unsigned i = 0; i < s->n; i++)
     for (unsigned a = 0; a < k->naxes; a++) {
       int at = axis_named(k, s->axis[i]);
+      if (at < 0) break;
       bool outer = (int)a < at;
       struct axis_name first = k->axes[outer ? (int)a : at].name, second = k->axes[outer ? at : (int)a].name;
       struct step join = {.kind = STEP_JOIN, .axis = first, .other = second};
@@ -363,6 +375,7 @@ static bool join_shared(struct view *p, struct shared *s) {
       if (!step_apply(k, join)) return false;
       s->axis[i] = first, a = (unsigned)-1;
     }
+  drop_joined(k, s);
   return true;
 }
 
