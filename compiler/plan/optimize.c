@@ -397,7 +397,7 @@ static bool share_rows(struct view *p, struct shared *s, int64_t outputs) {
   unsigned size = 1;
   for (unsigned i = 0; i < s->n; i++) {
     int a = axis_named(k, s->axis[i]);
-    vectors = vectors && k->axes[a].size % 4 == 0;
+    vectors = vectors && k->axes[a].size % 4 == 0 && k->axes[a].size > 4;
     if (element_bytes(p, a) > size) size = element_bytes(p, a);
   }
   int64_t per = vectors ? 4 : 1, most = t->group, fill = items_for(k, outputs, per * size);
