@@ -73,17 +73,18 @@ static void two_devices_compute_a_model_together(void **state) {
   }
 }
 /* Each of four devices has one head of queries and a copy of the head of keys that it uses. In Q8_0-heads, each of
- * three devices has two of six heads of queries; the second one uses both heads of keys. */
+ * three devices has two of six heads of queries; the second one uses both heads of keys. There are only three emulated
+ * NVIDIA devices: more do not fit into the 2 GB of addresses that the address sanitizer leaves below 1 TiB. */
 static void devices_share_heads_of_keys(void **state) {
   static const char *const machine[][2] = {
       {"CPU", "CPU"},
       {"EMU+AMD:gfx1100,gfx1100,gfx1100,gfx1100", "EMU+AMD:gfx1100,gfx1100,gfx1100"},
-      {"EMU+NV:sm_90,sm_90,sm_90,sm_90", "EMU+NV:sm_90,sm_90,sm_90"},
+      {NULL, "EMU+NV:sm_90,sm_90,sm_90"},
   };
   static const char *const emulated[] = {"llama", "gemma2", "phi3", "qwen2moe", "Q4_K", "Q8_0-blocks"};
   const char *name;
   json_t *want;
-  for (unsigned k = 0; k < (has_ptxas() ? 3 : 2); k++) {
+  for (unsigned k = 0; k < 2; k++) {
     db_device *four = open_group(machine[k][0], 4);
     for (unsigned i = 0; k && i < sizeof emulated / sizeof *emulated; i++)
       expect_model(emulated[i], json_object_get(golden, emulated[i]), four);
@@ -91,6 +92,8 @@ static void devices_share_heads_of_keys(void **state) {
     expect_greedy("llama", json_object_get(golden, "llama"), four, 50);
     expect_greedy("Q6_K", json_object_get(golden, "Q6_K"), four, k ? 10 : 50);
     db_close(four);
+  }
+  for (unsigned k = 0; k < (has_ptxas() ? 3 : 2); k++) {
     db_device *three = open_group(machine[k][1], 3);
     expect_model("Q8_0-heads", json_object_get(golden, "Q8_0-heads"), three);
     expect_greedy("Q8_0-heads", json_object_get(golden, "Q8_0-heads"), three, 20);
