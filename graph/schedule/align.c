@@ -5,9 +5,10 @@
 #include <string.h>
 
 enum {
-  LEAST_ROW = 64,           /* elements of a row */
-  LEAST_USES = 128,         /* uses of an element that pay for its copy */
-  LEAST_PRODUCTS = 1 << 26, /* that pay for a transposed copy; so many are faster with it on an emulated sm_90 */
+  LEAST_ROW = 64,             /* elements of a row */
+  LEAST_USES = 128,           /* uses of an element that pay for its copy */
+  LEAST_STRAIGHT_USES = 1024, /* uses that pay for a transposed copy, which reads single elements */
+  MANY_PRODUCTS = 1 << 26,    /* with so many, LEAST_USES pay for it, too, on an emulated sm_90 */
 };
 
 /* Whether a RESHAPE only adds and removes axes of size 1. */
@@ -124,8 +125,8 @@ struct uop *schedule_align(struct graph *g, const struct schedule_machine *m, co
     int64_t uses = shape_numel(x->shape) / shape_numel(f->shape);
     src[i] = x->src[i];
     if (f->op != OP_BUFFER) continue;
-    if (uses >= LEAST_USES && shape_numel(x->shape) >= LEAST_PRODUCTS && m->straight_types >> f->dtype & 1)
-      src[i] = straighten(g, src[i], reduce, m->align);
+    int64_t pay = shape_numel(x->shape) < MANY_PRODUCTS ? LEAST_STRAIGHT_USES : LEAST_USES;
+    if (uses >= pay && m->straight_types >> f->dtype & 1) src[i] = straighten(g, src[i], reduce, m->align);
     if (uses >= LEAST_USES && src[i] == x->src[i]) src[i] = align_factor(g, src[i], m->align);
   }
   return src[0] != x->src[0] || src[1] != x->src[1] ? uop_with_src(g, x, src) : x;
