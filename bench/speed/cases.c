@@ -254,7 +254,7 @@ bool speed_give_case(const char *text, enum machine on) {
   for (bool more = true; more && n < MAX_NUMBERS; p += more) {
     char *end;
     c->n[n] = strtoll(p, &end, 10);
-    if (end == p || c->n[n] < 0 || c->n[n] > INT32_MAX) return refuse_case(text, "no number at ", p);
+    if (end == p || c->n[n] < 0 || c->n[n] > INT32_MAX) return refuse_case(text, "no number at ", *p ? p : "the end");
     n++, p = end, more = *p == 'x';
   }
   if (*p || !numbers_fit(c, n)) return refuse_case(text, "the numbers must be ", c->op->numbers);

@@ -1,9 +1,10 @@
 /* Copies boxes of a tensor between global and shared memory: UTMALDG, UTMASTG, UTMAREDG. There is one copy per warp.
  *
  * On hardware a load completes at any time before its mbarrier's phase ends, and a copy from shared memory reads it at
- * any time before the wait for its group ends. Here half of the copies complete immediately, and the others when their
- * mbarrier is tested, or when the warp waits: a kernel that reads too early, or overwrites what is not read yet, gets
- * wrong data. What no warp waited for is read after the CTA ended. Sources: PTX ISA, "Tensors", "cp.async.bulk.tensor",
+ * any time before the wait for its group ends. Here half of the copies complete immediately. The others complete when a
+ * warp tests their mbarrier, or when the warp waits. So a kernel gets wrong data if it reads shared memory before the
+ * mbarrier's phase ends, or writes there before the wait. A copy from shared memory for which no warp waited reads
+ * after the CTA's end, when the memory may belong to another CTA. Sources: PTX ISA, "Tensors", "cp.async.bulk.tensor",
  * "cp.reduce.async.bulk.tensor"; CUDA programming guide, "Tensor memory access", for swizzling; encodings from nvdisasm
  * output. */
 #include <stdlib.h>
