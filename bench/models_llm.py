@@ -1,17 +1,23 @@
 """Times language models on the CPU, by turns with llama.cpp: prompts of 512 tokens, then single tokens.
 
-Usage: models_llm.py DOORBELL FILE.gguf... [--rounds N] [--tokens N] [--threads N]
+Usage: models_llm.py DOORBELL FILE.gguf... [--rounds N] [--tokens N] [--threads N] [--requests N]
 
 Prints tokens per second of processor time (by the clock with --threads 2 or more), the most of the rounds: Doorbell,
 llama.cpp, and the relative speed (above 1, Doorbell is faster). Needs PyPI's llama-cpp-python; without it, only
 Doorbell is measured. Run it under `taskset -c 0` for --threads 1. make_llama.py writes models.
+
+With --requests N, 1 to 8, it measures the server instead: for 1, 2, 4 and so on up to N requests at once, each of a
+prompt of a few words, the tokens of all answers per second by the clock, and the ratio to one request alone.
 """
 import argparse
+import concurrent.futures
+import json
 import os
 import re
 import subprocess
 import sys
 import time
+import urllib.request
 
 PROMPT = 512
 
@@ -49,6 +55,46 @@ def speeds_of_doorbell(path, args):
     return [float(x) for x in re.findall(r"([0-9.]+) per second of processor time", out)]
 
 
+def completion(url, number, tokens):
+    """Sends a request and returns the number of tokens of its answer."""
+    body = {"prompt": f"Request number {number} of these", "max_tokens": tokens, "temperature": 0}
+    request = urllib.request.Request(url + "/v1/completions", json.dumps(body).encode(),
+                                     {"Content-Type": "application/json"})
+    with urllib.request.urlopen(request, timeout=600) as answer:
+        return json.load(answer)["usage"]["completion_tokens"]
+
+
+def speed_of_requests(url, n, tokens):
+    """Tokens per second of n requests that are sent together."""
+    with concurrent.futures.ThreadPoolExecutor(n) as pool:
+        begin = time.perf_counter()
+        done = sum(pool.map(lambda i: completion(url, i, tokens), range(n)))
+        return done / (time.perf_counter() - begin)
+
+
+def measure_server(path, args):
+    command = [args.doorbell, "llm", path, "--serve", "0", "--parallel", str(args.requests), "--dev", "CPU"]
+    server = subprocess.Popen(command, stderr=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
+    try:
+        url = None
+        for line in server.stdout:
+            url = re.search(r"http://[0-9.:]+", line)
+            if url:
+                break
+        if not url:
+            sys.exit(f"{path}: the server did not start: {server.stderr.read()}")
+        alone, n = None, 1
+        while n <= args.requests:
+            speed_of_requests(url[0], n, args.tokens)  # compiles the kernels
+            speed = max(speed_of_requests(url[0], n, args.tokens) for _ in range(args.rounds))
+            alone = alone or speed
+            print(f"{os.path.basename(path):20} {n} requests  {speed:8.2f}  {speed / alone:6.2f}", flush=True)
+            n *= 2
+    finally:
+        server.terminate()
+        server.communicate()
+
+
 def best(found):
     found = [f for f in found if f]
     return [max(f[i] for f in found) for i in range(2)] if found else [float("nan")] * 2
@@ -61,12 +107,16 @@ def main():
     parser.add_argument("--rounds", type=int, default=2)
     parser.add_argument("--tokens", type=int, default=32)
     parser.add_argument("--threads", type=int, default=1)
+    parser.add_argument("--requests", type=int, choices=range(1, 9), metavar="N")
     parser.add_argument("--child", help=argparse.SUPPRESS)
     args = parser.parse_args()
     if args.child:
         run_llama(args.child, args.tokens, args.threads)
         return
     for path in args.files:
+        if args.requests:
+            measure_server(path, args)
+            continue
         here, there = [], []
         for _ in range(args.rounds):
             here.append(speeds_of_doorbell(path, args))

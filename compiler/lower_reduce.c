@@ -388,21 +388,6 @@ static void begin_partials(struct lowerer *L, struct shared_loop *r, struct uop 
   } while (lower_next_position(L, mine & ~vec) && !L->b.failed);
 }
 
-/* The partial result after a round. Several terms are first added in a few independent sums, because each addition
- * waits for the previous one. */
-static struct uop *dot_round(struct lowerer *L, const struct partial *p, uint64_t unroll) {
-  enum { SUMS = 4 };
-  struct uop *sum[SUMS] = {unroll ? NULL : p->value};
-  unsigned n = 0;
-  do sum[n % SUMS] = lower_add_dot(L, p->reduce, sum[n % SUMS]), n++;
-  while (lower_next_position(L, unroll) && !L->b.failed);
-  if (!unroll || L->b.failed) return sum[0];
-  for (unsigned step = 1; step < SUMS; step *= 2)
-    for (unsigned i = 0; i + step < SUMS && i + step < n; i += 2 * step)
-      sum[i] = lower_combine(L, OP_ADD, sum[i], sum[i + step]);
-  return lower_combine(L, OP_ADD, p->value, sum[0]);
-}
-
 /* The axis whose lanes a partial result has, although the member's values have no lanes; or 0. */
 static uint64_t lanes_of_sum(const struct lowerer *L, const struct shared_loop *r, const struct partial *p) {
   uint64_t mine = mask_of(L, p->reduce) & L->expanded;
@@ -425,7 +410,7 @@ static void add_round(struct lowerer *L, struct shared_loop *r, struct partial *
   lower_first_position(L, unroll);
   if (own_vec) L->position[__builtin_ctzll(own_vec)] = VEC;
   if (p->dot) {
-    p->value = dot_round(L, p, unroll);
+    p->value = lower_add_dots(L, p->reduce, unroll, p->value);
     return;
   }
   do add_position(L, r, p);

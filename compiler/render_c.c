@@ -159,7 +159,7 @@ static bool has_vector_operator(const struct uop *u) {
 static bool is_splat(const struct uop *u) {
   for (unsigned i = 1; u->op == OP_VECTORIZE && i < u->nsrc; i++)
     if (u->src[i] != u->src[0]) return false;
-  return u->op == OP_VECTORIZE;
+  return u->op == OP_VECTORIZE && u->src[0]->lanes == 1;
 }
 
 /* The text of an operand; a splat may be given as a scalar. */
@@ -187,7 +187,11 @@ static char *lane_list(const struct writer *w, const struct uop *u) {
   FILE *f = open_memstream(&all, &n);
   if (!f) return NULL;
   fprintf(f, "(%s){", type_name(u, type));
-  for (unsigned l = 0; l < u->lanes; l++) fprintf(f, "%s%s", l ? ", " : "", text_of(w, u->src[l]));
+  for (unsigned i = 0, at = 0; i < u->nsrc; i++)
+    for (unsigned l = 0; l < u->src[i]->lanes; l++, at++) {
+      fprintf(f, "%s%s", at ? ", " : "", text_of(w, u->src[i]));
+      if (u->src[i]->lanes > 1) fprintf(f, "[%u]", l);
+    }
   fprintf(f, "}");
   fclose(f);
   return all;

@@ -370,17 +370,29 @@ static LLVMValueRef build_shuffle(struct render *r, const struct uop *u) {
   LLVMValueRef pick[MAX_LANES];
   for (unsigned i = 0; i < u->nsrc; i++) {
     const struct uop *x = u->src[i]->op == OP_GEP && u->src[i]->lanes == 1 ? u->src[i]->src[0] : NULL;
-    if (!x || x->lanes != u->nsrc) return NULL;
+    if (!x || (from[0] && x->lanes != from[0]->lanes)) return NULL;
     unsigned which = from[0] && from[0] != x;
     if (from[which] && from[which] != x) return NULL;
     from[which] = x;
-    pick[i] = LLVMConstInt(i32(r), (uint64_t)u->src[i]->arg.i + which * u->nsrc, 0);
+    pick[i] = LLVMConstInt(i32(r), (uint64_t)u->src[i]->arg.i + which * x->lanes, 0);
   }
   LLVMValueRef a = render_value(r, from[0]), b = from[1] ? render_value(r, from[1]) : LLVMGetPoison(LLVMTypeOf(a));
   return LLVMBuildShuffleVector(r->b, a, b, LLVMConstVector(pick, u->nsrc), "");
 }
 
+/* Concatenates vectors with the same number of lanes, a power of two of them. */
+static LLVMValueRef build_concatenation(struct render *r, const struct uop *u) {
+  LLVMValueRef part[MAX_LANES], pick[MAX_LANES];
+  for (unsigned i = 0; i < u->nsrc; i++) part[i] = render_value(r, u->src[i]);
+  for (unsigned i = 0; i < u->lanes; i++) pick[i] = LLVMConstInt(i32(r), i, 0);
+  for (unsigned n = u->nsrc, lanes = 2 * u->src[0]->lanes; n > 1; n /= 2, lanes *= 2)
+    for (unsigned i = 0; i < n / 2; i++)
+      part[i] = LLVMBuildShuffleVector(r->b, part[2 * i], part[2 * i + 1], LLVMConstVector(pick, lanes), "");
+  return part[0];
+}
+
 static LLVMValueRef build_vectorize(struct render *r, const struct uop *u) {
+  if (u->src[0]->lanes > 1) return build_concatenation(r, u);
   LLVMValueRef shuffled = u->nsrc > 1 ? build_shuffle(r, u) : NULL;
   if (shuffled) return shuffled;
   bool constant = true, same = true;

@@ -10,6 +10,7 @@
 enum {
   SHORT = 16, /* a longer axis of a sum stays a loop */
   FEW = 8,    /* vectors that are multiplied at once */
+  FILLED = 2, /* the host's vectors that products with different factors fill */
 };
 
 /* The 8-bit value that a product's operand is; NULL if there is none. */
@@ -92,18 +93,23 @@ static bool step(struct codegen *k, enum step_kind kind, int axis, int64_t amoun
 }
 
 /* Makes the last short axis of each sum a vector, which is then how the factors are computed, and unrolls the others.
- * Axes of the sums of products are vectors already. */
-static bool unroll_short(struct codegen *k, const struct uop *reduce) {
-  bool last = true;
-  for (unsigned i = reduce->nsrc; i-- > 2;) { /* the first axis, of blocks, stays a loop */
+ * Axes of the sums of products are vectors already. The products at the positions along the vector, and along a part of
+ * the first axis, of blocks, fill a few of the host's vectors; the rest of that axis stays a loop. */
+static bool unroll_short(struct codegen *k, const struct uop *reduce, unsigned lanes) {
+  int64_t bytes = lanes;
+  for (unsigned i = reduce->nsrc; i-- > 2;) {
     int a = axis_with(k, reduce->src[i]);
     if (a < 0 || k->axes[a].kind != AXIS_REDUCE || k->axes[a].size > SHORT) continue;
     int64_t size = k->axes[a].size;
-    bool vector = last && size > 2 && !(size & (size - 1));
-    if (size > 1) last = false;
+    bool vector = bytes == lanes && size > 1 && !(size & (size - 1));
+    if (vector) bytes *= size;
     if (!step(k, vector ? STEP_VECTOR : STEP_UNROLL, a, size)) return false;
   }
-  return true;
+  int blocks = axis_with(k, reduce->src[1]);
+  int64_t n = 1;
+  if (blocks < 0 || k->axes[blocks].kind != AXIS_REDUCE || !axis_is_static(&k->axes[blocks])) return true;
+  while (n * bytes < FILLED * k->target->vector_bytes && k->axes[blocks].size % (2 * n) == 0) n *= 2;
+  return step(k, STEP_VECTOR, blocks, n);
 }
 
 /* Computes the results of few vectors, or of few rows, at once: what the other factor loads and unpacks is then shared.
@@ -259,6 +265,6 @@ bool dots_host(struct codegen *k, bool *done) {
     if (a >= 0 && !step(k, STEP_VECTOR, a, d.lanes)) return false;
   }
   for (unsigned i = 0; i < n; i++)
-    if (!unroll_short(k, sum[i])) return false;
+    if (!unroll_short(k, sum[i], any.lanes)) return false;
   return true;
 }

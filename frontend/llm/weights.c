@@ -316,6 +316,8 @@ static db_tensor *many_integer_products(const struct unpack *u, db_tensor *data,
 static db_tensor *products(const struct weight *w, db_tensor *data, db_tensor *x) {
   const struct unpack *u = unpack_of(w->type);
   int last = (int)db_rank(x) - 1;
+  bool rounds = w->rounds && w->type == GGML_BF16 && db_dim(x, last - 1) > WEIGHT_FEW;
+  if (rounds) x = db_contiguous(db_cast(db_contiguous(x), DB_BF16)); /* as llama.cpp: the host multiplies bf16 faster */
   if (!u) return db_sum(db_mul(f32(data), db_unsqueeze(f32(x), last)), -1);
   if (w->rounds && db_rank(data) == 3 && db_rank(x) == 2 && db_dim(x, 0) > WEIGHT_FEW)
     return many_integer_products(u, data, NULL, x);

@@ -12,7 +12,7 @@ struct weight {
       *data; /* of quantized types u8 [experts,] rows, blocks, bytes of a block; otherwise the values themselves */
   int64_t experts; /* 0: data has no such axis */
   int64_t rows, columns;
-  bool rounds; /* on the CPU: vectors are rounded to 8 bits before integers are multiplied; weights.c says when */
+  bool rounds; /* on the CPU: vectors are rounded to 8 bits, or to bf16, before they are multiplied (weights.c) */
 };
 
 /* Whether weights can have this type. */

@@ -194,8 +194,18 @@ static void round_blocks(const struct weight *w, float *x) {
   }
 }
 
+static void round_to_bf16(const struct weight *w, float *x) {
+  for (int64_t i = 0; i < w->columns; i++) {
+    uint32_t bits;
+    memcpy(&bits, &x[i], sizeof bits);
+    bits = (bits + 0x7fff + (bits >> 16 & 1)) & 0xffff0000;
+    memcpy(&x[i], &bits, sizeof bits);
+  }
+}
+
 /* One kernel multiplies the packed bytes by few vectors: nothing of the size of the weight is written to memory. On the
- * CPU, vectors are rounded before; a rounded one may differ by one unit where a value is between two integers. */
+ * CPU, vectors are rounded before; a rounded one may differ by one unit where a value is between two integers. Many
+ * vectors are rounded to bf16 for bf16 weights. */
 static void expect_product(const struct weight *w, const char *name, const float *want) {
   enum { VECTORS = 9, FEW = 3 };
   float x[VECTORS * MOST_COLUMNS], got[VECTORS * ROWS];
@@ -214,6 +224,8 @@ static void expect_product(const struct weight *w, const char *name, const float
     if (vectors <= FEW && c1.kernels - c0.kernels > (rounds ? 4 : 1))
       fail_msg("%s: %d kernels", name, (int)(c1.kernels - c0.kernels));
     for (int64_t v = 0; v < vectors && rounds; v++) round_blocks(w, x + v * w->columns);
+    for (int64_t v = 0; v < vectors && w->rounds && !rounds && vectors > WEIGHT_FEW; v++)
+      round_to_bf16(w, x + v * w->columns);
     must_read(y, got, (size_t)(vectors * ROWS) * sizeof *got);
     for (int64_t v = 0; v < vectors; v++)
       for (int64_t r = 0; r < ROWS; r++) {
