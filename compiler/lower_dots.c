@@ -120,7 +120,7 @@ static struct uop *add_multiple(struct lowerer *L, struct uop *factor, struct uo
 }
 
 struct uop *lower_add_dots(struct lowerer *L, const struct uop *reduce, uint64_t unroll, struct uop *acc) {
-  enum { SUMS = 4 };
+  enum { SUMS = 2 };
   struct uop *sum[SUMS] = {NULL};
   struct dot d;
   unsigned n = 0;

@@ -40,9 +40,18 @@ static bool sums_bytes(const struct uop *reduce, struct dot *d) {
   return d->byte[1]->dtype == DT_I8;
 }
 
+/* Adds a factor, or the factors whose product it is. reserved: how many are added after it */
+static void add_factor(struct dot *d, struct uop *v, unsigned reserved) {
+  if (v->op == OP_MUL && d->nfactors + reserved + 2 <= DOT_CHAIN) {
+    add_factor(d, v->src[0], reserved + 1);
+    add_factor(d, v->src[1], reserved);
+  } else
+    d->factor[d->nfactors++] = v;
+}
+
 /* Follows the factors from v to the sum of products. */
 static bool find_below(struct uop *v, struct dot *d) {
-  if (d->nchain == DOT_CHAIN) return false;
+  if (d->nchain == DOT_CHAIN || d->nfactors == DOT_CHAIN) return false;
   d->chain[d->nchain++] = v;
   if (v->op == OP_CAST && v->src[0]->op == OP_REDUCE && d->nchain < DOT_CHAIN) {
     d->chain[d->nchain++] = v->src[0];
@@ -50,7 +59,7 @@ static bool find_below(struct uop *v, struct dot *d) {
   }
   for (unsigned i = 0; v->op == OP_MUL && i < 2; i++) {
     unsigned nchain = d->nchain, nfactors = d->nfactors;
-    d->factor[d->nfactors++] = v->src[1 - i];
+    add_factor(d, v->src[1 - i], 0);
     if (find_below(v->src[i], d)) return true;
     d->nchain = nchain, d->nfactors = nfactors;
   }
@@ -98,11 +107,13 @@ static bool step(struct codegen *k, enum step_kind kind, int axis, int64_t amoun
 static bool unroll_short(struct codegen *k, const struct uop *reduce, unsigned lanes) {
   int64_t bytes = lanes;
   for (unsigned i = reduce->nsrc; i-- > 2;) {
-    int a = axis_with(k, reduce->src[i]);
-    if (a < 0 || k->axes[a].kind != AXIS_REDUCE || k->axes[a].size > SHORT) continue;
-    int64_t size = k->axes[a].size;
-    bool vector = bytes == lanes && size > 1 && !(size & (size - 1));
+    const struct uop *count = reduce->src[i]->src[0];
+    int64_t size = count->op == OP_CONST ? count->arg.i : 0;
+    if (size < 2 || size > SHORT) continue;
+    bool vector = bytes == lanes && !(size & (size - 1));
     if (vector) bytes *= size;
+    int a = axis_with(k, reduce->src[i]); /* none: it was expanded for another sum */
+    if (a < 0 || k->axes[a].kind != AXIS_REDUCE) continue;
     if (!step(k, vector ? STEP_VECTOR : STEP_UNROLL, a, size)) return false;
   }
   int blocks = axis_with(k, reduce->src[1]);

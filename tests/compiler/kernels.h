@@ -232,6 +232,9 @@ HELPER void make_cases(void) {
   case_elementwise("elementwise of one", DT_F32, 1);
   case_blocks("blocks u8", DT_U8, DT_I8, 21, 5, 4, 32);
   case_blocks("blocks i8", DT_I8, DT_I8, 16, 7, 1, 16);
+  /* one instruction has the products of several blocks */
+  case_blocks("blocks u8 of pairs", DT_U8, DT_I8, 9, 8, 2, 16);
+  case_blocks("blocks i8 of one group", DT_I8, DT_I8, 10, 12, 1, 32);
   case_matmul("matmul 64", DT_F32, 64, 64, 64);
   case_matmul("matmul 256 wide", DT_F32, 8, 256, 32);
   case_matmul("matmul f16", DT_F16, 32, 32, 32);
