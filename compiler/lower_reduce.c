@@ -357,6 +357,20 @@ static unsigned dot_lanes(const struct lowerer *L, const struct uop *reduce) {
   return 0;
 }
 
+/* Like lower_next_position. On the host, which has few registers, the axis with the fewest positions changes fastest: a
+ * value that is the same along it is then used by adjacent terms, and only values along it stay in registers. */
+static bool next_partial(struct lowerer *L, uint64_t mask) {
+  if (L->k->target->kind != TARGET_HOST) return lower_next_position(L, mask);
+  while (mask) {
+    uint64_t fastest = lowest(mask);
+    for (uint64_t m = mask; m; m &= m - 1)
+      if (L->k->axes[__builtin_ctzll(m)].size < L->k->axes[__builtin_ctzll(fastest)].size) fastest = lowest(m);
+    if (lower_next_position(L, fastest)) return true;
+    mask &= ~fastest;
+  }
+  return false;
+}
+
 /* Makes the partial results of a member, and stores their initial values before the loops. */
 static void begin_partials(struct lowerer *L, struct shared_loop *r, struct uop *u) {
   const struct codegen *k = L->k;
@@ -385,7 +399,7 @@ static void begin_partials(struct lowerer *L, struct shared_loop *r, struct uop 
       lower_mk_in(L, r->outside, OP_STORE, DT_VOID, (struct uop *[]){p->pointer, init}, 2);
       p->value = lower_mk(L, OP_LOAD, t, acc_lanes, 0, 0, (struct uop *[]){p->pointer, r->body->open}, 2);
     }
-  } while (lower_next_position(L, mine & ~vec) && !L->b.failed);
+  } while (next_partial(L, mine & ~vec) && !L->b.failed);
 }
 
 /* The axis whose lanes a partial result has, although the member's values have no lanes; or 0. */
