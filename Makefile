@@ -17,6 +17,7 @@
 #
 # Variables: CC=clang  WERROR=1  V=1 (show commands)  B=FOLDER (of what is built)
 #            SAN=1 (address and undefined-behaviour sanitizers)  SAN=thread  SIMD_LEVELS=v3 (build one level only)
+#            CC='aarch64-linux-gnu-gcc --sysroot=FOLDER' (for another architecture; README.md says how tests run then)
 
 VERSION := $(shell sed -n 's/^\#define DB_VERSION "\(.*\)"/\1/p' hcq/hcq.h)
 ifeq ($(origin CC),default)
@@ -31,6 +32,10 @@ CCACHE := $(if $(shell command -v ccache 2>/dev/null),ccache)
 Q := $(if $(V),,@)
 say = $(if $(V),,@printf '  %-5s %s\n' '$(1)' '$(2)')
 
+# A cross build takes headers and libraries from the sysroot that CC names, where LLVM is at the same place as on this
+# machine. HOSTCC compiles the programs that run during the build.
+SYSROOT := $(patsubst --sysroot=%,%,$(filter --sysroot=%,$(CC)))
+HOSTCC  ?= $(if $(SYSROOT),gcc,$(CC))
 LLVM_CONFIG := $(firstword $(shell command -v llvm-config-$(LLVM) 2>/dev/null))
 OCL_CLANG   ?= clang-$(LLVM)
 OCL_FLAGS   := -x cl -cl-std=CL2.0 -target amdgcn-amd-amdhsa -nogpulib -O2
@@ -53,15 +58,15 @@ CFLAGS   ?= -O2 -g
 ALL_CFLAGS = -std=gnu11 -fPIC -fno-math-errno -ffp-contract=off -fvisibility=hidden -pthread \
              $(WARN) $(if $(WERROR),-Werror) \
              $(SAN_CFLAGS) $(addprefix -DSIMD_LEVEL_,$(SIMD_LEVELS)) \
-             -I. -I$(B)/gen -isystem $(if $(LLVM_CONFIG),$(shell $(LLVM_CONFIG) --includedir),/usr/include) \
-             -I/usr/include/libdrm $(CFLAGS)
+             -I. -I$(B)/gen -isystem $(SYSROOT)$(if $(LLVM_CONFIG),$(shell $(LLVM_CONFIG) --includedir),/usr/include) \
+             -I$(SYSROOT)/usr/include/libdrm $(CFLAGS)
 ALL_LDFLAGS = -pthread $(if $(SAN),$(SANITIZERS)) $(LDFLAGS)
-LIBS_LLVM   = $(if $(LLVM_CONFIG),-L$(shell $(LLVM_CONFIG) --libdir) -lLLVM-$(LLVM),-lLLVM-$(LLVM))
+LIBS_LLVM   = $(if $(LLVM_CONFIG),-L$(SYSROOT)$(shell $(LLVM_CONFIG) --libdir) -lLLVM-$(LLVM),-lLLVM-$(LLVM))
 LIBS_MSGPACK := $(shell for l in msgpack-c msgpackc; do \
                 ldconfig -p 2>/dev/null | grep -q "lib$$l\.so " && echo "-l$$l" && break; done)
 # Open MPI, where there is one: libdoorbell-mpi.so is built with it. A process loads it if mpirun started it as one of
 # several.
-MPI_LIBS   := $(shell pkg-config --libs ompi-c 2>/dev/null)
+MPI_LIBS   := $(if $(SYSROOT),,$(shell pkg-config --libs ompi-c 2>/dev/null))
 MPI_LIB     = $(if $(MPI_LIBS),$(B)/libdoorbell-mpi.so)
 LIBS        = $(LIBS_LLVM) -ldrm_amdgpu -ldrm $(or $(LIBS_MSGPACK),-lmsgpackc) -ljansson -lzip -lpcre2-8 \
                -lprotobuf-c -lz -lm -ldl
@@ -133,7 +138,7 @@ $(foreach l,$(SIMD_LEVELS),$(eval $(call SIMD_RULE,$(l))))
 $(B)/rulegen: graph/rulegen/rulegen.c $(wildcard graph/rulegen/*) graph/ops.def graph/dtype.h
 	$(call say,CC,$<)
 	@mkdir -p $(@D)
-	$(Q)$(CC) -std=gnu11 -O1 -g -I. $(WARN) $(filter %.c,$(wildcard graph/rulegen/*.c)) -o $@
+	$(Q)$(HOSTCC) -std=gnu11 -O1 -g -I. $(WARN) $(filter %.c,$(wildcard graph/rulegen/*.c)) -o $@
 $(B)/gen/%.c: %.rules $(B)/rulegen
 	$(call say,RULES,$<)
 	@mkdir -p $(@D)

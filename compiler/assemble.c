@@ -3,6 +3,7 @@
  *
  * One LLVM target machine per target lives as long as the compiler. Modules are verified before code generation,
  * because LLVM aborts on what it cannot lower. */
+#define _GNU_SOURCE
 #include "internal.h"
 #include "plan/matrix.h"
 #include <ctype.h>
@@ -64,7 +65,14 @@ const struct code_options *code_options_of(const struct target *t) {
 /* The processor's name, and its features; free both with LLVMDisposeMessage. */
 static char *cpu_of(const struct target *t) { return t->cpu ? LLVMCreateMessage(t->cpu) : LLVMGetHostCPUName(); }
 static char *features_of(const struct target *t) {
-  return t->features ? LLVMCreateMessage(t->features) : LLVMGetHostCPUFeatures();
+  if (t->features) return LLVMCreateMessage(t->features);
+  const char *more = target_llvm_features();
+  char *found = LLVMGetHostCPUFeatures(), *all;
+  if (!*more || asprintf(&all, "%s%s%s", found, *found ? "," : "", more) < 0) return found;
+  LLVMDisposeMessage(found);
+  found = LLVMCreateMessage(all);
+  free(all);
+  return found;
 }
 
 char *code_recipe(const struct target *t, const struct code_options *o, const char *tool, const char *plan) {

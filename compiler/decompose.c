@@ -122,7 +122,7 @@ static struct uop *bitcast(struct graph *g, struct uop *x, enum dtype t) {
   return uop_new(g, OP_BITCAST, t, x->lanes, (union uop_arg){0}, 0, &x, 1);
 }
 bool has_scalef(const struct target *t) {
-  return t->kind == TARGET_HOST && strstr(t->features ? t->features : target_features(t), "avx512vl");
+  return t->kind == TARGET_HOST && target_has(t, "avx512vl");
 }
 struct uop *rounding_magic(struct graph *g, const struct uop *like) {
   return float_like(g, like, like->dtype == DT_F64 ? 0x1.8p+52 : 0x1.8p+23);

@@ -411,9 +411,13 @@ static LLVMValueRef build_vectorize(struct render *r, const struct uop *u) {
   return v;
 }
 
-/* Converts f32 to bf16, two lanes per instruction. */
+/* Converts f32 to bf16, on NVIDIA two lanes per instruction. */
 static LLVMValueRef build_bf16(struct render *r, LLVMValueRef v, unsigned lanes) {
-  LLVMTypeRef t = render_scalar(r, DT_BF16);
+  LLVMTypeRef t = render_scalar(r, DT_BF16), bf16 = LLVMBFloatTypeInContext(r->c);
+  if (r->k->target->kind == TARGET_HOST) {
+    v = LLVMBuildFPTrunc(r->b, v, lanes > 1 ? LLVMVectorType(bf16, lanes) : bf16, "");
+    return LLVMBuildBitCast(r->b, v, render_type(r, DT_BF16, lanes), "");
+  }
   if (lanes == 1) return LLVMBuildBitCast(r->b, render_intrinsic(r, "llvm.nvvm.f2bf16.rn", NULL, 0, &v, 1), t, "");
   LLVMValueRef out = LLVMGetPoison(LLVMVectorType(t, lanes));
   for (unsigned i = 0; i < lanes; i += 2) {

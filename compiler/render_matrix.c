@@ -48,51 +48,119 @@ static unsigned matrix_operand(struct render *r, const struct matrix *x, const s
   return n;
 }
 
-/* The arguments are the sum, unless it is added afterwards, and both operands as vectors of 16-bit elements; the
- * shorter operand is repeated. */
+/* Calls the intrinsic of a dot product. On AArch64 it is overloaded by the types of sum and operands. */
+static LLVMValueRef build_dot_call(struct render *r, const char *name, LLVMValueRef *arg, unsigned n) {
+  LLVMTypeRef overload[2] = {LLVMTypeOf(arg[0]), LLVMTypeOf(arg[n - 1])};
+  bool overloaded = LLVMIntrinsicIsOverloaded(LLVMLookupIntrinsicID(name, strlen(name)));
+  return render_intrinsic(r, name, overload, overloaded ? 2 : 0, arg, n);
+}
+
+/* An operand as a vector of 32-bit integers. If it has fewer than `words`, it is repeated. */
+static LLVMValueRef repeated_words(struct render *r, const struct uop *u, unsigned words) {
+  unsigned own = u->lanes * dtype_info[u->dtype].size / 4;
+  LLVMValueRef v = LLVMBuildBitCast(r->b, render_value(r, u), LLVMVectorType(i32(r), own), ""), mask[32];
+  for (unsigned i = 0; i < words; i++) mask[i] = i32_of(r, i % own);
+  return own < words ? LLVMBuildShuffleVector(r->b, v, v, LLVMConstVector(mask, words), "") : v;
+}
+
+/* The arguments are the sum, unless it is added afterwards, and both operands as vectors of their elements; the shorter
+ * operand is repeated. */
 static LLVMValueRef build_dot(struct render *r, const struct matrix *x, const struct uop *u) {
   LLVMValueRef arg[3] = {render_value(r, u->src[2])};
   LLVMTypeRef element = x->in == DT_BF16 ? LLVMBFloatTypeInContext(r->c) : render_scalar(r, x->in);
-  unsigned lanes = matrix_elements(x, MATRIX_B), words = lanes / 2;
-  for (unsigned s = 0; s < 2; s++) {
-    unsigned own = u->src[s]->lanes / 2;
-    LLVMValueRef v = LLVMBuildBitCast(r->b, render_value(r, u->src[s]), LLVMVectorType(i32(r), own), ""), mask[32];
-    for (unsigned i = 0; i < words; i++) mask[i] = LLVMConstInt(i32(r), i % own, 0);
-    if (own < words) v = LLVMBuildShuffleVector(r->b, v, v, LLVMConstVector(mask, words), "");
-    arg[1 + s] = LLVMBuildBitCast(r->b, v, LLVMVectorType(element, lanes), "");
-  }
-  if (x->parts == PARTS_SUM_FIRST) return render_intrinsic(r, x->intrinsic, NULL, 0, arg, 3);
-  return LLVMBuildAdd(r->b, arg[0], render_intrinsic(r, x->intrinsic, NULL, 0, arg + 1, 2), "");
+  unsigned lanes = matrix_elements(x, MATRIX_B), words = lanes * dtype_info[x->in].size / 4;
+  for (unsigned s = 0; s < 2; s++)
+    arg[1 + s] = LLVMBuildBitCast(r->b, repeated_words(r, u->src[s], words), LLVMVectorType(element, lanes), "");
+  if (x->parts == PARTS_SUM_FIRST) return build_dot_call(r, x->intrinsic, arg, 3);
+  return LLVMBuildAdd(r->b, arg[0], build_dot_call(r, x->intrinsic, arg + 1, 2), "");
 }
 
-/* The intrinsic's arguments are the sum, the u8 bytes and the i8 bytes, as vectors of 32-bit integers. Operand A has
- * one word, which is repeated. */
+/* The instructions that multiply vectors of u8 and i8 and add the products in groups of four to 32-bit sums. */
+static const struct dot_bytes {
+  const char *needs;
+  unsigned bytes; /* of a factor */
+  bool is_mixed;  /* the first factor is u8; otherwise both are i8 */
+  const char *intrinsic;
+} dots_of_bytes[] = {
+    {"avx512vnni", 64, true, "llvm.x86.avx512.vpdpbusd.512"},
+    {"avx512vnni avx512vl", 32, true, "llvm.x86.avx512.vpdpbusd.256"},
+    {"avx512vnni avx512vl", 16, true, "llvm.x86.avx512.vpdpbusd.128"},
+    {"avxvnni", 32, true, "llvm.x86.avx512.vpdpbusd.256"},
+    {"avxvnni", 16, true, "llvm.x86.avx512.vpdpbusd.128"},
+    {"i8mm", 16, true, "llvm.aarch64.neon.usdot"},
+    {"dotprod", 16, false, "llvm.aarch64.neon.sdot"},
+};
+
+/* Calls an instruction of u8 and i8 bytes, given as vectors of 32-bit integers, which x86 takes as such. */
+static LLVMValueRef build_dot_of_words(struct render *r, const char *name, LLVMValueRef arg[3]) {
+  bool words = !strncmp(name, "llvm.x86.", 9);
+  LLVMTypeRef i8 = LLVMInt8TypeInContext(r->c);
+  for (unsigned i = 1; i < 3 && !words; i++)
+    arg[i] = LLVMBuildBitCast(r->b, arg[i], LLVMVectorType(i8, 4 * LLVMGetVectorSize(LLVMTypeOf(arg[i]))), "");
+  return build_dot_call(r, name, arg, 3);
+}
+
+/* The intrinsic's arguments are the sum, the u8 bytes and the i8 bytes. Operand A has one word, which is repeated. */
 static LLVMValueRef build_dot_of_bytes(struct render *r, const struct matrix *x, const struct uop *u) {
-  LLVMValueRef arg[3] = {render_value(r, u->src[2])}, mask[32];
+  LLVMValueRef arg[3] = {render_value(r, u->src[2])};
   unsigned words = matrix_elements(x, MATRIX_B) / x->k;
-  for (unsigned i = 0; i < words; i++) mask[i] = LLVMConstInt(i32(r), 0, 0);
-  for (enum matrix_operand o = MATRIX_A; o <= MATRIX_B; o++) {
-    LLVMTypeRef t = LLVMVectorType(i32(r), o == MATRIX_A ? 1 : words);
-    LLVMValueRef v = LLVMBuildBitCast(r->b, render_value(r, u->src[o]), t, "");
-    if (o == MATRIX_A) v = LLVMBuildShuffleVector(r->b, v, v, LLVMConstVector(mask, words), "");
-    arg[1 + (matrix_in(x, o) == DT_I8)] = v;
-  }
-  return render_intrinsic(r, x->intrinsic, NULL, 0, arg, 3);
+  for (enum matrix_operand o = MATRIX_A; o <= MATRIX_B; o++)
+    arg[1 + (matrix_in(x, o) == DT_I8)] = repeated_words(r, u->src[o], words);
+  return build_dot_of_words(r, x->intrinsic, arg);
 }
 
-/* Sums of products of bytes in groups of four, by VPDPBUSD where the host has it. */
+static const struct dot_bytes *dot_of_bytes(const struct target *t, unsigned bytes) {
+  for (unsigned i = 0; i < sizeof dots_of_bytes / sizeof *dots_of_bytes; i++) {
+    const struct dot_bytes *d = &dots_of_bytes[i];
+    if (bytes % d->bytes == 0 && d->bytes <= t->vector_bytes && target_has(t, d->needs)) return d;
+  }
+  return NULL;
+}
+
+/* The sums of u8 times i8 in lanes at..at + n of the result. Without an instruction for mixed signs, x is reduced by
+ * 128, and -128 times y is subtracted. */
+static LLVMValueRef build_part_of_dot(struct render *r, const struct dot_bytes *d, const LLVMValueRef whole[3],
+                                      unsigned at) {
+  unsigned n = d->bytes / 4;
+  LLVMValueRef arg[3], lane[32];
+  for (unsigned i = 0; i < n; i++) lane[i] = i32_of(r, at + i);
+  for (unsigned i = 0; i < 3; i++)
+    arg[i] = LLVMGetVectorSize(LLVMTypeOf(whole[i])) == n
+                 ? whole[i]
+                 : LLVMBuildShuffleVector(r->b, whole[i], LLVMGetPoison(LLVMTypeOf(whole[i])),
+                                          LLVMConstVector(lane, n), "");
+  if (d->is_mixed) return build_dot_of_words(r, d->intrinsic, arg);
+  for (unsigned i = 0; i < n; i++) lane[i] = i32_of(r, 0x80808080);
+  LLVMValueRef high = LLVMConstVector(lane, n), more[3] = {LLVMConstNull(LLVMTypeOf(arg[0])), high, arg[2]};
+  arg[1] = LLVMBuildXor(r->b, arg[1], high, "");
+  LLVMValueRef sum = build_dot_of_words(r, d->intrinsic, arg);
+  return LLVMBuildSub(r->b, sum, build_dot_of_words(r, d->intrinsic, more), "");
+}
+
+/* Joins vectors of equal types pair by pair; n is a power of two. */
+static LLVMValueRef joined(struct render *r, LLVMValueRef *part, unsigned n) {
+  LLVMValueRef lane[MAX_LANES];
+  for (; n > 1; n /= 2)
+    for (unsigned i = 0; i < n / 2; i++) {
+      unsigned lanes = 2 * LLVMGetVectorSize(LLVMTypeOf(part[2 * i]));
+      for (unsigned l = 0; l < lanes; l++) lane[l] = i32_of(r, l);
+      part[i] = LLVMBuildShuffleVector(r->b, part[2 * i], part[2 * i + 1], LLVMConstVector(lane, lanes), "");
+    }
+  return part[0];
+}
+
+/* Sums of products of u8 and i8 in groups of four. */
 LLVMValueRef render_dot(struct render *r, const struct uop *u) {
   LLVMValueRef x[3] = {render_value(r, u->src[0]), render_value(r, u->src[1]), render_value(r, u->src[2])};
-  unsigned n = u->lanes, bytes = 4 * n;
+  unsigned n = u->lanes;
   LLVMTypeRef words = LLVMVectorType(i32(r), n), wide = LLVMVectorType(i32(r), 4 * n);
-  bool fits = bytes == 16 || bytes == 32 || (bytes == 64 && r->k->target->vector_bytes == 64);
-  const struct target *t = r->k->target;
-  if (fits && (target_has(t, "avx512vnni avx512vl") || (bytes < 64 && target_has(t, "avxvnni")))) {
-    const char *name = bytes == 64   ? "llvm.x86.avx512.vpdpbusd.512"
-                       : bytes == 32 ? "llvm.x86.avx512.vpdpbusd.256"
-                                     : "llvm.x86.avx512.vpdpbusd.128";
-    LLVMValueRef arg[3] = {x[2], LLVMBuildBitCast(r->b, x[0], words, ""), LLVMBuildBitCast(r->b, x[1], words, "")};
-    return render_intrinsic(r, name, NULL, 0, arg, 3);
+  const struct dot_bytes *d = dot_of_bytes(r->k->target, 4 * n);
+  if (d) {
+    LLVMValueRef whole[3] = {x[2], LLVMBuildBitCast(r->b, x[0], words, ""), LLVMBuildBitCast(r->b, x[1], words, "")};
+    LLVMValueRef part[MAX_LANES];
+    unsigned parts = 4 * n / d->bytes;
+    for (unsigned i = 0; i < parts; i++) part[i] = build_part_of_dot(r, d, whole, i * n / parts);
+    return joined(r, part, parts);
   }
   LLVMValueRef a = LLVMBuildZExt(r->b, x[0], wide, ""), b = LLVMBuildSExt(r->b, x[1], wide, "");
   LLVMValueRef product = LLVMBuildMul(r->b, a, b, ""), sum = x[2], lane[MAX_LANES];

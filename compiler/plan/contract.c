@@ -47,6 +47,7 @@ enum {
   NEAR_CACHE = 1 << 20, /* size of the second-level cache */
   START_CYCLES = 1000,  /* of a workgroup, beside its work */
   WAKE_CYCLES = 3000,   /* of the first workgroup on another core */
+  CHECKED_ROW = 6,      /* instructions per round for a row that may be past the end */
   FEW_CORES = 2,        /* plans for one core are those for two */
   MOST_TERMS = 8,
   MOST_POSITIONS = 1 << 12, /* maximum number of positions at which a condition is evaluated */
@@ -368,6 +369,17 @@ static double checking(const struct contraction *c, const struct form *f, bool r
   return c->k->is_phase || columns_padded ? 1.3 : 1.02;
 }
 
+/* Whether the tile's sums and operands fit into the vector registers. A row's element is a memory operand if the machine
+ * has such; otherwise the elements of all rows are in registers, and the columns pass by one after the other. */
+static bool fits_registers(const struct target *t, int64_t vectors, int64_t height) {
+  return vectors * height + (t->has_memory_operands ? vectors : height + 2) < t->vectors;
+}
+
+/* The instructions of a tile in one round. */
+static double instructions(const struct form *f, int64_t vectors, int64_t height, bool rows_padded) {
+  return (double)(vectors * (height + 1) + height * (rows_padded && !f->pack_rows ? CHECKED_ROW : 1));
+}
+
 /* Chooses the tile with the most useful products per cycle. Returns the cycles of all tiles for one round of the sum. A
  * vector of 64 bytes counts as two cycles of the arithmetic units: that is correct for units of 32 bytes and harmless
  * for wider ones. A pair of elements that a matrix instruction multiplies is first copied to all lanes. A strip that
@@ -380,11 +392,13 @@ static double choose_tile(const struct contraction *c, struct form *f, int64_t d
   int64_t widest = c->matrix ? c->matrix->n : t->vector_bytes / 4, narrowest = c->matrix ? widest : widest / 2;
   for (int64_t lanes = widest; lanes >= narrowest && lanes >= 4; lanes /= 2)
     for (int64_t height = 1; height <= most; height++)
-      for (int64_t vectors = 1; vectors * height <= MAX_SUMS && vectors * (height + 1) < t->vectors; vectors++) {
+      for (int64_t vectors = 1; vectors * height <= MAX_SUMS && fits_registers(t, vectors, height); vectors++) {
         double width = (double)lanes * ELEMENT / 32, multiply = (double)(vectors * height) * width / 2;
         if (multiply < 4) multiply = 4; /* latency of the previous addition to the same sum */
         double loads = (double)vectors * width / 2 + (double)height * (c->matrix ? 1.25 : 0.5);
         double cycles = multiply > loads ? multiply : loads;
+        double issue = t->issued ? instructions(f, vectors, height, rows % height) / t->issued : 0;
+        if (cycles < issue) cycles = issue;
         double far = depth * lanes * vectors * ELEMENT > NEAR_BYTES ? (double)(lanes * vectors * ELEMENT) / 20 : 0;
         if (cycles < far) cycles = far;
         double tiles = (double)divide(columns, lanes * vectors) * (double)divide(rows, height);

@@ -5,7 +5,6 @@
 #include "dots.h"
 #include "matrix.h"
 #include <stdlib.h>
-#include <string.h>
 
 enum {
   SHORT = 16, /* a longer axis of a sum stays a loop */
@@ -140,9 +139,12 @@ static bool expand_few(struct codegen *k, const struct dot *d) {
 /* ---- many vectors ---- */
 
 enum {
-  TILE_ROWS = 16, /* vectors of a tile; a register each has their sums */
-  TASKS = 8,      /* number of workgroups that keeps all cores busy until the end */
+  TASKS = 8, /* number of workgroups that keeps all cores busy until the end */
 };
+
+/* The vectors of a tile: two registers each have their sums, of integers and of floats, and if the machine has no
+ * memory operands, a third one has their bytes. */
+static int64_t tile_rows(const struct target *t) { return t->has_memory_operands ? 16 : 8; }
 
 /* The loop along which the operand that `mask` belongs to changes, and the other one does not; -1: none or several. */
 static int own_loop(const struct codegen *k, uint64_t mask, uint64_t other) {
@@ -185,7 +187,7 @@ static bool merge_sums(struct codegen *k, const struct uop *sum, const struct do
   return true;
 }
 
-/* Multiplies the vectors, the rows of a tile, by 16 rows of the matrix, the lanes. All bytes of the latter that the sum
+/* Multiplies the vectors, the rows of a tile, by rows of the matrix, the lanes. All bytes of the latter that the sum
  * reads are first unpacked. */
 static bool tile(struct codegen *k, const struct uop *sum, const struct step *matrix, uint64_t columns) {
   int row = axis_named(k, matrix->list[0]), column = axis_named(k, matrix->list[1]);
@@ -198,7 +200,7 @@ static bool tile(struct codegen *k, const struct uop *sum, const struct step *ma
   if (!step_apply(k, *matrix)) return false;
   pack.nlist += matrix_axes(k, MATRIX_B, 1, pack.list + pack.nlist);
   pack.nlist += matrix_axes(k, MATRIX_B, 0, pack.list + pack.nlist);
-  if (!step(k, STEP_UPCAST, row, TILE_ROWS) || !step(k, STEP_THREAD, column, TASKS)) return false;
+  if (!step(k, STEP_UPCAST, row, tile_rows(k->target)) || !step(k, STEP_THREAD, column, TASKS)) return false;
   if (!step(k, STEP_SERIAL, row, k->axes[row].size)) return false; /* workgroups share no copies */
   if (step_possible(k, pack, NULL, 0) && !step_apply(k, pack)) return false;
   struct step inner = {.kind = STEP_INNER, .axis = k->axes[row].name};
@@ -214,16 +216,24 @@ static bool plan_tiled(struct codegen *k, const struct uop *sum, const struct do
   struct codegen *before = malloc(sizeof *before);
   if (!before) return codegen_fail(k, "out of memory");
   *before = *k;
+  int64_t rows = tile_rows(k->target);
   sum_in_words(k, d);
   struct step s = {.kind = STEP_MATRIX, .amount = matrix, .nlist = 3};
   for (unsigned i = 0; i < s.nlist; i++) s.list[i] = k->axes[axis[i]].name;
   bool ok = !(k->axes[axis[1]].size % matrices[matrix].n) || step(k, STEP_PAD, axis[1], matrices[matrix].n);
-  ok = ok && (!(k->axes[axis[0]].size % TILE_ROWS) || step(k, STEP_PAD, axis[0], TILE_ROWS));
+  ok = ok && (!(k->axes[axis[0]].size % rows) || step(k, STEP_PAD, axis[0], rows));
   *tiled = ok && step_possible(k, s, NULL, 0);
   if (*tiled) ok = tile(k, sum, &s, columns);
   if (ok && !*tiled) *k = *before;
   free(before);
   return ok;
+}
+
+/* The target's matrix instruction that multiplies u8 by i8, or -1. */
+static int matrix_of_bytes(const struct target *t) {
+  for (unsigned i = 0; i < matrix_count; i++)
+    if (matrices[i].parts == PARTS_BYTES && matrix_on(&matrices[i], t)) return (int)i;
+  return -1;
 }
 
 enum many { MANY_NOT, MANY_MERGED, MANY_TILED };
@@ -235,9 +245,9 @@ static bool plan_many(struct codegen *k, const struct uop *sum, const struct dot
   if (!mask) return codegen_fail(k, "out of memory");
   uint64_t columns = mask[d->byte[0]->id], rows = mask[d->byte[1]->id];
   int row = own_loop(k, rows, columns), column = own_loop(k, columns, rows), bytes = axis_with(k, d->axis);
-  int matrix = matrix_named("dot_i32_i8", strlen("dot_i32_i8"));
+  int matrix = matrix_of_bytes(k->target);
   bool ok = true, possible = row >= 0 && column >= 0 && bytes >= 0 && k->axes[row].size > FEW;
-  bool tiled = possible && d->byte[0]->dtype == DT_U8 && matrix >= 0 && matrix_on(&matrices[matrix], k->target);
+  bool tiled = possible && d->byte[0]->dtype == DT_U8 && matrix >= 0;
   if (tiled) ok = plan_tiled(k, sum, d, matrix, (int[]){row, column, bytes}, columns, &tiled);
   if (tiled)
     *many = MANY_TILED;

@@ -139,7 +139,7 @@ enum dtype matrix_in(const struct matrix *x, enum matrix_operand o) {
 }
 
 bool matrix_on(const struct matrix *x, const struct target *t) {
-  return has_word(t->matrix, x->machine) && (t->kind != TARGET_HOST || has_word(target_features(t), x->machine));
+  return has_word(t->matrix, x->machine) && (t->kind != TARGET_HOST || target_has(t, x->machine));
 }
 
 /* Whether the instruction's operands can have elements of type t: its own type, or a narrower integer. */

@@ -74,23 +74,43 @@ static void find_features(void) {
   for (unsigned i = 0; i < sizeof later / sizeof *later; i++)
     if (r[later[i].word] >> later[i].bit & 1) add_feature(later[i].name);
 }
-#elif defined(__linux__)
+
+const char *target_llvm_features(void) { return ""; }
+#elif defined(__aarch64__)
 #include <sys/auxv.h>
-/* One name per bit of the two words that the kernel reports (asm/hwcap.h). */
+
+/* Features by LLVM's names, and the bits of the two words by which the kernel reports them. LLVM itself derives most of
+ * them from the processor's name, which an emulator or an unknown processor does not give. Source: Linux,
+ * arch/arm64/include/uapi/asm/hwcap.h and Documentation/arch/arm64/elf_hwcaps.rst. */
+static const struct {
+  unsigned word, bit;
+  const char *name;
+} known[] = {{0, 4, "aes"},        {0, 6, "sha2"},      {0, 7, "crc"},        {0, 8, "lse"},     {0, 10, "fullfp16"},
+             {0, 12, "rdm"},       {0, 13, "jsconv"},   {0, 14, "complxnum"}, {0, 15, "rcpc"},   {0, 17, "sha3"},
+             {0, 19, "sm4"},       {0, 20, "dotprod"},  {0, 22, "sve"},       {0, 23, "fp16fml"}, {0, 25, "lse2"},
+             {0, 26, "rcpc-immo"}, {0, 27, "flagm"},    {1, 1, "sve2"},       {1, 7, "altnzcv"}, {1, 8, "fptoint"},
+             {1, 13, "i8mm"},      {1, 14, "bf16"},     {1, 34, "cssc"},      {1, 43, "mops"}};
+static char switches[512];
+
 static void find_features(void) {
   const unsigned long words[2] = {getauxval(AT_HWCAP), getauxval(AT_HWCAP2)};
-  for (unsigned i = 0; i < 2; i++)
-    for (unsigned bit = 0; bit < 64; bit++)
-      if (words[i] >> bit & 1) {
-        char name[32];
-        snprintf(name, sizeof name, "hwcap%u.%u", i + 1, bit);
-        add_feature(name);
-      }
+  char *end = switches;
+  for (unsigned i = 0; i < sizeof known / sizeof *known; i++) {
+    bool has = words[known[i].word] >> known[i].bit & 1;
+    if (has) add_feature(known[i].name);
+    end += sprintf(end, "%s%c%s", i ? "," : "", has ? '+' : '-', known[i].name);
+  }
+}
+
+const char *target_llvm_features(void) {
+  pthread_once(&once, find_features);
+  return switches;
 }
 #endif
 
 const char *target_features(const struct target *t) {
   if (t->kind != TARGET_HOST) return "";
+  if (t->features) return t->features;
   pthread_once(&once, find_features);
   return features;
 }

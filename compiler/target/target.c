@@ -11,9 +11,11 @@
  * sm_90a. LLVM 19 does not support sm_120, which runs PTX for sm_90. ex2.approx is accurate to 2 ulp everywhere;
  * lg2.approx is inaccurate near 1 (PTX ISA).
  *
- * An x86-64 host is assumed to have AVX: vectors of 32 bytes, which LLVM splits on a processor that has only SSE. */
+ * An x86-64 host is assumed to have AVX: vectors of 32 bytes, which LLVM splits on a processor that has only SSE. An
+ * AArch64 host has 32 registers of 16 bytes (Arm Architecture Reference Manual for A-profile, "SIMD and floating-point
+ * registers"). BFCVTN rounds like other conversions and keeps NaN. `issued`
+ * is between a small core's and a large one's. */
 #include "target.h"
-#include <stdio.h>
 #include <string.h>
 
 #define NVIDIA(name, llvm, ptx, blocks, rows, ...)                                                                     \
@@ -43,7 +45,7 @@
  * number of vector registers. dots: machine words of its rows in matrix.def, each a processor feature. Stages are on a
  * thread's stack; the CPU device gives its threads 16 MiB. stream: about the size of a last-level cache; stores that
  * bypass it pay off on x86, where a fence must follow them. */
-#define HOST(name, llvm, features, vector, count, masks, stream, dots)                                                 \
+#define HOST(name, llvm, features, vector, count, stream, dots, ...)                                                   \
   {                                                                                                                    \
       .arch = name,                                                                                                    \
       .kind = TARGET_HOST,                                                                                             \
@@ -57,13 +59,13 @@
       .load_bytes = vector,                                                                                            \
       .vector_bytes = vector,                                                                                          \
       .vectors = count,                                                                                                \
-      .has_masks = masks,                                                                                              \
       .stream_bytes = stream,                                                                                          \
       .matrix = dots,                                                                                                  \
       .max_block = {1, 1, 1},                                                                                          \
       .max_grid = {INT32_MAX, INT32_MAX, INT32_MAX},                                                                   \
       .max_items = UINT32_MAX,                                                                                         \
       .workgroups = 64,                                                                                                \
+      __VA_ARGS__                                                                                                      \
   }
 
 static const struct target targets[] = {
@@ -96,36 +98,59 @@ static const struct target targets[] = {
            .group_bytes = 232448),
     NVIDIA("sm_90", "sm_90", "+ptx78", 264, "mma"),
     NVIDIA("sm_120", "sm_90", "+ptx78", 340, "mma"),
-#if defined(__x86_64__)
-    HOST("x86_64", "x86_64-unknown-linux-gnu", "avx512f avx512bw avx512dq avx512vl", 64, 32, true, 32 << 20,
-         "avx512bf16 avx512vnni avx512bw avx2"),
-    HOST("x86_64", "x86_64-unknown-linux-gnu", "", 32, 16, false, 32 << 20, "avx2"),
-#elif defined(__aarch64__)
-    HOST("aarch64", "aarch64-unknown-linux-gnu", "", 16, 32, false, 0, NULL),
-#endif
+    HOST("x86_64", "x86_64-unknown-linux-gnu", "avx512f avx512bw avx512dq avx512vl", 64, 32, 32 << 20,
+         "avx512bf16 avx512vnni avx512bw avx2", .has_memory_operands = true, .has_masks = true),
+    HOST("x86_64", "x86_64-unknown-linux-gnu", "", 32, 16, 32 << 20, "avx2", .has_memory_operands = true),
+    HOST("aarch64", "aarch64-unknown-linux-gnu", "bf16", 16, 32, 0, "bf16 i8mm dotprod", .issued = 6,
+         .has_bf16 = true),
+    HOST("aarch64", "aarch64-unknown-linux-gnu", "", 16, 32, 0, "i8mm dotprod", .issued = 6),
 };
 
-/* Whether every word of `needs` is among the words of `features`. */
-static bool has_all(const char *features, const char *needs) {
-  char all[1100], word[64];
-  int n = 0;
-  snprintf(all, sizeof all, " %s ", features);
-  for (const char *at = needs; sscanf(at, "%61s%n", word + 1, &n) == 1; at += n) {
-    word[0] = ' ';
-    strcat(word, " ");
-    if (!strstr(all, word)) return false;
+#if defined(__x86_64__)
+#define OWN_ARCH "x86_64"
+#elif defined(__aarch64__)
+#define OWN_ARCH "aarch64"
+#else
+#error "no row describes this host"
+#endif
+
+/* Whether the word of n characters is among the words of `features`, which spaces, commas and plus signs separate. */
+static bool has_word(const char *features, const char *word, size_t n) {
+  for (const char *at = features; *at; at += strcspn(at, " ,+")) {
+    at += strspn(at, " ,+");
+    if (strcspn(at, " ,+") == n && !memcmp(at, word, n)) return true;
   }
+  return false;
+}
+
+static bool has_all(const char *features, const char *needs) {
+  for (const char *at = needs; *(at += strspn(at, " ")); at += strcspn(at, " "))
+    if (!has_word(features, at, strcspn(at, " "))) return false;
   return true;
 }
 
 bool target_has(const struct target *t, const char *names) { return has_all(target_features(t), names); }
 
-const struct target *target_find(const char *arch) {
+/* The first row with that name whose host has what it needs. features: NULL: of the running host. */
+static const struct target *row_of(const char *arch, const char *features) {
   for (unsigned i = 0; arch && i < sizeof targets / sizeof *targets; i++) {
     const struct target *t = &targets[i];
-    if (!strcmp(t->arch, arch) && (!t->needs || has_all(target_features(t), t->needs))) return t;
+    if (!strcmp(t->arch, arch) && (!t->needs || has_all(features ? features : target_features(t), t->needs))) return t;
   }
   return NULL;
+}
+
+const struct target *target_find(const char *arch) {
+  const struct target *t = row_of(arch, NULL);
+  return t && t->kind == TARGET_HOST && strcmp(arch, OWN_ARCH) != 0 ? NULL : t;
+}
+
+bool target_of_host(const char *arch, const char *cpu, const char *features, struct target *out) {
+  const struct target *t = row_of(arch, features);
+  if (!t || t->kind != TARGET_HOST) return false;
+  *out = *t;
+  out->cpu = cpu, out->features = features;
+  return true;
 }
 
 const struct target *target_without_groups(const struct target *t) {

@@ -10,7 +10,7 @@ enum target_kind { TARGET_HOST, TARGET_AMDGPU, TARGET_NVPTX };
 struct target {
   const char *arch;
   enum target_kind kind;
-  const char *triple, *cpu, *features; /* cpu and features are NULL for the running host */
+  const char *triple, *cpu, *features; /* as LLVM names them; cpu and features are NULL for the running host */
   const char *needs;                   /* features that the host must have; without them a later row describes it */
   uint32_t wave;                       /* work-items that execute together; 1 on the host */
   uint32_t local_bytes;                /* workgroup memory */
@@ -24,6 +24,7 @@ struct target {
   uint32_t vector_bytes;               /* width of an arithmetic register; 4 where work-items are the vector lanes */
   uint32_t vectors;                    /* number of registers of vector_bytes; 0 where work-items are the vector
                                         * lanes */
+  uint32_t issued;                     /* instructions per cycle, where they limit products in narrow vectors; or 0 */
   uint32_t stream_bytes;               /* outputs of at least this size are stored past the caches; 0: never */
   const char *matrix;                  /* machine words of its rows in plan/matrix.def, separated by spaces; NULL if
                                         * none */
@@ -35,6 +36,7 @@ struct target {
   uint32_t group_bytes;                /* workgroup memory of those kernels */
   bool has_fetch;                      /* has asynchronous copies from global to workgroup memory */
   bool has_masks;                      /* has masked vector loads and stores */
+  bool has_memory_operands;            /* vector arithmetic takes an operand from memory */
   bool has_bf16;                       /* converts f32 to bf16 and keeps NaN */
   bool has_exp2, has_log2;             /* f32 instructions that are accurate for all arguments */
 };
@@ -42,9 +44,15 @@ struct target {
 /* Finds a target by name: "gfx1100", "sm_80", "sm_86", "sm_89", "sm_90", "sm_120", "x86_64", "aarch64" (a host's name
  * only on that host). Returns NULL if the name is unknown. */
 const struct target *target_find(const char *arch);
-/* Returns the processor features that kernels for t may use beyond the baseline of its ISA. For the host: the features
- * of the running processor, by the names that compilers use, separated by spaces. For GPUs: "". */
+/* Describes a host, for which code can be generated but, unless the running one is like it, not run. arch: "x86_64" or
+ * "aarch64". cpu: LLVM's name of a processor. features: those beyond the processor's, as LLVM writes them:
+ * "+dotprod,+i8mm". Both must stay valid as long as *out. Returns false if the arch is unknown. */
+bool target_of_host(const char *arch, const char *cpu, const char *features, struct target *out);
+/* Returns the processor features that kernels for t may use beyond the baseline of its ISA. For the running host: by the
+ * names that compilers use, separated by spaces. For another host: t->features. For GPUs: "". */
 const char *target_features(const struct target *t);
+/* Features of the running host that LLVM does not find itself, as it writes them: "+dotprod,-sve". */
+const char *target_llvm_features(void);
 /* The number of processors on which the workgroups of a host run. */
 uint32_t target_cores(const struct target *t);
 /* Whether every word of names is among target_features(t). */

@@ -170,13 +170,9 @@ static void put_result(FILE *f, const struct target *t) {
 /* ---- kernels ---- */
 
 static const struct row *find_row(const struct target *t, unsigned i) {
-  char features[4096];
-  snprintf(features, sizeof features, " %s ", target_features(t));
   for (const struct row *r = rows; r < rows + sizeof rows / sizeof *rows; r++) {
-    char word[40];
-    snprintf(word, sizeof word, " %s ", r->feature);
     if (r->kind != t->kind || strncmp(t->arch, r->arch, strlen(r->arch)) != 0) continue;
-    if (*r->feature && !strstr(features, word)) continue;
+    if (!target_has(t, r->feature)) continue;
     if (!i--) return r;
   }
   return NULL;

@@ -355,11 +355,6 @@ static void test_generator_features(void **state) {
   char said[4000];
   int rc = run(said, sizeof said, "%s/rulegen %s/probe.rules %s/probe.c 2>&1", build, folder, folder);
   if (rc) fail_msg("rulegen: %s", said);
-#ifdef __clang__
-  const char *cc = "clang-19";
-#else
-  const char *cc = "gcc";
-#endif
 #ifdef ADDRESS_SANITIZER
   const char *sanitize = "-fsanitize=address,undefined";
 #elif defined(THREAD_SANITIZER)
@@ -370,7 +365,7 @@ static void test_generator_features(void **state) {
   rc = run(said, sizeof said,
            "%s -std=gnu11 -Wall -Wextra -Wno-unused-parameter -Wno-missing-field-initializers %s -I%s -I%s/../.. "
            "%s/main.c %s/probe.c %s/libgraph_part.a -lm -pthread -o %s/probe 2>&1",
-           cc, sanitize, folder, DATA_DIR, folder, folder, build, folder);
+           TEST_CC, sanitize, folder, DATA_DIR, folder, folder, build, folder);
   if (rc || *said) fail_msg("%s", said);
   rc = run(said, sizeof said, "%s/probe 2>&1", folder);
   assert_string_equal(said, "fine\n");
