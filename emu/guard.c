@@ -9,6 +9,7 @@
 #include <signal.h>
 #include <stdatomic.h>
 #include <stdbool.h>
+#include <string.h>
 #include <ucontext.h>
 #include "vm.h"
 
@@ -40,6 +41,24 @@ static void pass_on(int sig, siginfo_t *info, void *context) {
   inside = false;
 }
 
+/* Whether the access that faulted was a write. Bit 1 of x86's page-fault error code is set for one, and so is bit 6 (WnR)
+ * of AArch64's exception syndrome (Arm Architecture Reference Manual for A-profile, "ISS encoding for an exception from a
+ * Data Abort"), which Linux adds to the context; QEMU 7 does not. */
+static bool is_write(const ucontext_t *uc) {
+#if defined(__x86_64__)
+  return uc->uc_mcontext.gregs[REG_ERR] & 2;
+#elif defined(__aarch64__)
+  const uint8_t *at = uc->uc_mcontext.__reserved, *end = at + sizeof uc->uc_mcontext.__reserved;
+  struct _aarch64_ctx head;
+  for (; (size_t)(end - at) >= sizeof(struct esr_context); at += head.size) {
+    memcpy(&head, at, sizeof head);
+    if (head.magic == ESR_MAGIC) return ((const struct esr_context *)(const void *)at)->esr >> 6 & 1;
+    if (head.size < sizeof head) break; /* the last record */
+  }
+  return false;
+#endif
+}
+
 static void on_signal(int sig, siginfo_t *info, void *context) {
   struct guard *g = sig == SIGTRAP ? NULL : current;
   bool (*first)(int, siginfo_t *, void *) = atomic_load_explicit(&first_of_all, memory_order_relaxed);
@@ -52,11 +71,7 @@ static void on_signal(int sig, siginfo_t *info, void *context) {
   /* ThreadSanitizer blocks all signals while a handler runs, and the jump does not restore the mask. */
   pthread_sigmask(SIG_SETMASK, &((ucontext_t *)context)->uc_sigmask, NULL);
   g->address = (uintptr_t)info->si_addr;
-  g->access = VM_READ;
-#if defined(__x86_64__)
-  /* Bit 1 of the page fault's error code is set for a write. */
-  if (((ucontext_t *)context)->uc_mcontext.gregs[REG_ERR] & 2) g->access = VM_WRITE;
-#endif
+  g->access = is_write(context) ? VM_WRITE : VM_READ;
   siglongjmp(g->jump, 1);
 }
 

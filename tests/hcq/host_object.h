@@ -1,4 +1,4 @@
-/* Makes relocatable objects for the CPU device with the host's C compiler while a test runs. */
+/* Makes relocatable objects for the CPU device with the build's C compiler while a test runs. */
 #ifndef DOORBELL_TESTS_HCQ_HOST_OBJECT_H
 #define DOORBELL_TESTS_HCQ_HOST_OBJECT_H
 #include <stdint.h>
@@ -15,7 +15,7 @@ static inline void *host_object(const char *text, const char *flags, size_t *siz
   if (write(fd, text, strlen(text)) < 0) return NULL;
   close(fd);
   snprintf(object, sizeof object, "%s.o", source);
-  snprintf(command, sizeof command, "cc -c -O2 %s %s -o %s", flags, source, object);
+  snprintf(command, sizeof command, TEST_CC " -c -O2 %s %s -o %s", flags, source, object);
   void *bytes = NULL;
   if (!system(command)) {
     FILE *f = fopen(object, "rb");

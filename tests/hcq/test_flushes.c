@@ -161,6 +161,9 @@ static void run(char *said, size_t cap) {
 }
 
 static void each_flush_is_needed(void **state) {
+#ifndef __x86_64__
+  skip(); /* the host's accesses are not watched there (emu/watch.h), which changes what is reported first */
+#endif
   for (left_out = NOTHING; left_out < LEFT_OUT; left_out++) {
     if (left_out) NO_THREAD_SANITIZER;
     char said[1024] = "";

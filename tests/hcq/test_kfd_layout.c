@@ -15,7 +15,7 @@ static int compile(const char *defines) {
   if (!mkdtemp(dir)) fail_msg("no temporary directory");
   snprintf(path, sizeof path, "%s/drm", dir);
   if (symlink("/usr/include/libdrm", path)) fail_msg("cannot make %s", path);
-  snprintf(command, sizeof command, "cc -std=gnu11 -fsyntax-only %s -I%s/../.. -I%s %s/../hcq/kfd_layout.c", defines,
+  snprintf(command, sizeof command, TEST_CC " -std=gnu11 -fsyntax-only %s -I%s/../.. -I%s %s/../hcq/kfd_layout.c", defines,
            DATA_DIR, dir, DATA_DIR);
   int status = system(command);
   unlink(path);
@@ -25,7 +25,7 @@ static int compile(const char *defines) {
 
 static void layout_equals_that_of_linux(void **state) {
   struct stat st;
-  if (stat("/usr/include/linux/kfd_ioctl.h", &st) || system("cc --version >/dev/null 2>&1")) skip();
+  if (stat("/usr/include/linux/kfd_ioctl.h", &st) || system(TEST_CC " --version >/dev/null 2>&1")) skip();
   assert_int_equal(compile(""), 0);
   assert_int_not_equal(compile("-DEXPECT_FAILURE 2>/dev/null"), 0); /* the comparison can fail */
 }

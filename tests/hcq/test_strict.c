@@ -250,6 +250,9 @@ static int host_at_work(const struct machine *m, enum mistake mistake) {
 }
 
 static void reports_races_with_the_host(void **state) {
+#ifndef __x86_64__
+  skip(); /* the host's accesses are not watched there (emu/watch.h) */
+#endif
   for (size_t m = 0; m < sizeof machines / sizeof *machines; m++)
     for (int i = 0; i < MISTAKES; i++) {
       int err = host_at_work(&machines[m], (enum mistake)i);
