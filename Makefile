@@ -17,7 +17,11 @@
 #
 # Variables: CC=clang  WERROR=1  V=1 (show commands)  B=FOLDER (of what is built)
 #            SAN=1 (address and undefined-behaviour sanitizers)  SAN=thread  SIMD_LEVELS=v3 (build one level only)
-#            CC='aarch64-linux-gnu-gcc --sysroot=FOLDER' (for another architecture; README.md says how tests run then)
+#
+# Another architecture: CC='aarch64-linux-gnu-gcc --sysroot=FOLDER' B=build/arm64, where FOLDER has that architecture's
+# packages of `make deps`. `make suites` builds the suites. QEMU runs one of them, or the command:
+# qemu-aarch64 -cpu max -L FOLDER build/arm64/tests/compiler/test_host. Suites that start programs, and the manual page,
+# need QEMU's binfmt handler and QEMU_LD_PREFIX=FOLDER.
 
 VERSION := $(shell sed -n 's/^\#define DB_VERSION "\(.*\)"/\1/p' hcq/hcq.h)
 ifeq ($(origin CC),default)

@@ -121,9 +121,7 @@ struct uop *log2e_rest(struct graph *g, const struct uop *c) {
 static struct uop *bitcast(struct graph *g, struct uop *x, enum dtype t) {
   return uop_new(g, OP_BITCAST, t, x->lanes, (union uop_arg){0}, 0, &x, 1);
 }
-bool has_scalef(const struct target *t) {
-  return t->kind == TARGET_HOST && target_has(t, "avx512vl");
-}
+bool has_scalef(const struct target *t) { return t->kind == TARGET_HOST && target_has(t, "avx512vl"); }
 struct uop *rounding_magic(struct graph *g, const struct uop *like) {
   return float_like(g, like, like->dtype == DT_F64 ? 0x1.8p+52 : 0x1.8p+23);
 }

@@ -125,10 +125,10 @@ static LLVMValueRef build_part_of_dot(struct render *r, const struct dot_bytes *
   LLVMValueRef arg[3], lane[32];
   for (unsigned i = 0; i < n; i++) lane[i] = i32_of(r, at + i);
   for (unsigned i = 0; i < 3; i++)
-    arg[i] = LLVMGetVectorSize(LLVMTypeOf(whole[i])) == n
-                 ? whole[i]
-                 : LLVMBuildShuffleVector(r->b, whole[i], LLVMGetPoison(LLVMTypeOf(whole[i])),
-                                          LLVMConstVector(lane, n), "");
+    arg[i] =
+        LLVMGetVectorSize(LLVMTypeOf(whole[i])) == n
+            ? whole[i]
+            : LLVMBuildShuffleVector(r->b, whole[i], LLVMGetPoison(LLVMTypeOf(whole[i])), LLVMConstVector(lane, n), "");
   if (d->is_mixed) return build_dot_of_words(r, d->intrinsic, arg);
   for (unsigned i = 0; i < n; i++) lane[i] = i32_of(r, 0x80808080);
   LLVMValueRef high = LLVMConstVector(lane, n), more[3] = {LLVMConstNull(LLVMTypeOf(arg[0])), high, arg[2]};

@@ -41,9 +41,9 @@ static void pass_on(int sig, siginfo_t *info, void *context) {
   inside = false;
 }
 
-/* Whether the access that faulted was a write. Bit 1 of x86's page-fault error code is set for one, and so is bit 6 (WnR)
- * of AArch64's exception syndrome (Arm Architecture Reference Manual for A-profile, "ISS encoding for an exception from a
- * Data Abort"), which Linux adds to the context; QEMU 7 does not. */
+/* Whether the access that faulted was a write. Bit 1 of x86's page-fault error code is set for one, and so is bit 6
+ * (WnR) of AArch64's exception syndrome (Arm Architecture Reference Manual for A-profile, "ISS encoding for an
+ * exception from a Data Abort"). Linux adds the syndrome to the context, QEMU 7 does not. */
 static bool is_write(const ucontext_t *uc) {
 #if defined(__x86_64__)
   return uc->uc_mcontext.gregs[REG_ERR] & 2;

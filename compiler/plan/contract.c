@@ -369,8 +369,9 @@ static double checking(const struct contraction *c, const struct form *f, bool r
   return c->k->is_phase || columns_padded ? 1.3 : 1.02;
 }
 
-/* Whether the tile's sums and operands fit into the vector registers. A row's element is a memory operand if the machine
- * has such; otherwise the elements of all rows are in registers, and the columns pass by one after the other. */
+/* Whether the tile's sums and operands fit into the vector registers. If the machine has memory operands, the elements
+ * of rows are such; otherwise the elements of all rows are in registers, and columns are loaded one after the other.
+ */
 static bool fits_registers(const struct target *t, int64_t vectors, int64_t height) {
   return vectors * height + (t->has_memory_operands ? vectors : height + 2) < t->vectors;
 }

@@ -85,11 +85,11 @@ const char *target_llvm_features(void) { return ""; }
 static const struct {
   unsigned word, bit;
   const char *name;
-} known[] = {{0, 4, "aes"},        {0, 6, "sha2"},      {0, 7, "crc"},        {0, 8, "lse"},     {0, 10, "fullfp16"},
-             {0, 12, "rdm"},       {0, 13, "jsconv"},   {0, 14, "complxnum"}, {0, 15, "rcpc"},   {0, 17, "sha3"},
-             {0, 19, "sm4"},       {0, 20, "dotprod"},  {0, 22, "sve"},       {0, 23, "fp16fml"}, {0, 25, "lse2"},
-             {0, 26, "rcpc-immo"}, {0, 27, "flagm"},    {1, 1, "sve2"},       {1, 7, "altnzcv"}, {1, 8, "fptoint"},
-             {1, 13, "i8mm"},      {1, 14, "bf16"},     {1, 34, "cssc"},      {1, 43, "mops"}};
+} known[] = {{0, 4, "aes"},        {0, 6, "sha2"},     {0, 7, "crc"},        {0, 8, "lse"},      {0, 10, "fullfp16"},
+             {0, 12, "rdm"},       {0, 13, "jsconv"},  {0, 14, "complxnum"}, {0, 15, "rcpc"},    {0, 17, "sha3"},
+             {0, 19, "sm4"},       {0, 20, "dotprod"}, {0, 22, "sve"},       {0, 23, "fp16fml"}, {0, 25, "lse2"},
+             {0, 26, "rcpc-immo"}, {0, 27, "flagm"},   {1, 1, "sve2"},       {1, 7, "altnzcv"},  {1, 8, "fptoint"},
+             {1, 13, "i8mm"},      {1, 14, "bf16"},    {1, 34, "cssc"},      {1, 43, "mops"}};
 static char switches[512];
 
 static void find_features(void) {

@@ -46,27 +46,25 @@
  * thread's stack; the CPU device gives its threads 16 MiB. stream: about the size of a last-level cache; stores that
  * bypass it pay off on x86, where a fence must follow them. */
 #define HOST(name, llvm, features, vector, count, stream, dots, ...)                                                   \
-  {                                                                                                                    \
-      .arch = name,                                                                                                    \
-      .kind = TARGET_HOST,                                                                                             \
-      .triple = llvm,                                                                                                  \
-      .needs = features,                                                                                               \
-      .wave = 1,                                                                                                       \
-      .local_bytes = 6 << 20,                                                                                          \
-      .max_group = 1,                                                                                                  \
-      .group = 1,                                                                                                      \
-      .phase_items = 1,                                                                                                \
-      .load_bytes = vector,                                                                                            \
-      .vector_bytes = vector,                                                                                          \
-      .vectors = count,                                                                                                \
-      .stream_bytes = stream,                                                                                          \
-      .matrix = dots,                                                                                                  \
-      .max_block = {1, 1, 1},                                                                                          \
-      .max_grid = {INT32_MAX, INT32_MAX, INT32_MAX},                                                                   \
-      .max_items = UINT32_MAX,                                                                                         \
-      .workgroups = 64,                                                                                                \
-      __VA_ARGS__                                                                                                      \
-  }
+  {.arch = name,                                                                                                       \
+   .kind = TARGET_HOST,                                                                                                \
+   .triple = llvm,                                                                                                     \
+   .needs = features,                                                                                                  \
+   .wave = 1,                                                                                                          \
+   .local_bytes = 6 << 20,                                                                                             \
+   .max_group = 1,                                                                                                     \
+   .group = 1,                                                                                                         \
+   .phase_items = 1,                                                                                                   \
+   .load_bytes = vector,                                                                                               \
+   .vector_bytes = vector,                                                                                             \
+   .vectors = count,                                                                                                   \
+   .stream_bytes = stream,                                                                                             \
+   .matrix = dots,                                                                                                     \
+   .max_block = {1, 1, 1},                                                                                             \
+   .max_grid = {INT32_MAX, INT32_MAX, INT32_MAX},                                                                      \
+   .max_items = UINT32_MAX,                                                                                            \
+   .workgroups = 64,                                                                                                   \
+   __VA_ARGS__}
 
 static const struct target targets[] = {
     {
@@ -101,8 +99,7 @@ static const struct target targets[] = {
     HOST("x86_64", "x86_64-unknown-linux-gnu", "avx512f avx512bw avx512dq avx512vl", 64, 32, 32 << 20,
          "avx512bf16 avx512vnni avx512bw avx2", .has_memory_operands = true, .has_masks = true),
     HOST("x86_64", "x86_64-unknown-linux-gnu", "", 32, 16, 32 << 20, "avx2", .has_memory_operands = true),
-    HOST("aarch64", "aarch64-unknown-linux-gnu", "bf16", 16, 32, 0, "bf16 i8mm dotprod", .issued = 6,
-         .has_bf16 = true),
+    HOST("aarch64", "aarch64-unknown-linux-gnu", "bf16", 16, 32, 0, "bf16 i8mm dotprod", .issued = 6, .has_bf16 = true),
     HOST("aarch64", "aarch64-unknown-linux-gnu", "", 16, 32, 0, "i8mm dotprod", .issued = 6),
 };
 

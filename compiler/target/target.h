@@ -24,7 +24,7 @@ struct target {
   uint32_t vector_bytes;               /* width of an arithmetic register; 4 where work-items are the vector lanes */
   uint32_t vectors;                    /* number of registers of vector_bytes; 0 where work-items are the vector
                                         * lanes */
-  uint32_t issued;                     /* instructions per cycle, where they limit products in narrow vectors; or 0 */
+  uint32_t issued;                     /* instructions per cycle, where they limit tiles of sums; else 0 */
   uint32_t stream_bytes;               /* outputs of at least this size are stored past the caches; 0: never */
   const char *matrix;                  /* machine words of its rows in plan/matrix.def, separated by spaces; NULL if
                                         * none */
@@ -48,8 +48,8 @@ const struct target *target_find(const char *arch);
  * "aarch64". cpu: LLVM's name of a processor. features: those beyond the processor's, as LLVM writes them:
  * "+dotprod,+i8mm". Both must stay valid as long as *out. Returns false if the arch is unknown. */
 bool target_of_host(const char *arch, const char *cpu, const char *features, struct target *out);
-/* Returns the processor features that kernels for t may use beyond the baseline of its ISA. For the running host: by the
- * names that compilers use, separated by spaces. For another host: t->features. For GPUs: "". */
+/* Returns the processor features that kernels for t may use beyond the baseline of its ISA. For the running host: by
+ * the names that compilers use, separated by spaces. For another host: t->features. For GPUs: "". */
 const char *target_features(const struct target *t);
 /* Features of the running host that LLVM does not find itself, as it writes them: "+dotprod,-sve". */
 const char *target_llvm_features(void);

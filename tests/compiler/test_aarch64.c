@@ -89,7 +89,8 @@ static void products_are_summed_together(void **state) {
 
 /* Quantized weights times a vector: bytes of different signs need i8mm, or twice SDOT. */
 static void bytes_are_multiplied_as_bytes(void **state) {
-  struct uop *mixed = sum_of_blocks(DT_U8, DT_I8, 64, 8, 4, 32, 0), *many = sums_of_blocks(DT_U8, DT_I8, 32, 64, 8, 4, 32);
+  struct uop *mixed = sum_of_blocks(DT_U8, DT_I8, 64, 8, 4, 32, 0),
+             *many = sums_of_blocks(DT_U8, DT_I8, 32, 64, 8, 4, 32);
   assert_true(count(must_compile_for(tuned, &with_all, mixed)->disassembly, "usdot") >= 2);
   assert_true(count(must_compile_for(tuned, &with_dots, mixed)->disassembly, " sdot\t") >= 4);
   assert_int_equal(count(must_compile_for(tuned, &plain, mixed)->disassembly, "dot\t"), 0);
@@ -130,9 +131,12 @@ static void hosts_are_described(void **state) {
 
 int main(void) {
   const struct CMUnitTest tests[] = {
-      cmocka_unit_test(hosts_are_described),          cmocka_unit_test(matmul_is_register_tiled),
-      cmocka_unit_test(products_are_summed_together), cmocka_unit_test(bytes_are_multiplied_as_bytes),
-      cmocka_unit_test(bf16_is_converted),            cmocka_unit_test(every_case_compiles),
+      cmocka_unit_test(hosts_are_described),
+      cmocka_unit_test(matmul_is_register_tiled),
+      cmocka_unit_test(products_are_summed_together),
+      cmocka_unit_test(bytes_are_multiplied_as_bytes),
+      cmocka_unit_test(bf16_is_converted),
+      cmocka_unit_test(every_case_compiles),
   };
   return cmocka_run_group_tests_name("compiler/aarch64", tests, setup, teardown);
 }

@@ -15,8 +15,8 @@ static int compile(const char *defines) {
   if (!mkdtemp(dir)) fail_msg("no temporary directory");
   snprintf(path, sizeof path, "%s/drm", dir);
   if (symlink("/usr/include/libdrm", path)) fail_msg("cannot make %s", path);
-  snprintf(command, sizeof command, TEST_CC " -std=gnu11 -fsyntax-only %s -I%s/../.. -I%s %s/../hcq/kfd_layout.c", defines,
-           DATA_DIR, dir, DATA_DIR);
+  snprintf(command, sizeof command, TEST_CC " -std=gnu11 -fsyntax-only %s -I%s/../.. -I%s %s/../hcq/kfd_layout.c",
+           defines, DATA_DIR, dir, DATA_DIR);
   int status = system(command);
   unlink(path);
   rmdir(dir);
