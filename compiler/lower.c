@@ -168,8 +168,9 @@ int lower_contiguous_axis(struct lowerer *L, struct uop *index, bool masks) {
       aligned = aligned && a.coef[j] % n == 0;
     }
     /* Elements of at least 4 bytes need only their own alignment. On GPUs, smaller elements need the alignment of their
-     * vector. */
-    if (!other && (aligned || bytes >= 4 || L->k->target->kind == TARGET_HOST)) return __builtin_ctzll(m);
+     * vector, at least in workgroup memory. */
+    bool any = L->k->target->kind == TARGET_HOST || (L->k->target->any_alignment && index->src[0]->op == OP_PARAM);
+    if (!other && (aligned || bytes >= 4 || any)) return __builtin_ctzll(m);
   }
   return -1;
 }
@@ -438,6 +439,13 @@ struct uop *lower_eval(struct lowerer *L, struct uop *u) {
 }
 
 struct uop *lower_eval_as(struct lowerer *L, struct uop *u, enum dtype t) {
+  if (u->op == OP_WHERE && u->dtype == t && u->src[1]->op == OP_LOAD && is_zero(u->src[2])) {
+    struct uop *v = lower_eval_as(L, u->src[1], t), *when = lower_eval(L, u->src[0]);
+    unsigned lanes = v->lanes > when->lanes ? v->lanes : when->lanes;
+    struct uop *src[3] = {lower_broadcast(L, when, lanes), lower_broadcast(L, v, lanes),
+                          lower_broadcast(L, zero_of(L, t), lanes)};
+    return lower_mk(L, OP_WHERE, t, lanes, 0, 0, src, 3);
+  }
   bool memory = u->op == OP_LOAD && u->dtype == t && u->src[0]->op == OP_INDEX && is_base(u->src[0]->src[0]);
   if (!memory) return build_cast(&L->b, lower_eval(L, u), t);
   int vec = lower_vector_axis(L, mask_of(L, u));

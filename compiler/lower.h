@@ -1,5 +1,5 @@
-/* The state of one lowering, shared by lower.c, lower_phases.c, lower_reduce.c, lower_stage.c, lower_choices.c,
- * lower_dots.c, edge.c and linearize.c. */
+/* The state of one lowering, shared by lower.c, lower_phases.c, lower_reduce.c, lower_stage.c, lower_copies.c,
+ * lower_choices.c, lower_dots.c, edge.c and linearize.c. */
 #ifndef DOORBELL_COMPILER_LOWER_H
 #define DOORBELL_COMPILER_LOWER_H
 #include "internal.h"
@@ -226,6 +226,16 @@ struct uop *lower_stage_offset(struct lowerer *L, const struct uop *stage);  /* 
 uint64_t lower_stage_axes(const struct lowerer *L, const struct uop *stage); /* along which the stage changes */
 struct uop *lower_stage_memory(struct lowerer *L, const struct uop *stage, int64_t buffers);
 void lower_finish_round(struct lowerer *L, const struct block *body); /* at the end of a loop body */
+
+/* lower_copies.c: versions of the copies of stages, with fewer checks where fewer are needed */
+enum { COPY_VERSIONS = 3 };
+struct copy_version {
+  struct uop *stage[MOST_TOGETHER];
+  struct uop *when; /* the condition under which this version and no other one is correct, as a lowered value */
+};
+bool lower_has_conditions(struct uop *const *stage, unsigned n);
+/* Lists the versions of the copies of n stages; the last one has all checks. Returns their number; 0: only that one. */
+unsigned lower_copy_versions(struct lowerer *L, struct uop *const *stage, unsigned n, struct copy_version *out);
 
 /* lower_choices.c: choices that are the same for all elements of most rounds */
 /* Returns a condition under which the term, x < y, holds for all positions of the axes `elements`. It depends only on

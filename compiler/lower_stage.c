@@ -338,68 +338,7 @@ static struct uop *add_wait(struct lowerer *L, struct block *in, bool close, int
   return u;
 }
 
-/* ---- copies without conditions ---------------------------------------------------------------------------------- */
-
-static bool has_conditions(struct uop *const *stage, unsigned n) {
-  bool found = false;
-  for (unsigned i = 0; i < n && !found; i++) {
-    size_t count;
-    struct uop *value = stage[i]->src[0], **order = uop_toposort(&value, 1, &count);
-    for (size_t k = 0; order && k < count; k++) found = found || (order[k]->op == OP_INDEX && order[k]->nsrc > 2);
-    free(order);
-  }
-  return found;
-}
-
-/* Rebuilds the stage with loads that are not checked. *inside: the condition under which that is correct. NULL if
- * memory runs out or the condition never holds. */
-static struct uop *remove_checks(struct lowerer *L, struct uop *stage, struct uop **inside) {
-  uint64_t elements = lower_bound_axes(L, stage);
-  for (unsigned a = 0; a < L->k->naxes; a++)
-    if (L->k->axes[a].kind == AXIS_LOCAL || L->k->axes[a].kind == AXIS_GROUP) elements |= UINT64_C(1) << a;
-  size_t count, room = graph_node_count(L->g);
-  struct uop *value = stage->src[0], **order = uop_toposort(&value, 1, &count), **map = calloc(room, sizeof *map);
-  bool ok = order && map;
-  for (size_t i = 0; ok && i < count; i++) {
-    struct uop *u = order[i], *src[4] = {0};
-    if ((ok = u->nsrc <= 4) == false) break;
-    bool same = true;
-    unsigned n = u->nsrc;
-    for (unsigned k = 0; k < n; k++) src[k] = map[u->src[k]->id], same = same && src[k] == u->src[k];
-    if (u->op == OP_INDEX && n > 2) {
-      struct uop *holds = lower_holds_for_all(L, u->src[2], elements);
-      ok = holds;
-      if (ok && holds->op != OP_CONST) *inside = *inside ? uop_binary(L->g, OP_AND, *inside, holds) : holds;
-      n = 2, same = false;
-    }
-    if (u->op == OP_LOAD && u->src[0]->nsrc > 2) n = 1, same = false;
-    map[u->id] = same ? u : uop_new(L->g, u->op, u->dtype, u->lanes, u->arg, u->aux, src, n);
-  }
-  struct uop *src[MAX_AXES + 2], *made = NULL;
-  if (ok) {
-    memcpy(src, stage->src, stage->nsrc * sizeof *src);
-    src[0] = map[value->id];
-    made = uop_new(L->g, OP_STAGE, stage->dtype, 1, stage->arg, stage->aux, src, stage->nsrc);
-  }
-  free(order);
-  free(map);
-  return made;
-}
-
-/* Whether the stages have conditions that hold for all elements in some workgroups and rounds. Sets *inside to the
- * condition for that, and fast[] to the stages without checks. */
-static bool find_inside(struct lowerer *L, struct uop *const *stage, unsigned n, struct uop **fast,
-                        struct uop **inside) {
-  struct uop *made[1 + MOST_TOGETHER], *when = NULL;
-  if (!has_conditions(stage, n)) return false;
-  for (unsigned i = 0; i < n; i++)
-    if (has_loops(L, stage[i]) || !(fast[i] = made[i] = remove_checks(L, stage[i], &when))) return false;
-  if (!when) return false;
-  made[n] = when;
-  if (!lower_add_masks(L, made, n + 1)) return false;
-  *inside = lower_eval(L, when);
-  return !L->b.failed && (*inside)->op != OP_CONST;
-}
+/* ---- copies ----------------------------------------------------------------------------------------------------- */
 
 /* The round that is copied. fetched, computed: the value of the axis for FETCHes and for computed values. valid:
  * without it nothing is fetched. */
@@ -451,29 +390,34 @@ static bool make_kept(struct lowerer *L, const struct uop *u, struct uop **kept)
   return true;
 }
 
-/* Like copy_stages with pass 2. If the conditions are the same for all elements in most workgroups and rounds, makes
- * two versions: one without checks for these, and one that checks each element. kept: NULL, or arrays of MAX_ROUNDS
- * nodes for the stages' values, which are then not stored yet; the first one stays NULL for a stage that is copied. */
+/* Like copy_stages with pass 2. Where conditions are the same for all elements, or concern only results that are not
+ * stored, makes versions with fewer checks (lower_copies.c). kept: NULL, or arrays of MAX_ROUNDS nodes for the stages'
+ * values, which are then not stored yet; the first one stays NULL for a stage that is copied. */
 static struct uop *copy_versions(struct lowerer *L, struct block *in, struct uop *const *stage,
                                  struct uop *const *memory, unsigned n, const struct round *r,
                                  struct uop *(*kept)[MAX_ROUNDS], bool *fetches) {
-  struct uop *fast[MOST_TOGETHER], *inside = NULL, *item = L->item, *last = NULL, **registers[MOST_TOGETHER];
+  struct uop *item = L->item, *last = NULL, **registers[MOST_TOGETHER];
+  struct copy_version version[COPY_VERSIONS];
   struct memo *memo = L->memo;
   size_t cap = L->memo_cap, used = L->memo_n;
+  bool loops = false;
   int along;
   if (r->axis >= 0) L->axis_value[r->axis] = r->computed;
-  if (!find_inside(L, stage, n, fast, &inside)) return copy_stages(L, in, stage, memory, n, r, 2, NULL, fetches);
-  for (unsigned i = 0; i < n; i++)
-    registers[i] = kept && !can_fetch(L, fast[i], &along) && make_kept(L, stage[i], kept[i]) ? kept[i] : NULL;
-  for (unsigned version = 0; version < 2 && !L->b.failed; version++) {
-    struct uop *when = inside;
-    if (version) when = build_alu(&L->b, OP_XOR, DT_BOOL, (struct uop *[]){inside, build_int(&L->b, DT_BOOL, 1)}, 2);
-    struct block *b = lower_if_open(L, in, when);
+  for (unsigned i = 0; i < n; i++) loops = loops || has_loops(L, stage[i]);
+  unsigned versions = loops ? 0 : lower_copy_versions(L, stage, n, version);
+  if (!versions) return copy_stages(L, in, stage, memory, n, r, 2, NULL, fetches);
+  if (!version[0].when) return copy_stages(L, in, version[0].stage, memory, n, r, 2, NULL, fetches);
+  for (unsigned i = 0; i < n; i++) {
+    bool fetched = can_fetch(L, version[0].stage[i], &along);
+    registers[i] = kept && !fetched && make_kept(L, stage[i], kept[i]) ? kept[i] : NULL;
+  }
+  for (unsigned v = 0; v < versions && !L->b.failed; v++) {
+    struct block *b = lower_if_open(L, in, version[v].when);
     /* nodes that depend on the work-item are placed in this version */
     L->item = lower_mk_in(L, b, OP_AFTER, item->dtype, (struct uop *[]){item, b->open}, 2);
     L->memo_cap = 1024, L->memo_n = 0, L->memo = calloc(L->memo_cap, sizeof *L->memo);
     if (!L->memo) lower_fail(L, "out of memory");
-    if (!L->b.failed) copy_stages(L, b, version ? stage : fast, memory, n, r, 2, kept ? registers : NULL, fetches);
+    if (!L->b.failed) copy_stages(L, b, version[v].stage, memory, n, r, 2, kept ? registers : NULL, fetches);
     if (!L->b.failed) last = lower_block_close(L, b, NULL, 0);
     free(L->memo);
     L->memo = memo, L->memo_cap = cap, L->memo_n = used, L->item = item;
@@ -508,7 +452,7 @@ static struct uop *copy_round(struct lowerer *L, struct pipeline *p, struct bloc
   *fetches = false;
   struct uop **kept[MOST_TOGETHER];
   for (unsigned i = 0; i < p->n; i++) kept[i] = p->kept[i][0] ? p->kept[i] : NULL;
-  if (pass < 2 && !has_conditions(p->stage, p->n))
+  if (pass < 2 && !lower_has_conditions(p->stage, p->n))
     last = copy_stages(L, in, p->stage, p->memory, p->n, &r, pass, NULL, fetches);
   else if (pass != 1)
     last = copy_versions(L, in, p->stage, p->memory, p->n, &r, pass ? NULL : p->kept, fetches);

@@ -121,6 +121,7 @@ static inline struct uop *index_plus(struct graph *g, struct uop *x, struct uop 
 }
 void affine_of(struct uop *index, struct affine *a);
 int64_t affine_coef(const struct affine *a, const struct uop *term);
+bool has_term(struct uop *u, const struct affine *x); /* whether u contains one of the terms */
 
 /* Numbers that work-items count in rounds are split into digits. */
 struct digits {

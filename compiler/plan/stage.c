@@ -536,8 +536,7 @@ static struct uop *without_term(struct graph *g, struct uop *all, const struct u
   return a && b ? uop_binary(g, OP_AND, a, b) : a ? a : b;
 }
 
-/* Whether u contains one of the terms. */
-static bool has_term(struct uop *u, const struct affine *x) {
+bool has_term(struct uop *u, const struct affine *x) {
   size_t count;
   struct uop **order = uop_toposort(&u, 1, &count);
   bool found = !order;
@@ -630,6 +629,20 @@ static struct uop *without_conditions(const struct copy *c, struct uop *copied) 
   return copied;
 }
 
+/* Rewrites the conditions of results that are not stored to the positions of the copy, if the value depends on them. */
+static void rename_unstored(const struct copy *c) {
+  struct codegen *k = c->k;
+  size_t count;
+  struct uop *value = c->value, **order = uop_toposort(&value, 1, &count);
+  for (unsigned i = 0; order && i < 2 * k->nguards; i++) {
+    struct uop **guard = &k->unstored[i % 2][i / 2], *now = NULL;
+    for (size_t u = 0; u < count && *guard && !now; u++)
+      if (order[u] == *guard) now = uop_substitute(k->g, *guard, c->from, c->to, c->nfrom);
+    if (now) *guard = now;
+  }
+  free(order);
+}
+
 bool stage_apply(struct codegen *k, const struct step *s) {
   struct graph *g = k->g;
   bool shared = s->kind == STEP_PACK && k->target->kind != TARGET_HOST;
@@ -652,6 +665,7 @@ bool stage_apply(struct codegen *k, const struct step *s) {
   struct uop *copied = uop_substitute(g, value, c.from, c.to, c.nfrom);
   if (valid && over) copied = guard_loads(&c, copied, over, valid);
   if (shared) copied = without_conditions(&c, copied);
+  rename_unstored(&c);
   struct uop *src[MAX_AXES + 2] = {copied, at};
   for (unsigned i = 0; i < c.nranges; i++) src[i + 2] = c.range[i];
   if (uop_max(at) + 1 > size) size = uop_max(at) + 1;

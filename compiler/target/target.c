@@ -1,8 +1,9 @@
 /* The table of targets.
  *
  * gfx1100: wave32, 64 KiB of LDS per workgroup and at most 1024 work-items (RDNA3 ISA document; LLVM AMDGPUUsage); its
- * widest global access has 16 bytes. The dispatch packet has 32 bits for the work-items in a dimension (HSA Platform
- * System Architecture, "kernel dispatch packet").
+ * widest global access has 16 bytes, and accesses may have any alignment (LLVM AMDGPUUsage, "unaligned-access-mode").
+ * The dispatch packet has 32 bits for the work-items in a dimension (HSA Platform System Architecture, "kernel dispatch
+ * packet").
  *
  * sm_*: warps of 32, 48 KiB of static shared memory, at most 1024 threads per block and 64 along its z, 2^31 - 1 blocks
  * along x and 65535 along y and z, 16-byte accesses (CUDA C++ Programming Guide, "Compute Capabilities"). `workgroups`
@@ -87,6 +88,7 @@ static const struct target targets[] = {
         .workgroups = 192,
         .has_exp2 = true,
         .has_log2 = true,
+        .any_alignment = true,
         .matrix = "wmma",
     },
     NVIDIA("sm_80", "sm_80", "+ptx70", 216, "mma"),

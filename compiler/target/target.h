@@ -35,6 +35,7 @@ struct target {
   const char *group_features;          /* LLVM features for the same kernels */
   uint32_t group_bytes;                /* workgroup memory of those kernels */
   bool has_fetch;                      /* has asynchronous copies from global to workgroup memory */
+  bool any_alignment;                  /* vectors in global memory may begin at any element */
   bool has_masks;                      /* has masked vector loads and stores */
   bool has_memory_operands;            /* vector arithmetic takes an operand from memory */
   bool has_bf16;                       /* converts f32 to bf16 and keeps NaN */
