@@ -316,18 +316,27 @@ static bool apply_rounds(struct choice *c, struct axis_name sum) {
 }
 
 /* Returns for how many blocks of rows the workgroups follow each other: those that run at once then read the fewest
- * rows and columns. */
-static int64_t adjacent_rows(const struct choice *c, int64_t most) {
+ * rows and columns. rows, columns: of a block; blocks: of rows */
+static int64_t adjacent_rows(const struct codegen *k, int64_t rows, int64_t columns, int64_t blocks) {
   static const uint8_t numbers[] = {8, 16, 32, 4};
-  const struct matrix *x = &matrices[c->row];
-  int64_t processors = c->k->target->workgroups / 2, best = 0, n = 1;
-  int64_t rows = x->m * c->tiles[0] * c->waves[0], columns = x->n * c->tiles[1] * c->waves[1];
+  int64_t processors = k->target->workgroups / 2, best = 0, n = 1;
   for (unsigned i = 0; i < sizeof numbers; i++) {
     int64_t reads = numbers[i] * rows + round_up(processors, numbers[i]) / numbers[i] * columns;
     if (!best || reads < best) best = reads, n = numbers[i];
   }
-  while (n > 1 && most % n) n /= 2;
+  while (n > 1 && blocks % n) n /= 2;
   return n;
+}
+
+bool choice_order(struct codegen *k, struct axis_name axis, int64_t rows, int64_t columns, struct axis_name *adjacent,
+                  int64_t *blocks) {
+  int a = axis_named(k, axis);
+  *adjacent = (struct axis_name){0}, *blocks = 1;
+  for (unsigned i = 0; i < k->naxes; i++)
+    if (k->axes[i].kind == AXIS_LOOP) *blocks *= k->axes[i].size;
+  if (a < 0 || k->axes[a].kind != AXIS_LOOP || *blocks <= k->target->workgroups / 2) return true;
+  int64_t n = adjacent_rows(k, rows, columns, k->axes[a].size);
+  return n == 1 || k->axes[a].size == n || step_split(k, STEP_ADJACENT, axis, n, adjacent);
 }
 
 /* Joins all loops to one, in the order in which workgroups have their positions: rows and columns last, then the
@@ -364,22 +373,22 @@ static bool runs_alone(const struct choice *c) {
   return 2 * c->buffers * round > c->k->target->group_bytes;
 }
 
-/* Lets the blocks of a few rows follow each other. If operands are copied ahead, a workgroup that runs alone computes
- * several blocks: during the last rounds and the stores of one block it copies the first rounds of the next one. As
- * many workgroups start as are needed for the same number of blocks each. If several workgroups run on a processor,
- * they hide each other's latencies. */
+/* Orders the blocks of workgroups. If operands are copied ahead, a workgroup that runs alone computes several blocks:
+ * during the last rounds and the stores of one block it copies the first rounds of the next one. As many workgroups
+ * start as are needed for the same number of blocks each. If several workgroups run on a processor, they hide each
+ * other's latencies. */
 static bool apply_order(struct choice *c, struct axis_name rows, struct axis_name columns) {
   struct codegen *k = c->k;
-  int64_t blocks = 1, processors = k->target->workgroups / 2;
+  const struct matrix *x = &matrices[c->row];
+  int64_t blocks, processors = k->target->workgroups / 2;
+  struct axis_name adjacent, all;
+  if (!choice_order(k, rows, x->m * c->tiles[0] * c->waves[0], x->n * c->tiles[1] * c->waves[1], &adjacent, &blocks))
+    return false;
   int a = axis_named(k, rows);
-  for (unsigned i = 0; i < k->naxes; i++)
-    if (k->axes[i].kind == AXIS_LOOP) blocks *= k->axes[i].size;
   if (a < 0 || k->axes[a].kind != AXIS_LOOP || blocks <= processors) return true;
-  int64_t n = adjacent_rows(c, k->axes[a].size), turns = round_up(blocks, processors) / processors;
-  struct axis_name adjacent = {0}, all;
-  if (k->axes[a].size > n && !step_split(k, STEP_ADJACENT, rows, n, &adjacent)) return false;
-  if (matrices[c->row].parts != PARTS_MEMORY || c->buffers < 2 || !runs_alone(c)) return true;
+  if (x->parts != PARTS_MEMORY || c->buffers < 2 || !runs_alone(c)) return true;
   if (!join_loops(c, rows, columns, adjacent, &all)) return false;
+  int64_t turns = round_up(blocks, processors) / processors;
   struct step s = {.kind = STEP_PERSIST, .axis = all, .amount = round_up(blocks, turns) / turns};
   return !step_possible(k, s, NULL, 0) || step_apply(k, s);
 }

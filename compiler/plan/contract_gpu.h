@@ -47,6 +47,11 @@ bool choice_axes(struct choice *c, const struct matrix_product *p, const uint64_
 /* Whether 16 bytes of the operand are contiguous in memory and aligned, so that they can be copied without
  * registers. */
 bool choice_fetches(const struct choice *c, const struct side *s);
+/* Lets the blocks of a few rows follow each other, so that the workgroups that run at once read few rows and few
+ * columns, if there are more blocks than processors. axis: of the blocks of rows. rows, columns: of a block. Sets
+ * *adjacent to the part that is split off the axis; its letter is 0 if there is none. Sets *blocks to their number. */
+bool choice_order(struct codegen *k, struct axis_name axis, int64_t rows, int64_t columns, struct axis_name *adjacent,
+                  int64_t *blocks);
 
 /* contract_joint.c */
 double axis_padding(const struct codegen *k, int axis, int64_t to); /* the factor by which padding extends the axis */

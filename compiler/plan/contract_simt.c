@@ -23,13 +23,12 @@ enum {
   MOST_SLICES = 16,
   LEAST_ROWS = 4,
   LEAST_SUM = 8,
-  MOST_PADDING = 2, /* maximum factor of products computed, with padding, to products needed */
-  TILE_WORDS = 200, /* maximum registers for sums, operands and copies of a work-item */
-  OTHER_WORDS = 48, /* registers for addresses and copies */
-  MOST_COPIES = 4,  /* buffers of a pipeline */
-  JOINED_SIDE = 64, /* shorter axes are joined to others of the operand, */
-  JOINED_SUM = 16,  /* or of the sum */
-  ADJACENT_BLOCKS = 8,
+  MOST_PADDING = 2,  /* maximum factor of products computed, with padding, to products needed */
+  TILE_WORDS = 200,  /* maximum registers for sums, operands and copies of a work-item */
+  OTHER_WORDS = 48,  /* registers for addresses and copies */
+  MOST_COPIES = 4,   /* buffers of a pipeline */
+  JOINED_SIDE = 64,  /* shorter axes are joined to others of the operand, */
+  JOINED_SUM = 16,   /* or of the sum */
   REGISTERS = 65536, /* of a processor */
   /* Times in cycles of a processor. */
   LANES = 128,        /* multiplications of 4 bytes at once */
@@ -250,16 +249,6 @@ static bool pack(struct simt *s, unsigned i, const struct parts *axis, const str
   return step_apply(s->c.k, step);
 }
 
-/* Lets the blocks of a few rows follow each other, so that the workgroups that run at once read few rows and few
- * columns. */
-static bool order_blocks(struct codegen *k, const struct axis_name *name, int64_t others) {
-  int a = axis_named(k, name[0]), b = axis_named(k, name[1]);
-  if (a < 0 || b < 0 || k->axes[a].size * k->axes[b].size * others <= k->target->workgroups / 2) return true;
-  int64_t n = ADJACENT_BLOCKS;
-  while (n > 1 && k->axes[a].size % n) n /= 2;
-  return k->axes[a].size == n || step_unless_one(k, STEP_ADJACENT, name[0], n);
-}
-
 /* Joins the loops of the sum, such as those over the positions of a filter, to one, so that copies can run ahead in all
  * its rounds. *sum: the loop over the axis that is copied, if there is one; then that of all rounds. */
 static bool join_rounds(struct codegen *k, struct axis_name *sum) {
@@ -297,7 +286,9 @@ static bool apply(struct simt *s, const struct block *b) {
   struct step pipeline = {.kind = STEP_PIPELINE, .axis = sum, .amount = b->buffers};
   while (pipeline.amount > 1 && !step_possible(k, pipeline, NULL, 0)) pipeline.amount--;
   if (pipeline.amount > 1 && !step_apply(k, pipeline)) return false;
-  return order_blocks(k, name, s->c.others);
+  struct axis_name adjacent;
+  int64_t blocks;
+  return choice_order(k, name[0], block_size(b, 0), block_size(b, 1), &adjacent, &blocks);
 }
 
 /* Finds the kernel's only reduction, a sum of products. */
