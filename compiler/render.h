@@ -52,7 +52,9 @@ LLVMValueRef render_shuffled_word(struct render *r, LLVMValueRef v, unsigned by)
 
 /* render_matrix.c */
 LLVMValueRef render_matrix(struct render *r, const struct uop *u); /* of an MMA */
-LLVMValueRef render_dot(struct render *r, const struct uop *u);    /* of a DOT */
+LLVMValueRef render_dot(struct render *r, const struct uop *u);
+/* Joins vectors of equal types pair by pair; n is a power of two. part is changed. */
+LLVMValueRef render_joined(struct render *r, LLVMValueRef *part, unsigned n);
 /* The value of a matrix instruction that reads memory, after a wait for all instructions that were started. */
 LLVMValueRef render_finished_sum(struct render *r, const struct uop *u);
 #endif

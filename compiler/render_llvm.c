@@ -380,28 +380,16 @@ static LLVMValueRef build_shuffle(struct render *r, const struct uop *u) {
   return LLVMBuildShuffleVector(r->b, a, b, LLVMConstVector(pick, u->nsrc), "");
 }
 
-/* Concatenates vectors with the same number of lanes, a power of two of them. */
-static LLVMValueRef build_concatenation(struct render *r, const struct uop *u) {
-  LLVMValueRef part[MAX_LANES], pick[MAX_LANES];
-  for (unsigned i = 0; i < u->nsrc; i++) part[i] = render_value(r, u->src[i]);
-  for (unsigned i = 0; i < u->lanes; i++) pick[i] = LLVMConstInt(i32(r), i, 0);
-  for (unsigned n = u->nsrc, lanes = 2 * u->src[0]->lanes; n > 1; n /= 2, lanes *= 2)
-    for (unsigned i = 0; i < n / 2; i++)
-      part[i] = LLVMBuildShuffleVector(r->b, part[2 * i], part[2 * i + 1], LLVMConstVector(pick, lanes), "");
-  return part[0];
-}
-
 static LLVMValueRef build_vectorize(struct render *r, const struct uop *u) {
-  if (u->src[0]->lanes > 1) return build_concatenation(r, u);
-  LLVMValueRef shuffled = u->nsrc > 1 ? build_shuffle(r, u) : NULL;
+  bool scalars = u->src[0]->lanes == 1, constant = true, same = true;
+  LLVMValueRef shuffled = u->nsrc > 1 && scalars ? build_shuffle(r, u) : NULL, lane[MAX_LANES];
   if (shuffled) return shuffled;
-  bool constant = true, same = true;
-  LLVMValueRef lane[MAX_LANES];
   for (unsigned i = 0; i < u->nsrc; i++) {
     lane[i] = render_value(r, u->src[i]);
     constant = constant && LLVMIsConstant(lane[i]);
     same = same && lane[i] == lane[0];
   }
+  if (!scalars) return render_joined(r, lane, u->nsrc);
   if (constant) return LLVMConstVector(lane, u->nsrc);
   LLVMTypeRef t = render_type(r, u->dtype, u->nsrc);
   LLVMValueRef v = LLVMGetPoison(t);

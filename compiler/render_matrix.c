@@ -137,8 +137,7 @@ static LLVMValueRef build_part_of_dot(struct render *r, const struct dot_bytes *
   return LLVMBuildSub(r->b, sum, build_dot_of_words(r, d->intrinsic, more), "");
 }
 
-/* Joins vectors of equal types pair by pair; n is a power of two. */
-static LLVMValueRef joined(struct render *r, LLVMValueRef *part, unsigned n) {
+LLVMValueRef render_joined(struct render *r, LLVMValueRef *part, unsigned n) {
   LLVMValueRef lane[MAX_LANES];
   for (; n > 1; n /= 2)
     for (unsigned i = 0; i < n / 2; i++) {
@@ -160,7 +159,7 @@ LLVMValueRef render_dot(struct render *r, const struct uop *u) {
     LLVMValueRef part[MAX_LANES];
     unsigned parts = 4 * n / d->bytes;
     for (unsigned i = 0; i < parts; i++) part[i] = build_part_of_dot(r, d, whole, i * n / parts);
-    return joined(r, part, parts);
+    return render_joined(r, part, parts);
   }
   LLVMValueRef a = LLVMBuildZExt(r->b, x[0], wide, ""), b = LLVMBuildSExt(r->b, x[1], wide, "");
   LLVMValueRef product = LLVMBuildMul(r->b, a, b, ""), sum = x[2], lane[MAX_LANES];
