@@ -93,6 +93,7 @@ struct ctx {
 enum { DEVICE = OPTION_KEYS, CASE, MODEL, BATCH, PEAKS, JSON };
 static const struct argp_option options[] = {
     {"dev", DEVICE, "DEV", 0, "A device; may be given several times", 0},
+    {"device", 0, NULL, OPTION_ALIAS, "", 0},
     {"case", CASE, "NAME", 0,
      "A case: dot, variance, saxpy, sum, softmax, matmul, perceptron, cl:saxpy, cl:reduce, cl:sgemm, cl:histogram, "
      "cuda:saxpy, cuda:reduce, cuda:sgemm, cuda:histogram; may be given several times",
