@@ -58,7 +58,7 @@ static inline uint64_t pair(const u32 *row, int l) { return row[l] | (uint64_t)r
 #define BITS_u64(x)    (x)
 #define BITS_i64(x)    (uint64_t)(x)
 #define BITS_f64(x)    as_u64(x)
-/* Returns one bit per lane from rows of flags, which are 0 or ~0. */
+/* Returns the sign bit of each lane. */
 static inline u32 gather_bits(const i32 *flag) {
 #if defined(__AVX512F__) && defined(__AVX512DQ__)
   return (u32)_mm512_movepi32_mask(_mm512_load_si512(flag)) | (u32)_mm512_movepi32_mask(_mm512_load_si512(flag + 16))
@@ -77,7 +77,7 @@ static inline u32 gather_bits(const i32 *flag) {
   return r;
 #else
   u32 r = 0;
-  for (int l = 0; l < ROW_LANES; l++) r |= (u32)(flag[l] & 1) << l;
+  for (int l = 0; l < ROW_LANES; l++) r |= (u32)flag[l] >> 31 << l;
   return r;
 #endif
 }

@@ -48,7 +48,7 @@ HELPER bool c_library_end(struct c_library *l, const char *flags) {
   char command[400];
   if (fclose(l->f)) return false;
   snprintf(command, sizeof command,
-           "cc -std=gnu11 %s -w -fwrapv -ffp-contract=off -fno-strict-aliasing -shared -fPIC -o %s %s -lm", flags,
+           TEST_CC " -std=gnu11 %s -w -fwrapv -ffp-contract=off -fno-strict-aliasing -shared -fPIC -o %s %s -lm", flags,
            l->object, l->path);
   if (system(command)) return false;
   l->handle = dlopen(l->object, RTLD_NOW | RTLD_LOCAL);
