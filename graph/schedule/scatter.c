@@ -176,17 +176,19 @@ static enum way cheapest(struct graph *g, const struct schedule_machine *m, cons
   return best;
 }
 
-/* Writes element i to copy i % copies of the result: the positions of the copies follow each other. */
+/* Writes element i to copy i % copies of the result: the positions of the copies follow each other. The new index has
+ * size 1 along the same axes as the old one until it is expanded, so little memory holds it. */
 static void spread_copies(struct graph *g, struct scattered *x, struct uop *places, int64_t copies) {
-  struct uop *index = x->index, *n = index->shape->dim[x->walked];
-  enum dtype t = DT_I64;
+  struct uop *index = narrow_index(g, x), *n = index->shape->dim[x->walked];
+  enum dtype t = dtype_holds(DT_I32, -1, copies * places->arg.i) ? DT_I32 : DT_I64;
   struct uop *at = uop_new(g, OP_IOTA, t, 1, (union uop_arg){0}, 0, &n, 1), *dim[MAX_RANK];
   for (unsigned i = 0; i < index->shape->rank; i++) dim[i] = i == x->walked ? n : uop_index(g, 1);
   at = uop_binary(g, OP_AND, at, uop_const_int(g, t, copies - 1));
   at = uop_binary(g, OP_MUL, at, uop_const_int(g, t, places->arg.i));
   at = expand_to(g, uop_movement(g, OP_RESHAPE, at, dim, index->shape->rank), index->shape);
   struct uop *inside = schedule_inside(g, index, places->arg.i);
-  x->index = uop_where(g, inside, uop_binary(g, OP_ADD, uop_cast(g, index, t), at), uop_const_int(g, t, -1));
+  index = uop_where(g, inside, uop_binary(g, OP_ADD, uop_cast(g, index, t), at), uop_const_int(g, t, -1));
+  x->index = expand_to(g, index, x->index->shape);
 }
 
 /* The combination of copies: x [.., copies * places, ..] becomes [.., places, ..]. */
@@ -231,7 +233,7 @@ static struct uop *scatter_of(struct graph *g, const struct schedule_machine *m,
     x->value = uop_new(g, OP_EXPAND, u->dtype, 1, (union uop_arg){0}, 0, src, shape->rank + 1);
   }
   if (way == SORT) {
-    struct uop *order, *keys = schedule_sort(g, narrow_index(g, x), places->arg.i, x->walked, &order);
+    struct uop *order, *keys = schedule_sort(g, m, narrow_index(g, x), places->arg.i, x->walked, &order);
     struct uop *src[] = {x->value, order, keys, places, x->none};
     return uop_new(g, OP_SEGMENTS, u->dtype, 1, (union uop_arg){.i = x->places | x->walked << 4}, u->aux, src, 5);
   }

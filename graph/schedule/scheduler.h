@@ -235,7 +235,8 @@ void schedule_scatter_values(struct scheduler *s, struct node *n);
 double schedule_sort_ns(const struct schedule_machine *m, const struct shape *shape, int64_t places, unsigned axis);
 /* Sorts an index along an axis, stably. Elements that are not positions below `places` come last. Returns the sorted
  * elements, i32, `places` if they are not positions, and stores in *order where each one comes from, i32. */
-struct uop *schedule_sort(struct graph *g, struct uop *index, int64_t places, unsigned axis, struct uop **order);
+struct uop *schedule_sort(struct graph *g, const struct schedule_machine *m, struct uop *index, int64_t places,
+                          unsigned axis, struct uop **order);
 
 /* segment.c */
 void schedule_segment_uses(struct scheduler *s, struct node *n);

@@ -54,6 +54,38 @@ static void sums_gradients(void **state) {
   }
 }
 
+/* Rows of which several adjacent elements are added at once, and rows that are too short or not aligned for it. */
+static void sums_rows(void **state) {
+  enum { MOST = 12, ROWS = 2500, AT = 701 };
+  static const int widths[] = {2, 4, 6, 7, MOST};
+  static const db_dtype types[] = {DB_F32, DB_F16, DB_BF16};
+  static float v[ROWS * MOST];
+  static double got[AT * MOST], want[AT * MOST];
+  static int32_t at[ROWS];
+  for (int i = 0; i < ROWS; i++) at[i] = place[i] % AT;
+  FOR_EMULATED_GPU {
+    db_device *dev = open_device(DEVICE_NAME);
+    for (unsigned k = 0; k < sizeof widths / sizeof *widths * (sizeof types / sizeof *types); k++) {
+      DB_SCOPED;
+      db_dtype t = types[k % (sizeof types / sizeof *types)];
+      int w = widths[k / (sizeof types / sizeof *types)];
+      memset(want, 0, sizeof want);
+      for (int i = 0; i < ROWS * w; i++)
+        v[i] = (float)(i * 7 % 33 - 16) / 4, want[at[i / w] * w + i % w] += (double)v[i];
+      db_tensor *table = db_requires_grad(db_zeros(t, dev, AT, w));
+      db_tensor *rows = db_index_select(table, 0, db_from(at, DB_I32, dev, ROWS));
+      db_tensor *g = db_grad_from(rows, db_cast(db_from(v, DB_F32, dev, ROWS, w), t), table);
+      must_read(db_cast(g, DB_F64), got, sizeof *got * (size_t)(AT * w));
+      double tolerance = t == DB_F32 ? 0 : t == DB_F16 ? 0x1p-11 : 0x1p-8;
+      for (int i = 0; i < AT * w; i++)
+        if (fabs(got[i] - want[i]) > tolerance * fabs(want[i]))
+          fail_msg("%s, %s, rows of %d: element %d is %g, not %g", DEVICE_NAME, db_dtype_name(t), w, i, got[i],
+                   want[i]);
+    }
+    db_close(dev);
+  }
+}
+
 static void counts(void **state) {
   static int64_t got[PLACES];
   static bool hit[PLACES];
@@ -120,8 +152,9 @@ static void repeats(void **state) {
 }
 
 int main(void) {
-  const struct CMUnitTest tests[] = {cmocka_unit_test(sums_gradients), cmocka_unit_test(counts),
-                                     cmocka_unit_test(finds_maxima), cmocka_unit_test(repeats)};
+  const struct CMUnitTest tests[] = {cmocka_unit_test(sums_gradients), cmocka_unit_test(sums_rows),
+                                     cmocka_unit_test(counts), cmocka_unit_test(finds_maxima),
+                                     cmocka_unit_test(repeats)};
   prepare();
   fflush(NULL);
   pid_t child = fork();
