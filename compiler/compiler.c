@@ -414,12 +414,10 @@ static bool compile(struct compiler *c, struct codegen *k, struct entry *e, cons
 
 /* Returns the target restricted to what the available assembler supports. */
 static const struct target *supported_target(struct compiler *c, const struct target *t) {
-  enum { GROUP_RELEASE = 12 };
   char why[256];
-  const char *version = t->group_cpu && c->options.ptxas ? ptxas_version(c->ptxas, why, sizeof why) : NULL;
-  unsigned release = GROUP_RELEASE;
-  if (version) sscanf(version, "release %u", &release);
-  return release < GROUP_RELEASE ? target_without_groups(t) : t;
+  const char *version = t->release && c->options.ptxas ? ptxas_version(c->ptxas, why, sizeof why) : NULL;
+  unsigned major, minor = 0;
+  return version && sscanf(version, "release %u.%u", &major, &minor) ? target_for_release(t, major * 100 + minor) : t;
 }
 
 /* Finds or makes the ast's entry. Its job may still run. On failure returns NULL and writes err. */

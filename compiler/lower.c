@@ -474,6 +474,21 @@ static void evaluate_all(struct lowerer *L, struct uop *store) {
   } while (lower_next_position(L, mask & ~vec) && !L->b.failed);
 }
 
+/* Whether one atomic operation of the machine combines all elements of a vector along an axis that is contiguous in
+ * memory. Its address must be a multiple of its size. */
+static bool combines_vector(const struct lowerer *L, const struct uop *store, unsigned axis) {
+  const struct uop *index = store->src[0];
+  int64_t lanes = L->k->axes[axis].size;
+  if (store->aux != OP_ADD || index->dtype != DT_F32 || (lanes != 2 && lanes != 4)) return false;
+  if (lanes * dtype_info[DT_F32].size > L->k->target->atomic_bytes) return false;
+  struct affine a;
+  affine_of(index->src[1], &a);
+  bool aligned = a.constant % lanes == 0;
+  for (unsigned i = 0; i < a.n; i++)
+    aligned = aligned && (a.coef[i] % lanes == 0 || a.term[i] == L->k->axes[axis].range);
+  return aligned;
+}
+
 static bool lower_store(struct lowerer *L, struct uop *store) {
   struct codegen *k = L->k;
   struct uop *index = store->src[0];
@@ -497,7 +512,7 @@ static bool lower_store(struct lowerer *L, struct uop *store) {
       if (vec) L->position[__builtin_ctzll(vec)] = (int)l;
       lower_kept_store(L, index, lower_gep(L, value, l));
     }
-    bool whole = vec && along == __builtin_ctzll(vec) && !store->aux;
+    bool whole = vec && along == __builtin_ctzll(vec) && (!store->aux || combines_vector(L, store, (unsigned)along));
     for (unsigned l = 0; l < (whole ? 1 : lanes) && !kept && !L->b.failed; l++) {
       if (vec) L->position[__builtin_ctzll(vec)] = (int)l;
       struct uop *v = whole ? value : lower_gep(L, value, l), *at = lower_eval_index(L, index->src[1]);

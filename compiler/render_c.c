@@ -340,7 +340,12 @@ static void write_store(struct writer *w, const struct uop *u) {
     return;
   }
   if (u->aux) {
-    fprintf(w->f, "atomic_%s(&%s, %s);\n", u->aux == OP_ADD ? "add" : "max", text_of(w, index), text_of(w, v));
+    const char *name = u->aux == OP_ADD ? "add" : "max";
+    if (v->lanes > 1)
+      fprintf(w->f, "for (int l = 0; l < %u; l++) atomic_%s(&(&%s)[l], %s[l]);\n", v->lanes, name, text_of(w, index),
+              text_of(w, v));
+    else
+      fprintf(w->f, "atomic_%s(&%s, %s);\n", name, text_of(w, index), text_of(w, v));
     return;
   }
   if (v->lanes > 1 && index->src[0]->op != OP_REG) fprintf(w->f, "*(%s *)&", type_name(v, type));

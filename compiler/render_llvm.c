@@ -210,11 +210,26 @@ static const char *amd_atomic(enum op op, enum dtype t) {
   return NULL;
 }
 
+/* Adds 2 or 4 adjacent f32 to memory (PTX ISA, "red"). Each element is added by itself: the vector as a whole is not
+ * atomic. */
+static void add_vector(struct render *r, LLVMValueRef p, LLVMValueRef v, unsigned lanes) {
+  LLVMValueRef args[5] = {p};
+  for (unsigned l = 0; l < lanes; l++) args[l + 1] = LLVMBuildExtractElement(r->b, v, LLVMConstInt(i32(r), l, 0), "");
+  if (lanes == 2)
+    run_asm(r, "red.global.add.v2.f32 [$0], {$1, $2};", "l,f,f,~{memory}", args, 3);
+  else
+    run_asm(r, "red.global.add.v4.f32 [$0], {$1, $2, $3, $4};", "l,f,f,f,f,~{memory}", args, 5);
+}
+
 /* Combines a value with that in memory. */
 static void build_atomic(struct render *r, const struct uop *u) {
   const struct uop *x = u->src[1];
   LLVMValueRef v = render_value(r, x), p = render_value(r, u->src[0]);
   const char *text = r->k->target->kind == TARGET_AMDGPU ? amd_atomic(u->aux, x->dtype) : NULL;
+  if (x->lanes > 1) {
+    add_vector(r, p, v, x->lanes);
+    return;
+  }
   if (text) {
     LLVMValueRef args[] = {p, v};
     run_asm(r, text, "v,v,~{memory}", args, 2);

@@ -9,8 +9,9 @@
  * along x and 65535 along y and z, 16-byte accesses (CUDA C++ Programming Guide, "Compute Capabilities"). `workgroups`
  * is twice the number of multiprocessors of the largest part. The PTX version is the oldest that supports the machine,
  * so that an old ptxas accepts it. wgmma needs release 12, which accepts all of a block's shared memory as static for
- * sm_90a. LLVM 19 does not support sm_120, which runs PTX for sm_90. ex2.approx is accurate to 2 ulp everywhere;
- * lg2.approx is inaccurate near 1 (PTX ISA).
+ * sm_90a. Additions of vectors of f32 to memory need PTX 8.1 (PTX ISA, "red"), which release 12.1 accepts. LLVM 19 does
+ * not support sm_120, which runs PTX for sm_90. ex2.approx is accurate to 2 ulp everywhere; lg2.approx is inaccurate
+ * near 1 (PTX ISA).
  *
  * An x86-64 host is assumed to have AVX: vectors of 32 bytes, which LLVM splits on a processor that has only SSE. An
  * AArch64 host has 32 registers of 16 bytes (Arm Architecture Reference Manual for A-profile, "SIMD and floating-point
@@ -94,10 +95,12 @@ static const struct target targets[] = {
     NVIDIA("sm_80", "sm_80", "+ptx70", 216, "mma"),
     NVIDIA("sm_86", "sm_86", "+ptx71", 168, "mma"),
     NVIDIA("sm_89", "sm_89", "+ptx78", 256, "mma"),
+    NVIDIA("sm_90", "sm_90", "+ptx81", 264, "wgmma mma", .group_cpu = "sm_90a", .group_features = "+ptx81",
+           .group_bytes = 232448, .atomic_bytes = 16, .release = 1201),
     NVIDIA("sm_90", "sm_90", "+ptx78", 264, "wgmma mma", .group_cpu = "sm_90a", .group_features = "+ptx80",
-           .group_bytes = 232448),
+           .group_bytes = 232448, .release = 1200),
     NVIDIA("sm_90", "sm_90", "+ptx78", 264, "mma"),
-    NVIDIA("sm_120", "sm_90", "+ptx78", 340, "mma"),
+    NVIDIA("sm_120", "sm_90", "+ptx81", 340, "mma", .atomic_bytes = 16),
     HOST("x86_64", "x86_64-unknown-linux-gnu", "avx512f avx512bw avx512dq avx512vl", 64, 32, 32 << 20,
          "avx512bf16 avx512vnni avx512bw avx2", .has_memory_operands = true, .has_masks = true),
     HOST("x86_64", "x86_64-unknown-linux-gnu", "", 32, 16, 32 << 20, "avx2", .has_memory_operands = true),
@@ -152,8 +155,8 @@ bool target_of_host(const char *arch, const char *cpu, const char *features, str
   return true;
 }
 
-const struct target *target_without_groups(const struct target *t) {
-  for (unsigned i = 0; t->group_cpu && i < sizeof targets / sizeof *targets; i++)
-    if (!strcmp(targets[i].arch, t->arch) && !targets[i].group_cpu) return &targets[i];
+const struct target *target_for_release(const struct target *t, uint32_t release) {
+  for (unsigned i = 0; t->release > release && i < sizeof targets / sizeof *targets; i++)
+    if (!strcmp(targets[i].arch, t->arch) && targets[i].release <= release) return &targets[i];
   return t;
 }

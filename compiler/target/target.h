@@ -34,6 +34,9 @@ struct target {
                                         * there are no such instructions */
   const char *group_features;          /* LLVM features for the same kernels */
   uint32_t group_bytes;                /* workgroup memory of those kernels */
+  uint32_t atomic_bytes;               /* widest addition of f32 to memory by one atomic operation; 0: one element */
+  uint32_t release;                    /* first release of ptxas that assembles the instructions, as 100 * major +
+                                        * minor; 0: any */
   bool has_fetch;                      /* has asynchronous copies from global to workgroup memory */
   bool any_alignment;                  /* vectors in global memory may begin at any element */
   bool has_masks;                      /* has masked vector loads and stores */
@@ -58,7 +61,7 @@ const char *target_llvm_features(void);
 uint32_t target_cores(const struct target *t);
 /* Whether every word of names is among target_features(t). */
 bool target_has(const struct target *t, const char *names);
-/* The row for an assembler that lacks instructions of several waves: t itself if it does not use them, else the row of
- * the same arch without them. */
-const struct target *target_without_groups(const struct target *t);
+/* The row for a release of ptxas (100 * major + minor): t itself if the release assembles its instructions, else the
+ * first row of the same arch whose instructions it does assemble. */
+const struct target *target_for_release(const struct target *t, uint32_t release);
 #endif

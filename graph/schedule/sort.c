@@ -57,7 +57,7 @@ static struct radix plan_radix(const struct schedule_machine *m, double a, int64
       struct radix r = {.width = (bits + digits - 1) / digits, .block = block};
       r.digits = (bits + r.width - 1) / r.width;
       r.ns = radix_ns(m, &r, a, n, places);
-      if (r.ns < best.ns) best = r;
+      if (!best.digits || r.ns < best.ns) best = r;
     }
   return best;
 }

@@ -265,6 +265,8 @@ HELPER void make_cases(void) {
   case_scatter("scatter 50x33 to 7", 50, 33, 7);
   case_scatter("scatter 64 to 5", 64, 1, 5);
   case_atomic("atomic f32 sums 37x96 to 5", OP_ADD, DT_F32, 37, 96, 5);
+  case_atomic("atomic f32 sums 29x6 to 5", OP_ADD, DT_F32, 29, 6, 5);
+  case_atomic("atomic f32 sums 29x9 to 5", OP_ADD, DT_F32, 29, 9, 5);
   case_atomic("atomic f64 sums 50x3 to 7", OP_ADD, DT_F64, 50, 3, 7);
   case_atomic("atomic i32 sums 300 to 5", OP_ADD, DT_I32, 300, 1, 5);
   case_atomic("atomic i64 sums 300 to 5", OP_ADD, DT_I64, 300, 1, 5);

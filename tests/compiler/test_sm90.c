@@ -99,6 +99,32 @@ static void elementwise_uses_wide_accesses(void **state) {
   assert_int_equal(count(one->disassembly, ".v4"), 0);
 }
 
+/* Adjacent f32 are added to memory by one instruction, if their address is a multiple of their size and the assembler
+ * has the instruction. */
+static void atomic_sums_are_vectors(void **state) {
+  static const struct {
+    const char *name;
+    unsigned lanes;
+  } sums[] = {{"atomic f32 sums 37x96 to 5", 4},
+              {"atomic f32 sums 29x6 to 5", 2},
+              {"atomic f32 sums 29x9 to 5", 1},
+              {"atomic f64 sums 50x3 to 7", 1}};
+  for (unsigned i = 0; i < sizeof sums / sizeof *sums; i++) {
+    const struct kernel *k = case_kernel(tuned, sums[i].name);
+    bool vectors = sums[i].lanes > 1 && strstr(k->disassembly, ".version 8.1");
+    char text[32];
+    snprintf(text, sizeof text, "red.global.add.v%u.f32", sums[i].lanes);
+    assert_int_equal(count(k->disassembly, text), vectors);
+    assert_int_equal(count(k->disassembly, "red.global.add.v"), vectors);
+    assert_int_equal(!count(k->disassembly, "atom.global.add.f"), vectors);
+  }
+  assert_int_equal(target_find("sm_90")->atomic_bytes, 16);
+  const struct target *groups = target_for_release(target_find("sm_90"), 1200);
+  assert_true(groups->group_cpu && !groups->atomic_bytes);
+  assert_null(target_for_release(target_find("sm_90"), 1108)->group_cpu);
+  assert_ptr_equal(target_for_release(target_find("sm_90"), 1300), target_find("sm_90"));
+}
+
 /* On machines without instructions of several waves, one ldmatrix loads two tiles of operand B. */
 static void tiles_are_loaded_in_pairs(void **state) {
   unsigned n = ncases;
@@ -272,6 +298,7 @@ int main(void) {
       cmocka_unit_test(cubins_are_for_their_target),
       cmocka_unit_test(max_is_an_instruction),
       cmocka_unit_test(elementwise_uses_wide_accesses),
+      cmocka_unit_test(atomic_sums_are_vectors),
       cmocka_unit_test(matmul_is_register_tiled),
       cmocka_unit_test(tiles_are_loaded_in_pairs),
       cmocka_unit_test(nothing_contracts),
