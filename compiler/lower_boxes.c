@@ -442,12 +442,12 @@ bool lower_results(struct lowerer *L, struct uop *store) {
   s.row = axis[0], s.columns[0] = axis[1], s.columns[1] = axis[2];
   uint64_t mask = mask_of(L, store) & L->expanded, own = 0;
   for (unsigned i = 0; i < 3; i++) own |= UINT64_C(1) << axis[i];
-  int64_t further = k->axes[s.columns[1]].size, boxes = k->axes[s.columns[0]].size;
+  int64_t further = k->axes[s.columns[1]].size;
   s.per_box = further * s.tensor->row / matrices[mma->arg.i].n;
   if ((mask & L->vectors) != UINT64_C(1) << s.columns[0] || (mask & own) != own) return false;
-  boxes = further / s.per_box;
+  int64_t boxes = further / s.per_box;
   for (uint64_t m = mask & ~own; m; m &= m - 1) boxes *= k->axes[__builtin_ctzll(m)].size;
-  struct uop *value[2 * MAX_LANES];
+  struct uop *value[2 * MAX_LANES] = {NULL};
   lower_first_position(L, mask);
   do
     for (int64_t begin = 0; begin < further && !L->b.failed; begin += s.per_box) {

@@ -82,10 +82,11 @@ static struct uop *factors_at(struct lowerer *L, const struct dot *d, const stru
 static struct uop *bytes_of(struct lowerer *L, struct uop *byte, const struct together *t, unsigned at,
                             unsigned lanes) {
   struct uop *part[MAX_LANES];
-  for (unsigned i = 0; i < t->n; i++) {
-    set_position(L, t, at + i);
-    part[i] = lower_broadcast(L, lower_eval(L, byte), lanes);
-  }
+  unsigned n = 0;
+  do {
+    set_position(L, t, at + n);
+    part[n++] = lower_broadcast(L, lower_eval(L, byte), lanes);
+  } while (n < t->n);
   set_position(L, t, at);
   if (t->n == 1 || L->b.failed) return part[0];
   return lower_mk(L, OP_VECTORIZE, part[0]->dtype, lanes * t->n, 0, 0, part, t->n);
@@ -136,7 +137,7 @@ struct uop *lower_add_dots(struct lowerer *L, const struct uop *reduce, uint64_t
       sum[n % SUMS] = add_multiple(L, factors_at(L, &d, &t, at, unroll, v->lanes), v, sum[n % SUMS]);
     }
   while (lower_next_position(L, unroll & ~t.mask) && !L->b.failed);
-  if (L->b.failed) return acc;
+  if (L->b.failed || !sum[0]) return acc;
   for (unsigned step = 1; step < SUMS; step *= 2)
     for (unsigned i = 0; i + step < SUMS && i + step < n; i += 2 * step)
       sum[i] = lower_combine(L, OP_ADD, sum[i], sum[i + step]);

@@ -174,8 +174,8 @@ bool lower_group_combine(struct lowerer *L, struct block *in, enum op op, struct
   int64_t elements, each = (int64_t)(g.groups / 2 * g.others * lanes);
   struct uop *memory = free_memory(L, v[0]->dtype, each, &elements), *order = NULL;
   for (uint64_t half = g.groups / 2; half; half /= 2) { /* the upper half passes its values to the lower half */
-    int64_t room = elements / (int64_t)(half * g.others * lanes);
-    unsigned most = room < n ? (unsigned)room : n;
+    int64_t one = (int64_t)(half * g.others * lanes);
+    unsigned most = one > 0 && elements / one < n ? (unsigned)(elements / one) : n;
     struct uop *below = lower_mk(L, OP_CMPLT, DT_BOOL, 1, 0, 0, (struct uop *[]){g.number, count(L, 2 * half)}, 2);
     struct uop *upper = lower_mk(L, OP_CMPLT, DT_BOOL, 1, 0, 0, (struct uop *[]){count(L, half - 1), g.number}, 2);
     struct uop *position = lower_mk(L, OP_MOD, DT_I32, 1, 0, 0, (struct uop *[]){g.number, count(L, half)}, 2);

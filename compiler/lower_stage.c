@@ -512,7 +512,7 @@ static struct uop *fill_now(struct lowerer *L, struct block *in, struct uop *con
                             unsigned n) {
   struct uop *last[1 + MOST_TOGETHER] = {0};
   if (L->k->target->kind == TARGET_HOST) { /* accumulating stages together */
-    struct place to[MOST_TOGETHER];
+    struct place to[MOST_TOGETHER] = {{0}};
     for (unsigned i = 0; i < n; i++) to[i] = (struct place){in, memory[i], NULL, true, NULL};
     return fill_stages(L, stage, to, n);
   }

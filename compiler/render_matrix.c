@@ -156,7 +156,7 @@ LLVMValueRef render_dot(struct render *r, const struct uop *u) {
   const struct dot_bytes *d = dot_of_bytes(r->k->target, 4 * n);
   if (d) {
     LLVMValueRef whole[3] = {x[2], LLVMBuildBitCast(r->b, x[0], words, ""), LLVMBuildBitCast(r->b, x[1], words, "")};
-    LLVMValueRef part[MAX_LANES];
+    LLVMValueRef part[MAX_LANES] = {NULL};
     unsigned parts = 4 * n / d->bytes;
     for (unsigned i = 0; i < parts; i++) part[i] = build_part_of_dot(r, d, whole, i * n / parts);
     return render_joined(r, part, parts);

@@ -385,7 +385,7 @@ static bool apply_order(struct choice *c, struct axis_name rows, struct axis_nam
   if (!choice_order(k, rows, x->m * c->tiles[0] * c->waves[0], x->n * c->tiles[1] * c->waves[1], &adjacent, &blocks))
     return false;
   int a = axis_named(k, rows);
-  if (a < 0 || k->axes[a].kind != AXIS_LOOP || blocks <= processors) return true;
+  if (a < 0 || k->axes[a].kind != AXIS_LOOP || processors < 1 || blocks <= processors) return true;
   if (x->parts != PARTS_MEMORY || c->buffers < 2 || !runs_alone(c)) return true;
   if (!join_loops(c, rows, columns, adjacent, &all)) return false;
   int64_t turns = round_up(blocks, processors) / processors;

@@ -110,7 +110,8 @@ static double time_of(const struct simt *s, const struct block *b) {
   double groups = (double)s->c.others, items = 1, products = 1, sides = 0, copies = 0, copied = 0, elements = 0;
   for (unsigned i = 0; i < 2; i++) {
     int64_t size = k->axes[s->c.side[i].axis].size, block = block_size(b, i);
-    groups *= (double)(round_up(size, block) / block);
+    int64_t blocks = round_up(size, block) / block;
+    groups *= (double)blocks;
     items *= (double)items_along(b, i), products *= (double)b->tile[i], sides += (double)b->tile[i];
     copies += (double)block * s->copy[i], copied += (double)block / (double)s->lanes[i], elements += (double)block;
   }

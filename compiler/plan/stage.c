@@ -482,7 +482,8 @@ static bool condition_to_factors(struct codegen *k) {
   struct uop **order = uop_toposort(&k->ast, 1, &count), *from = NULL, *to = NULL;
   for (size_t i = 0; order && i < count; i++) {
     struct uop *v = order[i]->op == OP_REDUCE ? order[i]->src[0] : NULL;
-    if (!v || v->op != OP_WHERE || !is_zero(v->src[2]) || v->src[1] != summed_product(order[i])) continue;
+    const struct uop *product = v ? summed_product(order[i]) : NULL;
+    if (!product || v->op != OP_WHERE || !is_zero(v->src[2]) || v->src[1] != product) continue;
     struct uop *f[2] = {v->src[1]->src[0], v->src[1]->src[1]};
     if (axes_below(k, v->src[0]) & ~(axes_below(k, f[0]) & axes_below(k, f[1]))) continue;
     for (unsigned n = 0; n < 2; n++)

@@ -154,8 +154,11 @@ static bool is_contiguous(const struct uop *u, unsigned *nodes) {
   if (u->op == OP_EXPAND) return shape_numel(u->src[0]->shape) == 1;
   if (is_memory(u) || u->op == OP_CONTIGUOUS || op_info[u->op].cls == OPCLASS_LEAF) return true;
   if (!is_alu(u)) return false;
-  for (unsigned i = 0; i < u->nsrc; i++)
-    if (!*nodes || !(*nodes)-- || !is_contiguous(u->src[i], nodes)) return false;
+  for (unsigned i = 0; i < u->nsrc; i++) {
+    if (!*nodes) return false;
+    --*nodes;
+    if (!is_contiguous(u->src[i], nodes)) return false;
+  }
   return true;
 }
 
