@@ -74,7 +74,7 @@ def speed_of_requests(url, n, tokens):
 
 def measure_server(path, args):
     command = [args.doorbell, "llm", path, "--serve", "0", "--parallel", str(args.requests), "--dev", "CPU"]
-    server = subprocess.Popen(command, stderr=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
+    server = subprocess.Popen(command, stderr=subprocess.DEVNULL, stdout=subprocess.PIPE, text=True)
     try:
         url = None
         for line in server.stdout:
@@ -82,7 +82,7 @@ def measure_server(path, args):
             if url:
                 break
         if not url:
-            sys.exit(f"{path}: the server did not start: {server.stderr.read()}")
+            sys.exit(f"{path}: the server did not start; run it alone to see why: {' '.join(command)}")
         alone, n = None, 1
         while n <= args.requests:
             speed_of_requests(url[0], n, args.tokens)  # compiles the kernels

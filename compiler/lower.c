@@ -149,6 +149,13 @@ static bool uniform_along(struct lowerer *L, struct uop *valid, unsigned axis) {
   return (along == -1 && a.constant % n == 0) || (along == 1 && (a.constant - 1) % n == 0);
 }
 
+/* Whether the position along a term whose coefficient is 1 begins at a multiple of n elements. */
+static bool begins_at_multiple(const struct affine *a, const struct uop *along, int64_t n) {
+  bool multiple = a->constant % n == 0;
+  for (unsigned i = 0; i < a->n; i++) multiple = multiple && (a->term[i] == along || a->coef[i] % n == 0);
+  return multiple;
+}
+
 /* Returns the expanded axis along which consecutive elements are read or written, or -1. masks: accept axes along which
  * only some elements are valid. */
 int lower_contiguous_axis(struct lowerer *L, struct uop *index, bool masks) {
@@ -161,16 +168,12 @@ int lower_contiguous_axis(struct lowerer *L, struct uop *index, bool masks) {
     if (a.coef[i] != 1 || a.term[i]->op != OP_RANGE || !(m & L->expanded)) continue;
     if ((m & valid) && !uniform_along(L, index->src[2], (unsigned)__builtin_ctzll(m))) continue;
     int64_t n = L->k->axes[__builtin_ctzll(m)].size;
-    bool other = n & (n - 1), aligned = a.constant % n == 0;
-    for (unsigned j = 0; j < a.n; j++) {
-      if (j == i) continue;
-      other = other || (mask_of(L, a.term[j]) & m);
-      aligned = aligned && a.coef[j] % n == 0;
-    }
+    bool other = n & (n - 1);
+    for (unsigned j = 0; j < a.n; j++) other = other || (j != i && (mask_of(L, a.term[j]) & m));
     /* Elements of at least 4 bytes need only their own alignment. On GPUs, smaller elements need the alignment of their
      * vector, at least in workgroup memory. */
     bool any = L->k->target->kind == TARGET_HOST || (L->k->target->any_alignment && index->src[0]->op == OP_PARAM);
-    if (!other && (aligned || bytes >= 4 || any)) return __builtin_ctzll(m);
+    if (!other && (bytes >= 4 || any || begins_at_multiple(&a, a.term[i], n))) return __builtin_ctzll(m);
   }
   return -1;
 }
@@ -439,6 +442,7 @@ struct uop *lower_eval(struct lowerer *L, struct uop *u) {
 }
 
 struct uop *lower_eval_as(struct lowerer *L, struct uop *u, enum dtype t) {
+  /* A choice between a LOAD and 0, as in lower_copies.c, is made in the stored type, too. */
   if (u->op == OP_WHERE && u->dtype == t && u->src[1]->op == OP_LOAD && is_zero(u->src[2])) {
     struct uop *v = lower_eval_as(L, u->src[1], t), *when = lower_eval(L, u->src[0]);
     unsigned lanes = v->lanes > when->lanes ? v->lanes : when->lanes;
@@ -483,10 +487,7 @@ static bool combines_vector(const struct lowerer *L, const struct uop *store, un
   if (lanes * dtype_info[DT_F32].size > L->k->target->atomic_bytes) return false;
   struct affine a;
   affine_of(index->src[1], &a);
-  bool aligned = a.constant % lanes == 0;
-  for (unsigned i = 0; i < a.n; i++)
-    aligned = aligned && (a.coef[i] % lanes == 0 || a.term[i] == L->k->axes[axis].range);
-  return aligned;
+  return begins_at_multiple(&a, L->k->axes[axis].range, lanes);
 }
 
 static bool lower_store(struct lowerer *L, struct uop *store) {

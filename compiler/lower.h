@@ -207,8 +207,8 @@ struct uop *lower_started_sum(const struct lowerer *L, const struct uop *u);
 enum { DOT_PRODUCTS = 4 }; /* that one lane sums */
 /* The number of lanes of such a sum; 0 if the REDUCE is none. order: all nodes of the kernel, sources first */
 unsigned lower_find_dot(const struct lowerer *L, const struct uop *reduce, struct uop *const *order, size_t count);
-/* Adds what the REDUCE sums at all positions of the axes `unroll` to acc; NULL: 0. Several terms are first added in a
- * few independent sums, because each addition waits for the previous one. */
+/* Adds what the REDUCE sums at all positions of the axes `unroll` to acc; NULL: 0. The terms are first added in
+ * two sums by turns, because each addition waits for the previous one. */
 struct uop *lower_add_dots(struct lowerer *L, const struct uop *reduce, uint64_t unroll, struct uop *acc);
 
 /* lower_phases.c: lowers a kernel that consists of phases */

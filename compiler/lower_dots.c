@@ -121,8 +121,7 @@ static struct uop *add_multiple(struct lowerer *L, struct uop *factor, struct uo
 }
 
 struct uop *lower_add_dots(struct lowerer *L, const struct uop *reduce, uint64_t unroll, struct uop *acc) {
-  enum { SUMS = 2 };
-  struct uop *sum[SUMS] = {NULL};
+  struct uop *sum[2] = {NULL};
   struct dot d;
   unsigned n = 0;
   if (!dot_of(reduce, &d)) {
@@ -134,12 +133,10 @@ struct uop *lower_add_dots(struct lowerer *L, const struct uop *reduce, uint64_t
   do
     for (unsigned at = 0; at < t.positions && !L->b.failed; at += t.n, n++) {
       struct uop *v = build_cast(&L->b, products(L, &d, &t, at), DT_F32);
-      sum[n % SUMS] = add_multiple(L, factors_at(L, &d, &t, at, unroll, v->lanes), v, sum[n % SUMS]);
+      sum[n % 2] = add_multiple(L, factors_at(L, &d, &t, at, unroll, v->lanes), v, sum[n % 2]);
     }
   while (lower_next_position(L, unroll & ~t.mask) && !L->b.failed);
   if (L->b.failed || !sum[0]) return acc;
-  for (unsigned step = 1; step < SUMS; step *= 2)
-    for (unsigned i = 0; i + step < SUMS && i + step < n; i += 2 * step)
-      sum[i] = lower_combine(L, OP_ADD, sum[i], sum[i + step]);
+  if (sum[1]) sum[0] = lower_combine(L, OP_ADD, sum[0], sum[1]);
   return add_multiple(L, factors_of(L, &d, unroll, false), sum[0], acc);
 }

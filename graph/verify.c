@@ -375,7 +375,11 @@ static int check_endif(const struct check *c) {
 static int check_vectorize(const struct check *c) {
   const struct uop *u = c->u;
   unsigned lanes = 0;
-  for (unsigned i = 0; i < u->nsrc; i++) lanes += u->src[i]->lanes;
+  for (unsigned i = 0; i < u->nsrc; i++) {
+    lanes += u->src[i]->lanes;
+    if (u->src[i]->lanes != u->src[0]->lanes) return malformed(c, "sources with different numbers of lanes");
+  }
+  if (u->src[0]->lanes > 1 && (u->nsrc & (u->nsrc - 1))) return malformed(c, "%u vectors, no power of two", u->nsrc);
   return lanes == u->lanes ? 0 : malformed(c, "%u lanes from sources with %u", u->lanes, lanes);
 }
 

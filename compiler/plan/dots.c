@@ -9,7 +9,7 @@
 enum {
   SHORT = 16, /* a longer axis of a sum stays a loop */
   FEW = 8,    /* vectors that are multiplied at once */
-  FILLED = 2, /* the host's vectors that products with different factors fill */
+  FILLED = 2, /* of the host's vectors are filled by products with different factors */
 };
 
 /* The 8-bit value that a product's operand is; NULL if there is none. */
@@ -138,9 +138,7 @@ static bool expand_few(struct codegen *k, const struct dot *d) {
 
 /* ---- many vectors ---- */
 
-enum {
-  TASKS = 8, /* number of workgroups that keeps all cores busy until the end */
-};
+enum { TASKS = 8 }; /* number of workgroups that keeps all cores busy until the end */
 
 /* The vectors of a tile: two registers each have their sums, of integers and of floats, and if the machine has no
  * memory operands, a third one has their bytes. */

@@ -127,19 +127,13 @@ static struct uop *narrowed(struct uop *x, enum dtype t) {
   return widens && x->dtype != t ? narrowed(x->src[0], t) : x;
 }
 
-static bool has_word(const char *words, const char *word) {
-  size_t n = strlen(word);
-  for (const char *p = words; p && (p = strstr(p, word)); p += n)
-    if ((p == words || p[-1] == ' ') && (!p[n] || p[n] == ' ')) return true;
-  return false;
-}
-
 enum dtype matrix_in(const struct matrix *x, enum matrix_operand o) {
   return x->parts == PARTS_BYTES && o == MATRIX_B ? DT_U8 : x->in;
 }
 
 bool matrix_on(const struct matrix *x, const struct target *t) {
-  return has_word(t->matrix, x->machine) && (t->kind != TARGET_HOST || target_has(t, x->machine));
+  bool listed = target_has_word(t->matrix, x->machine, strlen(x->machine));
+  return listed && (t->kind != TARGET_HOST || target_has(t, x->machine));
 }
 
 /* Whether the instruction's operands can have elements of type t: its own type, or a narrower integer. */

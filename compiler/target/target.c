@@ -15,8 +15,8 @@
  *
  * An x86-64 host is assumed to have AVX: vectors of 32 bytes, which LLVM splits on a processor that has only SSE. An
  * AArch64 host has 32 registers of 16 bytes (Arm Architecture Reference Manual for A-profile, "SIMD and floating-point
- * registers"). BFCVTN rounds like other conversions and keeps NaN. `issued`
- * is between a small core's and a large one's. */
+ * registers"). BFCVTN rounds like other conversions and keeps NaN. `issued` is between a small core's and a large
+ * one's. */
 #include "target.h"
 #include <string.h>
 
@@ -116,9 +116,8 @@ static const struct target targets[] = {
 #error "no row describes this host"
 #endif
 
-/* Whether the word of n characters is among the words of `features`, which spaces, commas and plus signs separate. */
-static bool has_word(const char *features, const char *word, size_t n) {
-  for (const char *at = features; *at; at += strcspn(at, " ,+")) {
+bool target_has_word(const char *words, const char *word, size_t n) {
+  for (const char *at = words; at && *at; at += strcspn(at, " ,+")) {
     at += strspn(at, " ,+");
     if (strcspn(at, " ,+") == n && !memcmp(at, word, n)) return true;
   }
@@ -127,7 +126,7 @@ static bool has_word(const char *features, const char *word, size_t n) {
 
 static bool has_all(const char *features, const char *needs) {
   for (const char *at = needs; *(at += strspn(at, " ")); at += strcspn(at, " "))
-    if (!has_word(features, at, strcspn(at, " "))) return false;
+    if (!target_has_word(features, at, strcspn(at, " "))) return false;
   return true;
 }
 

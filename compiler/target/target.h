@@ -3,6 +3,7 @@
 #ifndef DOORBELL_COMPILER_TARGET_H
 #define DOORBELL_COMPILER_TARGET_H
 #include <stdbool.h>
+#include <stddef.h>
 #include <stdint.h>
 
 enum target_kind { TARGET_HOST, TARGET_AMDGPU, TARGET_NVPTX };
@@ -59,6 +60,8 @@ const char *target_features(const struct target *t);
 const char *target_llvm_features(void);
 /* The number of processors on which the workgroups of a host run. */
 uint32_t target_cores(const struct target *t);
+/* Whether the word of n characters is among words, which spaces, commas and plus signs separate. NULL: no words */
+bool target_has_word(const char *words, const char *word, size_t n);
 /* Whether every word of names is among target_features(t). */
 bool target_has(const struct target *t, const char *names);
 /* The row for a release of ptxas (100 * major + minor): t itself if the release assembles its instructions, else the

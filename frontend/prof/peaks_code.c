@@ -47,18 +47,24 @@ static const struct row {
    "declare $t @llvm.fma.$s" suffix "($t, $t, $t)\n"}
     FMA_ROW("f32", TARGET_HOST, "float", "f32", 0, 12, 2),
     FMA_ROW("f64", TARGET_HOST, "double", "f64", 0, 12, 2),
-    {"bf16 dot", TARGET_HOST, "x86_64", "avx512bf16", "float", 16, 12, 4, "<32 x bfloat>", "",
-     "$d = call $t @llvm.x86.avx512bf16.dpbf16ps.512($t $c, <32 x bfloat> %a, <32 x bfloat> %b)\n",
-     "declare $t @llvm.x86.avx512bf16.dpbf16ps.512($t, <32 x bfloat>, <32 x bfloat>)\n"},
-    {"i8 dot", TARGET_HOST, "x86_64", "avx512vnni", "i32", 16, 12, 8, "<16 x i32>", "",
-     "$d = call $t @llvm.x86.avx512.vpdpbusd.512($t $c, <16 x i32> %a, <16 x i32> %b)\n",
-     "declare $t @llvm.x86.avx512.vpdpbusd.512($t, <16 x i32>, <16 x i32>)\n"},
-    {"bf16 dot", TARGET_HOST, "aarch64", "bf16", "float", 4, 12, 4, "<8 x bfloat>", "",
-     "$d = call $t @llvm.aarch64.neon.bfdot.v4f32.v8bf16($t $c, <8 x bfloat> %a, <8 x bfloat> %b)\n",
-     "declare $t @llvm.aarch64.neon.bfdot.v4f32.v8bf16($t, <8 x bfloat>, <8 x bfloat>)\n"},
-    {"i8 dot", TARGET_HOST, "aarch64", "dotprod", "i32", 4, 12, 8, "<16 x i8>", "",
-     "$d = call $t @llvm.aarch64.neon.sdot.v4i32.v16i8($t $c, <16 x i8> %a, <16 x i8> %b)\n",
-     "declare $t @llvm.aarch64.neon.sdot.v4i32.v16i8($t, <16 x i8>, <16 x i8>)\n"},
+/* A vector of sums, with 2 (bf16) or 4 (i8) products added to each. */
+#define DOT_ROW(name, arch, feature, element, lanes, flops, operand, intrinsic)                                        \
+  {name,                                                                                                               \
+   TARGET_HOST,                                                                                                        \
+   arch,                                                                                                               \
+   feature,                                                                                                            \
+   element,                                                                                                            \
+   lanes,                                                                                                              \
+   12,                                                                                                                 \
+   flops,                                                                                                              \
+   operand,                                                                                                            \
+   "",                                                                                                                 \
+   "$d = call $t @llvm." intrinsic "($t $c, " operand " %a, " operand " %b)\n",                                        \
+   "declare $t @llvm." intrinsic "($t, " operand ", " operand ")\n"}
+    DOT_ROW("bf16 dot", "x86_64", "avx512bf16", "float", 16, 4, "<32 x bfloat>", "x86.avx512bf16.dpbf16ps.512"),
+    DOT_ROW("i8 dot", "x86_64", "avx512vnni", "i32", 16, 8, "<16 x i32>", "x86.avx512.vpdpbusd.512"),
+    DOT_ROW("bf16 dot", "aarch64", "bf16", "float", 4, 4, "<8 x bfloat>", "aarch64.neon.bfdot.v4f32.v8bf16"),
+    DOT_ROW("i8 dot", "aarch64", "dotprod", "i32", 4, 8, "<16 x i8>", "aarch64.neon.sdot.v4i32.v16i8"),
     FMA_ROW("f32", TARGET_AMDGPU, "float", "f32", 1, 8, 2),
     FMA_ROW("f64", TARGET_AMDGPU, "double", "f64", 1, 8, 2),
     FMA_ROW("f16", TARGET_AMDGPU, "half", "f16", 2, 8, 4),
