@@ -23,6 +23,7 @@ enum {
   FEW_TILES = 4,             /* data used by fewer tiles is not worth copying */
   MAX_HEIGHT = 8,            /* of a tile with more rows: their elements come from one cache line in each round */
   MAX_SUMS = 24,             /* maximum number of vectors in a tile */
+  LATENCY = 4,               /* cycles from an addition to the next one to the same sum */
   BLOCK_BYTES = 2 << 20,     /* of a block of rows: second-level cache and part of the third */
   ROUND_BYTES = 1 << 20,     /* of a block of rows in one round of a long sum */
   STRIP_BYTES = 1 << 20,     /* of a strip of columns */
@@ -382,28 +383,29 @@ static double instructions(const struct form *f, int64_t vectors, int64_t height
 }
 
 /* Chooses the tile with the most useful products per cycle. Returns the cycles of all tiles for one round of the sum. A
- * vector of 64 bytes counts as two cycles of the arithmetic units: that is correct for units of 32 bytes and harmless
- * for wider ones. A pair of elements that a matrix instruction multiplies is first copied to all lanes. A strip that
- * exceeds the first-level cache is read from the second-level one. */
+ * pair of elements that a matrix instruction multiplies is first copied to all lanes. A strip that exceeds the
+ * first-level cache is read from the second-level one. */
 static double choose_tile(const struct contraction *c, struct form *f, int64_t depth) {
   const struct target *t = c->k->target;
   int64_t rows = size_of(c->k, f->row), columns = size_of(c->k, f->column);
   int64_t most = rows < 2 * MAX_HEIGHT ? rows : MAX_HEIGHT;
-  double best = 0;
+  double best = 0, round = t->unit_bytes > 32 ? 0.5 : 1; /* of the loop; other units wait less for it */
   int64_t widest = c->matrix ? c->matrix->n : t->vector_bytes / 4, narrowest = c->matrix ? widest : widest / 2;
   for (int64_t lanes = widest; lanes >= narrowest && lanes >= 4; lanes /= 2)
     for (int64_t height = 1; height <= most; height++)
       for (int64_t vectors = 1; vectors * height <= MAX_SUMS && fits_registers(t, vectors, height); vectors++) {
-        double width = (double)lanes * ELEMENT / 32, multiply = (double)(vectors * height) * width / 2;
-        if (multiply < 4) multiply = 4; /* latency of the previous addition to the same sum */
-        double loads = (double)vectors * width / 2 + (double)height * (c->matrix ? 1.25 : 0.5);
+        double each = (double)divide(lanes * ELEMENT, t->unit_bytes) / t->units;
+        double multiply = (double)(vectors * height) * each;
+        if (multiply < LATENCY) multiply = LATENCY;
+        double loads = (double)vectors * each + (double)height * (c->matrix ? 1.25 : 0.5);
         double cycles = multiply > loads ? multiply : loads;
         double issue = t->issued ? instructions(f, vectors, height, rows % height) / t->issued : 0;
         if (cycles < issue) cycles = issue;
-        double far = depth * lanes * vectors * ELEMENT > NEAR_BYTES ? (double)(lanes * vectors * ELEMENT) / 20 : 0;
+        double far =
+            depth * lanes * vectors * ELEMENT > NEAR_BYTES ? (double)(lanes * vectors * ELEMENT) / t->fill_bytes : 0;
         if (cycles < far) cycles = far;
         double tiles = (double)divide(columns, lanes * vectors) * (double)divide(rows, height);
-        double all = tiles * (cycles + far / 5 + 1) * checking(c, f, rows % height, columns % (lanes * vectors));
+        double all = tiles * (cycles + far / 5 + round) * checking(c, f, rows % height, columns % (lanes * vectors));
         if (!best || all < best * 0.999) best = all, f->lanes = lanes, f->vectors = vectors, f->height = height;
       }
   return best;

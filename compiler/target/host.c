@@ -75,6 +75,11 @@ static void find_features(void) {
     if (r[later[i].word] >> later[i].bit & 1) add_feature(later[i].name);
 }
 
+/* AMD's family 19h with AVX-512 is Zen 4, whose units process halves of a vector of 64 bytes. */
+const char *target_processor(void) {
+  return __builtin_cpu_is("amdfam19h") && __builtin_cpu_supports("avx512f") ? "znver4" : "";
+}
+
 const char *target_llvm_features(void) { return ""; }
 #elif defined(__aarch64__)
 #include <sys/auxv.h>
@@ -101,6 +106,8 @@ static void find_features(void) {
     end += sprintf(end, "%s%c%s", i ? "," : "", has ? '+' : '-', known[i].name);
   }
 }
+
+const char *target_processor(void) { return ""; }
 
 const char *target_llvm_features(void) {
   pthread_once(&once, find_features);

@@ -44,10 +44,11 @@
    __VA_ARGS__}
 
 /* A host. features: required processor features beyond its architecture's baseline. vector: bytes of a vector. count:
- * number of vector registers. dots: machine words of its rows in matrix.def, each a processor feature. Stages are on a
- * thread's stack; the CPU device gives its threads 16 MiB. stream: about the size of a last-level cache; stores that
- * bypass it pay off on x86, where a fence must follow them. */
-#define HOST(name, llvm, features, vector, count, stream, dots, ...)                                                   \
+ * number of vector registers. n, wide, fill: the units, their width, and what fills the first-level cache. dots:
+ * machine words of its rows in matrix.def, each a processor feature. Stages are on a thread's stack; the CPU device
+ * gives its threads 16 MiB. stream: about the size of a last-level cache; stores that bypass it pay off on x86, where
+ * a fence must follow them. */
+#define HOST(name, llvm, features, vector, count, n, wide, fill, stream, dots, ...)                                    \
   {.arch = name,                                                                                                       \
    .kind = TARGET_HOST,                                                                                                \
    .triple = llvm,                                                                                                     \
@@ -60,6 +61,9 @@
    .load_bytes = vector,                                                                                               \
    .vector_bytes = vector,                                                                                             \
    .vectors = count,                                                                                                   \
+   .units = n,                                                                                                         \
+   .unit_bytes = wide,                                                                                                 \
+   .fill_bytes = fill,                                                                                                 \
    .stream_bytes = stream,                                                                                             \
    .matrix = dots,                                                                                                     \
    .max_block = {1, 1, 1},                                                                                             \
@@ -101,11 +105,14 @@ static const struct target targets[] = {
            .group_bytes = 232448, .release = 1200),
     NVIDIA("sm_90", "sm_90", "+ptx78", 264, "mma"),
     NVIDIA("sm_120", "sm_90", "+ptx81", 340, "mma", .atomic_bytes = 16),
-    HOST("x86_64", "x86_64-unknown-linux-gnu", "avx512f avx512bw avx512dq avx512vl", 64, 32, 32 << 20,
+    HOST("x86_64", "x86_64-unknown-linux-gnu", "avx512f avx512bw avx512dq avx512vl", 64, 32, 2, 32, 20, 32 << 20,
+         "avx512bf16 avx512vnni avx512bw avx2", .only = "znver4", .has_memory_operands = true, .has_masks = true),
+    HOST("x86_64", "x86_64-unknown-linux-gnu", "avx512f avx512bw avx512dq avx512vl", 64, 32, 2, 64, 40, 32 << 20,
          "avx512bf16 avx512vnni avx512bw avx2", .has_memory_operands = true, .has_masks = true),
-    HOST("x86_64", "x86_64-unknown-linux-gnu", "", 32, 16, 32 << 20, "avx2", .has_memory_operands = true),
-    HOST("aarch64", "aarch64-unknown-linux-gnu", "bf16", 16, 32, 0, "bf16 i8mm dotprod", .issued = 6, .has_bf16 = true),
-    HOST("aarch64", "aarch64-unknown-linux-gnu", "", 16, 32, 0, "i8mm dotprod", .issued = 6),
+    HOST("x86_64", "x86_64-unknown-linux-gnu", "", 32, 16, 2, 32, 20, 32 << 20, "avx2", .has_memory_operands = true),
+    HOST("aarch64", "aarch64-unknown-linux-gnu", "bf16", 16, 32, 4, 16, 20, 0, "bf16 i8mm dotprod", .issued = 6,
+         .has_bf16 = true),
+    HOST("aarch64", "aarch64-unknown-linux-gnu", "", 16, 32, 4, 16, 20, 0, "i8mm dotprod", .issued = 6),
 };
 
 #if defined(__x86_64__)
@@ -132,22 +139,24 @@ static bool has_all(const char *features, const char *needs) {
 
 bool target_has(const struct target *t, const char *names) { return has_all(target_features(t), names); }
 
-/* The first row with that name whose host has what it needs. features: NULL: of the running host. */
-static const struct target *row_of(const char *arch, const char *features) {
+/* The first row with that name whose host has what it needs. processor and features: NULL: of the running host. */
+static const struct target *row_of(const char *arch, const char *processor, const char *features) {
   for (unsigned i = 0; arch && i < sizeof targets / sizeof *targets; i++) {
     const struct target *t = &targets[i];
-    if (!strcmp(t->arch, arch) && (!t->needs || has_all(features ? features : target_features(t), t->needs))) return t;
+    if (strcmp(t->arch, arch) != 0) continue;
+    if (t->only && strcmp(t->only, processor ? processor : target_processor()) != 0) continue;
+    if (!t->needs || has_all(features ? features : target_features(t), t->needs)) return t;
   }
   return NULL;
 }
 
 const struct target *target_find(const char *arch) {
-  const struct target *t = row_of(arch, NULL);
+  const struct target *t = row_of(arch, NULL, NULL);
   return t && t->kind == TARGET_HOST && strcmp(arch, OWN_ARCH) != 0 ? NULL : t;
 }
 
 bool target_of_host(const char *arch, const char *cpu, const char *features, struct target *out) {
-  const struct target *t = row_of(arch, features);
+  const struct target *t = row_of(arch, cpu, features);
   if (!t || t->kind != TARGET_HOST) return false;
   *out = *t;
   out->cpu = cpu, out->features = features;

@@ -13,6 +13,7 @@ struct target {
   enum target_kind kind;
   const char *triple, *cpu, *features; /* as LLVM names them; cpu and features are NULL for the running host */
   const char *needs;                   /* features that the host must have; without them a later row describes it */
+  const char *only;                    /* the processor that the row describes, as LLVM names it; NULL: any */
   uint32_t wave;                       /* work-items that execute together; 1 on the host */
   uint32_t local_bytes;                /* workgroup memory */
   uint32_t max_group;                  /* maximum work-items per workgroup */
@@ -25,6 +26,9 @@ struct target {
   uint32_t vector_bytes;               /* width of an arithmetic register; 4 where work-items are the vector lanes */
   uint32_t vectors;                    /* number of registers of vector_bytes; 0 where work-items are the vector
                                         * lanes */
+  uint32_t units, unit_bytes;          /* of a host: number of units that multiply and add vectors, and the bytes that
+                                        * each processes per cycle */
+  uint32_t fill_bytes;                 /* of a host: bytes per cycle from the second-level cache to the first */
   uint32_t issued;                     /* instructions per cycle, where they limit tiles of sums; else 0 */
   uint32_t stream_bytes;               /* outputs of at least this size are stored past the caches; 0: never */
   const char *matrix;                  /* machine words of its rows in plan/matrix.def, separated by spaces; NULL if
@@ -56,6 +60,8 @@ bool target_of_host(const char *arch, const char *cpu, const char *features, str
 /* Returns the processor features that kernels for t may use beyond the baseline of its ISA. For the running host: by
  * the names that compilers use, separated by spaces. For another host: t->features. For GPUs: "". */
 const char *target_features(const struct target *t);
+/* The running processor as LLVM names it, if a row describes only that; "" otherwise. */
+const char *target_processor(void);
 /* Features of the running host that LLVM does not find itself, as it writes them: "+dotprod,-sve". */
 const char *target_llvm_features(void);
 /* The number of processors on which the workgroups of a host run. */
