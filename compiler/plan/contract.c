@@ -45,6 +45,7 @@ enum {
   ELEMENT = 4,          /* bytes per copied element */
   OFTEN = 48,           /* a copy is used often if its cost is less than one in this many of all cycles */
   RUN_BYTES = 1 << 9,   /* that can be read while the next run of contiguous elements is found in memory */
+  APART_BYTES = 1 << 9, /* greatest distance of the elements that a round reads from a copy of rows */
   NEAR_CACHE = 1 << 20, /* size of the second-level cache */
   START_CYCLES = 1000,  /* of a workgroup, beside its work */
   WAKE_CYCLES = 3000,   /* of the first workgroup on another core */
@@ -455,6 +456,17 @@ static double copying(const struct contraction *c, const struct operand *x, int 
   return cycles + (x->plain ? 0 : 0.3) + x->work * (vectors ? 1 : 4);
 }
 
+/* The axis of the sum along which rows are contiguous in memory and stay contiguous in their copy, which then needs no
+ * transposition; -1 if there is none. The elements that a tile reads in a round are as far apart as the run is long. */
+static int run_of(const struct contraction *c, const struct form *f) {
+  const struct operand *q = &c->x[!f->columns];
+  uint64_t run = q->unit & c->sum;
+  if (!run || run & (run - 1) || has(q->unit, f->row)) return -1;
+  int64_t size = c->k->axes[__builtin_ctzll(run)].size;
+  if (has_rounds(c) && !c->rounds) size = size * ROUND / c->depth; /* about what choose_rounds leaves */
+  return size >= SMALL_SUM && size * ELEMENT <= APART_BYTES ? __builtin_ctzll(run) : -1;
+}
+
 /* The axes that only the rows have and that are copied together with them, as many as fit. */
 static uint64_t rows_together(const struct contraction *c, const struct form *f) {
   const struct operand *q = &c->x[!f->columns];
@@ -567,7 +579,9 @@ static void consider(struct contraction *c, struct form f, bool pack_rows) {
   if (f.pack_rows) {
     uint64_t together = rows_together(c, &f);
     double n = elements(q, c->sum | bit(f.row) | together) * both * (double)extent(k, f.rows_only & ~together);
-    f.copy_rows = n * copying(c, q, f.row, f.height, together);
+    int run = run_of(c, &f);
+    f.copy_rows = n * (run < 0 ? copying(c, q, f.row, f.height, together)
+                               : copying(c, q, run, size_of(k, run), together | bit(f.row)));
     f.cycles += f.copy_rows;
   } else if (f.row >= 0) {
     int64_t far = q->stride[f.row] * f.height * ELEMENT;
@@ -950,8 +964,10 @@ static void list_axes(const struct contraction *c, struct tiling *t) {
     if (f->copy_columns * OFTEN < f->cycles) list(columns, __builtin_ctzll(m));
     if (f->copy_rows * OFTEN < f->cycles) list(rows, __builtin_ctzll(m));
   }
-  for (uint64_t m = c->sum; m; m &= m - 1) list(columns, __builtin_ctzll(m)), list(rows, __builtin_ctzll(m));
-  list(columns, t->vectors), list(columns, t->npairs[MATRIX_B] ? -1 : t->lane), list(rows, t->height);
+  int run = run_of(c, f);
+  for (uint64_t m = c->sum; m; m &= m - 1) list(columns, __builtin_ctzll(m));
+  for (uint64_t m = c->sum & ~bit(run); m; m &= m - 1) list(rows, __builtin_ctzll(m));
+  list(columns, t->vectors), list(columns, t->npairs[MATRIX_B] ? -1 : t->lane), list(rows, t->height), list(rows, run);
   for (unsigned i = 0; i < t->npairs[MATRIX_B]; i++) list(columns, axis_named(k, t->pairs[MATRIX_B][i]));
   for (unsigned i = 0; i < t->npairs[MATRIX_A]; i++) list(rows, axis_named(k, t->pairs[MATRIX_A][i]));
 }

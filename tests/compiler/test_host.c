@@ -578,6 +578,36 @@ static struct uop *flat(struct uop *const *at, const int64_t *size, unsigned n) 
   return u;
 }
 
+/* A padded convolution of 3 x 3 and 14 x 14 places. Each 16 channels of a place are contiguous, as are the results. */
+static struct uop *convolution_of_blocks(int64_t from, int64_t to) {
+  enum { N = 14, K = 3, BLOCK = 16 };
+  struct uop *o[3] = {range(N, 0, AXIS_LOOP), range(N, 1, AXIS_LOOP), range(to, 2, AXIS_LOOP)};
+  struct uop *s[3] = {range(from, 3, AXIS_REDUCE), range(K, 4, AXIS_REDUCE), range(K, 5, AXIS_REDUCE)}, *valid = NULL;
+  struct uop *at_x = uop_binary(G, OP_IDIV, s[0], ix(BLOCK));
+  for (unsigned i = 0; i < 2; i++) {
+    struct uop *place = add(o[i], s[1 + i]);
+    struct uop *inside =
+        uop_binary(G, OP_AND, uop_binary(G, OP_CMPLT, ix(0), place), uop_binary(G, OP_CMPLT, place, ix(N + 1)));
+    valid = valid ? uop_binary(G, OP_AND, valid, inside) : inside;
+    at_x = add(mul(at_x, ix(N)), uop_binary(G, OP_SUB, place, ix(1)));
+  }
+  at_x = add(mul(at_x, ix(BLOCK)), uop_binary(G, OP_MOD, s[0], ix(BLOCK)));
+  struct uop *x = load(at_if(param(1, DT_F32, from * N * N), at_x, valid));
+  struct uop *at_w = flat((struct uop *[]){s[1], s[2], s[0], o[2]}, (int64_t[]){K, K, from, to}, 4);
+  struct uop *w = load(at(param(2, DT_F32, K * K * from * to), at_w));
+  struct uop *at_y = flat(o, (int64_t[]){N, N, to}, 3);
+  return sink1(store(at(param(0, DT_F32, N * N * to), at_y), reduce(OP_ADD, mul(x, w), s, 3)));
+}
+
+/* Channels that are contiguous in memory stay so in the copy of a padded image. */
+static void runs_are_copied_as_vectors(void **state) {
+  enum { FROM = 64, TO = 32, N = 14 * 14 };
+  struct uop *ast = convolution_of_blocks(FROM, TO);
+  check_plan(ast, (int64_t[]){N * TO, N * FROM, 9 * FROM * TO}, 3, 1, (const char *const[]){"pack 0", NULL});
+  const char *list = strstr(must_compile(tuned, HOST_ARCH, ast)->plan, "pack 0"), *end = list + strcspn(list, ";");
+  if (strncmp(end - 2, " d", 2) != 0) fail_msg("the channels d are not the innermost axis of '%s'", list);
+}
+
 /* The gradient of the weights of a convolution of 32 to 32 channels by windows of 5 x 5, at 20 x 20 places. */
 static struct uop *weight_gradient(void) {
   enum { B = 512, C = 32, K = 5, Y = 20, X = Y + K - 1 };
@@ -1168,6 +1198,7 @@ int main(void) {
       cmocka_unit_test(pixels_are_padded_to_tiles),
       cmocka_unit_test(strided_windows),
       cmocka_unit_test(windows_of_many_images),
+      cmocka_unit_test(runs_are_copied_as_vectors),
       cmocka_unit_test(reductions),
       cmocka_unit_test(columns),
       cmocka_unit_test(nan_in_max),
