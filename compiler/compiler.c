@@ -168,6 +168,8 @@ static char *linear_text(const struct codegen *k) {
       fprintf(f, " %s %" PRId64, u->aux ? "work-item" : "workgroup", u->arg.i);
     else if (u->op == OP_CONST || u->op == OP_PARAM || u->op == OP_LOCAL || u->op == OP_REG || u->op == OP_GEP)
       fprintf(f, " %" PRId64, u->arg.i);
+    else if (u->op == OP_LOAD && u->arg.i)
+      fprintf(f, " prefetching at %+" PRId64, u->arg.i);
     for (unsigned s = 0; s < u->nsrc && u->op != OP_VAR; s++)
       fprintf(f, "%s%%%u", s ? ", " : "  ", number[u->src[s]->id]);
     fprintf(f, "\n");

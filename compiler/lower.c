@@ -204,7 +204,7 @@ struct uop *lower_load_at(struct lowerer *L, struct uop *u, unsigned lanes) {
   struct uop *base = lower_memory(L, index->src[0]);
   if (index->src[0]->op == OP_STAGE) at = lower_add_offset(L, at, lower_stage_offset(L, index->src[0]));
   struct uop *pointer = lower_mk(L, OP_INDEX, index->dtype, 1, 0, 0, (struct uop *[]){base, at}, 2);
-  return lower_mk(L, OP_LOAD, index->dtype, lanes, 0, 0, &pointer, 1);
+  return lower_mk(L, OP_LOAD, index->dtype, lanes, u->arg.i, 0, &pointer, 1);
 }
 
 struct uop *lower_add_offset(struct lowerer *L, struct uop *at, struct uop *offset) {

@@ -416,6 +416,8 @@ static void statement(struct writer *w, const struct uop *u) {
   w->text[u->id] = u->op == OP_SPECIAL ? text("%sidx%" PRId64, kind, u->arg.i) : text("v%u", u->id);
   indent(w);
   fprintf(w->f, "%s %s = %s;", type_name(u, type), text_of(w, u), e ? e : "?");
+  if (u->op == OP_LOAD && u->arg.i)
+    fprintf(w->f, " __builtin_prefetch(&%s + %" PRId64 ", 0, 2);", text_of(w, u->src[0]), u->arg.i);
   if (u->op == OP_SPECIAL) fprintf(w->f, " /* < %" PRId64 " */", u->src[0]->arg.i);
   fprintf(w->f, "\n");
   free(e);

@@ -128,6 +128,22 @@ static LLVMValueRef masked_load(struct render *r, const struct uop *u) {
   return render_intrinsic(r, "llvm.masked.load", overload, 2, args, 4);
 }
 
+enum { LINE = 64 }; /* bytes of a cache line */
+
+/* Reads the lines of the load's value that are `arg` elements further into the second-level cache. */
+static void prefetch(struct render *r, const struct uop *u) {
+  enum { READ, SECOND_LEVEL = 2, DATA = 1 };
+  int64_t size = dtype_info[u->dtype].size, bytes = size * u->lanes;
+  LLVMValueRef near = render_value(r, u->src[0]);
+  LLVMTypeRef pointer = LLVMTypeOf(near);
+  for (int64_t at = 0; at < bytes; at += LINE) {
+    LLVMValueRef distance = LLVMConstInt(LLVMInt64TypeInContext(r->c), (uint64_t)(u->arg.i * size + at), true);
+    LLVMValueRef far = LLVMBuildGEP2(r->b, LLVMInt8TypeInContext(r->c), near, &distance, 1, "");
+    LLVMValueRef args[] = {far, i32_of(r, READ), i32_of(r, SECOND_LEVEL), i32_of(r, DATA)};
+    render_intrinsic(r, "llvm.prefetch", &pointer, 1, args, 4);
+  }
+}
+
 static LLVMValueRef build_load(struct render *r, const struct uop *u) {
   const struct uop *index = u->src[0], *base = uop_skip_after(index->src[0]);
   if (base->op == OP_REG) return LLVMBuildLoad2(r->b, render_type(r, u->dtype, u->lanes), render_value(r, index), "");
@@ -137,14 +153,13 @@ static LLVMValueRef build_load(struct render *r, const struct uop *u) {
   else {
     v = LLVMBuildLoad2(r->b, memory_type(r, u->dtype, u->lanes), render_value(r, index), "");
     LLVMSetAlignment(v, alignment(r, index, u->lanes));
+    if (u->arg.i) prefetch(r, u);
   }
   if (base->op == OP_PARAM && !(r->written[base->arg.i / 64] >> (base->arg.i % 64) & 1))
     LLVMSetMetadata(v, r->invariant, LLVMMetadataAsValue(r->c, LLVMMDNodeInContext2(r->c, NULL, 0)));
   if (u->dtype == DT_BOOL) v = LLVMBuildICmp(r->b, LLVMIntNE, v, LLVMConstNull(memory_type(r, DT_BOOL, u->lanes)), "");
   return v;
 }
-
-enum { LINE = 64 }; /* bytes of a cache line */
 
 /* Whether the stores write whole lines of their argument: each by itself, or together with the next rounds. */
 static bool fills_lines(const struct render *r, const struct uop *u) {

@@ -132,6 +132,9 @@ static void print_arg(struct text *t, const struct uop *u) {
   case OP_LOCAL:
   case OP_REG:
   case OP_GEP: append(t, " %" PRId64, u->arg.i); break;
+  case OP_LOAD:
+    if (u->arg.i) append(t, " prefetching at %+" PRId64, u->arg.i);
+    break;
   default: break;
   }
 }

@@ -85,6 +85,7 @@ struct form {
   uint64_t columns_only, rows_only;
   uint64_t together; /* axes of columns_only along which columns are copied at once */
   bool pack_columns, whole, pack_rows;
+  bool in_order; /* columns are read where they are, and the vectors of the rounds are adjacent in memory */
   double copy_columns, copy_rows, cycles; /* copy_columns, copy_rows: of making each copy once; cycles: of everything */
 };
 
@@ -559,8 +560,9 @@ static void consider(struct contraction *c, struct form f, bool pack_rows) {
 
   bool direct = p->plain && has(p->unit, f.column) && !c->matrix,
        near = direct && !rounds && stays_near(c, p, depth, strip);
-  bool in_order = direct && blocks_are_adjacent(c, p, f.column), is_large = false;
-  f.pack_columns = c->packs[f.columns] && depth * strip * ELEMENT <= STRIP_BYTES && !in_order &&
+  bool is_large = false;
+  f.in_order = direct && blocks_are_adjacent(c, p, f.column);
+  f.pack_columns = c->packs[f.columns] && depth * strip * ELEMENT <= STRIP_BYTES && !f.in_order &&
                    (!direct || (!near && tiles * (double)extent(k, f.rows_only) >= FEW_TILES));
   if (!f.pack_columns && !direct) return;
   if (f.pack_columns) {
@@ -1064,12 +1066,36 @@ static bool order_loops(struct contraction *c, const struct tiling *t) {
   return (at == n || make_innermost(k, name, n)) && make_innermost(k, t->rolled, t->nrolled);
 }
 
+/* The number of tiles in a workgroup that use each strip of columns. */
+static int64_t tiles_of_strip(const struct contraction *c, const struct tiling *t) {
+  int64_t tiles = size_of(c->k, t->blocks);
+  for (uint64_t m = c->form.rows_only; m; m &= m - 1) tiles *= size_of(c->k, t->part[__builtin_ctzll(m)]);
+  return tiles;
+}
+
+/* Reads the next strip of columns into the second-level cache while tiles use this one, if strips are read in the order
+ * of memory, from an argument that the cache does not hold, and if two strips leave room for the rows and the sums. All
+ * tiles of a strip do so: many of them would take too much of the cache's bandwidth, unless the strip itself is in the
+ * first-level cache. */
+static bool prefetch_columns(struct contraction *c, const struct tiling *t) {
+  const struct form *f = &c->form;
+  const struct operand *p = &c->x[f->columns];
+  const struct axis *loop = &c->k->axes[t->strips < 0 ? f->column : t->strips];
+  int64_t strip = c->depth * f->lanes * f->vectors * ELEMENT, tiles = tiles_of_strip(c, t);
+  if (!f->in_order || c->k->is_phase || tiles < FEW_TILES || strip > NEAR_CACHE / 8) return true;
+  const struct uop *argument = p->value->src[0]->src[0];
+  int64_t bytes = argument->src[0]->arg.i * dtype_info[p->value->dtype].size;
+  if (bytes < NEAR_CACHE || (strip > 2 * NEAR_BYTES && tiles > 2 * FEW_TILES)) return true;
+  struct step s = {.kind = STEP_PREFETCH, .axis = loop->name, .amount = argument->arg.i};
+  return !step_possible(c->k, s, NULL, 0) || step_apply(c->k, s);
+}
+
 static bool contract(struct contraction *c) {
   struct tiling t = {.nrolled = 0};
   if (has_rounds(c) && !choose_rounds(c)) return false;
   if (!split_axes(c, &t) || !unroll_small_sums(c) || !skip_rounds(c, &t)) return false;
   list_axes(c, &t);
-  return make_copies(c, &t) && keep_sums(c, &t) && order_loops(c, &t);
+  return make_copies(c, &t) && prefetch_columns(c, &t) && keep_sums(c, &t) && order_loops(c, &t);
 }
 
 /* Whether each element of the columns is read once, so that a copy does not pay off. Such a sum reads memory in order

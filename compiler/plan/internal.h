@@ -167,9 +167,11 @@ bool stage_apply(struct codegen *k, const struct step *s);
 step_condition order_possible;
 bool order_apply(struct codegen *k, const struct step *s);
 
-/* skip.c: the step that skips rounds of a sum in which all products are 0 */
-step_condition skip_possible;
+/* rounds.c: the steps that skip rounds of a sum in which all products are 0, and that read the next round's elements
+ * into a cache */
+step_condition skip_possible, prefetch_possible;
 bool skip_apply(struct codegen *k, const struct step *s);
+bool prefetch_apply(struct codegen *k, const struct step *s);
 /* Fills term with at most `most` conditions over indices; where one does not hold, the product is 0. Returns their
  * number. */
 unsigned skip_terms(const struct uop *product, struct uop **term, unsigned most);

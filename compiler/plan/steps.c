@@ -405,8 +405,9 @@ static bool multiplies(const struct codegen *k) {
 
 /* Steps whose conditions need the axes on which values depend. */
 static step_condition *const possible_by_masks[STEP_COUNT] = {
-    [STEP_STAGE] = stage_possible,   [STEP_PACK] = stage_possible, [STEP_ORDER] = order_possible,
-    [STEP_MATRIX] = matrix_possible, [STEP_SKIP] = skip_possible,  [STEP_FRAGMENT] = fragment_possible,
+    [STEP_STAGE] = stage_possible,       [STEP_PACK] = stage_possible, [STEP_ORDER] = order_possible,
+    [STEP_MATRIX] = matrix_possible,     [STEP_SKIP] = skip_possible,  [STEP_FRAGMENT] = fragment_possible,
+    [STEP_PREFETCH] = prefetch_possible,
 };
 
 static bool possible_in_phase(const struct codegen *k, const struct axis *a, const struct step *s, char *why,
@@ -680,6 +681,7 @@ bool step_apply(struct codegen *k, struct step s) {
   if (s.kind == STEP_MATRIX) return matrix_apply(k, &s);
   if (s.kind == STEP_FRAGMENT) return fragment_apply(k, &s);
   if (s.kind == STEP_SKIP) return skip_apply(k, &s);
+  if (s.kind == STEP_PREFETCH) return prefetch_apply(k, &s);
   if (s.kind == STEP_COLLECT) {
     k->results = (struct results){.collected = true, .slot = s.amount};
     return true;

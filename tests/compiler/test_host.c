@@ -608,6 +608,23 @@ static void runs_are_copied_as_vectors(void **state) {
   if (strncmp(end - 2, " d", 2) != 0) fail_msg("the channels d are not the innermost axis of '%s'", list);
 }
 
+/* Columns in blocks of 16, too many for a cache: while tiles use a strip of them, the next one is read. */
+static void next_strips_are_prefetched(void **state) {
+  enum { M = 28, N = 1024, Q = 256, BLOCK = 16 };
+  struct uop *a = range(M, 0, AXIS_LOOP), *b = range(N, 1, AXIS_LOOP), *k = range(Q, 2, AXIS_REDUCE);
+  struct uop *block = uop_binary(G, OP_IDIV, b, ix(BLOCK)), *in_block = uop_binary(G, OP_MOD, b, ix(BLOCK));
+  struct uop *at_y = flat((struct uop *[]){block, k, in_block}, (int64_t[]){N / BLOCK, Q, BLOCK}, 3);
+  struct uop *x = load(at(param(1, DT_F32, M * Q), add(mul(a, ix(Q)), k))),
+             *y = load(at(param(2, DT_F32, Q * N), at_y));
+  struct uop *ast = sink1(store(at(param(0, DT_F32, M * N), add(mul(a, ix(N)), b)), reduce(OP_ADD, mul(x, y), &k, 1)));
+  check_plan(ast, (int64_t[]){M * N, M * Q, Q * N}, 3, 1, (const char *const[]){"prefetch b", NULL});
+  struct compiler *c = compiler_new(&(struct compiler_options){.debug = 7});
+  const struct kernel *kernel = must_compile(c, HOST_ARCH, ast);
+  assert_non_null(strstr(kernel->c_text, "__builtin_prefetch("));
+  assert_true(strstr(kernel->disassembly, "prefetcht1") || strstr(kernel->disassembly, "prfm"));
+  compiler_free(c);
+}
+
 /* The gradient of the weights of a convolution of 32 to 32 channels by windows of 5 x 5, at 20 x 20 places. */
 static struct uop *weight_gradient(void) {
   enum { B = 512, C = 32, K = 5, Y = 20, X = Y + K - 1 };
@@ -1199,6 +1216,7 @@ int main(void) {
       cmocka_unit_test(strided_windows),
       cmocka_unit_test(windows_of_many_images),
       cmocka_unit_test(runs_are_copied_as_vectors),
+      cmocka_unit_test(next_strips_are_prefetched),
       cmocka_unit_test(reductions),
       cmocka_unit_test(columns),
       cmocka_unit_test(nan_in_max),

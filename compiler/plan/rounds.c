@@ -1,11 +1,19 @@
-/* The step that skips rounds of a reduction in which every product has a factor 0: where the window of a convolution is
- * in the padding, or the window of its gradient is outside the computed outputs.
+/* Steps that change what a loop does in a round.
  *
- * REDUCE(value, r...) becomes REDUCE(WHERE(condition, value, 0), r...) with the condition of the factor's loads. The
- * axis becomes the outermost loop of the reduction. Lowering checks the condition outside the loops on which it does
- * not depend (lower_reduce.c). A later PACK copies the factor without it. */
+ * SKIP omits rounds of a reduction in which every product has a factor 0: where the window of a convolution is in the
+ * padding, or the window of its gradient is outside the computed outputs. REDUCE(value, r...) becomes
+ * REDUCE(WHERE(condition, value, 0), r...) with the condition of the factor's loads. The axis becomes the outermost
+ * loop of the reduction. Lowering checks the condition outside the loops on which it does not depend (lower_reduce.c).
+ * A later PACK copies the factor without it.
+ *
+ * PREFETCH brings what is read in the next round into the second-level cache. LOADs get the distance to the same
+ * element in the next round, as a number of elements in their arg. It is a hint: later steps may change what the next
+ * round is, and the address may be past the end of the argument. */
 #include "internal.h"
+#include <inttypes.h>
 #include <stdlib.h>
+
+/* ---- skip ------------------------------------------------------------------------------------------------------- */
 
 enum { MOST_TERMS = 8 };
 struct terms {
@@ -120,6 +128,51 @@ bool skip_apply(struct codegen *k, const struct step *s) {
   bool ok = mask && order;
   free(order);
   free(mask);
+  if (ok) k->ast = uop_substitute(k->g, k->ast, from, to, n);
+  return ok || codegen_fail(k, "out of memory");
+}
+
+/* ---- prefetch --------------------------------------------------------------------------------------------------- */
+
+/* The distance of a load from argument `slot` in the next round of the axis; 0 if it is not known or there is none. */
+static int64_t distance(const struct codegen *k, const struct uop *u, int64_t slot, int axis) {
+  const struct uop *index = u->op == OP_LOAD ? u->src[0] : NULL;
+  if (!index || index->op != OP_INDEX || index->src[0]->op != OP_PARAM || index->src[0]->arg.i != slot) return 0;
+  struct affine a;
+  affine_of(index->src[1], &a);
+  return affine_coef(&a, k->axes[axis].range);
+}
+
+bool prefetch_possible(const struct codegen *k, const struct step *s, const uint64_t *mask, char *why, size_t cap) {
+  (void)mask;
+  int axis = axis_named(k, s->axis);
+  enum axis_kind kind = k->axes[axis].kind;
+  size_t count;
+  struct uop *ast = k->ast, **order;
+  bool found = false;
+  if (k->target->kind != TARGET_HOST) return refuse(why, cap, "the step applies to the host only");
+  if (kind != AXIS_LOOP && kind != AXIS_SERIAL && kind != AXIS_REDUCE)
+    return refuse(why, cap, "a %s axis is not a loop", axis_kind_name(kind));
+  order = uop_toposort(&ast, 1, &count);
+  for (size_t i = 0; order && i < count; i++) found = found || distance(k, order[i], s->amount, axis);
+  free(order);
+  return found || refuse(why, cap, "no address in argument %" PRId64 " is a multiple of the axis", s->amount);
+}
+
+bool prefetch_apply(struct codegen *k, const struct step *s) {
+  int axis = axis_named(k, s->axis);
+  size_t count;
+  struct uop *ast = k->ast, **order = uop_toposort(&ast, 1, &count), *from[MAX_ORDERED], *to[MAX_ORDERED];
+  unsigned n = 0;
+  bool ok = order;
+  for (size_t i = 0; ok && i < count && n < MAX_ORDERED; i++) {
+    struct uop *u = order[i];
+    int64_t ahead = distance(k, u, s->amount, axis);
+    if (!ahead) continue;
+    from[n] = u,
+    to[n++] = uop_new(k->g, OP_LOAD, u->dtype, u->lanes, (union uop_arg){.i = ahead}, u->aux, u->src, u->nsrc);
+  }
+  free(order);
   if (ok) k->ast = uop_substitute(k->g, k->ast, from, to, n);
   return ok || codegen_fail(k, "out of memory");
 }
