@@ -60,6 +60,8 @@ enum {
 #define NEAR_READ 0.05
 #define FAR_READ  0.25
 #define FAR_COPY  1.0
+/* Cycles to copy an element of a window that moves in steps of several elements, with conditions: one by one. */
+#define STRIDED_COPY 8.0
 
 struct operand {
   struct uop *value;
@@ -386,8 +388,8 @@ static double instructions(const struct form *f, int64_t vectors, int64_t height
 
 /* Chooses the tile with the most useful products per cycle. Returns the cycles of all tiles for one round of the sum. A
  * pair of elements that a matrix instruction multiplies is first copied to all lanes. A strip that exceeds the
- * first-level cache is read from the second-level one. */
-static double choose_tile(const struct contraction *c, struct form *f, int64_t depth) {
+ * first-level cache is read from the second-level one. most_bytes: of a strip. */
+static double choose_tile(const struct contraction *c, struct form *f, int64_t depth, int64_t most_bytes) {
   const struct target *t = c->k->target;
   int64_t rows = size_of(c->k, f->row), columns = size_of(c->k, f->column);
   int64_t most = rows < 2 * MAX_HEIGHT ? rows : MAX_HEIGHT;
@@ -403,8 +405,9 @@ static double choose_tile(const struct contraction *c, struct form *f, int64_t d
         double cycles = multiply > loads ? multiply : loads;
         double issue = t->issued ? instructions(f, vectors, height, rows % height) / t->issued : 0;
         if (cycles < issue) cycles = issue;
-        double far =
-            depth * lanes * vectors * ELEMENT > NEAR_BYTES ? (double)(lanes * vectors * ELEMENT) / t->fill_bytes : 0;
+        int64_t bytes = lanes * vectors * ELEMENT; /* of the strip in one round */
+        if (depth * bytes > most_bytes) continue;
+        double far = depth * bytes > NEAR_BYTES ? (double)bytes / t->fill_bytes : 0;
         if (cycles < far) cycles = far;
         double tiles = (double)divide(columns, lanes * vectors) * (double)divide(rows, height);
         double all = tiles * (cycles + far / 5 + round) * checking(c, f, rows % height, columns % (lanes * vectors));
@@ -476,6 +479,19 @@ static uint64_t rows_together(const struct contraction *c, const struct form *f)
   return together;
 }
 
+/* Whether the axis moves a window over which the sum runs: then vectors are read at window positions and cross cache
+ * lines. */
+static bool is_window(const struct operand *x, uint64_t sum, int axis) {
+  struct dimension dim[2];
+  for (uint64_t m = sum & x->mask; m; m &= m - 1) {
+    unsigned both[2] = {(unsigned)axis, (unsigned)__builtin_ctzll(m)};
+    if (windows_group(&x->windows, both, 2, dim) == 1 &&
+        dim[0].size < size_of(x->windows.k, axis) * size_of(x->windows.k, (int)both[1]))
+      return true;
+  }
+  return false;
+}
+
 /* Chooses the loops whose columns are copied together, and computes the cost of the copies. strips: number of strips of
  * a tile's width. */
 static void copy_columns(const struct contraction *c, struct form *f, double strips, double padded) {
@@ -485,10 +501,11 @@ static void copy_columns(const struct contraction *c, struct form *f, double str
   double times = (double)extent(k, others & p->mask & q->mask) * padded;
   if (!f->whole && f->pack_rows) times *= (double)extent(k, f->rows_only & ~rows_together(c, f));
   f->copy_columns = 0;
+  bool strided = !p->plain && is_window(p, c->sum, f->column) && !has(p->unit, f->column);
   for (uint64_t t = f->whole ? f->columns_only : none;; t = t ? t & (t - 1) : f->columns_only) {
     double n = elements(p, c->sum | bit(f->column) | t);
-    double cycles =
-        n * times * (double)extent(k, f->columns_only & ~t) * copying(c, p, f->column, f->lanes * f->vectors, t);
+    double each = strided ? STRIDED_COPY : copying(c, p, f->column, f->lanes * f->vectors, t);
+    double cycles = n * times * (double)extent(k, f->columns_only & ~t) * each;
     bool fits = !t || f->whole || n * padded / strips * ELEMENT <= LOOPS_BYTES;
     if (!f->copy_columns || (fits && cycles < 0.9 * f->copy_columns)) f->together = t, f->copy_columns = cycles;
     if (f->whole || k->is_phase || (t ? !(t & (t - 1)) : !f->columns_only)) break;
@@ -508,19 +525,6 @@ static void copy_columns_once(const struct contraction *c, struct form *f, doubl
   f->cycles += read;
 }
 
-/* Whether the axis moves a window over which the sum runs: then vectors are read at window positions and cross cache
- * lines. */
-static bool is_window(const struct operand *x, uint64_t sum, int axis) {
-  struct dimension dim[2];
-  for (uint64_t m = sum & x->mask; m; m &= m - 1) {
-    unsigned both[2] = {(unsigned)axis, (unsigned)__builtin_ctzll(m)};
-    if (windows_group(&x->windows, both, 2, dim) == 1 &&
-        dim[0].size < size_of(x->windows.k, axis) * size_of(x->windows.k, (int)both[1]))
-      return true;
-  }
-  return false;
-}
-
 /* Whether the vectors that a tile reads in the rounds of the sum are adjacent in memory, as they would be in a copy. */
 static bool blocks_are_adjacent(const struct contraction *c, const struct operand *x, int column) {
   bool adjacent = false;
@@ -537,7 +541,15 @@ static bool stays_near(const struct contraction *c, const struct operand *x, int
   return depth * strip * ELEMENT <= NEAR_BYTES;
 }
 
-static void consider(struct contraction *c, struct form f, bool pack_rows) {
+/* Whether the elements of the next product are on another page, in memory that no near cache holds. */
+static bool is_far(const struct contraction *c, const struct operand *x) {
+  bool pages = false;
+  for (uint64_t m = c->sum; m; m &= m - 1) pages = pages || x->stride[__builtin_ctzll(m)] * ELEMENT >= PAGE_BYTES;
+  return pages && elements(x, loops(c->k) | c->sum | c->rounds) * ELEMENT > NEAR_CACHE;
+}
+
+/* near: with a strip of columns that stays in the first-level cache without a copy. */
+static void consider(struct contraction *c, struct form f, bool pack_rows, bool near) {
   const struct codegen *k = c->k;
   const struct operand *p = &c->x[f.columns], *q = &c->x[!f.columns];
   if (c->matrix && f.row < 0) return;
@@ -551,19 +563,19 @@ static void consider(struct contraction *c, struct form f, bool pack_rows) {
   bool fits = depth * MAX_HEIGHT * ELEMENT <= BLOCK_BYTES;
   f.pack_rows = pack_rows && f.row >= 0 && c->packs[!f.columns] && fits && (reused || !q->plain);
   if (pack_rows && !f.pack_rows) return;
-  f.cycles = choose_tile(c, &f, depth) * (double)extent(k, others) * computed(c, &f);
+  f.cycles = choose_tile(c, &f, depth, near ? NEAR_BYTES : INT64_MAX) * (double)extent(k, others) * computed(c, &f);
   f.cycles *= (double)c->depth / (double)together_of(c) * (is_window(p, c->sum, f.column) ? 1.15 : 1);
   int64_t strip = f.lanes * f.vectors;
   if (!strip) return; /* no tile fits into the registers */
   double padded = (double)round_up(width, strip) / (double)width, strips = (double)divide(width, strip);
   double tiles = (double)divide(rows, f.height);
 
-  bool direct = p->plain && has(p->unit, f.column) && !c->matrix,
-       near = direct && !rounds && stays_near(c, p, depth, strip);
-  bool is_large = false;
+  bool direct = p->plain && has(p->unit, f.column) && !c->matrix, is_large = false;
+  bool stays = direct && !rounds && stays_near(c, p, depth, strip);
+  if (near && !stays) return;
   f.in_order = direct && blocks_are_adjacent(c, p, f.column);
   f.pack_columns = c->packs[f.columns] && depth * strip * ELEMENT <= STRIP_BYTES && !f.in_order &&
-                   (!direct || (!near && tiles * (double)extent(k, f.rows_only) >= FEW_TILES));
+                   (!direct || (!stays && tiles * (double)extent(k, f.rows_only) >= FEW_TILES));
   if (!f.pack_columns && !direct) return;
   if (f.pack_columns) {
     double sharing = phases_sharing(k, p);
@@ -576,6 +588,7 @@ static void consider(struct contraction *c, struct form f, bool pack_rows) {
     copy_columns(c, &f, strips, padded);
     if (is_large) copy_columns_once(c, &f, strips, padded);
     f.cycles += f.copy_columns / (f.whole ? phases_sharing(k, p) : 1);
+    if (is_far(c, p)) f.cycles += elements(p, all | c->sum) * FAR_COPY;
   } else if (width % strip)
     f.cycles *= 1.1; /* masked accesses */
   if (f.pack_rows) {
@@ -604,10 +617,10 @@ static void choose(struct contraction *c) {
     uint64_t p = all & c->x[columns].mask & ~c->x[!columns].mask, q = all & c->x[!columns].mask & ~c->x[columns].mask;
     for (uint64_t m = p; m; m &= m - 1) {
       struct form f = {.columns = columns, .column = __builtin_ctzll(m), .row = -1};
-      if (!q) consider(c, f, false);
+      if (!q) consider(c, f, false, false);
       for (uint64_t n = q; n; n &= n - 1) {
         f.row = __builtin_ctzll(n);
-        for (unsigned pack_rows = 0; pack_rows < 2; pack_rows++) consider(c, f, pack_rows);
+        for (unsigned i = 0; i < 4; i++) consider(c, f, i & 1, i >> 1);
       }
     }
   }
@@ -737,9 +750,7 @@ static void read_operand_access(const struct contraction *c, unsigned i, struct 
   double n = elements(x, all);
   out->copy = i == c->form.columns ? c->form.copy_columns : c->form.copy_rows;
   out->read = reading(n), out->mask = x->mask;
-  bool far = false;
-  for (uint64_t m = c->sum; m; m &= m - 1) far = far || x->stride[__builtin_ctzll(m)] * ELEMENT >= PAGE_BYTES;
-  if (far && out->copy > 0 && n * ELEMENT > NEAR_CACHE) out->copy += n * FAR_COPY;
+  if (out->copy > 0 && is_far(c, x)) out->copy += n * FAR_COPY;
   memcpy(out->stride, x->stride, sizeof out->stride);
   for (uint64_t m = loops(k) & x->mask; m; m &= m - 1) {
     unsigned a = (unsigned)__builtin_ctzll(m);
