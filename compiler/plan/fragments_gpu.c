@@ -145,35 +145,67 @@ static int64_t depth_for(const struct codegen *k, const struct matrix *x, int64_
   return 0;
 }
 
-/* Whether a phase loads values from memory in each round, other than operands of a product. */
-static bool loads_in_rounds(const struct codegen *around) {
-  bool found = false;
-  for (unsigned i = 0; i < around->nparts && !found; i++) {
-    int round = axis_of_rounds(&around->parts[i]);
-    size_t count;
-    struct uop *ast = around->ast->src[i], **order = uop_toposort(&ast, 1, &count);
-    bool product = !order || round < 0;
-    for (size_t u = 0; u < count && !product; u++) product = summed_product(order[u]);
-    for (size_t u = 0; u < count && !product && !found; u++)
-      found = order[u]->op == OP_LOAD && order[u]->src[0]->src[0]->op == OP_PARAM &&
-              axes_below(&around->parts[i], order[u]) >> round & 1;
-    free(order);
-  }
-  return found;
+/* What phases load from memory in each round, besides operands of products. */
+enum round_loads { NO_LOADS, LOADS_OF_COLUMNS, LOADS_OF_ELEMENTS };
+
+/* What the LOAD, in a phase with these rows and columns, loads in each round. */
+static enum round_loads kind_of_load(const struct codegen *k, const struct grid *g, struct uop *load) {
+  uint64_t axes = axes_below(k, load);
+  int round = axis_of_rounds(k);
+  if (round < 0 || !(axes >> round & 1)) return NO_LOADS;
+  return axes >> g->row & 1 ? LOADS_OF_ELEMENTS : LOADS_OF_COLUMNS;
 }
 
-/* Whether transposed products pay, for the first phase. Each lane loads the values of all columns one by one, so there
- * may be none. The rows have to fill all waves, which share the copies of columns, or half of them if there are
- * workgroups for the whole machine. */
+static enum round_loads loads_in_rounds(const struct codegen *around) {
+  enum round_loads most = NO_LOADS;
+  for (unsigned i = 0; i < around->nparts; i++) {
+    const struct codegen *k = &around->parts[i];
+    struct grid g;
+    size_t count;
+    struct uop *ast = k->ast, **order = uop_toposort(&ast, 1, &count);
+    bool product = !order, known = find_grid(k, true, &g) > 0 || find_grid(k, false, &g) > 0;
+    for (size_t u = 0; u < count && !product; u++) product = summed_product(order[u]);
+    for (size_t u = 0; u < count && !product; u++) {
+      if (order[u]->op != OP_LOAD || order[u]->src[0]->src[0]->op != OP_PARAM) continue;
+      enum round_loads now = known ? kind_of_load(k, &g, order[u]) : LOADS_OF_ELEMENTS;
+      if (now > most) most = now;
+    }
+    free(order);
+  }
+  return most;
+}
+
+/* Whether the registers of this many work-items hold all values that the phases pass on. */
+static bool fits_registers(const struct codegen *around, int64_t items) {
+  int64_t bytes = 0;
+  for (unsigned i = 0; i < around->nparts; i++) {
+    const struct codegen *k = &around->parts[i];
+    for (unsigned n = 0; n < k->ast->nsrc; n++) {
+      struct uop *index = k->ast->src[n]->src[0];
+      uint64_t axes = axes_below(k, index->src[1]);
+      int64_t elements = index->src[0]->op == OP_LOCAL;
+      for (unsigned a = 0; a < k->naxes; a++) elements *= axes >> a & 1 ? k->axes[a].size : 1;
+      bytes += elements * dtype_info[index->src[0]->dtype].size;
+    }
+  }
+  return bytes <= items * around->target->passed_bytes;
+}
+
+/* Whether transposed products pay, for the first phase. Each lane loads the values of its row's elements one by one, so
+ * there may be none. The rows have to fill all waves, which share the copies of columns. Half of them suffice if there
+ * are workgroups for the whole machine and no values of columns, for which the lanes have fewer registers. */
 static bool turns(const struct codegen *k, const struct matrix *x) {
   struct grid g;
   struct matrix_product p;
-  if (find_grid(k, true, &g) < 1 || loads_in_rounds(k->around) || !find_product(k, x, &p)) return false;
+  enum round_loads loads = loads_in_rounds(k->around);
+  if (find_grid(k, true, &g) < 1 || loads == LOADS_OF_ELEMENTS || !find_product(k, x, &p)) return false;
   int sum = sum_axis(k, p.reduce);
   int64_t items = waves_for(k, x, k->axes[g.row].size) * k->target->wave, groups = 1;
   for (int a = 0; a < (int)k->naxes; a++)
     if (k->axes[a].kind == AXIS_GLOBAL && a != axis_of_rounds(k)) groups *= k->axes[a].size;
-  if (items < k->target->phase_items / (groups < k->target->workgroups ? 1 : 2)) return false;
+  bool half = groups >= k->target->workgroups && !loads;
+  if (items < k->target->phase_items / (half ? 2 : 1)) return false;
+  if (loads && !fits_registers(k->around, items)) return false;
   if (sum < 0 || k->axes[sum].size > MOST_WIDTH) return false;
   for (unsigned i = 0; i < k->around->nparts; i++) {
     const struct codegen *part = &k->around->parts[i];
@@ -194,6 +226,35 @@ static bool stage_columns(struct codegen *k, const struct uop *operand, struct a
   if (depth.letter) s.list[s.nlist++] = depth;
   s.nlist += matrix_axes(k, MATRIX_A, 1, s.list + s.nlist);
   return !step_possible(k, s, NULL, 0) || step_apply(k, s);
+}
+
+/* Copies values of columns, which the phase loads, to workgroup memory, once for all rows. */
+static bool stage_values(struct codegen *k, char rows) {
+  uint64_t tried = 0;
+  for (bool more = true; more;) {
+    size_t count;
+    struct uop *ast = k->ast, **order = uop_toposort(&ast, 1, &count);
+    struct step s = {.kind = STEP_STAGE};
+    more = false;
+    for (size_t u = 0; order && u < count && !more; u++) {
+      const struct uop *from = order[u]->op == OP_LOAD ? order[u]->src[0]->src[0] : NULL;
+      if (!from || from->op != OP_PARAM || from->arg.i >= 64 || tried >> from->arg.i & 1) continue;
+      uint64_t axes = axes_below(k, order[u]);
+      bool of_rows = false;
+      s.nlist = 0, s.amount = from->arg.i;
+      for (unsigned a = 0; a < k->naxes; a++) {
+        if (!(axes >> a & 1) || k->axes[a].kind == AXIS_GLOBAL || k->axes[a].kind == AXIS_ORDERED) continue;
+        of_rows = of_rows || k->axes[a].name.letter == rows || s.nlist == MAX_STAGED;
+        if (!of_rows) s.list[s.nlist++] = k->axes[a].name;
+      }
+      more = !of_rows && s.nlist;
+    }
+    free(order);
+    if (!more) break;
+    tried |= UINT64_C(1) << s.amount;
+    if (step_possible(k, s, NULL, 0) && !step_apply(k, s)) return false;
+  }
+  return true;
 }
 
 /* Lets the tiles of the next round be copied during this one, if there is room for both. */
@@ -252,7 +313,8 @@ static bool plan_values(struct codegen *k, const struct matrix *x, bool *done) {
   *done = true;
   struct axis_name rows = k->axes[g.row].name, across = k->axes[g.column].name;
   return pad(k, g.row, rows_of(y) * waves) && pad(k, g.column, of) && step_apply(k, s) &&
-         step_unless_one(k, expand, across, columns) && step_unless_one(k, STEP_LOCAL, rows, waves);
+         step_unless_one(k, expand, across, columns) && step_unless_one(k, STEP_LOCAL, rows, waves) &&
+         (!is_turned(x) || stage_values(k, rows.letter));
 }
 
 bool fragments_gpu(struct codegen *k, bool *done) {

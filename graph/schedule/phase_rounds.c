@@ -431,6 +431,27 @@ static bool use_tiles(const struct rounds *o, const struct schedule_machine *m) 
   return tiles;
 }
 
+/* Whether phases with matrix instructions keep all values of the block in registers. They need them for half of the
+ * machine's workgroups at least: fewer work-items are faster with smaller blocks, which pass on values in LOCAL memory.
+ * There is room for what they pass on in LOCAL memory, too, for the case that they cannot use registers; sums of whole
+ * tiles are in the registers of a work-item anyway. */
+static bool fits_registers(const struct rounds *o, const struct schedule_machine *m, int64_t rows, int64_t columns,
+                           int64_t groups) {
+  int64_t registers = 0, local = 0;
+  for (unsigned i = 0; i < o->k->n; i++) {
+    const struct member *x = &o->k->member[i];
+    enum dtype t = o->part[i].reduce ? o->part[i].reduce->dtype : passed_value(o, i)->dtype;
+    int64_t memories = o->part[i].kind == ROUND_MAXIMUM ? 3 : 1, size = memories * rows * dtype_info[t].size;
+    registers += size * x->length;
+    if (o->part[i].kind != ROUND_SUM || x->length == 1)
+      local += size * x->stride;
+    else if (x->length % m->tile_rows)
+      return false;
+  }
+  return columns % m->tile_rows == 0 && registers <= m->phase_registers && local <= m->scratch &&
+         groups * 2 >= m->groups;
+}
+
 bool phases_choose_rounds(struct phaser *p, struct phased *k) {
   static const int64_t sizes[][2] = {{128, 128}, {128, 64}, {64, 64}, {64, 32}, {32, 64},
                                      {32, 32},   {16, 64},  {16, 32}, {16, 16}};
@@ -447,8 +468,10 @@ bool phases_choose_rounds(struct phaser *p, struct phased *k) {
     if (sizes[i][0] > PLAIN_ROWS && m->tile_rows < PLAIN_ROWS) continue;
     int64_t block = sizes[i][0] < rows ? sizes[i][0] : rows, groups = others * ((rows + block - 1) / block);
     bool too_wide = i + 1 < SIZES && sizes[i][1] > o.size[0] && sizes[i][1] > sizes[SIZES - 1][1];
-    if (too_wide || measure(&o, block, sizes[i][1], &sums) > m->scratch || block * sums > items * MOST_ITEM_SUMS)
-      continue;
+    if (too_wide) continue;
+    bool fits = measure(&o, block, sizes[i][1], &sums) <= m->scratch;
+    if (!fits && tiles && block == PLAIN_ROWS) fits = fits_registers(&o, m, block, sizes[i][1], groups);
+    if (!fits || block * sums > items * MOST_ITEM_SUMS) continue;
     /* smaller blocks give more workgroups, but repeat more loads */
     if (found < 0 || (sizes[found][0] > sizes[i][0] && sizes[i][1] >= sizes[found][1])) found = i;
     if (groups * ENOUGH_GROUPS >= m->groups) break;

@@ -180,6 +180,14 @@ static struct random_kernel random_rounds(uint64_t number) {
   v = uop_where(G, uop_binary(G, OP_CMPLT, add(first, j), ix(keys)), v, uop_const_int(G, sum, 0));
   phase[n++] = sink1(store(at(wide, add(mul(b.in, ix(stride)), j)), uop_cast(G, v, t)));
 
+  if (chance(40)) { /* at least a value of each column, which its rows share */
+    struct uop *i = range(columns, axis++, AXIS_LOOP), *least = random_param(&m, t, b.heads * all * columns, 0);
+    least = load(at(least, add(mul(b.head, ix(all * columns)), add(first, i))));
+    v = uop_binary(G, OP_MAX, load(at(wide, add(mul(b.in, ix(stride)), i))), least);
+    wide = shared_local(&b, 4, t, block * stride, round, 0);
+    phase[n++] = sink1(store(at(wide, add(mul(b.in, ix(stride)), i)), v));
+  }
+
   struct uop *r = range(columns, axis++, AXIS_REDUCE);
   v = uop_cast(G, load(at(wide, add(mul(b.in, ix(stride)), r))), sum), over[0] = r;
   struct uop *to[2] = {at(most, b.in), at(total, b.in)};

@@ -396,10 +396,49 @@ static void gradients_are_kernels_on_gpus(void **state) {
       {4, 2, 128, 131, 24, DB_F16, CAUSAL, true, 3},  /* columns of two axes */
       {4, 2, 130, 128, 32, DB_BF16, NO_MASK, false, 3},
       {6, 3, 257, 250, 16, DB_F16, CAUSAL, false, 3},
+      {34, 1, 150, 200, 64, DB_BF16, CAUSAL, false, 3}, /* those of keys and values in registers on gfx1100 */
+      {34, 1, 128, 131, 32, DB_F16, NO_MASK, false, 3},
+      {64, 2, 100, 190, 48, DB_F16, CAUSAL, true, 3},
+      {34, 1, 91, 190, 24, DB_F16, CAUSAL, false, 3},
   };
   for (unsigned i = 0; i < sizeof cases / sizeof *cases; i++) {
     check_gradients(&cases[i], EMULATED);
     if (has_ptxas()) check_gradients(&cases[i], EMULATED_NVIDIA);
+  }
+}
+
+/* On gfx1100 all phases of the gradients pass on values in registers, so matrix instructions determine their time:
+ * those of nine products, of 32 cycles on one of two SIMDs. A product is one of all queries with all keys. Each block
+ * of 64 rows copies the operands of nine products to workgroup memory, and values of columns. */
+static void gradients_pass_in_registers(void **state) {
+  enum { HEADS = 12, LENGTH = 1024, WIDTH = 64, PRODUCTS = 9, BLOCKS = HEADS * LENGTH / 64 };
+  static uint16_t out[HEADS * LENGTH * WIDTH];
+  static const db_dtype types[] = {DB_F16, DB_BF16};
+  for (unsigned i = 0; i < 2; i++) {
+    struct emu_detail before, after;
+    db_device *dev = db_open(EMULATED);
+    {
+      DB_SCOPED;
+      db_tensor *x[4], *dx[3];
+      for (unsigned n = 0; n < 4; n++) x[n] = db_cast(db_randn(DB_F32, dev, HEADS, LENGTH, WIDTH), types[i]);
+      assert_int_equal(db_realize_all(x, 4), 0);
+      must_read(x[3], out, sizeof out); /* also waits for the kernels */
+      for (unsigned n = 0; n < 3; n++) db_requires_grad(x[n]);
+      assert_int_equal(emu_detail(db_device_os(dev), true), 0);
+      before = executed_so_far(dev);
+      db_grad_all(db_attention(x[0], x[1], x[2]), x[3], x, 3, dx);
+      assert_int_equal(db_realize_all(dx, 3), 0);
+      must_read(dx[2], out, sizeof out);
+      after = executed_so_far(dev);
+    }
+    db_close(dev);
+    double instructions = (double)PRODUCTS * HEADS * LENGTH * LENGTH * WIDTH / (16 * 16 * 16);
+    double us = (double)(after.model_ps - before.model_ps) * 1e-6, least = instructions * 16 / 96 / 2500;
+    uint64_t stored = after.stored[EMU_LDS_SPACE] - before.stored[EMU_LDS_SPACE];
+    uint64_t copied = (uint64_t)PRODUCTS * BLOCKS * LENGTH * WIDTH * sizeof *out;
+    if (us > 1.1 * least || stored > copied + copied / 6 || after.lds_conflicts != before.lds_conflicts)
+      fail_msg("%g us of model time, %g for the products alone; %lu bytes stored, %lu copied", us, least,
+               (unsigned long)stored, (unsigned long)copied);
   }
 }
 
@@ -483,6 +522,7 @@ int main(void) {
                                      cmocka_unit_test(passes_in_registers),
                                      cmocka_unit_test(gradients_are_kernels),
                                      cmocka_unit_test(gradients_are_kernels_on_gpus),
+                                     cmocka_unit_test(gradients_pass_in_registers),
                                      cmocka_unit_test(growing_keys),
                                      cmocka_unit_test(keys_at_a_variable),
                                      cmocka_unit_test(refused)};
