@@ -3,7 +3,8 @@
  * condition on which only results depend that are not stored is dropped, because any value will do there, and elements
  * that have to be 0 are set to 0 after whole vectors were loaded. Both need addresses inside the argument: positions of
  * the copy past the end of a row's axis get the address of the last one, and at the end of the argument, where a vector
- * would reach past it, the version with all checks loads single elements. */
+ * would reach past it, the version with all checks loads single elements. If no round is without checks, and some loads
+ * may need them in every round, only the other loads of vectors have fewer checks. */
 #include "lower.h"
 #include <stdlib.h>
 #include <string.h>
@@ -21,9 +22,9 @@ bool lower_has_conditions(struct uop *const *stage, unsigned n) {
   return found;
 }
 
-/* How a version treats the condition of a load. Returns the INDEX without it, or NULL if the version is not possible.
- * Sets *zero to the condition under which the value is not 0 (NULL: always). Adds to *when the condition under which
- * the version is correct. elements: the axes along which elements of a round differ */
+/* How a version treats the condition of a load. Returns the INDEX without it, or itself if the load needs it. Sets
+ * *zero to the condition under which the value is not 0 (NULL: always). Adds to *when the condition under which the
+ * version is correct. elements: the axes along which elements of a round differ */
 typedef struct uop *checked(struct lowerer *L, struct uop *index, uint64_t elements, struct uop **zero,
                             struct uop **when);
 
@@ -32,9 +33,9 @@ static struct uop *both(struct graph *g, struct uop *a, struct uop *b) { return 
 static struct uop *without_checks(struct lowerer *L, struct uop *index, uint64_t elements, struct uop **zero,
                                   struct uop **when) {
   struct uop *holds = lower_holds_for_all(L, index->src[2], elements);
-  if (!holds) return NULL;
-  if (holds->op != OP_CONST) *when = both(L->g, *when, holds);
   *zero = NULL;
+  if (!holds) return index;
+  if (holds->op != OP_CONST) *when = both(L->g, *when, holds);
   return uop_new(L->g, OP_INDEX, index->dtype, 1, index->arg, index->aux, index->src, 2);
 }
 
@@ -74,6 +75,8 @@ static struct uop *inside_argument(struct lowerer *L, struct uop *at, struct uop
   return a->op == OP_CONST ? a : b->op == OP_CONST ? b : uop_binary(L->g, OP_OR, a, b);
 }
 
+static struct uop *keep_checks(struct uop *index, struct uop **zero) { return *zero = NULL, index; }
+
 static struct uop *with_fewer_checks(struct lowerer *L, struct uop *index, uint64_t elements, struct uop **zero,
                                      struct uop **when) {
   struct graph *g = L->g;
@@ -82,34 +85,42 @@ static struct uop *with_fewer_checks(struct lowerer *L, struct uop *index, uint6
   struct affine address;
   unsigned n = 0;
   bool reaches = false; /* past the end of an axis along which vectors are loaded */
-  if (base->op != OP_PARAM || base->src[0]->op != OP_CONST || uop_min(at) < 0) return NULL;
-  if (!list_terms(index->src[2], term, &n)) return NULL;
-  affine_of(at, &address);
   *zero = NULL;
+  if (base->op != OP_PARAM || base->src[0]->op != OP_CONST || uop_min(at) < 0) return index;
+  if (!list_terms(index->src[2], term, &n)) return index;
+  affine_of(at, &address);
   for (unsigned i = 0; i < n; i++) {
     struct uop *x = term[i]->src[0], *end = term[i]->src[1];
-    if (term[i]->op != OP_CMPLT || x->dtype != DT_INDEX || end->op != OP_CONST) return NULL;
+    if (term[i]->op != OP_CMPLT || x->dtype != DT_INDEX || end->op != OP_CONST) return keep_checks(index, zero);
     if (!is_unstored(L->k, term[i])) *zero = both(g, *zero, term[i]);
     if (mask_of(L, x) & L->vectors) {
       reaches = true;
       continue;
     }
     int64_t factor = factor_of(&address, x), most = end->arg.i - 1;
-    if (factor <= 0) return NULL;
+    if (factor <= 0) return keep_checks(index, zero);
     struct uop *over = uop_binary(g, OP_MAX, uop_binary(g, OP_SUB, x, uop_index(g, most)), uop_index(g, 0));
     at = uop_binary(g, OP_SUB, at, uop_binary(g, OP_MUL, over, uop_index(g, factor)));
     struct uop *less = uop_binary(g, OP_SUB, uop_index(g, most), x);
     last = uop_binary(g, OP_ADD, last, uop_binary(g, OP_MUL, less, uop_index(g, factor)));
   }
   struct uop *inside = reaches ? inside_argument(L, index->src[1], last, base->src[0]->arg.i, elements) : NULL;
-  if (reaches && !inside) return NULL;
+  if (reaches && !inside) return keep_checks(index, zero);
   if (inside && inside->op != OP_CONST) *when = both(g, *when, inside);
   return uop_new(g, OP_INDEX, index->dtype, 1, index->arg, index->aux, (struct uop *[]){index->src[0], at}, 2);
 }
 
+/* Whether the addresses are those of a vector. */
+static bool is_vector(struct lowerer *L, struct uop *at) {
+  uint64_t along = mask_of(L, at) & L->vectors;
+  struct affine address;
+  affine_of(at, &address);
+  return along && affine_coef(&address, L->k->axes[__builtin_ctzll(along)].range) == 1;
+}
+
 /* Rebuilds the stage with loads that are not checked. Adds to *when the condition under which that is correct. NULL if
- * memory runs out or it never is. */
-static struct uop *rebuild(struct lowerer *L, struct uop *stage, checked *check, struct uop **when) {
+ * memory runs out or it never is. keep: loads may keep their checks, and those of single elements do */
+static struct uop *rebuild(struct lowerer *L, struct uop *stage, checked *check, bool keep, struct uop **when) {
   uint64_t elements = lower_bound_axes(L, stage);
   for (unsigned a = 0; a < L->k->naxes; a++)
     if (L->k->axes[a].kind == AXIS_LOCAL || L->k->axes[a].kind == AXIS_GROUP) elements |= UINT64_C(1) << a;
@@ -121,7 +132,9 @@ static struct uop *rebuild(struct lowerer *L, struct uop *stage, checked *check,
     if ((ok = u->nsrc <= 4) == false) break;
     bool same = true, loads = u->op == OP_LOAD && u->src[0]->op == OP_INDEX && u->src[0]->nsrc > 2;
     for (unsigned s = 0; s < u->nsrc; s++) src[s] = map[u->src[s]->id], same = same && src[s] == u->src[s];
-    if (loads) ok = (src[0] = check(L, u->src[0], elements, &zero, when)) && (!zero || is_zero(u->src[1]));
+    loads = loads && (!keep || is_vector(L, u->src[0]->src[1]));
+    if (loads) src[0] = check(L, u->src[0], elements, &zero, when), ok = !zero || is_zero(u->src[1]);
+    if (loads && src[0] == u->src[0]) loads = false, ok = keep;
     if (!ok) break;
     if (!same || loads) u = uop_new(L->g, u->op, u->dtype, u->lanes, u->arg, u->aux, src, loads ? 1 : u->nsrc);
     map[order[i]->id] = zero ? uop_where(L->g, zero, u, order[i]->src[1]) : u;
@@ -137,13 +150,18 @@ static struct uop *rebuild(struct lowerer *L, struct uop *stage, checked *check,
   return made;
 }
 
-/* Makes a version of all stages. Sets *when to its condition, or NULL if it is always correct. */
-static bool make_version(struct lowerer *L, struct uop *const *stage, unsigned n, checked *check, struct uop **made,
-                         struct uop **when) {
+/* Makes a version of all stages. Sets *when to its condition, or NULL if it is always correct. Returns false if it is
+ * not possible or has all checks. */
+static bool make_version(struct lowerer *L, struct uop *const *stage, unsigned n, checked *check, bool keep,
+                         struct uop **made, struct uop **when) {
   struct uop *roots[1 + MOST_TOGETHER];
+  bool differs = false;
   *when = NULL;
-  for (unsigned i = 0; i < n; i++)
-    if (!(roots[i] = made[i] = rebuild(L, stage[i], check, when))) return false;
+  for (unsigned i = 0; i < n; i++) {
+    if (!(roots[i] = made[i] = rebuild(L, stage[i], check, keep, when))) return false;
+    differs = differs || made[i] != stage[i];
+  }
+  if (!differs) return false;
   roots[n] = *when;
   if (!lower_add_masks(L, roots, *when ? n + 1 : n)) return false;
   if (!*when) return true;
@@ -160,7 +178,9 @@ unsigned lower_copy_versions(struct lowerer *L, struct uop *const *stage, unsign
   if (!lower_has_conditions(stage, n)) return 0;
   for (unsigned i = 0; i < kinds && !L->b.failed; i++) {
     struct copy_version *v = &out[versions];
-    if (!make_version(L, stage, n, checks[i], v->stage, &v->when)) continue;
+    bool made = make_version(L, stage, n, checks[i], false, v->stage, &v->when);
+    if (!made && i && !versions) made = make_version(L, stage, n, checks[i], true, v->stage, &v->when);
+    if (!made) continue;
     struct uop *when = v->when;
     if (rest) v->when = when ? build_alu(&L->b, OP_AND, DT_BOOL, (struct uop *[]){rest, when}, 2) : rest;
     versions++;

@@ -147,7 +147,9 @@ static int64_t share_tiles(const struct axis *a, int64_t tile, int64_t most) {
 }
 
 /* Chooses the tiles of a wave with the least time: the work of all waves divided by the number of waves that the
- * machine runs at once. Then chooses the waves of a workgroup, which share data in caches. */
+ * machine runs at once. Then chooses the waves of a workgroup, which share data in caches, and how much of the sum they
+ * copy at once. There is workgroup memory for two copies: that of the next round, or, on a machine that cannot copy
+ * ahead, that of another workgroup, which works while this one waits for its copy. */
 static bool choose_tiles(struct choice *c) {
   const struct codegen *k = c->k;
   const struct matrix *x = &matrices[c->row];
@@ -174,11 +176,13 @@ static bool choose_tiles(struct choice *c) {
   c->waves[1] = share_tiles(axis[1], size[1] * c->tiles[1], SIDE_WAVES);
   c->waves[0] = share_tiles(axis[0], size[0] * c->tiles[0], SIDE_WAVES * SIDE_WAVES / c->waves[1]);
   if (c->waves[0] == 1) c->waves[1] = share_tiles(axis[1], size[1] * c->tiles[1], SIDE_WAVES * SIDE_WAVES);
-  int64_t bytes = 0, sum = k->axes[c->sum].size; /* of the operands of one instruction */
-  for (unsigned i = 0; i < 2; i++) bytes += size[i] * c->tiles[i] * c->waves[i] * x->k * dtype_info[x->in].size;
+  int64_t rows = 0, sum = k->axes[c->sum].size; /* rows and columns of a copy */
+  for (unsigned i = 0; i < 2; i++) rows += size[i] * c->tiles[i] * c->waves[i];
   bool ahead = matrix_in_memory(x) && choice_fetches(c, &c->side[0]) && choice_fetches(c, &c->side[1]);
   for (c->depth = COPY_BYTES / dtype_info[x->in].size / x->k; c->depth > 1; c->depth /= 2) {
-    bool fits = !ahead || (2 * bytes * c->depth <= k->target->local_bytes && sum > x->k * c->depth);
+    int64_t copy = rows * (x->k * c->depth * dtype_info[x->in].size + (ahead ? 0 : COPY_PADDING));
+    bool fits = 2 * copy <= k->target->local_bytes || (!ahead && k->target->has_fetch);
+    fits = fits && (!ahead || sum > x->k * c->depth);
     if (fits && round_up(sum, x->k * c->depth) * SMALL_PADDING <= sum * (SMALL_PADDING + 1)) break;
   }
   if (c->depth < 1) c->depth = 1;
