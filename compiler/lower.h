@@ -38,8 +38,9 @@ struct pipeline { /* stages that are copied rounds ahead of their use in a loop 
   struct uop *next;                            /* the round that is copied in the current one */
   bool boxed;                                  /* copied in boxes, by a wave of its own */
   struct uop *mbarriers;
-  int64_t first;      /* number of the first of its mbarriers */
-  unsigned tensor[2]; /* boxed: numbers of the stages' tensors */
+  int64_t first;                  /* number of the first of its mbarriers */
+  const struct tensor *tensor[2]; /* boxed: of the stages */
+  unsigned number[2];             /* of the tensors */
   /* boxed: the loops around the rounds, which are counted through all of them: their axes, outermost first, and the
    * block outside of them */
   int around[MOST_AROUND];
@@ -83,7 +84,7 @@ struct lowerer {
   uint64_t summed; /* axes on which accumulating STAGEs depend */
   struct pipeline pipeline[MOST_PIPELINES];
   unsigned npipelines;
-  struct pipeline boxed[MOST_TENSORS]; /* the stages of all phases, if a wave of its own copies them in boxes */
+  struct pipeline boxed[MOST_PIPELINES]; /* the stages of all phases, if a wave of its own copies them in boxes */
   unsigned nboxed;
   bool stores_boxes;
   struct uop *item;            /* the work-item's number in its workgroup */

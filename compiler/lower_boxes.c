@@ -66,29 +66,37 @@ static struct uop *elected(struct lowerer *L) { return lower_mk(L, OP_ELECT, DT_
 /* Starts the copies of the boxes at one position of the inner axes to the memory from `offset` on. */
 static void copy_pieces(struct lowerer *L, struct block *in, const struct tensor *x, unsigned number,
                         const int64_t *move, struct uop *memory, struct uop *offset, struct uop *mbarrier) {
-  for (int64_t piece = 0; piece < x->pieces; piece++)
-    for (int64_t part = 0; part < x->parts && !L->b.failed; part++) {
-      int64_t first = (piece * x->parts + part) * x->rows * x->row;
-      struct uop *src[2 + MAX_TENSOR_RANK] = {pointer(L, memory, lower_add_offset(L, i32(L, first), offset)), mbarrier};
-      for (unsigned d = 0; d < x->text.rank; d++) {
-        struct uop *at = lower_to_dtype(L, lower_eval(L, x->at[d]), DT_I32);
-        int64_t more = d == 0 ? piece * x->row : d == 1 ? part * x->rows : 0;
-        src[2 + d] = lower_index_op(L, OP_ADD, at, i32(L, move[d] + more));
-      }
-      lower_place(L, in, uop_new(L->g, OP_BOX, DT_VOID, 1, (union uop_arg){.i = number}, 0, src, 2 + x->text.rank));
+  int64_t boxes = x->pieces * x->parts * x->classes;
+  for (int64_t i = 0; i < boxes && !L->b.failed; i++) {
+    int64_t class = i % x->classes, part = i / x->classes % x->parts, piece = i / x->classes / x->parts;
+    struct uop *at = lower_add_offset(L, i32(L, i * x->apart * x->row), offset);
+    struct uop *src[2 + MAX_TENSOR_RANK] = {pointer(L, memory, at), mbarrier};
+    for (unsigned d = 0; d < x->text->rank; d++) {
+      int64_t more = d == 0 ? piece * x->row + x->begin[class] : d == 1 ? part * x->rows : 0;
+      at = lower_to_dtype(L, lower_eval(L, x->at[d]), DT_I32);
+      src[2 + d] = lower_index_op(L, OP_ADD, at, i32(L, move[d] + more));
     }
+    int64_t map = (int64_t)number + class;
+    lower_place(L, in, uop_new(L->g, OP_BOX, DT_VOID, 1, (union uop_arg){.i = map}, 0, src, 2 + x->text->rank));
+  }
+}
+
+/* The number of positions of the inner axes. */
+static int64_t inner_positions(const struct tensor *x) {
+  int64_t n = 1;
+  for (unsigned i = 0; i < x->ninner; i++) n *= x->inner[i].size;
+  return n;
 }
 
 /* Starts the copies of a tile's boxes to its memory, from `offset` on. */
 static void copy_boxes(struct lowerer *L, struct block *in, const struct tensor *x, unsigned number, struct uop *memory,
                        struct uop *offset, struct uop *mbarrier) {
-  int64_t positions = 1;
-  for (unsigned i = 0; i < x->ninner; i++) positions *= x->inner[i].size;
+  int64_t positions = inner_positions(x), all = x->pieces * x->parts * x->classes * x->apart * x->row;
   for (int64_t p = 0; p < positions; p++) {
     int64_t move[MAX_TENSOR_RANK] = {0}, rest = p;
     for (unsigned i = 0; i < x->ninner; rest /= x->inner[i++].size)
       move[x->inner[i].dim] += rest % x->inner[i].size * x->inner[i].coef;
-    struct uop *to = lower_add_offset(L, i32(L, p * x->pieces * x->parts * x->rows * x->row), offset);
+    struct uop *to = lower_add_offset(L, i32(L, p * all), offset);
     copy_pieces(L, in, x, number, move, memory, to, mbarrier);
   }
 }
@@ -125,13 +133,16 @@ static struct turn turn_of(struct lowerer *L, const struct pipeline *p, struct u
 /* Starts the copies of the stages to a buffer. */
 static void fill_buffer(struct lowerer *L, const struct pipeline *p, struct block *in, struct uop *full,
                         struct uop *buffer) {
-  const struct codegen *k = p->part ? p->part->around : L->k;
   int64_t bytes = 0;
-  for (unsigned i = 0; i < p->n; i++) bytes += p->stage[i]->arg.i * dtype_info[p->stage[i]->dtype].size;
+  for (unsigned i = 0; i < p->n; i++) {
+    const struct tensor *x = p->tensor[i];
+    int64_t boxes = inner_positions(x) * x->pieces * x->parts * x->classes, rows = x->classes > 1 ? x->rows : x->apart;
+    bytes += boxes * rows * x->row * dtype_info[p->stage[i]->dtype].size;
+  }
   phase(L, in, PHASE_EXPECT, full, bytes, NULL);
   for (unsigned i = 0; i < p->n && !L->b.failed; i++) {
     struct uop *offset = lower_index_op(L, OP_MUL, buffer, i32(L, p->stage[i]->arg.i));
-    copy_boxes(L, in, k->tensor[p->tensor[i]], p->tensor[i], p->memory[i], offset, full);
+    copy_boxes(L, in, p->tensor[i], p->number[i], p->memory[i], offset, full);
   }
 }
 
@@ -143,11 +154,12 @@ static void copy_round(struct lowerer *L, const struct pipeline *p, struct block
   fill_buffer(L, p, in, t.full, t.buffer);
 }
 
-/* The number of a tensor of the kernel. */
+/* Adds the maps of a tensor to the kernel. Returns the number of the first one. */
 static unsigned add_tensor(struct lowerer *L, struct codegen *k, const struct tensor *x) {
-  if (k->ntensors == MOST_TENSORS) return lower_fail(L, "a kernel copies boxes of too many tensors"), 0;
-  k->tensor[k->ntensors] = x;
-  return k->ntensors++;
+  unsigned first = k->ntensors;
+  if (first + x->classes > MOST_TENSORS) return lower_fail(L, "a kernel copies boxes of too many tensors"), 0;
+  for (unsigned i = 0; i < x->classes; i++) k->tensor[k->ntensors++] = &x->text[i];
+  return first;
 }
 
 /* Makes the mbarriers of the pipelines and starts their first phases, before a barrier. waves: number of waves that
@@ -217,7 +229,10 @@ static void add_copying_wave(struct lowerer *L, const struct pipeline *p) {
 
 struct uop *lower_boxes_ahead(struct lowerer *L, struct pipeline *p) {
   struct codegen *k = L->k;
-  for (unsigned i = 0; i < p->n; i++) p->tensor[i] = add_tensor(L, k, &k->tile[p->stage[i] != k->tile[0].stage].tensor);
+  for (unsigned i = 0; i < p->n; i++) {
+    p->tensor[i] = &k->tile[p->stage[i] != k->tile[0].stage].tensor;
+    p->number[i] = add_tensor(L, k, p->tensor[i]);
+  }
   begin_mbarriers(L, k, p, 1, p->outside, k->block[2]);
   if (k->local_bytes > local_room(k)) lower_fail(L, "the stages need more local memory than there is");
   add_copying_wave(L, p);
@@ -259,7 +274,7 @@ static unsigned plan_all(struct lowerer *L, struct codegen *k, struct pipeline *
     struct uop *ast = k->parts[i].ast, **order = uop_toposort(&ast, 1, &count);
     ok = order && lower_prepare(L, &k->parts[i]);
     for (size_t u = 0; u < count && ok; u++)
-      if (order[u]->op == OP_STAGE) ok = n < MOST_TENSORS && plan_boxes(L, order[u], &p[n]), n++;
+      if (order[u]->op == OP_STAGE) ok = n < MOST_PIPELINES && plan_boxes(L, order[u], &p[n]), n++;
     free(order);
   }
   return ok ? n : 0;
@@ -317,7 +332,8 @@ bool lower_boxes_of_phases(struct lowerer *L, struct codegen *k, unsigned axis, 
     struct codegen *part = &k->parts[p->part - k->parts];
     L->k = part;
     p->memory[0] = lower_stage_memory(L, p->stage[0], p->buffers);
-    p->tensor[0] = add_tensor(L, k, &part->tile[part->tile[0].stage != p->stage[0]].tensor);
+    p->tensor[0] = &part->tile[part->tile[0].stage != p->stage[0]].tensor;
+    p->number[0] = add_tensor(L, k, p->tensor[0]);
   }
   if (L->nboxed && !L->b.failed) {
     begin_mbarriers(L, k, L->boxed, L->nboxed, in, L->items / wave);
@@ -401,8 +417,26 @@ static bool begin_storing(struct lowerer *L, struct storing *s, int64_t boxes) {
   s->first = lower_index_op(L, OP_MUL, binary(L, OP_IDIV, L->item, k->target->wave), i32(L, s->buffers * s->size));
   s->number = add_tensor(L, k, s->tensor);
   struct uop *index[1 + MAX_TENSOR_RANK] = {k->results.at};
-  memcpy(index + 1, s->tensor->at, s->tensor->text.rank * sizeof *index);
-  return L->stores_boxes = lower_add_masks(L, index, 1 + s->tensor->text.rank);
+  memcpy(index + 1, s->tensor->at, s->tensor->text->rank * sizeof *index);
+  return L->stores_boxes = lower_add_masks(L, index, 1 + s->tensor->text->rank);
+}
+
+/* Starts the copies of collected results to the tensor. Returns the last one. */
+static struct uop *start_stores(struct lowerer *L, const struct storing *s, struct block *in, int64_t box,
+                                struct uop *first) {
+  const struct tensor *x = s->tensor;
+  struct uop *last = NULL;
+  for (unsigned class = 0; class < x->classes && !L->b.failed; class ++) {
+    struct uop *at = lower_index_op(L, OP_ADD, first, i32(L, class * x->apart * x->row));
+    struct uop *src[1 + MAX_TENSOR_RANK] = {pointer(L, s->memory, at)};
+    for (unsigned d = 0; d < x->text->rank; d++) {
+      src[1 + d] = lower_to_dtype(L, lower_eval(L, x->at[d]), DT_I32);
+      if (!d) src[1] = lower_index_op(L, OP_ADD, src[1], i32(L, box * x->row + x->begin[class]));
+    }
+    last = uop_new(L->g, OP_BOX, DT_VOID, 1, (union uop_arg){.i = s->number + class}, 1, src, 1 + x->text->rank);
+    lower_place(L, in, last);
+  }
+  return last;
 }
 
 /* Collects the results of a box and starts its copy to the tensor. */
@@ -418,16 +452,9 @@ static void store_box(struct lowerer *L, struct storing *s, int64_t begin, struc
   }
   L->position[s->columns[1]] = L->position[s->row] = 0;
   s->order = barrier(L, s->in, BARRIER_BEFORE_BOX, last);
-  struct uop *src[1 + MAX_TENSOR_RANK] = {pointer(L, s->memory, first)};
-  for (unsigned d = 0; d < s->tensor->text.rank; d++) {
-    src[1 + d] = lower_to_dtype(L, lower_eval(L, s->tensor->at[d]), DT_I32);
-    if (!d) src[1] = lower_index_op(L, OP_ADD, src[1], i32(L, begin / s->per_box * s->tensor->row));
-  }
   struct block *one = lower_if_open(L, s->in, elected(L));
-  struct uop *box =
-      uop_new(L->g, OP_BOX, DT_VOID, 1, (union uop_arg){.i = s->number}, 1, src, 1 + s->tensor->text.rank);
-  lower_place(L, one, box);
-  wait_for_boxes(L, one, s->buffers - 1, box);
+  last = start_stores(L, s, one, begin / s->per_box, first);
+  wait_for_boxes(L, one, (s->buffers - 1) * s->tensor->classes, last);
   s->order = lower_block_close(L, one, NULL, 0);
 }
 
@@ -437,7 +464,8 @@ bool lower_results(struct lowerer *L, struct uop *store) {
   const struct uop *mma = r->boxed ? matrix_of(k) : NULL, *to = store->src[0]->src[0];
   if (!mma || to->op != OP_PARAM || to->arg.i != r->slot || L->part_total) return false;
   unsigned axis[MATRIX_RUNS];
-  struct storing s = {.store = store, .tensor = &r->tensor, .size = r->tensor.row * r->tensor.rows, .in = L->main};
+  struct storing s = {.store = store, .tensor = &r->tensor, .in = L->main};
+  s.size = r->tensor.classes * r->tensor.apart * r->tensor.row;
   if (lower_element_axes(L, mma, MATRIX_C, axis) != 3) return false;
   s.row = axis[0], s.columns[0] = axis[1], s.columns[1] = axis[2];
   uint64_t mask = mask_of(L, store) & L->expanded, own = 0;

@@ -91,11 +91,26 @@ static bool are_neighbours(const struct lowerer *L, const struct uop *mma, enum 
 
 static bool reads_memory(const struct uop *mma) { return matrix_in_memory(&matrices[mma->arg.i]); }
 
+/* The same for an operand whose elements a lane takes from units of 16 bytes in workgroup memory. */
+static struct uop *operand_from_units(struct lowerer *L, const struct uop *mma, enum matrix_operand o) {
+  const struct matrix *x = &matrices[mma->arg.i];
+  struct uop *element[MAX_LANES];
+  unsigned axis[MATRIX_RUNS] = {0}, n = matrix_elements(x, o), lanes = 16 / dtype_info[x->in].size;
+  lower_element_axes(L, mma, o, axis);
+  for (unsigned e = 0; e < n && !L->b.failed; e++) {
+    set_element_position(L, x, o, axis, e);
+    struct uop *number = lower_eval_index(L, L->k->tile[o].in_chunk);
+    element[e] = lower_gep(L, lower_load_at(L, mma->src[o], lanes), (unsigned)number->arg.i);
+  }
+  return L->b.failed ? NULL : lower_vectorize(L, element, n);
+}
+
 /* An operand's elements in a lane's registers, at the current positions. */
 static struct uop *operand_in_registers(struct lowerer *L, const struct uop *mma, enum matrix_operand o) {
   const struct matrix *x = &matrices[mma->arg.i];
   struct uop *element[MAX_LANES];
   unsigned axis[MATRIX_RUNS] = {0}, n = matrix_elements(x, o);
+  if (o == MATRIX_A && L->k->tile[o].in_chunk) return operand_from_units(L, mma, o);
   lower_element_axes(L, mma, o, axis);
   if (L->k->target->kind == TARGET_HOST && are_neighbours(L, mma, o)) {
     set_element_position(L, x, o, axis, 0);

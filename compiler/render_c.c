@@ -60,14 +60,14 @@ const char render_c_prelude[] =
     "*stride, i64 *first) {\n"
     "  i64 all = 1; for (int d = 0; d < rank; d++) all *= box[d];\n"
     "  for (i64 i = 0; i < all; i++) {\n"
-    "    i64 rest = i, at = i * size, offset = 0; int valid = 1;\n"
+    "    i64 rest = i, at = (i64)box_at + i * size, offset = 0; int valid = 1;\n"
     "    for (int d = 0; d < rank; d++) {\n"
     "      i64 x = first[d] + rest % box[d]; rest /= box[d], offset += x * stride[d], valid &= x >= 0 && x < n[d];\n"
     "    }\n"
     "    at ^= (at >> 7 & (1 << swizzle) - 1) << 4;\n"
     "    for (int b = 0; b < size; b++)\n"
-    "      if (!stores) ((char *)box_at)[at + b] = valid ? tensor[offset + b] : 0;\n"
-    "      else if (valid) tensor[offset + b] = ((char *)box_at)[at + b];\n"
+    "      if (!stores) ((char *)at)[b] = valid ? tensor[offset + b] : 0;\n"
+    "      else if (valid) tensor[offset + b] = ((char *)at)[b];\n"
     "  }\n}\n";
 
 struct writer {
@@ -297,7 +297,7 @@ static bool inlined(const struct writer *w, const struct uop *u, const char *e) 
 }
 
 static void write_box(struct writer *w, const struct uop *u) {
-  const struct tensor_text *t = &w->k->tensor[u->arg.i]->text;
+  const struct tensor_text *t = w->k->tensor[u->arg.i];
   unsigned size = dtype_info[u->src[0]->dtype].size;
   indent(w);
   fprintf(w->f, "copy_box(%u, &%s, (char *)data%u + %" PRIu64 ", %u, %u, %u", u->aux, text_of(w, u->src[0]), t->slot,
@@ -405,7 +405,9 @@ static void statement(struct writer *w, const struct uop *u) {
     w->text[u->id] = e;
     if (u->op == OP_LOCAL) {
       indent(w);
-      fprintf(w->f, "local %s %s[%s];\n", dtype_info[u->dtype].name, e, text_of(w, u->src[0]));
+      fprintf(w->f, "local %s %s[%s]", dtype_info[u->dtype].name, e, text_of(w, u->src[0]));
+      if (u->aux) fprintf(w->f, " __attribute__((aligned(%u)))", 1u << u->aux);
+      fprintf(w->f, ";\n");
     } else if (u->op == OP_REG) {
       indent(w);
       fprintf(w->f, "%s %s;\n", type_name(u, type), e);
@@ -531,7 +533,7 @@ char *render_c(struct codegen *k) {
       if (u->lanes > 1 && !has_vector_operator(u)) w.by_lane[u->src[s]->id] = true;
     }
     if (u->op == OP_STORE && u->src[0]->src[0]->op == OP_PARAM) written[u->src[0]->src[0]->arg.i] = true;
-    if (u->op == OP_BOX && u->aux) written[k->tensor[u->arg.i]->text.slot] = true;
+    if (u->op == OP_BOX && u->aux) written[k->tensor[u->arg.i]->slot] = true;
     if (u->op == OP_MMA) multiplies |= UINT64_C(1) << u->arg.i;
     if (u->lanes > 1 && u->lanes <= MAX_LANES && !declared[u->dtype][u->lanes]) {
       declared[u->dtype][u->lanes] = true;

@@ -877,7 +877,7 @@ static void declare_tensors(struct render *r) {
   unsigned byval = LLVMGetEnumAttributeKindForName("byval", 5), align = LLVMGetEnumAttributeKindForName("align", 5);
   LLVMMetadataRef list[MOST_TENSORS];
   for (unsigned i = 0; i < k->ntensors; i++) {
-    memcpy(text, &k->tensor[i]->text, sizeof text);
+    memcpy(text, k->tensor[i], sizeof text);
     for (unsigned w = 0; w < sizeof text / 4; w++) word[n++] = LLVMConstInt(i32(r), text[w], 0);
     LLVMAddAttributeAtIndex(r->fn, k->nparams + i + 1, LLVMCreateTypeAttribute(r->c, byval, map));
     LLVMAddAttributeAtIndex(r->fn, k->nparams + i + 1, LLVMCreateEnumAttribute(r->c, align, MAP_ALIGN));
@@ -961,7 +961,7 @@ static void declare_function(struct render *r) {
     }
     if (u->op == OP_BOX && !u->aux) r->boxed = true;
     if (u->op == OP_BOX && u->aux) {
-      uint32_t slot = k->tensor[u->arg.i]->text.slot;
+      uint32_t slot = k->tensor[u->arg.i]->slot;
       r->written[slot / 64] |= UINT64_C(1) << (slot % 64);
     }
   }

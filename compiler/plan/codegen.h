@@ -55,15 +55,30 @@ enum steps { STEPS_GIVEN, STEPS_ALL, STEPS_NO_GROUP, STEPS_PLAIN, STEPS_NONE };
 /* A tensor in global memory of which one instruction copies boxes to workgroup memory, where it zeroes what is outside
  * the tensor. The first box is at the coordinates `at`; there are `pieces` in dimension 0 and `parts` in dimension 1,
  * and these again for each position of the `inner` axes, the first of which changes fastest. A box has `rows` rows of
- * `row` elements. */
-enum { MAX_TENSOR_RANK = 5, MAX_BOX = 256, MAX_INNER = 4, TENSOR_STEP_BITS = 3, MOST_TENSORS = 8 };
+ * `row` elements.
+ *
+ * If the distance of rows is not a multiple of 16 bytes, that of every eighth row is: rows whose numbers have the same
+ * remainder by 8 form a class, which has a map of its own. Its first row may begin at any element of 16 bytes, and
+ * coordinates in dimension 0 are counted from these 16 bytes. There is a box for each class.
+ *
+ * In workgroup memory a box begins `apart` rows after the previous one. */
+enum {
+  MAX_TENSOR_RANK = 5,
+  MAX_BOX = 256,
+  MAX_INNER = 4,
+  TENSOR_STEP_BITS = 3,
+  ROW_CLASSES = 8,
+  MOST_TENSORS = 3 * ROW_CLASSES
+};
 struct tensor {
   struct tensor_text { /* as in the image: struct tensor_description of hcq/nv/tensor_map.h */
     uint32_t slot, rank, type, swizzle, size[MAX_TENSOR_RANK], stride[MAX_TENSOR_RANK - 1], box[MAX_TENSOR_RANK],
         offset, steps;
-  } text;
+  } text[ROW_CLASSES];
+  unsigned classes;           /* 1 or ROW_CLASSES */
+  uint8_t begin[ROW_CLASSES]; /* the coordinate of each class's first element in dimension 0 */
   struct uop *at[MAX_TENSOR_RANK];
-  int64_t pieces, parts, row, rows;
+  int64_t pieces, parts, row, rows, apart; /* rows: of a box */
   struct {
     unsigned dim; /* the coordinate that changes along the axis */
     int64_t size, coef;
@@ -80,7 +95,9 @@ struct tile {
   struct uop *rows, *begin; /* index of the first row of an instruction's elements, and their position in that row */
   struct uop *stage;
   struct tensor tensor;
-  bool boxed; /* there is a tensor */
+  bool boxed;           /* there is a tensor */
+  bool classes;         /* rows of a class (above) are adjacent */
+  struct uop *in_chunk; /* operands that lanes load to registers: an element's number in its 16 bytes; otherwise NULL */
 };
 
 /* Results of a matrix instruction that waves collect in workgroup memory and store in boxes of a tensor: in each box
@@ -114,7 +131,7 @@ struct codegen {
   struct results results;
   /* The tensors of which the lowered kernel copies boxes: of the tiles and results of this kernel, or of the tiles of
    * its phases. */
-  const struct tensor *tensor[MOST_TENSORS];
+  const struct tensor_text *tensor[MOST_TENSORS];
   unsigned ntensors;
   struct param params[MAX_PARAMS];
   unsigned nparams;

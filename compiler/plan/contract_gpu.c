@@ -25,7 +25,11 @@ enum {
   WINDOW = 16,      /* windows have fewer columns */
   ONE_ROUND = 4,    /* maximum instructions along the sum if one round covers it and operands are computed */
   BOX_BYTES = 256,  /* of the results of a row, in the boxes in which they are collected */
-  FEW_BUFFERS = 3,  /* enough to hide the copies' latency */
+  /* for operands that are copied in classes of rows: */
+  CLASS_DEPTH = 4,   /* minimum instructions along the sum in a round */
+  CLASS_ROUNDS = 2,  /* minimum rounds, because boxes are copied ahead of a loop's rounds */
+  CLASS_PADDING = 9, /* like MOST_PADDING; without classes, single elements are copied */
+  FEW_BUFFERS = 3,   /* enough to hide the copies' latency */
   MOST_BUFFERS = 4,
   FETCHED = 1,
   COMPUTED = 9,       /* FETCHED, COMPUTED: cost of copying an element, in halves of an instruction */
@@ -108,6 +112,26 @@ bool choice_fetches(const struct choice *c, const struct side *s) {
   for (unsigned i = 0; i < a.n; i++)
     if (a.term[i] != c->k->axes[s->by_sum ? c->sum : s->axis].range && a.coef[i] % lanes) return false;
   return a.constant % lanes == 0;
+}
+
+/* Whether the address of the operand consists of a row and a position in it, along the sum or along the output axis. */
+static bool is_plain(const struct choice *c, const struct side *s) {
+  struct affine a;
+  if (s->slot < 0 || s->by_sum == s->by_axis) return false;
+  affine_of(s->value->src[0]->src[1], &a);
+  for (unsigned i = 0; i < a.n; i++)
+    if (a.term[i] != c->k->axes[c->sum].range && a.term[i] != c->k->axes[s->axis].range) return false;
+  return a.n == 2;
+}
+
+/* Whether the operands are copied in boxes of classes of rows (plan/tile.c), because rows of one begin at any element:
+ * rows of B are along the output axis, those of A only if it is in workgroup memory. */
+static bool have_classes(const struct choice *c) {
+  const struct matrix *x = &matrices[c->row];
+  const struct side *s = c->side;
+  if (x->parts != PARTS_MEMORY || dtype_info[x->in].size != 2 || c->columns.n || c->sums.n) return false;
+  if (!is_plain(c, &s[0]) || !is_plain(c, &s[1]) || !s[1].by_axis) return false;
+  return s[0].by_axis == matrix_reads_tile(x, MATRIX_A) && !(choice_fetches(c, &s[0]) && choice_fetches(c, &s[1]));
 }
 
 /* Estimates the cycles of a wave to load an operand for one instruction along the sum: its share of the workgroup's
@@ -241,7 +265,8 @@ static void choose_rounds(struct choice *c, bool computes) {
   const struct matrix *x = &matrices[c->row];
   int64_t size = dtype_info[x->in].size, sum = c->sums.n ? joint_size(&c->sums) : c->k->axes[c->sum].size;
   int64_t bytes = (x->m * c->tiles[0] * c->waves[0] + x->n) * x->k * size; /* of one instruction along the sum */
-  for (c->depth = (computes ? COPY_BYTES : GROUP_BYTES) / size / x->k; c->depth > 1; c->depth /= 2) {
+  int64_t least = c->classes ? CLASS_DEPTH : 1;
+  for (c->depth = (computes ? COPY_BYTES : GROUP_BYTES) / size / x->k; c->depth > least; c->depth /= 2) {
     bool fits = round_up(sum, x->k * c->depth) * SMALL_PADDING <= sum * (SMALL_PADDING + 1);
     bool repeats = sum * c->windows > x->k * c->depth || (computes && c->depth <= ONE_ROUND);
     bool is_short =
@@ -251,6 +276,7 @@ static void choose_rounds(struct choice *c, bool computes) {
   if (c->depth < 1) c->depth = 1;
   int64_t room = (c->k->target->group_bytes - c->waves[0] * x->m * BOX_BYTES) / (bytes * c->depth);
   int64_t rounds = round_up(sum, x->k * c->depth) / (x->k * c->depth) * c->windows;
+  if (c->classes && rounds < CLASS_ROUNDS) rounds = CLASS_ROUNDS;
   if (room > rounds) room = rounds;
   c->buffers = computes || room < 2 ? 1 : room < MOST_BUFFERS ? room : MOST_BUFFERS;
 }
@@ -263,7 +289,7 @@ static bool choose_group(struct choice *c) {
   const struct matrix *x = &matrices[c->row];
   const struct axis *rows_axis = &k->axes[c->side[0].axis];
   int64_t size = dtype_info[x->in].size, processors = k->target->workgroups / 2, copy[2];
-  for (unsigned i = 0; i < 2; i++) copy[i] = choice_fetches(c, &c->side[i]) ? FETCHED : COMPUTED;
+  for (unsigned i = 0; i < 2; i++) copy[i] = c->classes || choice_fetches(c, &c->side[i]) ? FETCHED : COMPUTED;
   double best = 0, stores = (double)(x->m * x->n * x->k) / STORED / (double)(k->axes[c->sum].size * c->windows);
   for (int64_t waves = GROUP_WAVES; waves; waves /= 2)
     for (int64_t tiles = GROUP_SUMS / matrix_elements(x, MATRIX_C); tiles; tiles /= 2) {
@@ -415,8 +441,8 @@ static bool apply(struct choice *c) {
     int64_t block = size[i] * c->tiles[i] * c->waves[i];
     if (!(i && c->columns.n) && a->size % block && !step_unless_one(c->k, STEP_PAD, name[i], block)) return false;
   }
-  int64_t depth = x->k * c->depth;
-  if (!c->sums.n && k->axes[c->sum].size % depth && !step_unless_one(c->k, STEP_PAD, sum, depth)) return false;
+  int64_t depth = x->k * c->depth, to = c->classes && k->axes[c->sum].size <= depth ? CLASS_ROUNDS * depth : depth;
+  if (!c->sums.n && k->axes[c->sum].size % to && !step_unless_one(c->k, STEP_PAD, sum, to)) return false;
   if (!choice_join_parts(c, &c->columns, STEP_ADJACENT, &name[1]) || !choice_join_parts(c, &c->sums, STEP_SERIAL, &sum))
     return false;
   bool tiles_in_memory = matrix_in_memory(x);
@@ -458,9 +484,15 @@ static bool possible(struct choice *c) {
     more *= i && j->n ? joint_padding(k, j) : axis_padding(k, axis[i], size[i]);
     was[i] = a->size, a->size = round_up(a->size, size[i]), s.list[i] = a->name;
   }
-  bool ok = more <= MOST_PADDING && step_possible(k, s, NULL, 0);
+  bool ok = more <= (c->classes ? CLASS_PADDING : MOST_PADDING) && step_possible(k, s, NULL, 0);
   for (unsigned i = 0; i < 3; i++) k->axes[axis[i]].size = was[i];
   return ok;
+}
+
+/* Without classes of rows, elements of an operand are copied one by one. */
+static bool is_better(const struct choice *c, const struct choice *best) {
+  if (best->time == 0 || c->classes != best->classes) return best->time == 0 || c->classes;
+  return c->time < best->time * (SMALL_PADDING - 1) / SMALL_PADDING;
 }
 
 bool contract_gpu(struct codegen *k, bool *done) {
@@ -479,11 +511,13 @@ bool contract_gpu(struct codegen *k, bool *done) {
       if (matrices[row].parts == PARTS_EXCHANGED) continue;          /* of results in registers (fragments_gpu.c) */
       bool ok = matrix_product(k, &matrices[row], &p, NULL, 0) && choice_axes(&c, &p, mask);
       if (ok) choice_join(&c);
-      ok = ok && possible(&c) &&
+      bool loads = matrices[row].parts == PARTS_MEMORY && !matrix_reads_tile(&matrices[row], MATRIX_A);
+      c.classes = ok && have_classes(&c);
+      ok = ok && (!loads || c.classes) && possible(&c) &&
            (k->is_phase                           ? choose_phase
             : matrices[row].parts == PARTS_MEMORY ? choose_group
                                                   : choose_tiles)(&c);
-      if (ok && (best.time == 0 || c.time < best.time * (SMALL_PADDING - 1) / SMALL_PADDING)) best = c;
+      if (ok && is_better(&c, &best)) best = c;
     }
   free(order);
   free(mask);

@@ -38,6 +38,7 @@ struct choice {
   int64_t windows;                   /* number of positions of other summed axes */
   int64_t tiles[2], waves[2], depth; /* depth: instructions along the sum per copy */
   int64_t buffers;                   /* of a pipeline; 1: no pipeline */
+  bool classes;                      /* the operands are copied in boxes of classes of rows */
   double time;                       /* cycles of the whole launch per instruction along the sum */
 };
 

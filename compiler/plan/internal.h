@@ -80,12 +80,13 @@ void results_make(struct codegen *k); /* describes them as boxes after the last 
 
 /* tensor.c: the two sides of an operand in workgroup memory, which is copied in boxes: rows of `row` elements along
  * side 0, in `pieces` pieces of that side, and `rows` of them along side 1; all that again for each position of the
- * `inner` axes, the first of which changes fastest */
+ * `inner` axes, the first of which changes fastest. apart: 0, or there are boxes of classes of rows (struct tensor),
+ * each at this distance in rows from the next */
 struct tensor_sides {
   unsigned operand;           /* enum matrix_operand */
   const struct uop *range[2]; /* of the instruction's elements */
   uint64_t axes[2];           /* all axes of the side */
-  int64_t row, pieces, rows;
+  int64_t row, pieces, rows, apart;
   unsigned inner[MAX_INNER], ninner;
 };
 /* Describes a loaded value as a tensor in memory. Returns false if it is none, or one without a tensor map. */

@@ -246,8 +246,10 @@ static bool check_step(const struct codegen *k, const struct step *s, const uint
   if (k->naxes + 16 > MAX_AXES) return refuse(why, cap, "the kernel has %u axes already", k->naxes);
   if (!find(k, x, axis, mask, p, why, cap)) return false;
   /* ptxas 13.0 overwrites registers of operand A that stay the same in a loop. Those of phases change in each round. */
-  if (x->parts == PARTS_MEMORY && !matrix_reads_tile(x, MATRIX_A) && !reads_passed(p->operand[MATRIX_A]))
-    return refuse(why, cap, "operand A is not passed on by a phase");
+  uint64_t fixed = ~mask[p->operand[MATRIX_A]->id];
+  for (unsigned a = 0; a < k->naxes && x->parts == PARTS_MEMORY && !matrix_reads_tile(x, MATRIX_A); a++)
+    if (!reads_passed(p->operand[MATRIX_A]) && reduce_binds(p->reduce, k->axes[a].range) && (fixed >> a & 1))
+      return refuse(why, cap, "operand A stays the same along an axis of the sum");
   return !matrix_in_memory(x) || tiles_possible(k, x, p, mask, why, cap);
 }
 

@@ -4,7 +4,10 @@
  * The address of an element is a sum of coordinates times strides. Dimension 0 is contiguous. A condition under which
  * the value is loaded or stored must be a bound of one coordinate: a copy of loaded values then writes zeros outside
  * the bounds, and a copy of stored values nothing. If the rows of a box are positions of a joined axis, each digit of
- * the position is a dimension: the pixels of a convolution. */
+ * the position is a dimension: the pixels of a convolution.
+ *
+ * Strides and the address of a tensor are multiples of 16 bytes, but the coordinates of a box are not limited, so each
+ * class of rows (struct tensor) may begin at any element. */
 #include "internal.h"
 #include "matrix.h"
 #include <stdlib.h>
@@ -238,7 +241,7 @@ static bool join_pieces(struct finder *f) {
 
 /* Finds how the coordinates change along the axes for each of whose positions there are boxes of their own. */
 static bool find_inner(const struct finder *f, struct tensor *out) {
-  int64_t boxes = out->pieces * out->parts;
+  int64_t boxes = out->pieces * out->parts * out->classes;
   out->ninner = f->sides->ninner;
   for (unsigned i = 0; i < out->ninner; i++) {
     const struct axis *a = &f->k->axes[f->sides->inner[i]];
@@ -251,37 +254,71 @@ static bool find_inner(const struct finder *f, struct tensor *out) {
   return boxes <= MAX_BOXES;
 }
 
+/* Divides the coordinate of rows by the number of classes. Returns false if a box may begin between rows of one
+ * number. */
+static bool count_classes(struct finder *f) {
+  struct dim *x = &f->dim[1];
+  bool whole = f->ndims > 1 && x->count == f->sides->rows && f->sides->rows % ROW_CLASSES == 0 &&
+               x->low % ROW_CLASSES == 0 && x->high - x->low + 1 >= ROW_CLASSES;
+  for (unsigned i = 0; i < f->address.n; i++) {
+    if (!x->coef[i] || (axes_below(f->k, f->address.term[i]) & f->sides->axes[1])) continue;
+    whole = whole && x->coef[i] % ROW_CLASSES == 0;
+    x->coef[i] /= ROW_CLASSES;
+  }
+  return whole;
+}
+
+/* Makes the map of each class from that of all rows. offset: of the first row in the argument, in elements; stride: of
+ * rows */
+static void divide_classes(struct tensor *out, int64_t offset, int64_t stride, unsigned size) {
+  int64_t unit = STRIDE_UNIT / size, rows = out->text->size[1];
+  for (unsigned c = ROW_CLASSES; c-- > 0;) {
+    struct tensor_text *t = &out->text[c];
+    int64_t first = offset + c * stride;
+    *t = out->text[0];
+    out->begin[c] = (uint8_t)(first % unit);
+    t->size[0] += (uint32_t)(first % unit), t->size[1] = (uint32_t)((rows - c + ROW_CLASSES - 1) / ROW_CLASSES);
+    t->offset = (uint32_t)(first / unit), t->stride[0] = (uint32_t)(stride * ROW_CLASSES / unit);
+  }
+}
+
 /* Fills in the map and the coordinates. Returns false if the map cannot express them, or has elements outside the
  * buffer. */
 static bool describe(struct finder *f, int64_t elements, unsigned size, struct tensor *out) {
   const struct tensor_sides *s = f->sides;
-  struct tensor_text *t = &out->text;
-  int64_t offset = f->address.constant, bytes = s->row * size, last = 0;
+  struct tensor_text *t = out->text;
+  int64_t offset = f->address.constant, bytes = s->row * size, last = 0, unit = STRIDE_UNIT / size;
   for (unsigned d = 0; d < f->ndims; d++)
     if (!measure(f, &f->dim[d])) return false;
-  bool joined = join_pieces(f);
-  out->row = s->row, out->pieces = joined ? 1 : s->pieces, out->rows = s->rows, out->parts = 1;
-  while (out->rows > MAX_BOX && out->rows % 2 == 0 && !joined && f->dim[1].count == s->rows)
+  out->classes = s->apart ? ROW_CLASSES : 1;
+  if (s->apart && !count_classes(f)) return false;
+  bool joined = !s->apart && join_pieces(f);
+  out->row = s->row, out->pieces = joined ? 1 : s->pieces, out->rows = s->rows / out->classes, out->parts = 1;
+  while (out->rows > MAX_BOX && out->rows % 2 == 0 && !joined && !s->apart && f->dim[1].count == s->rows)
     out->rows /= 2, out->parts *= 2;
+  out->apart = s->apart ? s->apart : joined ? s->pieces * s->rows : out->rows;
   f->dim[0].count = s->row;
-  if (out->parts > 1) f->dim[1].count = out->rows;
+  if (out->parts > 1 || s->apart) f->dim[1].count = out->rows;
   for (unsigned d = 0; d < f->ndims; d++) {
     struct dim *x = &f->dim[d];
     int64_t step = x->digit < 0 ? 1 : x->coef[x->digit], box = (x->count - 1) * step + 1;
     if (x->stride > INT64_MAX / size || step < 1 || step > MAX_STEP || box > MAX_BOX || (!d && step > 1)) return false;
-    if (d && (x->stride * size % STRIDE_UNIT || x->stride * size / STRIDE_UNIT > UINT32_MAX)) return false;
+    bool classes = d == 1 && s->apart;
+    if (d && ((x->stride % unit && !classes) || x->stride / unit > UINT32_MAX / ROW_CLASSES)) return false;
     t->size[d] = (uint32_t)(x->high - x->low + 1), t->box[d] = (uint32_t)box;
     t->steps |= (uint32_t)(step - 1) << TENSOR_STEP_BITS * d;
-    if (d) t->stride[d - 1] = (uint32_t)(x->stride * size / STRIDE_UNIT);
+    if (d) t->stride[d - 1] = (uint32_t)(x->stride / unit);
     offset += x->stride * x->low, last += x->stride * (x->high - x->low);
+    if (classes) x->low /= ROW_CLASSES;
     out->at[d] = coordinate(f, x);
   }
-  if (offset < 0 || offset + last >= elements || offset * size % STRIDE_UNIT ||
-      offset * size / STRIDE_UNIT > UINT32_MAX || bytes < 32)
+  if (offset < 0 || offset + last >= elements || (offset % unit && !s->apart) || (offset + last) / unit > UINT32_MAX ||
+      bytes < 32)
     return false;
-  t->rank = f->ndims, t->offset = (uint32_t)(offset * size / STRIDE_UNIT);
+  t->rank = f->ndims, t->offset = (uint32_t)(offset / unit);
   t->type = size == 1 ? 0 : size == 2 ? 1 : 2; /* unsigned integers: copies do not change values */
   t->swizzle = bytes == 32 ? 1 : bytes == 64 ? 2 : 3;
+  if (s->apart) divide_classes(out, offset, f->dim[1].stride, size);
   return find_inner(f, out);
 }
 
@@ -301,8 +338,9 @@ bool tensor_at(const struct codegen *k, const struct uop *index, const struct te
   for (unsigned i = 0; i < f.address.n; i++) {
     struct uop *term = f.address.term[i];
     bool whole = term->op == OP_RANGE || !(axes_below(k, term) & all_inner(s));
-    if (!is_taken(&f, i) && (!whole || !take_rest(&f, i))) return false;
+    bool zero = !uop_min(term) && !uop_max(term);
+    if (!is_taken(&f, i) && !zero && (!whole || !take_rest(&f, i))) return false;
   }
-  *out = (struct tensor){.text.slot = (uint32_t)index->src[0]->arg.i};
+  *out = (struct tensor){.text[0].slot = (uint32_t)index->src[0]->arg.i};
   return describe(&f, index->src[0]->src[0]->arg.i, size, out);
 }

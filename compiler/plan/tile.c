@@ -5,7 +5,13 @@
  * in rows of 128 bytes (64 or 32 if the sum is shorter) along the axis that is contiguous in memory: the sum or the
  * output's axis. The instruction reads blocks of eight rows. Units of 16 bytes are permuted within a row by the row's
  * number, so eight rows do not conflict in banks. Source: PTX ISA, "Asynchronous Warpgroup Level Matrix Shared Memory
- * Layout". */
+ * Layout".
+ *
+ * Rows that do not begin at multiples of 16 bytes in memory are copied in boxes of classes (struct tensor), so rows of
+ * a class are adjacent. If the rows are positions along the sum, the instruction adds the products in this order. The
+ * other operand needs the same order: its rows are along the sum, too, or lanes load it to registers. Then a lane has
+ * the elements with one number of several units of 16 bytes for one instruction, and those with another number for the
+ * next. */
 #include "internal.h"
 #include "matrix.h"
 #include <inttypes.h>
@@ -14,11 +20,13 @@
 
 enum { UNIT = 16, ROW = 128, ROWS = 8 };
 
-/* The axes of an operand's elements: along its output's axis, and along the sum. */
+/* The axes of the lowest bits of an operand's elements: along its output's axis, and along the sum. */
 static void element_axes(const struct codegen *k, enum matrix_operand o, unsigned axis[2]) {
   struct axis_name name[MATRIX_RUNS];
-  for (unsigned c = 0; c < 2; c++)
-    axis[c] = matrix_axes(k, o, c == 0 ? (unsigned)o : !o, name) ? (unsigned)axis_named(k, name[0]) : 0;
+  for (unsigned c = 0; c < 2; c++) {
+    unsigned n = matrix_axes(k, o, c == 0 ? (unsigned)o : !o, name);
+    axis[c] = n ? (unsigned)axis_named(k, name[n - 1]) : 0;
+  }
 }
 
 /* Whether the work-items of a workgroup process the axis at once. */
@@ -37,11 +45,16 @@ bool reads_passed(struct uop *value) {
   return found;
 }
 
+/* Whether the operand is in a tile, or may be because lanes load it from memory. */
+static bool may_have_tile(const struct matrix *x, enum matrix_operand o, struct uop *value) {
+  return matrix_reads_tile(x, o) || (x->parts == PARTS_MEMORY && !reads_passed(value));
+}
+
 /* Lists the operands of an instruction that are in tiles. Returns their number. */
 static unsigned operands_in_tiles(const struct uop *mma, struct uop **out) {
   unsigned n = 0;
   for (enum matrix_operand o = MATRIX_A; in_memory(mma) && o <= MATRIX_B; o++)
-    if (matrix_reads_tile(&matrices[mma->arg.i], o)) out[n++] = mma->src[o];
+    if (may_have_tile(&matrices[mma->arg.i], o, mma->src[o])) out[n++] = mma->src[o];
   return n;
 }
 
@@ -59,7 +72,7 @@ bool tiles_possible(const struct codegen *k, const struct matrix *x, const struc
   int64_t bytes = 0;
   for (unsigned o = 0; o < 2; o++) {
     struct uop *value = p->operand[o];
-    if (!matrix_reads_tile(x, o)) continue;
+    if (!may_have_tile(x, o, value)) continue;
     if (reads_passed(value)) return refuse(why, cap, "an operand is passed on by a phase");
     int64_t n = (o == MATRIX_A ? x->m : x->n) * x->k * dtype_info[x->in].size;
     if (stage_reduces(value)) return refuse(why, cap, "a reduction or a copy is part of an operand");
@@ -183,7 +196,8 @@ static struct uop *first_of(struct codegen *k, const struct side *s) {
 }
 
 /* How an operand lies in workgroup memory: rows along `line`, as many as the size of `other` times the number of pieces
- * of the line, all that again for each position of the axes `inner`. */
+ * of the line, all that again for each position of the axes `inner`. apart: 0, or rows are in classes, which begin at
+ * this distance in rows. */
 struct layout {
   struct codegen *k;
   enum matrix_operand operand;
@@ -193,7 +207,8 @@ struct layout {
   bool transposed;                           /* the line is the output's axis */
   uint64_t inner;                            /* axes */
   int64_t lanes, row, pieces, elements, all; /* lanes: elements of 16 bytes; row: elements of a row */
-  unsigned size;                             /* bytes of an element */
+  int64_t apart;
+  unsigned size; /* bytes of an element */
 };
 
 static bool find_layout(struct codegen *k, enum matrix_operand o, struct layout *x) {
@@ -256,6 +271,54 @@ static bool number_vectors(const struct layout *x, struct numbers *n) {
   return true;
 }
 
+/* The same for rows in classes. Lanes load the elements of an operand in registers: *rows is then the index of the unit
+ * that has an element. Its rows of eight lanes are in different classes, each of which begins in another unit. */
+static struct uop *stage_classes(const struct layout *x, struct numbers *n, struct uop **rows) {
+  struct codegen *k = x->k;
+  struct graph *g = k->g;
+  int64_t units = x->row / x->lanes, all = x->pieces * ROW_CLASSES * x->apart * x->row;
+  struct uop *unit = digits_take(g, &n->vector, units), *row = digits_take(g, &n->vector, x->other->size / ROW_CLASSES);
+  struct uop *class = digits_take(g, &n->vector, ROW_CLASSES), *piece = digits_take(g, &n->vector, x->pieces);
+  struct uop *number = index_plus(g, row, op(g, OP_MUL, class, x->apart));
+  number = index_plus(g, number, op(g, OP_MUL, piece, ROW_CLASSES * x->apart));
+  struct uop *at = op(g, OP_MUL, uop_binary(g, OP_XOR, unit, op(g, OP_MOD, number, units)), x->lanes);
+  at = index_plus(g, index_plus(g, op(g, OP_MUL, number, x->row), at), n->lane);
+  struct maker m = {.k = k};
+  struct uop *position = index_plus(g, op(g, OP_MUL, unit, x->lanes), n->lane);
+  rename_side(&m, x->other, index_plus(g, op(g, OP_MUL, row, ROW_CLASSES), class));
+  rename_side(&m, x->line, index_plus(g, op(g, OP_MUL, piece, x->row), position));
+  *rows = op(g, OP_MUL, first_of(k, x->other), x->row);
+  struct uop *src[5] = {uop_substitute(g, x->value, m.from, m.to, m.n), at};
+  for (unsigned i = 0; i < n->nbound; i++) src[2 + i] = n->bound[i];
+  return uop_new(g, OP_STAGE, x->value->dtype, 1, (union uop_arg){.i = all}, 0, src, 2 + n->nbound);
+}
+
+/* The part of the position on the side by axes whose positions are multiples of `from` below `to`, in units of
+ * `from`. */
+static struct uop *part_of(struct codegen *k, const struct side *s, int64_t from, int64_t to) {
+  struct uop *at = NULL;
+  for (unsigned i = 0; i < s->n; i++)
+    if (s->coef[i] >= from && s->coef[i] < to)
+      at = index_plus(k->g, at, op(k->g, OP_MUL, k->axes[s->axis[i]].range, s->coef[i] / from));
+  return at ? at : uop_index(k->g, 0);
+}
+
+/* The index of the unit from which a lane takes an element of operand A in registers. Sets *in_chunk to the element's
+ * number in it. The instruction's sum has the number n of its rows in classes: n % u is the unit, of u units, and n / u
+ * the element's number. The bits of n below 8 are those of lanes and of the element; above, those of elements alone. */
+static struct uop *unit_of(const struct layout *x, struct uop **in_chunk) {
+  struct codegen *k = x->k;
+  struct graph *g = k->g;
+  int64_t units = x->along.size / x->lanes, in_row = x->row / x->lanes;
+  struct uop *high = op(g, OP_MUL, part_of(k, &x->along, ROWS, INT64_MAX), ROWS), *first = op(g, OP_MOD, high, units);
+  struct uop *low = part_of(k, &x->along, 1, ROWS), *in_class = part_of(k, &x->across, ROW_CLASSES, INT64_MAX);
+  struct uop *row = index_plus(g, in_class, op(g, OP_MUL, part_of(k, &x->across, 1, ROW_CLASSES), x->apart));
+  struct uop *piece = op(g, OP_MUL, op(g, OP_IDIV, first, in_row), ROW_CLASSES * x->apart * x->row);
+  struct uop *unit = op(g, OP_MUL, uop_binary(g, OP_XOR, low, op(g, OP_MOD, row, in_row)), x->lanes);
+  *in_chunk = op(g, OP_IDIV, high, units);
+  return index_plus(g, index_plus(g, piece, op(g, OP_MUL, row, x->row)), unit);
+}
+
 /* Builds the STAGE that work-items fill. Sets *rows to the index of the first row of an instruction's elements, and
  * *begin to their position in that row. */
 static struct uop *make_stage(const struct layout *x, struct numbers *n, struct uop **rows, struct uop **begin) {
@@ -297,7 +360,8 @@ static struct uop *make_stage(const struct layout *x, struct numbers *n, struct 
 
 /* Describes the operand as boxes of a tensor, if it can be copied so. */
 static void find_boxes(const struct layout *x, struct tile *t) {
-  struct tensor_sides sides = {.operand = x->operand, .row = x->row, .pieces = x->pieces, .rows = x->other->size};
+  struct tensor_sides sides = {
+      .operand = x->operand, .row = x->row, .pieces = x->pieces, .rows = x->other->size, .apart = x->apart};
   if (!t->group || __builtin_popcountll(x->inner) > MAX_INNER) return;
   for (unsigned a = x->k->naxes; a-- > 0;)
     if (x->inner >> a & 1) sides.inner[sides.ninner++] = a;
@@ -309,14 +373,18 @@ static void find_boxes(const struct layout *x, struct tile *t) {
   t->boxed = tensor_of(x->k, x->value, &sides, &t->tensor);
 }
 
-static bool make_one(struct codegen *k, enum matrix_operand o) {
+static bool make_one(struct codegen *k, enum matrix_operand o, int64_t apart) {
   struct graph *g = k->g;
   struct layout x;
   struct numbers n;
   struct tile *t = &k->tile[o];
+  const struct matrix *instruction = &matrices[matrix_of(k)->arg.i];
   if (!find_layout(k, o, &x) || !number_vectors(&x, &n)) return false;
-  *t = (struct tile){.transposed = x.transposed, .group = matrices[matrix_of(k)->arg.i].parts == PARTS_MEMORY};
-  t->stage = make_stage(&x, &n, &t->rows, &t->begin);
+  *t = (struct tile){.transposed = x.transposed, .group = instruction->parts == PARTS_MEMORY};
+  x.apart = apart;
+  t->begin = uop_index(g, 0);
+  t->stage = apart ? stage_classes(&x, &n, &t->rows) : make_stage(&x, &n, &t->rows, &t->begin);
+  if (!matrix_reads_tile(instruction, o)) t->rows = unit_of(&x, &t->in_chunk);
   find_boxes(&x, t);
   struct uop *src[2] = {t->stage, index_plus(g, t->rows, t->begin)};
   struct uop *index = uop_new(g, OP_INDEX, x.value->dtype, 1, (union uop_arg){0}, 0, src, 2);
@@ -333,7 +401,9 @@ static bool make_one(struct codegen *k, enum matrix_operand o) {
 
 /* ---- results ---------------------------------------------------------------------------------------------------- */
 
-enum { WAVE_ROWS = 16, WIDE = 2 }; /* WIDE: bytes of the widest results; wider ones would conflict in banks */
+/* WIDE: bytes of the widest results; wider ones would conflict in banks. CLASS_APART: rows from a class's two rows to
+ * those of the next class; eight lanes that store to different classes at once then have different units. */
+enum { WAVE_ROWS = 16, WIDE = 2, CLASS_APART = 3 };
 
 /* The axes of the results' rows or columns whose bits of the coordinate are below `below`, and the part of the
  * coordinate that they give. Sets *first to the range of the lowest bits. 0: the address is not linear in this part. */
@@ -383,7 +453,14 @@ static bool find_results(const struct codegen *k, const struct uop *store, struc
   while (s.row > x->n) s.row /= 2;
   s.axes[0] = result_axes(k, index, 1, x->n, &s.range[0], &column);
   s.axes[1] = result_axes(k, index, 0, WAVE_ROWS, &s.range[1], &row);
-  if (!s.axes[0] || !s.axes[1] || !tensor_at(k, index, &s, &out->tensor)) return false;
+  if (!s.axes[0] || !s.axes[1]) return false;
+  if (!tensor_at(k, index, &s, &out->tensor)) {
+    s.apart = CLASS_APART;
+    if (s.row * size != ROW || !tensor_at(k, index, &s, &out->tensor)) return false;
+    struct uop *class = divide_positions(g, op(g, OP_MOD, row, ROW_CLASSES));
+    row = divide_positions(g, op(g, OP_IDIV, row, ROW_CLASSES));
+    row = index_plus(g, row, op(g, OP_MUL, class, CLASS_APART));
+  }
   int64_t lanes = UNIT / size, units = s.row / lanes, lines = ROW / (s.row * size);
   struct uop *in_row = op(g, OP_MOD, column, s.row), *swap = op(g, OP_MOD, op(g, OP_IDIV, row, lines), units);
   struct uop *unit = uop_binary(g, OP_XOR, divide_positions(g, op(g, OP_IDIV, in_row, lanes)), swap);
@@ -409,10 +486,46 @@ void results_make(struct codegen *k) {
   k->results.boxed = store && find_results(k, store, &k->results);
 }
 
+/* ---- both operands ----------------------------------------------------------------------------------------------- */
+
+/* Whether the rows of both operands can be in classes: rows of 128 bytes, so that boxes of a class begin where the
+ * layout's permutation does. */
+static bool have_classes(const struct layout x[2]) {
+  bool ok = true;
+  for (unsigned o = 0; o < 2 && ok; o++)
+    ok = x[o].row * x[o].size == ROW && x[o].other->size % (ROWS * ROW_CLASSES) == 0 && !x[o].inner;
+  return ok && x[0].along.size == x[1].along.size;
+}
+
+/* Whether both operands can be copied in boxes of classes and at least one cannot be copied in other boxes. */
+static bool needs_classes(struct layout x[2]) {
+  bool other = true, classes = true;
+  for (unsigned o = 0; o < 2 && classes; o++) {
+    struct tile t = {.group = true};
+    find_boxes(&x[o], &t);
+    other = other && t.boxed;
+    x[o].apart = x[o].other->size / ROW_CLASSES;
+    find_boxes(&x[o], &t);
+    classes = t.boxed;
+  }
+  return classes && !other;
+}
+
 bool tiles_make(struct codegen *k) {
+  const struct uop *mma = matrix_of(k);
+  const struct matrix *m = mma ? &matrices[mma->arg.i] : NULL;
+  struct layout x[2];
+  if (!m || !matrix_in_memory(m)) return true;
+  bool loads = !matrix_reads_tile(m, MATRIX_A), classes = m->parts == PARTS_MEMORY && !reads_passed(mma->src[MATRIX_A]);
+  for (enum matrix_operand o = MATRIX_A; o <= MATRIX_B && classes; o++)
+    if (!find_layout(k, o, &x[o])) return false;
+  classes = classes && have_classes(x) && x[MATRIX_B].transposed && x[MATRIX_A].transposed != loads;
+  classes = classes && (loads || needs_classes(x));
   for (enum matrix_operand o = MATRIX_A; o <= MATRIX_B; o++) {
-    const struct uop *mma = matrix_of(k);
-    if (mma && matrix_reads_tile(&matrices[mma->arg.i], o) && !make_one(k, o)) return false;
+    bool reads = matrix_reads_tile(m, o);
+    /* lanes that load from different classes at once do not conflict in banks if these begin in different units */
+    int64_t apart = classes ? x[o].other->size / ROW_CLASSES + !reads : 0;
+    if ((reads || classes) && !make_one(k, o, apart)) return false;
   }
   return true;
 }

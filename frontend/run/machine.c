@@ -53,6 +53,8 @@ struct schedule_machine machine_of_target(const struct target *t, bool any_order
     if (matrix_on(&matrices[i], t) && matrices[i].in != DT_F32) {
       m.tile_types |= 1u << matrices[i].in;
       if (!m.tile_rows) m.tile_rows = matrices[i].m;
+      bool registers = matrices[i].parts == PARTS_MEMORY && !matrix_reads_tile(&matrices[i], MATRIX_A);
+      if (registers) m.unaligned_types |= 1u << matrices[i].in; /* the other operand can be in any order of its rows */
     }
   if (m.tile_types) m.channel_align = t->load_bytes;
   if (m.tile_types && t->has_fetch)

@@ -9,6 +9,8 @@ enum {
   LEAST_USES = 128,           /* uses of an element that pay for its copy */
   LEAST_STRAIGHT_USES = 1024, /* uses that pay for a transposed copy, which reads single elements */
   MANY_PRODUCTS = 1 << 26,    /* with so many, LEAST_USES pay for it, too, on an emulated sm_90 */
+  BLOCK = 64,                 /* rows, columns and products of a result that are computed at once */
+  MOST_PADDING = 9, /* maximum factor of products computed, with padding to whole blocks, to products needed */
 };
 
 /* Whether a RESHAPE only adds and removes axes of size 1. */
@@ -116,8 +118,35 @@ static struct uop *straighten(struct graph *g, struct uop *x, const struct uop *
   return uop_substitute(g, x, &inner, &copy, 1);
 }
 
-struct uop *schedule_align(struct graph *g, const struct schedule_machine *m, const struct uop *reduce, struct uop *x) {
+/* Whether x is the product of two matrices, to be summed by `reduce`, that are copied as fast if their rows begin at
+ * any element: the second has its rows along the columns of the result. */
+static bool takes_any_rows(const struct schedule_machine *m, const struct uop *reduce, const struct uop *x) {
+  const struct shape *s = x->shape;
+  int64_t padded = 1, all = shape_numel(s);
+  unsigned axes = 0, second = 0;
+  int columns = last_axis(reduce->shape);
+  for (unsigned i = 0; i < s->rank; i++) {
+    int64_t n = s->dim[i]->arg.i;
+    if (n == 1) continue;
+    axes++, padded *= (n + BLOCK - 1) / BLOCK * BLOCK;
+  }
+  if (axes != 3 || columns < 0 || padded > MOST_PADDING * all) return false;
+  for (unsigned i = 0; i < 2; i++) {
+    const struct uop *f = below_casts(x->src[i]);
+    int adjacent = adjacent_axis(x->src[i]);
+    bool unaligned = m->unaligned_types >> f->dtype & 1;
+    if (f->op != OP_BUFFER || adjacent < 0 || !unaligned || shape_numel(f->shape) == all) return false;
+    bool is_second = adjacent == columns;
+    second += is_second;
+    if (!is_second && shape_numel(f->shape) * s->dim[columns]->arg.i != all) return false;
+  }
+  return second == 1;
+}
+
+struct uop *schedule_align(struct graph *g, const struct schedule_machine *m, const struct uop *reduce, struct uop *x,
+                           bool whole) {
   if (!m->align || reduce->aux != OP_ADD || shape_numel(reduce->shape) < 2 || x->op != OP_MUL) return x;
+  if (whole && takes_any_rows(m, reduce, x)) return x;
   struct uop *src[2];
   for (unsigned i = 0; i < 2; i++) {
     const struct uop *f = below_casts(x->src[i]);

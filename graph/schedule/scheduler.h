@@ -252,8 +252,10 @@ double schedule_share(const struct schedule_machine *m, int64_t workgroups);
 int64_t schedule_workgroups(const struct schedule_machine *m, const struct uop *reduce);
 bool schedule_split_reduces(struct scheduler *s, struct uop **roots, unsigned nroots);
 
-/* align.c: x, which the reduction sums, with factors whose rows are aligned if the machine needs that */
-struct uop *schedule_align(struct graph *g, const struct schedule_machine *m, const struct uop *reduce, struct uop *x);
+/* align.c: x, which the reduction sums, with factors whose rows are aligned if the machine needs that. whole: the sum
+ * is not split */
+struct uop *schedule_align(struct graph *g, const struct schedule_machine *m, const struct uop *reduce, struct uop *x,
+                           bool whole);
 struct uop *schedule_exchange_axes(struct graph *g, struct uop *x, unsigned a,
                                    unsigned b); /* x with two axes exchanged */
 

@@ -256,9 +256,10 @@ bool schedule_split_reduces(struct scheduler *s, struct uop **roots, unsigned nr
     bool same = true;
     for (unsigned k = 0; k < u->nsrc; k++) src[k] = now[u->src[k]->id], same &= src[k] == u->src[k];
     const struct schedule_machine *m = u->op == OP_REDUCE_AXIS ? schedule_machine_of(s, device[u->id]) : NULL;
-    if (m)
-      now[u->id] = split_reduce(g, m, u, schedule_align(g, m, u, schedule_channels(s, m, u, src[0])));
-    else
+    if (m) {
+      struct uop *x = schedule_channels(s, m, u, src[0]);
+      now[u->id] = split_reduce(g, m, u, schedule_align(g, m, u, x, part_count(m, u, x) < 2));
+    } else
       now[u->id] = same ? u : uop_with_src(g, u, src);
   }
   for (unsigned i = 0; any && i < nroots; i++) roots[i] = now[roots[i]->id];

@@ -68,7 +68,7 @@ static inline void tensor_map_set(uint64_t *map, enum tensor_map_field f, unsign
 /* How a cubin describes the tensor maps of its kernel KERNEL: the variable __doorbell_tensors_KERNEL is an array of
  * these. The last parameters of the kernel are the maps, one of 128 bytes for each. Each launch makes a map from the
  * address that argument `slot` has. A pointer is all that a caller passes. */
-enum { MAX_TENSORS = 8 }; /* at least MOST_TENSORS of compiler/plan/codegen.h */
+enum { MAX_TENSORS = 24 }; /* at least MOST_TENSORS of compiler/plan/codegen.h */
 struct tensor_description {
   uint32_t slot, rank, type, swizzle;                                    /* type: enum tensor_type */
   uint32_t size[TENSOR_DIMS], stride[TENSOR_DIMS - 1], box[TENSOR_DIMS]; /* stride: in units of 16 bytes */

@@ -130,7 +130,7 @@ static struct uop *product_for(const struct matrix *x, int64_t count[3]) {
 }
 
 /* Each instruction that reads tiles, with tiles that work-items copy, and with tiles that are copied ahead: in boxes
- * for wgmma. */
+ * for wgmma, in boxes of classes of rows if lanes load operand A. */
 static void tiles(void **state) {
   struct c_library l;
   char id[64], plan[2][128], err[512];
@@ -143,10 +143,10 @@ static void tiles(void **state) {
   for (unsigned i = 0; i < matrix_count; i++) {
     const struct matrix *x = &matrices[i];
     if (!matrix_on(x, t) || !matrix_in_memory(x) || x->n > MOST_COLUMNS) continue;
-    if (x->parts == PARTS_MEMORY && !matrix_reads_tile(x, MATRIX_A)) continue; /* only in phases */
+    bool loads = x->parts == PARTS_MEMORY && !matrix_reads_tile(x, MATRIX_A);
     ast[i] = product_for(x, count[i]);
     snprintf(plan[0], sizeof plan[0], "matrix %s a b c", x->name);
-    snprintf(plan[1], sizeof plan[1], "matrix %s a b c; unroll c:2; pipeline c:2", x->name);
+    snprintf(plan[1], sizeof plan[1], "matrix %s a b c; unroll c:%u; pipeline c:2", x->name, loads ? 4 : 2);
     for (unsigned p = 0; p < 2; p++) {
       made[i][p] = compiler_compile_by(c, t, ast[i], plan[p], err, sizeof err);
       if (!made[i][p]) fail_msg("%s", err);
@@ -154,6 +154,7 @@ static void tiles(void **state) {
       c_library_add(&l, made[i][p], id);
     }
     if (x->in == DT_BF16 && x->parts == PARTS_MEMORY) assert_non_null(strstr(made[i][1]->linear_text, " BOX "));
+    if (loads) assert_non_null(strstr(made[i][1]->linear_text, "f16x8"));
   }
   assert_true(c_library_end(&l, "-O1"));
   for (unsigned i = 0; i < 2 * matrix_count; i++) {

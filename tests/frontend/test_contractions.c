@@ -18,6 +18,13 @@ static double element_of(int64_t i, unsigned seed) {
   return (double)((x ^ x >> 13) * 2246822519u >> 28) / 8 - 1;
 }
 
+/* The nearest number with a significand of 8 bits, the even one of two. */
+static double rounded_to_bf16(double x) {
+  int exponent;
+  double significand = frexp(x, &exponent);
+  return ldexp(nearbyint(significand * 256), exponent - 8);
+}
+
 static db_tensor *matrix_of(db_device *dev, const struct contraction *c, int64_t rows, int64_t columns, bool transposed,
                             unsigned seed) {
   int64_t n = c->batch * rows * columns;
@@ -83,6 +90,7 @@ static struct emu_detail run(const struct contraction *c, const char *device, un
     for (int64_t k = 0; k < c->k; k++) want += operand(c, false, batch, row, k) * operand(c, true, batch, k, column);
     if (c->work == BIAS_RELU) want = want + (double)column > 0 ? want + (double)column : 0;
     if (c->t == DB_F16) want = (double)(_Float16)want;
+    if (c->t == DB_BF16) want = rounded_to_bf16(want);
     if (got[i] != want)
       fail_msg("%s, %ld of %ld x %ld x %ld: element %ld, %ld, %ld is %.9g, not %.9g", device, (long)c->batch,
                (long)c->m, (long)c->n, (long)c->k, (long)batch, (long)row, (long)column, got[i], want);
@@ -108,6 +116,11 @@ static const struct contraction cases[] = {
     {2, 40, 33, 51, true, true, DB_F16, PLAIN},       {1, 100, 255, 79, true, false, DB_F16, PLAIN},
     {3, 17, 9, 130, false, false, DB_F16, PLAIN},     {1, 255, 129, 255, false, false, DB_F16, MASKED},
     {1, 64, 301, 31, false, false, DB_F16, PLAIN},    {1, 61, 300, 31, true, true, DB_F16, MASKED},
+    {1, 129, 131, 257, false, false, DB_F16, PLAIN},  {1, 129, 131, 257, true, false, DB_BF16, PLAIN},
+    {1, 70, 130, 33, false, false, DB_BF16, PLAIN},   {1, 8, 201, 303, false, false, DB_F16, BIAS_RELU},
+    {1, 203, 11, 129, false, false, DB_BF16, PLAIN},  {1, 128, 129, 136, false, false, DB_F16, BIAS_RELU},
+    {1, 65, 136, 131, false, false, DB_F16, PLAIN},   {2, 65, 67, 131, false, false, DB_F16, PLAIN},
+    {1, 131, 131, 133, false, true, DB_F16, PLAIN},   {1, 131, 131, 133, true, true, DB_BF16, PLAIN},
 };
 
 static void values_are_exact(void **state) {
@@ -138,8 +151,11 @@ static void few_other_instructions(void **state) {
       {EMULATED_NVIDIA, {1, 512, 512, 256, false, true, DB_F32, PLAIN}, 1.55},
       {EMULATED_NVIDIA, {1, 512, 512, 256, true, false, DB_F32, PLAIN}, 1.45},
       {EMULATED_NVIDIA, {1, 511, 511, 511, false, false, DB_F32, PLAIN}, 1.72},
+      {EMULATED_NVIDIA, {1, 511, 511, 511, false, false, DB_F16, PLAIN}, 0.05},
+      {EMULATED_NVIDIA, {1, 511, 511, 511, true, false, DB_BF16, PLAIN}, 0.04},
+      {EMULATED_NVIDIA, {1, 255, 255, 255, false, false, DB_BF16, PLAIN}, 0.07},
   };
-  for (unsigned i = 0; i < (has_ptxas() ? 11 : 7); i++) {
+  for (unsigned i = 0; i < (has_ptxas() ? sizeof of / sizeof *of : 7); i++) {
     const struct contraction *c = &of[i].c;
     unsigned kernels;
     struct emu_detail d = run(c, of[i].device, &kernels);

@@ -430,44 +430,54 @@ static void nvidia_persistent(void **state) {
   db_close(dev);
 }
 
+static const struct {
+  enum dtype in, out;
+  int16_t batch, rows, columns, sum;
+  bool bias, adds; /* bias: max(sum + a number for each column, 0); adds: to the earlier value */
+  const char *plan;
+} collected[] = {
+    {DT_BF16, DT_BF16, 1, 128, 128, 64, false, false, "matrix wgmma128_f32_bf16 b c d; unroll d:2; pipeline d:2"},
+    {DT_BF16, DT_BF16, 1, 200, 264, 72, true, false,
+     "pad b:128; pad c:256; pad d:32; matrix wgmma256_f32_bf16 b c d; local b:2; unroll d:2; pipeline d:3"},
+    {DT_F16, DT_F16, 1, 256, 64, 64, false, true, "matrix wgmma64_f32_f16 b c d; upcast b:2; local b:2; pipeline d:2"},
+    {DT_F16, DT_BF16, 1, 100, 72, 64, true, true, "pad b:64; pad c:64; matrix wgmma64_f32_f16 b c d"},
+    {DT_BF16, DT_F8E4M3, 1, 128, 128, 64, true, false, "matrix wgmma128_f32_bf16 b c d; unroll d:2; pipeline d:2"},
+    {DT_BF16, DT_F8E5M2, 1, 64, 208, 64, false, false, "pad c:64; matrix wgmma64_f32_bf16 b c d; pipeline d:2"},
+    {DT_BF16, DT_BF16, 3, 136, 136, 96, true, false,
+     "pad b:64; pad c:64; matrix wgmma64_f32_bf16 b c d; unroll d:2; join a b; join a c; persist a:7; pipeline d:2"},
+    {DT_BF16, DT_BF16, 2, 136, 256, 96, false, true,
+     "pad b:64; matrix wgmma128_f32_bf16 b c d; unroll d:2; join a b; join a c; persist a:5; pipeline d:3"},
+    /* rows that begin at any element, of operands and results; of operands only; of results only */
+    {DT_BF16, DT_F16, 1, 101, 131, 77, true, true,
+     "pad b:64; pad c:64; pad d:64; matrix wgmmar64_f32_bf16 b c d; unroll d:4; pipeline d:2"},
+    {DT_F16, DT_BF16, 1, 258, 197, 301, false, false,
+     "pad b:128; pad c:128; pad d:128; matrix wgmmar128_f32_f16 b c d; local b:2; unroll d:8; pipeline d:3"},
+    {DT_F16, DT_F16, 1, 257, 136, 131, false, false,
+     "pad b:128; pad c:64; pad d:64; matrix wgmmar64_f32_f16 b c d; upcast b:2; unroll d:4; join b c; persist b:5; "
+     "pipeline d:3"},
+    {DT_BF16, DT_BF16, 1, 64, 65, 72, true, false, "pad c:64; pad d:16; matrix wgmma64_f32_bf16 b c d"}};
+
 /* Results that waves collect and store in boxes are those that lanes store directly: in blocks of one and of several
  * boxes for each wave, with rows and columns beyond the last whole block, batches, a bias and an earlier value of the
- * result, and several blocks for each workgroup. What no result is stored to keeps its value. */
+ * result, several blocks for each workgroup, and rows that begin at any element. What no result is stored to keeps its
+ * value. */
 static void nvidia_collected(void **state) {
-  static const struct {
-    enum dtype in, out;
-    int16_t batch, rows, columns, sum;
-    bool bias, adds; /* bias: max(sum + a number for each column, 0); adds: to the earlier value */
-    const char *plan;
-  } tried[] = {
-      {DT_BF16, DT_BF16, 1, 128, 128, 64, false, false, "matrix wgmma128_f32_bf16 b c d; unroll d:2; pipeline d:2"},
-      {DT_BF16, DT_BF16, 1, 200, 264, 72, true, false,
-       "pad b:128; pad c:256; pad d:32; matrix wgmma256_f32_bf16 b c d; local b:2; unroll d:2; pipeline d:3"},
-      {DT_F16, DT_F16, 1, 256, 64, 64, false, true,
-       "matrix wgmma64_f32_f16 b c d; upcast b:2; local b:2; pipeline d:2"},
-      {DT_F16, DT_BF16, 1, 100, 72, 64, true, true, "pad b:64; pad c:64; matrix wgmma64_f32_f16 b c d"},
-      {DT_BF16, DT_F8E4M3, 1, 128, 128, 64, true, false, "matrix wgmma128_f32_bf16 b c d; unroll d:2; pipeline d:2"},
-      {DT_BF16, DT_F8E5M2, 1, 64, 208, 64, false, false, "pad c:64; matrix wgmma64_f32_bf16 b c d; pipeline d:2"},
-      {DT_BF16, DT_BF16, 3, 136, 136, 96, true, false,
-       "pad b:64; pad c:64; matrix wgmma64_f32_bf16 b c d; unroll d:2; join a b; join a c; persist a:7; pipeline d:2"},
-      {DT_BF16, DT_BF16, 2, 136, 256, 96, false, true,
-       "pad b:64; matrix wgmma128_f32_bf16 b c d; unroll d:2; join a b; join a c; persist a:5; pipeline d:3"}};
   if (!ptxas) skip();
   db_device *dev = db_open(NVIDIA);
   if (!dev) fail_msg("%s", db_error());
-  for (unsigned i = 0; i < sizeof tried / sizeof *tried; i++) {
-    int64_t n = tried[i].columns, q = tried[i].sum, rows = tried[i].rows, batch = tried[i].batch;
+  for (unsigned i = 0; i < sizeof collected / sizeof *collected; i++) {
+    int64_t n = collected[i].columns, q = collected[i].sum, rows = collected[i].rows, batch = collected[i].batch;
     const int64_t count[4] = {batch * rows * n, batch * rows * q, batch * q * n, n};
-    const enum dtype type[4] = {tried[i].out, tried[i].in, tried[i].in, DT_F32};
+    const enum dtype type[4] = {collected[i].out, collected[i].in, collected[i].in, DT_F32};
     struct uop *b = range(batch, 0, AXIS_LOOP), *r = range(rows, 1, AXIS_LOOP), *c = range(n, 2, AXIS_LOOP);
     struct uop *k = range(q, 3, AXIS_REDUCE), *row = add(mul(b, ix(rows)), r);
     struct uop *x = load(at(param(1, type[1], count[1]), add(mul(row, ix(q)), k)));
     struct uop *w = load(at(param(2, type[2], count[2]), add(mul(add(mul(b, ix(q)), k), ix(n)), c)));
     struct uop *v = reduce(OP_ADD, mul(uop_cast(G, x, DT_F32), uop_cast(G, w, DT_F32)), &k, 1);
     struct uop *to = at(param(0, type[0], count[0]), add(mul(row, ix(n)), c));
-    if (tried[i].bias)
+    if (collected[i].bias)
       v = uop_binary(G, OP_MAX, add(v, load(at(param(3, DT_F32, n), c))), uop_const_float(G, DT_F32, 0));
-    if (tried[i].adds) v = add(uop_cast(G, load(to), DT_F32), v);
+    if (collected[i].adds) v = add(uop_cast(G, load(to), DT_F32), v);
     struct uop *ast = sink1(store(to, uop_cast(G, v, type[0])));
     db_buffer *bufs[4];
     void *memory[4], *got[2];
@@ -482,8 +492,8 @@ static void nvidia_collected(void **state) {
     uint64_t moved[2]; /* bytes of lines, also those of boxes */
     for (unsigned collects = 0; collects < 2; collects++) {
       char plan[320];
-      snprintf(plan, sizeof plan, "r_%ld_%ld_%ld_%ld = %s%s", (long)batch, (long)rows, (long)n, (long)q, tried[i].plan,
-               collects ? "; collect 0" : "");
+      snprintf(plan, sizeof plan, "r_%ld_%ld_%ld_%ld = %s%s", (long)batch, (long)rows, (long)n, (long)q,
+               collected[i].plan, collects ? "; collect 0" : "");
       struct compiler *by_hand =
           compiler_new(&(struct compiler_options){.plan = plan, .ptxas = ptxas, .cache_dir = cache, .debug = 6});
       const struct kernel *kernel = must_compile(by_hand, db_device_arch(dev), ast);

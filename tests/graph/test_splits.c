@@ -183,6 +183,25 @@ static void test_aligned_rows(void **state) {
   machine_of = NULL;
 }
 
+/* Matrices that are copied as fast with rows at any address are not copied first, unless the rows of both lie along the
+ * sum, there are several of them, or the sum is divided. */
+static void test_unaligned_rows(void **state) {
+  struct schedule_machine m = *matrix_machine(0);
+  m.tile_types = m.unaligned_types = 1u << DT_F32, m.align = 16;
+  the_machine = &m;
+  machine_of = given_machine;
+  assert_int_equal(check(matmul(TENSOR(130, 70), TENSOR(70, 131))), 1);
+  assert_int_equal(check(matmul(permute(TENSOR(70, 130), 0x01), TENSOR(70, 131))), 1);
+  assert_int_equal(check(matmul(TENSOR(130, 70), permute(TENSOR(131, 70), 0x01))), 3);
+  assert_int_equal(check(matmul(permute(TENSOR(70, 130), 0x01), permute(TENSOR(131, 70), 0x01))), 3);
+  struct uop *x = RESHAPE(TENSOR(2, 130, 70), 2, 130, 70, 1), *w = RESHAPE(TENSOR(2, 70, 131), 2, 1, 70, 131);
+  x = mul(EXPAND(x, 2, 130, 70, 131), EXPAND(w, 2, 130, 70, 131));
+  assert_int_equal(check(reduce(OP_ADD, x, 1 << 2)), 3);
+  assert_int_equal(kernels_of(matmul(TENSOR(129, 131), TENSOR(131, 129)), SCHEDULE_ALIGNED, NULL), 1);
+  assert_true(kernels_of(matmul(TENSOR(129, 65535), TENSOR(65535, 129)), SCHEDULE_ALIGNED, NULL) > 2);
+  machine_of = NULL;
+}
+
 /* A convolution of 3 x 3: windows of x, summed over channels and the filter. x: [batch, channels, height, width]; w:
  * [results, channels, 3, 3]. */
 static struct uop *convolution(struct uop *x, int64_t results) {
@@ -244,6 +263,7 @@ int main(void) {
       cmocka_unit_test_setup_teardown(test_few_results, setup, teardown),
       cmocka_unit_test_setup_teardown(test_product_splits, setup, teardown),
       cmocka_unit_test_setup_teardown(test_aligned_rows, setup, teardown),
+      cmocka_unit_test_setup_teardown(test_unaligned_rows, setup, teardown),
   };
   return cmocka_run_group_tests(tests, NULL, NULL);
 }
