@@ -51,6 +51,36 @@ static unsigned contiguous(const struct copy *c, bool *any) {
   return best;
 }
 
+/* The distance in memory of elements that are adjacent along the range. If the range is part of a joined axis, only the
+ * axis that counts fastest is considered. 0: unknown */
+static int64_t stride_along(const struct affine *address, const struct uop *range) {
+  int64_t stride = llabs(affine_coef(address, range));
+  const struct affine own = {.n = 1, .term = {(struct uop *)range}};
+  for (unsigned i = 0; i < address->n && !stride; i++)
+    if (address->term[i]->op == OP_MOD && has_term(address->term[i], &own)) stride = llabs(address->coef[i]);
+  return stride;
+}
+
+/* The dimension along which elements are nearest to each other in memory, if they are not contiguous along any. */
+static unsigned nearest(const struct copy *c) {
+  size_t count;
+  struct uop *root = c->value, **order = uop_toposort(&root, 1, &count);
+  unsigned best = c->ndims - 1;
+  int64_t least = 0;
+  for (size_t i = 0; order && i < count; i++) {
+    if (order[i]->op != OP_INDEX) continue;
+    struct affine f;
+    affine_of(order[i]->src[1], &f);
+    for (unsigned d = 0; d < c->ndims; d++)
+      for (unsigned x = 0; x < c->dim[d].n; x++) {
+        int64_t stride = stride_along(&f, c->k->axes[c->dim[d].axis[x]].range);
+        if (c->dim[d].coef[x] == 1 && stride && (!least || stride < least)) best = d, least = stride;
+      }
+  }
+  free(order);
+  return best;
+}
+
 static struct uop *new_axis(struct copy *c, int64_t size, enum axis_kind kind, bool vector) {
   struct uop *r = axis_add(c->k, size, kind, vector);
   return r ? c->range[c->nranges++] = r : NULL;
@@ -377,6 +407,7 @@ static int64_t choose_layout(struct copy *c, bool pack) {
   bool gpu = k->target->kind != TARGET_HOST, any;
   unsigned vec = contiguous(c, &any), width = gpu && pack && !any ? 1 : gpu ? 16 : k->target->vector_bytes;
   int64_t size = dtype_info[c->value->dtype].size, lanes = width < size ? 1 : width / size;
+  if (gpu && pack && !any) vec = nearest(c);
   const struct dimension *v = &c->dim[vec];
   while (lanes > 1 && (lanes > v->size || (gpu && (v->size % lanes || !are_aligned(c, v, lanes))))) lanes /= 2;
   /* If the value is contiguous along another axis than the copy, squares of vectors are transposed, and rows of two are

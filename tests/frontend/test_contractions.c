@@ -285,6 +285,29 @@ static void convolutions_are_exact(void **state) {
   }
 }
 
+/* The 128-byte lines that the instructions of a convolution of 3 x 3 access, for each of the elements that they load
+ * and store. Weights are contiguous along the filter only, which is not an axis of the copy: adjacent work-items copy
+ * adjacent channels, 36 bytes apart, not results. */
+static void copies_access_few_lines(void **state) {
+  static const int64_t image[4] = {1, 128, 28, 28}, filter[4] = {128, 128, 3, 3};
+  static const double most[2] = {0.25, 0.24}; /* gfx1100: 0.44 with adjacent results; sm_90: 0.53 */
+  FOR_EMULATED_GPU {
+    DB_SCOPED;
+    db_device *dev = open_device(DEVICE_NAME);
+    db_tensor *y = db_conv2d(image_of(dev, image, 1), image_of(dev, filter, 2), NULL, .padding = DB_LIST(1));
+    assert_int_equal(db_device_synchronize(dev, UINT64_C(60000000000)), 0);
+    assert_int_equal(emu_detail(db_device_os(dev), true), 0);
+    struct emu_detail before = executed_so_far(dev), after;
+    if (db_realize(y) || db_device_synchronize(dev, UINT64_C(60000000000))) fail_msg("%s", db_error());
+    after = executed_so_far(dev);
+    uint64_t bytes = after.loaded[EMU_GLOBAL_SPACE] - before.loaded[EMU_GLOBAL_SPACE] + after.stored[EMU_GLOBAL_SPACE] -
+                     before.stored[EMU_GLOBAL_SPACE];
+    double lines = (double)(after.lines - before.lines) / (double)(bytes / sizeof(float));
+    if (lines > most[!strcmp(DEVICE_NAME, EMULATED_NVIDIA)]) fail_msg("%s: %.3f lines per element", DEVICE_NAME, lines);
+    db_close(dev);
+  }
+}
+
 /* Bytes of any value. Sums of their products are bytes, too, and wrap. */
 static void check_bytes(const char *device, bool matrix) {
   enum { M = 66, N = 50, K = 200 };
@@ -317,9 +340,12 @@ static void products_of_bytes(void **state) {
 }
 
 int main(void) {
-  const struct CMUnitTest tests[] = {cmocka_unit_test(values_are_exact), cmocka_unit_test(few_other_instructions),
+  const struct CMUnitTest tests[] = {cmocka_unit_test(values_are_exact),
+                                     cmocka_unit_test(few_other_instructions),
                                      cmocka_unit_test(odd_sums_take_little_longer),
-                                     cmocka_unit_test(rows_do_not_mix), cmocka_unit_test(convolutions_are_exact),
+                                     cmocka_unit_test(rows_do_not_mix),
+                                     cmocka_unit_test(convolutions_are_exact),
+                                     cmocka_unit_test(copies_access_few_lines),
                                      cmocka_unit_test(products_of_bytes)};
   return cmocka_run_group_tests_name("frontend/contractions", tests, NULL, NULL);
 }
