@@ -70,21 +70,26 @@ static db_tensor *heads_of(db_tensor *x, int64_t begin, int64_t heads, int64_t w
   return db_permute(db_reshape(x, count, heads, width), 1, 0, 2);
 }
 
-/* What the tokens of a span see: assigns their keys and values to the cache. q, k, v: [heads, count, width of a head]
- */
-static db_tensor *attend_span(struct model *m, int64_t i, struct span s, db_tensor *q, db_tensor *k, db_tensor *v,
-                              db_tensor **assigned) {
+/* Assigns the keys and values of a span's tokens to the cache. k, v: [heads, count, width of a head] */
+static void keep_span(struct model *m, int64_t i, struct span s, db_tensor *k, db_tensor *v, db_tensor **assigned) {
   struct layer *y = &m->layer[i];
   const struct numbers *n = &m->n;
-  bool local = numbers_has_window(n, i);
-  int64_t count = db_dim(q, 1), end = db_size_add(s.at, count), next = db_size_add(s.text, 1);
-  q = rotated(m, q, s.at, end, local);
-  k = rotated(m, k, s.at, end, local);
+  int64_t end = db_size_add(s.at, db_dim(k, 1)), next = db_size_add(s.text, 1);
+  k = rotated(m, k, s.at, end, numbers_has_window(n, i));
   db_tensor *columns = db_unsqueeze(db_transpose(k, 1, 2), 0);
   assigned[0] = db_assign_slice(y->cache[0], columns, s.text, next, 0, n->kv_heads, 0, n->key, s.at, end);
   assigned[1] = db_assign_slice(y->cache[1], db_unsqueeze(v, 0), s.text, next, 0, n->kv_heads, s.at, end, 0, n->value);
-  k = db_transpose(db_squeeze(db_shrink(y->cache[0], s.text, next, 0, n->kv_heads, 0, n->key, 0, end), 0), 1, 2);
-  v = db_squeeze(db_shrink(y->cache[1], s.text, next, 0, n->kv_heads, 0, end, 0, n->value), 0);
+}
+
+/* What the tokens of a span see. q: [heads, count, width of a head] */
+static db_tensor *attend_span(struct model *m, int64_t i, struct span s, db_tensor *q) {
+  const struct layer *y = &m->layer[i];
+  const struct numbers *n = &m->n;
+  int64_t count = db_dim(q, 1), end = db_size_add(s.at, count), next = db_size_add(s.text, 1);
+  q = rotated(m, q, s.at, end, numbers_has_window(n, i));
+  db_tensor *k = db_shrink(y->cache[0], s.text, next, 0, n->kv_heads, 0, n->key, 0, end);
+  db_tensor *v = db_shrink(y->cache[1], s.text, next, 0, n->kv_heads, 0, end, 0, n->value);
+  k = db_transpose(db_squeeze(k, 0), 1, 2), v = db_squeeze(v, 0);
   return attend(m, q, db_cast(k, DB_F32), db_cast(v, DB_F32), mask_of(m, i, count, s.at, end));
 }
 
@@ -105,10 +110,10 @@ static db_tensor *attention(struct model *m, int64_t i, db_tensor *x, const stru
   db_tensor *v = heads_of(fused ? qkv : apply(&y->v, x), fused ? q_columns + k_columns : 0, n->kv_heads, n->value);
   q = normalized(m, &y->query, q);
   k = normalized(m, &y->key_norm, k);
-  for (int64_t s = 0; s < spans; s++) {
-    int64_t begin = s * each, end = begin + each;
-    out[s] = attend_span(m, i, span[s], rows(q, begin, end), rows(k, begin, end), rows(v, begin, end), assigned);
-  }
+  /* All keys and values are assigned before any are read: a read between two assignments would need a copy. */
+  for (int64_t s = 0; s < spans; s++)
+    keep_span(m, i, span[s], rows(k, s * each, (s + 1) * each), rows(v, s * each, (s + 1) * each), assigned);
+  for (int64_t s = 0; s < spans; s++) out[s] = attend_span(m, i, span[s], rows(q, s * each, (s + 1) * each));
   db_tensor *all = spans == 1 ? out[0] : db_contiguous(db_cat_n(out, spans, 1));
   return on_each(m, apply(&y->out, db_reshape(db_permute(all, 1, 0, 2), count, n->heads * n->value)));
 }
