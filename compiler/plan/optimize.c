@@ -27,6 +27,7 @@ struct access { /* one LOAD or STORE of an argument */
   uint64_t mask; /* axes on which the index depends */
   enum dtype dtype;
   bool store;
+  int64_t slot, bytes; /* of the argument; -1 and 0 for other memory */
 };
 
 struct view {
@@ -85,6 +86,10 @@ static bool read_accesses(struct view *p) {
     stores += u->op == OP_STORE;
     affine_of(u->src[0]->src[1], &a->index);
     a->mask = mask[u->src[0]->id], a->dtype = u->src[0]->dtype, a->store = u->op == OP_STORE;
+    const struct uop *base = u->src[0]->src[0];
+    bool argument = base->op == OP_PARAM && base->src[0]->op == OP_CONST;
+    a->slot = argument ? base->arg.i : -1;
+    a->bytes = argument ? base->src[0]->arg.i * dtype_info[a->dtype].size : 0;
   }
   p->expensive = cost >= 16;
   free(order);
@@ -556,10 +561,57 @@ static bool spread_host(struct view *p) {
 }
 
 enum {
+  FAR_BYTES = 1 << 22,   /* an argument of this size is not in a near cache */
+  AHEAD_BYTES = 1 << 10, /* minimum distance of rows that are read ahead: the processor reads short ones ahead itself */
+  MOST_AHEAD_BYTES = 1 << 17, /* and maximum: two rows stay in the second-level cache */
+};
+
+/* The loop over the rows of an access; -1 if there is none. */
+static int axis_of_rows(const struct view *p, const struct access *x) {
+  int rows = -1;
+  int64_t least = MOST_AHEAD_BYTES + 1;
+  for (unsigned a = 0; a < p->k->naxes; a++) {
+    int64_t bytes = stride(p, x, (int)a) * dtype_info[x->dtype].size;
+    bool loop = p->k->axes[a].kind == AXIS_LOOP || p->k->axes[a].kind == AXIS_SERIAL;
+    if (loop && p->k->axes[a].size > 1 && bytes >= AHEAD_BYTES && bytes < least) rows = (int)a, least = bytes;
+  }
+  return rows;
+}
+
+/* Whether access i is the first of several loops that read the argument. */
+static bool is_read_again(const struct view *p, unsigned i) {
+  const struct access *x = &p->access[i];
+  bool again = false;
+  for (unsigned j = 0; j < p->n; j++) {
+    const struct access *y = &p->access[j];
+    if (y->slot != x->slot || j == i) continue;
+    if (j < i || y->store) return false;
+    again = again || y->mask != x->mask;
+  }
+  return again;
+}
+
+/* Reads the next row into the second-level cache while several loops, one after the other, read the current one: only
+ * the first of them would access memory. */
+static bool prefetch_rows(struct view *p) {
+  struct codegen *k = p->k;
+  if (k->is_phase) return true;
+  if (!read_accesses(p)) return false;
+  for (unsigned i = 0; i < p->n; i++) {
+    const struct access *x = &p->access[i];
+    if (x->store || x->bytes < FAR_BYTES || !is_read_again(p, i)) continue;
+    int rows = axis_of_rows(p, x);
+    if (can(p, STEP_PREFETCH, rows, x->slot) && !step(p, STEP_PREFETCH, rows, x->slot)) return false;
+  }
+  return true;
+}
+
+enum {
   ROWS_AT_ONCE = 16,      /* rows that are summed before their sum is added to a block's results */
   FEW_ROWS = 16,          /* with fewer rows, clearing the results costs too much */
   BLOCK_COLUMNS = 1024,   /* minimum per workgroup: memory is read a page at a time */
   MOST_COLUMNS = 8192,    /* maximum per block: its results stay in the first-level or second-level cache */
+  COLUMN_VECTORS = 4,     /* of a tile that adds all rows */
   COLUMN_BYTES = 1 << 16, /* minimum size of a matrix that does not stay in the first-level cache */
 };
 
@@ -589,6 +641,25 @@ static int columns_of(struct view *p) {
   return depth >= FEW_ROWS && bytes >= COLUMN_BYTES ? v : -1;
 }
 
+/* The number of workgroups among which `all` columns are divided. */
+static int64_t groups_of_columns(const struct view *p, int v, int64_t all) {
+  int64_t others = total(p, AXIS_LOOP) / p->k->axes[v].size, least = (all + MOST_COLUMNS - 1) / MOST_COLUMNS;
+  int64_t groups = all / BLOCK_COLUMNS, room = p->k->target->workgroups / (others < 1 ? 1 : others);
+  if (groups > room) groups = room;
+  return groups < least ? least : groups;
+}
+
+/* Plans sums of columns whose number is no multiple of a vector: tiles of vectors add all rows. If their sums were kept
+ * in memory, each round would check its elements (edge.c). */
+static bool optimize_odd_columns(struct view *p, int v, int64_t lanes, bool *done) {
+  int64_t tile = COLUMN_VECTORS * lanes, size = p->k->axes[v].size;
+  *done = size >= PADDED * tile && can(p, STEP_PAD, v, tile);
+  if (!*done) return true;
+  bool ok = step(p, STEP_PAD, v, tile) && step(p, STEP_VECTOR, v, lanes) && step(p, STEP_UPCAST, v, COLUMN_VECTORS);
+  int64_t groups = groups_of_columns(p, v, size), rest = p->k->axes[v].size;
+  return ok && step(p, groups > 1 ? STEP_THREAD : STEP_SERIAL, v, groups > 1 ? groups : rest) && spread_host(p);
+}
+
 /* Plans sums of columns: adds a block of rows at a time to the results of a block of columns, which are kept in
  * memory. */
 static bool optimize_columns(struct view *p, int v, bool *done) {
@@ -596,6 +667,7 @@ static bool optimize_columns(struct view *p, int v, bool *done) {
   int64_t lanes = largest_padded(p, STEP_VECTOR, v, lanes_for(p, v, k->target->vector_bytes));
   *done = false;
   if (lanes < 2 || k->axes[v].size < 2 * lanes) return true;
+  if (k->axes[v].size % lanes && (!optimize_odd_columns(p, v, lanes, done) || *done)) return *done;
   if (!step_padded(p, STEP_VECTOR, v, lanes)) return false;
   struct axis_name lane = k->axes[k->naxes - 1].name;
   int row = -1;
@@ -604,10 +676,7 @@ static bool optimize_columns(struct view *p, int v, bool *done) {
   int64_t rows = largest_padded(p, STEP_UNROLL, row, ROWS_AT_ONCE), size = k->axes[row].size;
   if (size <= ROWS_AT_ONCE) rows = size;
   if (rows > 1 && !step_padded(p, STEP_UNROLL, row, rows)) return false;
-  int64_t all = k->axes[v].size * lanes, others = total(p, AXIS_LOOP) / k->axes[v].size;
-  int64_t groups = all / BLOCK_COLUMNS, room = k->target->workgroups / (others < 1 ? 1 : others);
-  if (groups > room) groups = room;
-  if (groups < (all + MOST_COLUMNS - 1) / MOST_COLUMNS) groups = (all + MOST_COLUMNS - 1) / MOST_COLUMNS;
+  int64_t groups = groups_of_columns(p, v, k->axes[v].size * lanes);
   /* The columns are split even for one workgroup: if spread_host distributed the axis itself, each workgroup would sum
    * the columns of all. */
   if (!step(p, groups > 1 ? STEP_THREAD : STEP_SERIAL, v, groups > 1 ? groups : k->axes[v].size)) return false;
@@ -713,7 +782,7 @@ static bool optimize_host(struct view *p) {
         largest_padded(p, STEP_VECTOR, (int)a, (p->expensive || u >= 0 ? 1 : 4) * lanes_for(p, (int)a, width));
     if (amount > 1 && !step_padded(p, STEP_VECTOR, (int)a, amount)) return false;
   }
-  return unroll(p) && spread_host(p);
+  return unroll(p) && spread_host(p) && prefetch_rows(p);
 }
 
 /* ---- one kernel of several in one ------------------------------------------------------------------------------- */
