@@ -29,6 +29,8 @@ enum {
   CLASS_DEPTH = 4,   /* minimum instructions along the sum in a round */
   CLASS_ROUNDS = 2,  /* minimum rounds, because boxes are copied ahead of a loop's rounds */
   CLASS_PADDING = 9, /* like MOST_PADDING; without classes, single elements are copied */
+  STREAM_SIDE = 16,  /* maximum rows or columns of a product that reads the other operand once */
+  STREAM_SUM = 128,  /* minimum length of its sum */
   FEW_BUFFERS = 3,   /* enough to hide the copies' latency */
   MOST_BUFFERS = 4,
   FETCHED = 1,
@@ -129,9 +131,23 @@ static bool is_plain(const struct choice *c, const struct side *s) {
 static bool have_classes(const struct choice *c) {
   const struct matrix *x = &matrices[c->row];
   const struct side *s = c->side;
-  if (x->parts != PARTS_MEMORY || dtype_info[x->in].size != 2 || c->columns.n || c->sums.n) return false;
+  if (x->parts != PARTS_MEMORY || dtype_info[x->in].size != 2 || c->columns.n || c->sums.n || c->others > 1)
+    return false;
   if (!is_plain(c, &s[0]) || !is_plain(c, &s[1]) || !s[1].by_axis) return false;
   return s[0].by_axis == matrix_reads_tile(x, MATRIX_A) && !(choice_fetches(c, &s[0]) && choice_fetches(c, &s[1]));
+}
+
+/* Whether the product has few rows or columns and the operands are copied in boxes: these keep so many bytes in flight
+ * that memory limits the speed, not the padding of the few rows to those of an instruction. */
+static bool has_stream(const struct choice *c) {
+  const struct axis *axes = c->k->axes;
+  const struct side *s = c->side;
+  int64_t rows = axes[s[0].axis].size, columns = axes[s[1].axis].size;
+  if (matrices[c->row].parts != PARTS_MEMORY || c->columns.n || c->sums.n) return false;
+  if (!is_plain(c, &s[0]) || !is_plain(c, &s[1]) || axes[c->sum].size < STREAM_SUM) return false;
+  if (!c->classes && !(choice_fetches(c, &s[0]) && choice_fetches(c, &s[1]))) return false;
+  int64_t few = rows < columns ? rows : columns;
+  return few > 1 && few <= STREAM_SIDE;
 }
 
 /* Estimates the cycles of a wave to load an operand for one instruction along the sum: its share of the workgroup's
@@ -481,7 +497,8 @@ static bool possible(struct choice *c) {
   for (unsigned i = 0; i < 3; i++) {
     struct axis *a = &k->axes[axis[i]];
     const struct joint *j = i == 1 ? &c->columns : &c->sums;
-    more *= i && j->n ? joint_padding(k, j) : axis_padding(k, axis[i], size[i]);
+    bool is_free = c->streams && i < 2 && a->size <= STREAM_SIDE;
+    more *= is_free ? 1 : i && j->n ? joint_padding(k, j) : axis_padding(k, axis[i], size[i]);
     was[i] = a->size, a->size = round_up(a->size, size[i]), s.list[i] = a->name;
   }
   bool ok = more <= (c->classes ? CLASS_PADDING : MOST_PADDING) && step_possible(k, s, NULL, 0);
@@ -491,7 +508,8 @@ static bool possible(struct choice *c) {
 
 /* Without classes of rows, elements of an operand are copied one by one. */
 static bool is_better(const struct choice *c, const struct choice *best) {
-  if (best->time == 0 || c->classes != best->classes) return best->time == 0 || c->classes;
+  bool boxes = c->classes || c->streams, were = best->classes || best->streams;
+  if (best->time == 0 || boxes != were) return best->time == 0 || boxes;
   return c->time < best->time * (SMALL_PADDING - 1) / SMALL_PADDING;
 }
 
@@ -513,6 +531,7 @@ bool contract_gpu(struct codegen *k, bool *done) {
       if (ok) choice_join(&c);
       bool loads = matrices[row].parts == PARTS_MEMORY && !matrix_reads_tile(&matrices[row], MATRIX_A);
       c.classes = ok && have_classes(&c);
+      c.streams = ok && has_stream(&c);
       ok = ok && (!loads || c.classes) && possible(&c) &&
            (k->is_phase                           ? choose_phase
             : matrices[row].parts == PARTS_MEMORY ? choose_group

@@ -258,8 +258,8 @@ static bool find_inner(const struct finder *f, struct tensor *out) {
  * number. */
 static bool count_classes(struct finder *f) {
   struct dim *x = &f->dim[1];
-  bool whole = f->ndims > 1 && x->count == f->sides->rows && f->sides->rows % ROW_CLASSES == 0 &&
-               x->low % ROW_CLASSES == 0 && x->high - x->low + 1 >= ROW_CLASSES;
+  bool whole =
+      f->ndims > 1 && x->count == f->sides->rows && f->sides->rows % ROW_CLASSES == 0 && x->low % ROW_CLASSES == 0;
   for (unsigned i = 0; i < f->address.n; i++) {
     if (!x->coef[i] || (axes_below(f->k, f->address.term[i]) & f->sides->axes[1])) continue;
     whole = whole && x->coef[i] % ROW_CLASSES == 0;
@@ -268,8 +268,8 @@ static bool count_classes(struct finder *f) {
   return whole;
 }
 
-/* Makes the map of each class from that of all rows. offset: of the first row in the argument, in elements; stride: of
- * rows */
+/* Makes the map of each class from that of all rows. Boxes of a class without rows are outside of its map. offset: of
+ * the first row in the argument, in elements; stride: of rows */
 static void divide_classes(struct tensor *out, int64_t offset, int64_t stride, unsigned size) {
   int64_t unit = STRIDE_UNIT / size, rows = out->text->size[1];
   for (unsigned c = ROW_CLASSES; c-- > 0;) {
@@ -279,6 +279,9 @@ static void divide_classes(struct tensor *out, int64_t offset, int64_t stride, u
     out->begin[c] = (uint8_t)(first % unit);
     t->size[0] += (uint32_t)(first % unit), t->size[1] = (uint32_t)((rows - c + ROW_CLASSES - 1) / ROW_CLASSES);
     t->offset = (uint32_t)(first / unit), t->stride[0] = (uint32_t)(stride * ROW_CLASSES / unit);
+    if (c < rows) continue;
+    out->begin[c] = UINT8_MAX;
+    t->size[0] = t->size[1] = 1, t->offset = out->text[0].offset;
   }
 }
 

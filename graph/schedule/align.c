@@ -10,7 +10,7 @@ enum {
   LEAST_STRAIGHT_USES = 1024, /* uses that pay for a transposed copy, which reads single elements */
   MANY_PRODUCTS = 1 << 26,    /* with so many, LEAST_USES pay for it, too, on an emulated sm_90 */
   BLOCK = 64,                 /* rows, columns and products of a result that are computed at once */
-  MOST_PADDING = 9, /* maximum factor of products computed, with padding to whole blocks, to products needed */
+  MOST_PADDING = 36, /* maximum factor of products computed, with padding to whole blocks, to products needed */
 };
 
 /* Whether a RESHAPE only adds and removes axes of size 1. */

@@ -379,6 +379,49 @@ static void nvidia_boxes(void **state) {
   db_close(dev);
 }
 
+/* Boxes that contain both halves of a row of 256 bytes, one for each of two positions of an unrolled axis. */
+static void nvidia_boxes_of_pieces(void **state) {
+  enum { ROWS = 64, COLUMNS = 128, SUM = 64, PARTS = 2 };
+  static const int64_t count[3] = {ROWS * COLUMNS, ROWS * PARTS * SUM, PARTS * SUM * COLUMNS};
+  if (!ptxas) skip();
+  db_device *dev = db_open(NVIDIA);
+  if (!dev) fail_msg("%s", db_error());
+  struct uop *r = range(ROWS, 0, AXIS_LOOP), *c = range(COLUMNS, 1, AXIS_LOOP);
+  struct uop *over[2] = {range(SUM, 2, AXIS_REDUCE), range(PARTS, 3, AXIS_REDUCE)};
+  struct uop *k = add(mul(over[1], ix(SUM)), over[0]);
+  struct uop *x = load(at(param(1, DT_BF16, count[1]), add(mul(r, ix(PARTS * SUM)), k)));
+  struct uop *w = load(at(param(2, DT_BF16, count[2]), add(mul(k, ix(COLUMNS)), c)));
+  struct uop *sum = reduce(OP_ADD, mul(uop_cast(G, x, DT_F32), uop_cast(G, w, DT_F32)), over, 2);
+  struct uop *ast = sink1(store(at(param(0, DT_F32, count[0]), add(mul(r, ix(COLUMNS)), c)), sum));
+  struct compiler *by_hand =
+      compiler_new(&(struct compiler_options){.plan = "matrix wgmma128_f32_bf16 a b c; unroll d:2; pipeline c:2",
+                                              .ptxas = ptxas,
+                                              .cache_dir = cache,
+                                              .debug = 6});
+  const struct kernel *kernel = must_compile(by_hand, db_device_arch(dev), ast);
+  unsigned boxes = 0;
+  for (const char *p = kernel->linear_text; (p = strstr(p, " BOX ")); p++) boxes++;
+  assert_int_equal(boxes, 2 * PARTS); /* also of x, whose rows have 16 elements of each part */
+  db_buffer *bufs[3];
+  void *memory[3];
+  for (unsigned i = 0; i < 3; i++) {
+    enum dtype t = i ? DT_BF16 : DT_F32;
+    size_t bytes = (size_t)count[i] * dtype_info[t].size;
+    memory[i] = calloc(1, bytes), bufs[i] = db_alloc(dev, bytes, 0);
+    for (int64_t e = 0; e < count[i]; e++) write_element(t, memory[i], e, (union value){.f = (double)(rnd() % 17) - 8});
+    OK(db_buffer_write(bufs[i], 0, memory[i], bytes));
+  }
+  float *want = calloc((size_t)count[0], 4);
+  reference(ast, (void *[]){want, memory[1], memory[2]}, 0);
+  launch(dev, kernel, bufs, NULL);
+  OK(db_buffer_read(bufs[0], 0, memory[0], (size_t)count[0] * 4));
+  assert_memory_equal(memory[0], want, (size_t)count[0] * 4);
+  for (unsigned i = 0; i < 3; i++) db_buffer_release(bufs[i]), free(memory[i]);
+  free(want);
+  compiler_free(by_hand);
+  db_close(dev);
+}
+
 /* Products of 8 x 6 blocks by workgroups that compute several blocks each, in several orders of the blocks, with and
  * without a remainder of blocks, rounds and elements: exactly those of the plan with a workgroup for each block. The
  * rounds of all blocks are counted through, so neither their number nor that of the buffers divides the other. */
@@ -629,6 +672,7 @@ int main(void) {
       cmocka_unit_test(nvidia_instructions),
       cmocka_unit_test(nvidia_warp_groups),
       cmocka_unit_test(nvidia_boxes),
+      cmocka_unit_test(nvidia_boxes_of_pieces),
       cmocka_unit_test(nvidia_persistent),
       cmocka_unit_test(nvidia_collected),
   };
