@@ -1,6 +1,7 @@
 /* Scheduling: copies operands of products whose rows do not begin at aligned addresses to memory where they do, and
  * operands whose rows do not lie along the sum if the instructions cannot transpose them. Matrix instructions read such
- * copies without a conversion of each element's address. */
+ * copies without a conversion of each element's address. Some machines do so from rows at any address, but not if those
+ * of the second matrix lie along the sum: then that one is copied with rows along its columns. */
 #include "scheduler.h"
 #include <string.h>
 
@@ -101,53 +102,80 @@ struct uop *schedule_exchange_axes(struct graph *g, struct uop *x, unsigned a, u
   return a == b ? x : uop_new(g, OP_PERMUTE, x->dtype, 1, (union uop_arg){.i = order}, 0, &x, 1);
 }
 
+/* The factor without outer casts and expansions. */
+static struct uop *inner_of(struct uop *x) {
+  while (x->op == OP_CAST || x->op == OP_EXPAND) x = x->src[0];
+  return x;
+}
+
+/* A copy of the factor with aligned rows in memory, which lie along axis a instead of axis b, the last one in memory.
+ * inner: the factor without outer casts and expansions */
+static struct uop *turn(struct graph *g, struct uop *x, struct uop *inner, unsigned a, unsigned b, int64_t align) {
+  struct uop *stored = schedule_exchange_axes(g, without_casts(g, inner), a, b);
+  struct uop *copy = align_matrix(g, stored, align, true);
+  if (copy == stored) return x;
+  copy = uop_cast(g, schedule_exchange_axes(g, copy, a, b), inner->dtype);
+  return uop_substitute(g, x, &inner, &copy, 1);
+}
+
 /* A copy of the factor whose rows in memory lie along the sum, if those of the factor do not. */
 static struct uop *straighten(struct graph *g, struct uop *x, const struct uop *reduce, int64_t align) {
-  struct uop *inner = x;
-  while (inner->op == OP_CAST || inner->op == OP_EXPAND) inner = inner->src[0];
+  struct uop *inner = inner_of(x);
   const struct shape *s = inner->shape;
   int now = adjacent_axis(inner), last = last_axis(s), sum = -1;
   if (now < 0 || reduce->arg.i >> now & 1 || count_casts(inner) > 1) return x;
   for (unsigned i = 0; i < s->rank; i++)
     if (reduce->arg.i >> i & 1 && s->dim[i]->arg.i > 1) sum = (int)i;
   if (sum < 0) return x;
-  struct uop *stored = schedule_exchange_axes(g, without_casts(g, inner), (unsigned)sum, (unsigned)last);
-  struct uop *copy = align_matrix(g, stored, align, true);
-  if (copy == stored) return x;
-  copy = uop_cast(g, schedule_exchange_axes(g, copy, (unsigned)sum, (unsigned)last), inner->dtype);
-  return uop_substitute(g, x, &inner, &copy, 1);
+  return turn(g, x, inner, (unsigned)sum, (unsigned)last, align);
 }
 
 /* Whether x is the product of two matrices, to be summed by `reduce`, that are copied as fast if their rows begin at
- * any element: the second has its rows along the columns of the result. */
-static bool takes_any_rows(const struct schedule_machine *m, const struct uop *reduce, const struct uop *x) {
+ * any element, unless the rows of both lie along the sum. Sets *columns to the axis of the result's columns, and
+ * *second to the number of the factor with these columns. */
+static bool takes_any_rows(const struct schedule_machine *m, const struct uop *reduce, const struct uop *x,
+                           unsigned *columns, unsigned *second) {
   const struct shape *s = x->shape;
   int64_t padded = 1, all = shape_numel(s);
-  unsigned axes = 0, second = 0;
-  int columns = last_axis(reduce->shape);
+  unsigned axes = 0, found = 0;
+  int last = last_axis(reduce->shape);
   for (unsigned i = 0; i < s->rank; i++) {
     int64_t n = s->dim[i]->arg.i;
     if (n == 1) continue;
     axes++, padded *= (n + BLOCK - 1) / BLOCK * BLOCK;
   }
-  if (axes != 3 || columns < 0 || padded > MOST_PADDING * all) return false;
+  if (axes != 3 || last < 0 || padded > MOST_PADDING * all) return false;
+  *columns = (unsigned)last;
   for (unsigned i = 0; i < 2; i++) {
-    const struct uop *f = below_casts(x->src[i]);
-    int adjacent = adjacent_axis(x->src[i]);
-    bool unaligned = m->unaligned_types >> f->dtype & 1;
-    if (f->op != OP_BUFFER || adjacent < 0 || !unaligned || shape_numel(f->shape) == all) return false;
-    bool is_second = adjacent == columns;
-    second += is_second;
-    if (!is_second && shape_numel(f->shape) * s->dim[columns]->arg.i != all) return false;
+    const struct uop *f = below_casts(x->src[i]), *inner = inner_of(x->src[i]);
+    if (f->op != OP_BUFFER || !(m->unaligned_types >> f->dtype & 1) || adjacent_axis(inner) < 0) return false;
+    if (shape_numel(f->shape) == all || count_casts(inner) > 1) return false;
+    if (inner->shape->dim[last]->arg.i > 1) *second = i, found++;
   }
-  return second == 1;
+  return found == 1;
+}
+
+/* The product, or one with a copy of the second factor whose rows lie along the columns instead of along the sum. NULL
+ * if that does not pay. */
+static struct uop *turn_second(struct graph *g, const struct schedule_machine *m, const struct uop *reduce,
+                               struct uop *x, unsigned columns, unsigned second) {
+  struct uop *inner = inner_of(x->src[second]), *src[2] = {x->src[0], x->src[1]};
+  const struct uop *f = below_casts(inner);
+  int now = adjacent_axis(inner);
+  bool aligned = inner->shape->dim[now]->arg.i * dtype_info[f->dtype].size % m->align == 0;
+  if (!(reduce->arg.i >> now & 1)) return x;
+  if (aligned || shape_numel(x->shape) / shape_numel(f->shape) < LEAST_USES) return NULL;
+  src[second] = turn(g, src[second], inner, columns, (unsigned)last_axis(inner->shape), m->align);
+  return src[second] == x->src[second] ? NULL : uop_with_src(g, x, src);
 }
 
 struct uop *schedule_align(struct graph *g, const struct schedule_machine *m, const struct uop *reduce, struct uop *x,
                            bool whole) {
   if (!m->align || reduce->aux != OP_ADD || shape_numel(reduce->shape) < 2 || x->op != OP_MUL) return x;
-  if (whole && takes_any_rows(m, reduce, x)) return x;
-  struct uop *src[2];
+  unsigned columns, second;
+  struct uop *src[2], *turned = NULL;
+  if (whole && takes_any_rows(m, reduce, x, &columns, &second)) turned = turn_second(g, m, reduce, x, columns, second);
+  if (turned) return turned;
   for (unsigned i = 0; i < 2; i++) {
     const struct uop *f = below_casts(x->src[i]);
     if (!(m->tile_types >> f->dtype & 1) || dtype_info[f->dtype].size >= m->align) return x;
