@@ -175,22 +175,6 @@ static enum round_loads loads_in_rounds(const struct codegen *around) {
   return most;
 }
 
-/* Whether the registers of this many work-items hold all values that the phases pass on. */
-static bool fits_registers(const struct codegen *around, int64_t items) {
-  int64_t bytes = 0;
-  for (unsigned i = 0; i < around->nparts; i++) {
-    const struct codegen *k = &around->parts[i];
-    for (unsigned n = 0; n < k->ast->nsrc; n++) {
-      struct uop *index = k->ast->src[n]->src[0];
-      uint64_t axes = axes_below(k, index->src[1]);
-      int64_t elements = index->src[0]->op == OP_LOCAL;
-      for (unsigned a = 0; a < k->naxes; a++) elements *= axes >> a & 1 ? k->axes[a].size : 1;
-      bytes += elements * dtype_info[index->src[0]->dtype].size;
-    }
-  }
-  return bytes <= items * around->target->passed_bytes;
-}
-
 /* Whether transposed products pay, for the first phase. Each lane loads the values of its row's elements one by one, so
  * there may be none. The rows have to fill all waves, which share the copies of columns. Half of them suffice if there
  * are workgroups for the whole machine and no values of columns, for which the lanes have fewer registers. */
@@ -205,7 +189,6 @@ static bool turns(const struct codegen *k, const struct matrix *x) {
     if (k->axes[a].kind == AXIS_GLOBAL && a != axis_of_rounds(k)) groups *= k->axes[a].size;
   bool half = groups >= k->target->workgroups && !loads;
   if (items < k->target->phase_items / (half ? 2 : 1)) return false;
-  if (loads && !fits_registers(k->around, items)) return false;
   if (sum < 0 || k->axes[sum].size > MOST_WIDTH) return false;
   for (unsigned i = 0; i < k->around->nparts; i++) {
     const struct codegen *part = &k->around->parts[i];

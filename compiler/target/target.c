@@ -3,8 +3,7 @@
  * gfx1100: wave32, 64 KiB of LDS per workgroup and at most 1024 work-items (RDNA3 ISA document; LLVM AMDGPUUsage); its
  * widest global access has 16 bytes, and accesses may have any alignment (LLVM AMDGPUUsage, "unaligned-access-mode").
  * The dispatch packet has 32 bits for the work-items in a dimension (HSA Platform System Architecture, "kernel dispatch
- * packet"). Of the 256 registers of a lane, 120 hold values that phases pass on; the others are for operands and
- * addresses.
+ * packet"). A lane has 256 registers of 4 bytes.
  *
  * sm_*: warps of 32, 48 KiB of static shared memory, at most 1024 threads per block and 64 along its z, 2^31 - 1 blocks
  * along x and 65535 along y and z, 16-byte accesses (CUDA C++ Programming Guide, "Compute Capabilities"). `workgroups`
@@ -86,7 +85,7 @@ static const struct target targets[] = {
         .max_group = 1024,
         .group = 256,
         .phase_items = 128,
-        .passed_bytes = 480,
+        .register_bytes = 1024,
         .load_bytes = 16,
         .vector_bytes = 4,
         .max_block = {1024, 1024, 1024},

@@ -22,8 +22,8 @@ struct target {
   uint32_t max_items;                  /* maximum work-items of a launch, per dimension */
   uint32_t group;                      /* preferred work-items per workgroup */
   uint32_t phase_items;                /* work-items that run the phases of a kernel together; 1 on the host */
-  uint32_t passed_bytes;               /* of the registers of each of them, for values that phases pass on; 0: only
-                                        * values that would fit in workgroup memory are passed on in registers */
+  uint32_t register_bytes;             /* registers of each of them, in which phases pass on values that do not fit in
+                                        * workgroup memory; 0: not used for that */
   uint32_t load_bytes;                 /* widest single memory access */
   uint32_t vector_bytes;               /* width of an arithmetic register; 4 where work-items are the vector lanes */
   uint32_t vectors;                    /* number of registers of vector_bytes; 0 where work-items are the vector

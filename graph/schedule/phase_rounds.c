@@ -13,6 +13,8 @@
 
 enum {
   FEWEST_ROUND_ROWS = 16, /* of a matrix instruction */
+  PLAIN_ROWS = 64,        /* of the work-items that run phases together */
+  LEAST_COLUMNS = 32,     /* of a round of so many rows */
   MOST_ITEM_SUMS = 64,    /* sums that each work-item carries */
   ENOUGH_GROUPS = 4,      /* 1 / the fraction of the workgroups that keep the machine busy that is enough */
   PAD_BYTES = 16,         /* between rows of LOCAL memory whose length is a multiple of all banks */
@@ -431,31 +433,73 @@ static bool use_tiles(const struct rounds *o, const struct schedule_machine *m) 
   return tiles;
 }
 
-/* Whether phases with matrix instructions keep all values of the block in registers. They need them for half of the
- * machine's workgroups at least: fewer work-items are faster with smaller blocks, which pass on values in LOCAL memory.
- * There is room for what they pass on in LOCAL memory, too, for the case that they cannot use registers; sums of whole
- * tiles are in the registers of a work-item anyway. */
-static bool fits_registers(const struct rounds *o, const struct schedule_machine *m, int64_t rows, int64_t columns,
-                           int64_t groups) {
-  int64_t registers = 0, local = 0;
+/* The number of values of columns that a phase without products loads at most. */
+static unsigned most_values(const struct rounds *o) {
+  unsigned most = 0;
+  for (unsigned i = 0; i < o->k->n; i++) {
+    const struct unit *u = unit_of(o, i);
+    unsigned n = 0;
+    if (o->part[i].kind != ROUND_WIDE || phases_contracts(u)) continue;
+    for (unsigned j = 0; j < u->nloads; j++) {
+      struct uop *in[MAX_RANK * 2];
+      bool found = false;
+      unsigned nin = member_of(o, u->load[j]) == MOST_MEMBERS ? schedule_ranges_in(u->load[j], in, MAX_RANK * 2) : 0;
+      for (unsigned r = 0; r < nin; r++) found = found || is_column(o, i, in[r]);
+      n += found;
+    }
+    if (n > most) most = n;
+  }
+  return most;
+}
+
+/* Bytes of the registers of all work-items that hold what phases with matrix instructions pass on and carry, the rows
+ * that are operands in all rounds, which two lanes hold, and a part of the values of columns. */
+static int64_t register_bytes(const struct rounds *o, const struct schedule_machine *m, int64_t rows, int64_t columns) {
+  int64_t bytes = most_values(o) * columns * m->phase_items;
+  for (unsigned i = 0; i < o->k->n; i++) {
+    const struct unit *u = unit_of(o, i);
+    const struct round_part *x = &o->part[i];
+    int64_t size = dtype_info[x->reduce ? x->reduce->dtype : passed_value(o, i)->dtype].size;
+    bytes += (x->kind == ROUND_MAXIMUM ? 3 : 1) * rows * o->k->member[i].length * size;
+    for (unsigned n = 0; n < u->nreduces && x->kind == ROUND_WIDE && phases_contracts(u); n++) {
+      int64_t depth = 1;
+      for (unsigned r = 1; r < u->reduce[n]->nsrc; r++) depth *= u->reduce[n]->src[r]->src[0]->arg.i;
+      bytes += 2 * rows * depth * dtype_info[memory_of(u->load[0])->dtype].size;
+    }
+  }
+  return bytes;
+}
+
+/* Whether registers hold all values of a block of rows, which matrix instructions compute. If a round of fewer columns
+ * is possible, some registers are left. There is also room for what the phases pass on in LOCAL memory, for the case
+ * that they cannot use registers; sums of whole tiles are in the registers of a work-item anyway. */
+static bool fits_registers(const struct rounds *o, const struct schedule_machine *m, int64_t rows, int64_t columns) {
+  int64_t local = 0, room = m->phase_registers - (columns > LEAST_COLUMNS ? m->phase_registers / 8 : 0);
   for (unsigned i = 0; i < o->k->n; i++) {
     const struct member *x = &o->k->member[i];
     enum dtype t = o->part[i].reduce ? o->part[i].reduce->dtype : passed_value(o, i)->dtype;
-    int64_t memories = o->part[i].kind == ROUND_MAXIMUM ? 3 : 1, size = memories * rows * dtype_info[t].size;
-    registers += size * x->length;
     if (o->part[i].kind != ROUND_SUM || x->length == 1)
-      local += size * x->stride;
+      local += (o->part[i].kind == ROUND_MAXIMUM ? 3 : 1) * rows * x->stride * dtype_info[t].size;
     else if (x->length % m->tile_rows)
       return false;
   }
-  return columns % m->tile_rows == 0 && registers <= m->phase_registers && local <= m->scratch &&
-         groups * 2 >= m->groups;
+  return columns % m->tile_rows == 0 && local <= m->scratch && register_bytes(o, m, rows, columns) <= room;
+}
+
+/* Whether a block of rows fits, with a round of columns, in LOCAL memory or in registers. Registers are used if there
+ * are groups for half of the machine: fewer work-items are faster with smaller blocks in LOCAL memory. Values of
+ * columns are only used with registers for all values. */
+static bool fits(struct rounds *o, const struct schedule_machine *m, int64_t rows, int64_t columns, int64_t groups) {
+  int64_t sums, items = m->phase_items * (rows > PLAIN_ROWS ? rows / PLAIN_ROWS : 1);
+  bool room = measure(o, rows, columns, &sums) <= m->scratch && rows * sums <= items * MOST_ITEM_SUMS;
+  if (!m->phase_registers || rows != PLAIN_ROWS || groups * 2 < m->groups || !use_tiles(o, m)) return room;
+  return fits_registers(o, m, rows, columns) || (room && !most_values(o));
 }
 
 bool phases_choose_rounds(struct phaser *p, struct phased *k) {
   static const int64_t sizes[][2] = {{128, 128}, {128, 64}, {64, 64}, {64, 32}, {32, 64},
                                      {32, 32},   {16, 64},  {16, 32}, {16, 16}};
-  enum { SIZES = sizeof sizes / sizeof *sizes, PLAIN_ROWS = 64 };
+  enum { SIZES = sizeof sizes / sizeof *sizes };
   const struct schedule_machine *m = schedule_machine_of(p->s, p->s->unit[k->member[0].unit].device);
   int64_t rows = k->size[k->blocked], others = 1, sums, found = -1;
   struct rounds o;
@@ -463,15 +507,11 @@ bool phases_choose_rounds(struct phaser *p, struct phased *k) {
   for (unsigned r = 0; r < k->nrows; r++) others *= r == k->blocked ? 1 : k->size[r];
   bool tiles = use_tiles(&o, m);
   for (unsigned i = 0; i < SIZES; i++) {
-    int64_t items = m->phase_items * (sizes[i][0] > PLAIN_ROWS ? sizes[i][0] / PLAIN_ROWS : 1);
     if (tiles ? sizes[i][0] < m->tile_rows && found >= 0 : sizes[i][0] > PLAIN_ROWS) continue;
     if (sizes[i][0] > PLAIN_ROWS && m->tile_rows < PLAIN_ROWS) continue;
     int64_t block = sizes[i][0] < rows ? sizes[i][0] : rows, groups = others * ((rows + block - 1) / block);
     bool too_wide = i + 1 < SIZES && sizes[i][1] > o.size[0] && sizes[i][1] > sizes[SIZES - 1][1];
-    if (too_wide) continue;
-    bool fits = measure(&o, block, sizes[i][1], &sums) <= m->scratch;
-    if (!fits && tiles && block == PLAIN_ROWS) fits = fits_registers(&o, m, block, sizes[i][1], groups);
-    if (!fits || block * sums > items * MOST_ITEM_SUMS) continue;
+    if (too_wide || !fits(&o, m, block, sizes[i][1], groups)) continue;
     /* smaller blocks give more workgroups, but repeat more loads */
     if (found < 0 || (sizes[found][0] > sizes[i][0] && sizes[i][1] >= sizes[found][1])) found = i;
     if (groups * ENOUGH_GROUPS >= m->groups) break;
@@ -481,6 +521,13 @@ bool phases_choose_rounds(struct phaser *p, struct phased *k) {
   k->round = sizes[found][1];
   measure(&o, k->block, k->round, &sums);
   return true;
+}
+
+bool phases_fit_tiles(struct phaser *p, struct phased *k) {
+  const struct schedule_machine *m = schedule_machine_of(p->s, p->s->unit[k->member[0].unit].device);
+  struct rounds o;
+  if (!m->phase_items) return true;
+  return find_parts(p, k, &o) && (!use_tiles(&o, m) || fits(&o, m, PLAIN_ROWS, LEAST_COLUMNS, m->groups));
 }
 
 /* ---- the unit ---- */

@@ -336,7 +336,8 @@ static bool assign(struct phaser *p, uint32_t unit) {
   for (size_t i = 0; p->phased && i < p->n && !k; i++) {
     struct phased before = p->phased[i];
     if (!phases_merge(p, &p->phased[i], &own)) continue;
-    if (is_circular(p, &p->phased[i]) || !phases_fit_rounds(p, &p->phased[i]))
+    bool grows = !phases_fit_tiles(p, &p->phased[i]) && phases_fit_tiles(p, &before) && phases_fit_tiles(p, &own);
+    if (grows || is_circular(p, &p->phased[i]) || !phases_fit_rounds(p, &p->phased[i]))
       p->phased[i] = before;
     else
       k = &p->phased[i];

@@ -84,7 +84,7 @@ struct schedule_machine {
   int64_t scratch; /* bytes of LOCAL memory in which phases of a kernel may pass on values; 0: kernels have no phases */
   int64_t
       phase_items; /* work-items that share this memory and compute columns in rounds; 0: one, all columns at once */
-  int64_t phase_registers; /* bytes of their registers in which they may pass on values that do not fit in scratch */
+  int64_t phase_registers; /* bytes of registers in which they pass on values that do not fit in scratch; 0: none */
   double launch_ns, bytes_per_ns, flops_per_ns;
   double compares_per_ns; /* comparisons of an index with a position, each with a choice and a sum */
   double stream_per_ns;   /* bytes per ns that one workgroup reads while the others are idle */

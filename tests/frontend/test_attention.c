@@ -212,7 +212,7 @@ static void is_one_kernel_on_gpus(void **state) {
       {1, 130, 200, 17, 33, 1, DB_BF16, CAUSAL, false},   {1, 128, 255, 16, 80, 1, DB_BF16, NO_MASK, false},
       {1, 91, 131, 17, 19, 1, DB_F32, NO_MASK, true},     {1, 93, 257, 12, 20, 1, DB_F32, BOOLS, false},
       {1, 403, 307, 12, 33, 1, DB_F32, ADDED, false},     {1, 128, 128, 16, 16, 1e4, DB_F32, CAUSAL, false},
-      {1, 500, 300, 160, 160, 1, DB_F16, NO_MASK, false}, {1, 640, 640, 200, 200, 1, DB_F16, NO_MASK, false},
+      {12, 500, 300, 160, 160, 1, DB_F16, CAUSAL, false}, {1, 640, 640, 200, 200, 1, DB_F16, NO_MASK, false},
       {16, 200, 131, 40, 24, 1, DB_BF16, CAUSAL, false},  {13, 256, 192, 64, 128, 1, DB_F16, NO_MASK, false},
       {1, 192, 256, 64, 64, 1, DB_F16, NEAR, false},      {1, 131, 261, 40, 40, 1, DB_BF16, NEAR, false},
       {2, 256, 512, 64, 64, 1, DB_F16, PADDED, false},    {1, 403, 500, 20, 33, 1, DB_F32, PADDED, false},
@@ -400,6 +400,7 @@ static void gradients_are_kernels_on_gpus(void **state) {
       {34, 1, 128, 131, 32, DB_F16, NO_MASK, false, 3},
       {64, 2, 100, 190, 48, DB_F16, CAUSAL, true, 3},
       {34, 1, 91, 190, 24, DB_F16, CAUSAL, false, 3},
+      {2, 1, 300, 192, 96, DB_BF16, CAUSAL, false, 3},
   };
   for (unsigned i = 0; i < sizeof cases / sizeof *cases; i++) {
     check_gradients(&cases[i], EMULATED);
@@ -440,6 +441,16 @@ static void gradients_pass_in_registers(void **state) {
       fail_msg("%g us of model time, %g for the products alone; %lu bytes stored, %lu copied", us, least,
                (unsigned long)stored, (unsigned long)copied);
   }
+}
+
+/* On gfx1100 the gradients of keys and of values in rows of 128 elements do not fit in the registers of one kernel. */
+static void gradients_of_long_rows_are_two_kernels(void **state) {
+  static const struct gradients cases[] = {
+      {12, 1, 500, 520, 128, DB_F16, NO_MASK, false, 4},
+      {1, 1, 390, 500, 128, DB_BF16, CAUSAL, false, 4},
+      {4, 2, 400, 392, 128, DB_F16, CAUSAL, true, 4},
+  };
+  for (unsigned i = 0; i < sizeof cases / sizeof *cases; i++) check_gradients(&cases[i], EMULATED);
 }
 
 /* The memory that an attention needs besides its result is much less than that of its scores. */
@@ -523,6 +534,7 @@ int main(void) {
                                      cmocka_unit_test(gradients_are_kernels),
                                      cmocka_unit_test(gradients_are_kernels_on_gpus),
                                      cmocka_unit_test(gradients_pass_in_registers),
+                                     cmocka_unit_test(gradients_of_long_rows_are_two_kernels),
                                      cmocka_unit_test(growing_keys),
                                      cmocka_unit_test(keys_at_a_variable),
                                      cmocka_unit_test(refused)};
