@@ -4,14 +4,15 @@
  * Frontends write cat and stack, and gradients of slices add up to, expressions over the whole result: WHERE(index <
  * end of the first, PAD(first), WHERE(...)), and ADD of PADs that do not overlap. Evaluated at every element of the
  * result, each of n tensors is evaluated n times too often. If that costs more than the launches, the expression
- * becomes a JOIN here. Two or three tensors (the halves of a rotation) remain an expression. */
+ * becomes a JOIN here. Two or three tensors (the halves of a rotation) remain an expression, unless all of them have to
+ * be written to memory of their own that nothing else reads: they are then written to the result's memory instead. */
 #include "../movement.h"
 #include "../rules.h"
 #include "scheduler.h"
 #include <stdlib.h>
 #include <string.h>
 
-enum { LEAST_PIECES = 4, MANY_PIECES = 32, MOST_READ = 1024 };
+enum { LEAST_PIECES = 4, MANY_PIECES = 32, MOST_READ = 1024, ACCESS_BYTES = 16 };
 
 struct piece {
   struct uop *x; /* has the shape of the whole result; NULL: zeros */
@@ -139,9 +140,27 @@ unsigned schedule_device_under(const struct uop *u) {
   return uop_names_device(u) ? u->aux : NO_DEVICE;
 }
 
+/* The CONTIGUOUS whose elements are those of the piece, if nothing else uses it; otherwise NULL. */
+static struct uop *only_written(const struct joining *j, struct uop *x) {
+  while (x && (x->op == OP_PAD || x->op == OP_RESHAPE || x->op == OP_PERMUTE) && j->users[x->id] == 1) x = x->src[0];
+  return x && x->op == OP_CONTIGUOUS && !x->arg.i && j->users[x->id] == 1 ? x : NULL;
+}
+
+/* Whether all pieces have to be written to memory anyway, and kernels can write them to their part of the result as
+ * fast as to memory of their own: rows of the pieces begin at multiples of the widest access. */
+static bool are_written(const struct joining *j, const struct uop *u, int axis) {
+  int64_t row = dtype_info[u->dtype].size;
+  for (unsigned i = (unsigned)axis + 1; i < u->shape->rank; i++) row *= u->shape->dim[i]->arg.i;
+  for (size_t i = 0; i < j->npieces; i++)
+    if (!only_written(j, j->piece[i].x) || j->piece[i].end * row % ACCESS_BYTES) return false;
+  return true;
+}
+
 static bool is_profitable(const struct joining *j, const struct uop *u, int axis) {
   int64_t all = shape_numel(u->shape);
-  if (all <= 0 || j->npieces < LEAST_PIECES) return false;
+  if (all <= 0) return false;
+  if (are_written(j, u, axis)) return true;
+  if (j->npieces < LEAST_PIECES) return false;
   if (j->npieces > MANY_PIECES) return true;
   const struct schedule_machine *m = schedule_machine_of(j->s, schedule_device_under(u));
   bool outer = true; /* pieces that are adjacent in memory become parts of one launch */
@@ -157,6 +176,8 @@ static struct uop *build_join(const struct joining *j, const struct uop *u, int 
   for (size_t i = 0; i < j->npieces; i++) {
     const struct piece *p = &j->piece[i];
     struct uop *x = p->x ? now[p->x->id] : schedule_zero(g, u->dtype), *bounds[2 * MAX_RANK + 1];
+    const struct uop *written = p->x ? only_written(j, p->x) : NULL;
+    if (written) x = uop_substitute(g, x, &now[written->id], now[written->id]->src, 1);
     bounds[0] = x->shape->rank ? x : uop_broadcast(g, x, u->shape);
     for (unsigned k = 0; k < u->shape->rank; k++) {
       bounds[1 + 2 * k] = uop_index(g, (int)k == axis ? p->begin : 0);
@@ -200,6 +221,7 @@ bool schedule_make_joins(struct scheduler *s, struct uop **roots, unsigned nroot
     if (j.order[i]->nsrc > most) most = j.order[i]->nsrc;
     for (unsigned k = 0; k < j.order[i]->nsrc; k++) j.users[j.order[i]->src[k]->id]++;
   }
+  for (unsigned i = 0; i < nroots; i++) j.users[roots[i]->id]++;
   int axis;
   for (size_t i = j.n; i-- > 0;) { /* users first, to find an expression at its root */
     struct uop *u = j.order[i];

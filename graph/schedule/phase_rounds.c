@@ -539,6 +539,7 @@ struct round_maker {
   struct uop *first[MAX_RANK];     /* the first iteration of each range of columns in the current round */
   struct uop *subtracted, *change; /* the maximum, or 0 if that is -infinity; the factor of sums from before */
   unsigned nlocals;
+  uint32_t made; /* bit mask of members */
 };
 
 static struct uop *new_local(struct round_maker *r, enum dtype t, int64_t elements, unsigned carried) {
@@ -821,6 +822,30 @@ static void make_round(struct round_maker *r) {
   r->first[0] = simplify(s, uop_binary(g, OP_MUL, uop_binary(g, OP_ADD, rest, begin), size));
 }
 
+/* Whether everything that sum i adds up was made. */
+static bool is_ready(const struct round_maker *r, unsigned i) {
+  const struct unit *u = unit_of(&r->o, i);
+  bool ready = r->o.part[i].kind == ROUND_SUM;
+  for (unsigned j = 0; j < u->ninner && ready; j++) {
+    unsigned w = member_of(&r->o, u->load[j]);
+    ready = w == MOST_MEMBERS || r->made >> w & 1;
+  }
+  return ready;
+}
+
+/* Makes the phase of member i, then those of sums for which that was missing: what is passed on is needed for a short
+ * time. */
+static void make_with_sums(struct round_maker *r, unsigned i, struct unit *out, struct store *passed) {
+  unsigned n = r->m->k->n;
+  if (r->made >> i & 1) return;
+  r->made |= UINT32_C(1) << i;
+  make_phase(r, i, out, passed);
+  for (unsigned s = 0; s < n; s++) /* sums of what was passed on now */
+    if (r->o.part[s].summed == i) make_with_sums(r, s, out, passed);
+  for (unsigned s = n; s-- > 0;)
+    if (r->o.part[s].summed == MOST_MEMBERS && is_ready(r, s)) make_with_sums(r, s, out, passed);
+}
+
 void phases_make_rounds(struct maker *m, struct unit *out, struct store *passed) {
   struct round_maker r = {.m = m};
   find_parts(m->p, m->k, &r.o);
@@ -829,10 +854,7 @@ void phases_make_rounds(struct maker *m, struct unit *out, struct store *passed)
     const struct uop *reduce = r.o.part[i].reduce;
     if (reduce) m->local[i] = new_local(&r, reduce->dtype, m->k->block * m->k->member[i].stride, reduce->aux);
   }
-  for (unsigned i = m->k->n; i-- > 0;) {
-    if (r.o.part[i].summed == MOST_MEMBERS) make_phase(&r, i, out, passed);
-    for (unsigned s = 0; s < m->k->n; s++) /* sums of what was passed on now */
-      if (r.o.part[s].summed == i) make_phase(&r, s, out, passed);
-  }
+  for (unsigned i = m->k->n; i-- > 0;)
+    if (r.o.part[i].summed == MOST_MEMBERS) make_with_sums(&r, i, out, passed);
   m->around[m->naround++] = r.round;
 }

@@ -586,6 +586,22 @@ static void test_joins(void **state) {
     assert_int_equal(s.items[0].noutputs, 1);
     schedule_free(&s);
   }
+  /* Tensors that have to be written anyway are written to the result, unless something else reads one of them, their
+   * rows begin at other addresses than those of vectors, or one of them need not be written. */
+  struct uop *square = TENSOR(8, 8), *odd = TENSOR(7, 7);
+  for (unsigned choose = 0; choose < 2; choose++)
+    for (unsigned axis = 0; axis < 2; axis++) {
+      for (unsigned i = 0; i < 3; i++) x[i] = contiguous(matmul(TENSOR(8, 8), square));
+      struct uop *both[] = {side_by_side(x, 3, axis, choose), add(x[1], num(1))};
+      assert_int_equal(check(both[0]), 3);
+      assert_int_equal(check_roots(both, 2), 4);
+      both[1] = x[2];
+      assert_int_equal(check_roots(both, 2), 4);
+      x[0] = TENSOR(8, 8);
+      assert_int_equal(check(side_by_side(x, 3, axis, choose)), 3);
+      for (unsigned i = 0; i < 3; i++) x[i] = contiguous(matmul(TENSOR(7, 7), odd));
+      assert_int_equal(check(side_by_side(x, 3, axis, choose)), 4);
+    }
   /* a scalar, a gap, integers, overwritten memory, several users, and the sign of zero */
   for (unsigned i = 0; i < 40; i++) x[i] = full_like(TENSOR(2), i);
   check(side_by_side(x, 40, 0, true));
