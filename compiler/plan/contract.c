@@ -4,11 +4,12 @@
  * One operand is read as vectors along one of its output axes ("columns"). Single elements of the other are broadcast
  * ("rows"). A tile of rows x columns is summed in registers. Columns are copied so that the vectors of a tile are
  * stored in the order in which the sum reads them: all at once, or in strips of a tile's width, for several loops at
- * once if their windows overlap. Rows are copied in blocks, or as the image that overlapping windows share. Rows that
- * are plain memory are not copied if reading them where they are costs less. The outer rounds of a long sum are moved
- * outside the tiles, and their sums are kept in memory. A cost model in cycles chooses which operand has the columns,
- * the axes of the tile, and what is copied. Sources of the scheme: OpenBLAS and BLIS (Goto and van de Geijn, "Anatomy
- * of High-Performance Matrix Multiplication").
+ * once if their windows overlap. Rows are copied in blocks, or as the image that overlapping windows share; what is
+ * contiguous in memory along the sum may stay so. Rows that are plain memory are not copied if reading them where they
+ * are costs less. While tiles use a strip of columns in memory, the next one may be read into a cache. The outer rounds
+ * of a long sum are moved outside the tiles, and their sums are kept in memory. A cost model in cycles chooses which
+ * operand has the columns, the axes of the tile, and what is copied. Sources of the scheme: OpenBLAS and BLIS (Goto and
+ * van de Geijn, "Anatomy of High-Performance Matrix Multiplication").
  *
  * If the machine has an instruction that adds several products in each lane (matrix.def), that many elements along one
  * axis of the sum form one element of a tile's operands, and are contiguous in the copies. */

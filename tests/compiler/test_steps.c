@@ -206,7 +206,7 @@ static void workgroups_take_turns(void **state) {
 }
 
 /* The plan without its PADs, and without the amounts of steps that adapt to the size. On a host also without the steps
- * that divide the work among workgroups and that copy operands: they depend on how much of each is padded. */
+ * that divide the work among workgroups, copy operands and read ahead: they depend on sizes and on padding. */
 static void outline(const char *plan, bool host, char *out, size_t cap) {
   struct plan p;
   char err[128], *at = out;
@@ -215,7 +215,8 @@ static void outline(const char *plan, bool host, char *out, size_t cap) {
   for (unsigned i = 0; i < p.n; i++) {
     const struct step *s = &p.step[i];
     bool spreads = s->kind == STEP_THREAD || s->kind == STEP_LOCAL || s->kind == STEP_UPCAST;
-    bool shares = host && (s->kind == STEP_THREAD || s->kind == STEP_PACK || s->kind == STEP_INNER);
+    bool of_size = s->kind == STEP_THREAD || s->kind == STEP_PACK || s->kind == STEP_INNER || s->kind == STEP_PREFETCH;
+    bool shares = host && of_size;
     if (s->kind != STEP_PAD && !shares)
       at += snprintf(at, cap - (size_t)(at - out), "%s %c %ld; ", step_word(s->kind), s->axis.letter,
                      spreads ? 0 : (long)s->amount);
