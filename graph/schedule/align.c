@@ -136,15 +136,17 @@ static struct uop *straighten(struct graph *g, struct uop *x, const struct uop *
 static bool takes_any_rows(const struct schedule_machine *m, const struct uop *reduce, const struct uop *x,
                            unsigned *columns, unsigned *second) {
   const struct shape *s = x->shape;
-  int64_t padded = 1, all = shape_numel(s);
+  int64_t all = shape_numel(s);
+  double padded = 1;
   unsigned axes = 0, found = 0;
-  int last = last_axis(reduce->shape);
+  int last = all > 0 ? last_axis(reduce->shape) : -1;
+  if (last < 0) return false;
   for (unsigned i = 0; i < s->rank; i++) {
     int64_t n = s->dim[i]->arg.i;
     if (n == 1) continue;
-    axes++, padded *= (n + BLOCK - 1) / BLOCK * BLOCK;
+    axes++, padded *= (double)((n + BLOCK - 1) / BLOCK * BLOCK);
   }
-  if (axes != 3 || last < 0 || padded > MOST_PADDING * all) return false;
+  if (axes != 3 || padded > MOST_PADDING * (double)all) return false;
   *columns = (unsigned)last;
   for (unsigned i = 0; i < 2; i++) {
     const struct uop *f = below_casts(x->src[i]), *inner = inner_of(x->src[i]);
