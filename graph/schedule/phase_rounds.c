@@ -14,7 +14,7 @@
 enum {
   FEWEST_ROUND_ROWS = 16, /* of a matrix instruction */
   PLAIN_ROWS = 64,        /* of the work-items that run phases together */
-  LEAST_COLUMNS = 32,     /* of a round of so many rows */
+  LEAST_COLUMNS = 32,     /* minimum of a round with PLAIN_ROWS rows */
   MOST_ITEM_SUMS = 64,    /* sums that each work-item carries */
   ENOUGH_GROUPS = 4,      /* 1 / the fraction of the workgroups that keep the machine busy that is enough */
   PAD_BYTES = 16,         /* between rows of LOCAL memory whose length is a multiple of all banks */
