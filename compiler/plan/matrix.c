@@ -246,9 +246,10 @@ static bool check_step(const struct codegen *k, const struct step *s, const uint
   if (k->naxes + 16 > MAX_AXES) return refuse(why, cap, "the kernel has %u axes already", k->naxes);
   if (!find(k, x, axis, mask, p, why, cap)) return false;
   /* ptxas 13.0 overwrites registers of operand A that stay the same in a loop. Those of phases change in each round. */
-  uint64_t fixed = ~mask[p->operand[MATRIX_A]->id];
-  for (unsigned a = 0; a < k->naxes && x->parts == PARTS_MEMORY && !matrix_reads_tile(x, MATRIX_A); a++)
-    if (!reads_passed(p->operand[MATRIX_A]) && reduce_binds(p->reduce, k->axes[a].range) && (fixed >> a & 1))
+  struct uop *rows = p->operand[MATRIX_A];
+  bool loaded = x->parts == PARTS_MEMORY && !matrix_reads_tile(x, MATRIX_A) && rows && !reads_passed(rows);
+  for (unsigned a = 0; a < k->naxes && loaded; a++)
+    if (reduce_binds(p->reduce, k->axes[a].range) && !(mask[rows->id] >> a & 1))
       return refuse(why, cap, "operand A stays the same along an axis of the sum");
   return !matrix_in_memory(x) || tiles_possible(k, x, p, mask, why, cap);
 }

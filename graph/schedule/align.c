@@ -144,7 +144,8 @@ static bool takes_any_rows(const struct schedule_machine *m, const struct uop *r
   for (unsigned i = 0; i < s->rank; i++) {
     int64_t n = s->dim[i]->arg.i;
     if (n == 1) continue;
-    axes++, padded *= (double)((n + BLOCK - 1) / BLOCK * BLOCK);
+    int64_t blocks = (n + BLOCK - 1) / BLOCK;
+    axes++, padded *= (double)blocks * BLOCK;
   }
   if (axes != 3 || padded > MOST_PADDING * (double)all) return false;
   *columns = (unsigned)last;
