@@ -80,6 +80,12 @@ int64_t affine_coef(const struct affine *a, const struct uop *term) {
   return 0;
 }
 
+int64_t argument_bytes(const struct uop *index) {
+  const struct uop *base = index->src[0];
+  bool known = base->op == OP_PARAM && base->src[0]->op == OP_CONST;
+  return known ? base->src[0]->arg.i * dtype_info[base->dtype].size : 0;
+}
+
 /* ---- digits ----------------------------------------------------------------------------------------------------- */
 
 /* Numbers that a workgroup's work-items count in rounds, round * items + item, are split into digits. If a digit

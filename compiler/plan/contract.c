@@ -394,7 +394,7 @@ static double choose_tile(const struct contraction *c, struct form *f, int64_t d
   const struct target *t = c->k->target;
   int64_t rows = size_of(c->k, f->row), columns = size_of(c->k, f->column);
   int64_t most = rows < 2 * MAX_HEIGHT ? rows : MAX_HEIGHT;
-  double best = 0, round = t->unit_bytes > 32 ? 0.5 : 1; /* of the loop; other units wait less for it */
+  double best = 0, round = t->unit_bytes > 32 ? 0.5 : 1; /* cycles that the loop adds to a round, as measured */
   int64_t widest = c->matrix ? c->matrix->n : t->vector_bytes / 4, narrowest = c->matrix ? widest : widest / 2;
   for (int64_t lanes = widest; lanes >= narrowest && lanes >= 4; lanes /= 2)
     for (int64_t height = 1; height <= most; height++)
@@ -553,7 +553,8 @@ static bool is_far(const struct contraction *c, const struct operand *x) {
 static void consider(struct contraction *c, struct form f, bool pack_rows, bool near) {
   const struct codegen *k = c->k;
   const struct operand *p = &c->x[f.columns], *q = &c->x[!f.columns];
-  if (c->matrix && f.row < 0) return;
+  bool direct = p->plain && has(p->unit, f.column) && !c->matrix, is_large = false;
+  if ((c->matrix && f.row < 0) || (near && !direct)) return;
   uint64_t all = loops(k), others = all & ~bit(f.column) & ~bit(f.row);
   f.columns_only = others & p->mask & ~q->mask, f.rows_only = others & q->mask & ~p->mask;
   bool rounds = has_rounds(c);
@@ -571,7 +572,6 @@ static void consider(struct contraction *c, struct form f, bool pack_rows, bool 
   double padded = (double)round_up(width, strip) / (double)width, strips = (double)divide(width, strip);
   double tiles = (double)divide(rows, f.height);
 
-  bool direct = p->plain && has(p->unit, f.column) && !c->matrix, is_large = false;
   bool stays = direct && !rounds && stays_near(c, p, depth, strip);
   if (near && !stays) return;
   f.in_order = direct && blocks_are_adjacent(c, p, f.column);
@@ -1095,10 +1095,9 @@ static bool prefetch_columns(struct contraction *c, const struct tiling *t) {
   const struct axis *loop = &c->k->axes[t->strips < 0 ? f->column : t->strips];
   int64_t strip = c->depth * f->lanes * f->vectors * ELEMENT, tiles = tiles_of_strip(c, t);
   if (!f->in_order || c->k->is_phase || tiles < FEW_TILES || strip > NEAR_CACHE / 8) return true;
-  const struct uop *argument = p->value->src[0]->src[0];
-  int64_t bytes = argument->src[0]->arg.i * dtype_info[p->value->dtype].size;
-  if (bytes < NEAR_CACHE || (strip > 2 * NEAR_BYTES && tiles > 2 * FEW_TILES)) return true;
-  struct step s = {.kind = STEP_PREFETCH, .axis = loop->name, .amount = argument->arg.i};
+  const struct uop *index = p->value->src[0];
+  if (argument_bytes(index) < NEAR_CACHE || (strip > 2 * NEAR_BYTES && tiles > 2 * FEW_TILES)) return true;
+  struct step s = {.kind = STEP_PREFETCH, .axis = loop->name, .amount = index->src[0]->arg.i};
   return !step_possible(c->k, s, NULL, 0) || step_apply(c->k, s);
 }
 

@@ -122,6 +122,8 @@ static inline struct uop *index_plus(struct graph *g, struct uop *x, struct uop 
 }
 void affine_of(struct uop *index, struct affine *a);
 int64_t affine_coef(const struct affine *a, const struct uop *term);
+/* Bytes of the argument that the INDEX addresses; 0 if it addresses other memory or the size is symbolic. */
+int64_t argument_bytes(const struct uop *index);
 bool has_term(struct uop *u, const struct affine *x); /* whether u contains one of the terms */
 
 /* Numbers that work-items count in rounds are split into digits. */

@@ -27,7 +27,7 @@ struct access { /* one LOAD or STORE of an argument */
   uint64_t mask; /* axes on which the index depends */
   enum dtype dtype;
   bool store;
-  int64_t slot, bytes; /* of the argument; -1 and 0 for other memory */
+  int64_t slot, bytes; /* of the argument: -1 for other memory; 0 if not known */
 };
 
 struct view {
@@ -86,10 +86,8 @@ static bool read_accesses(struct view *p) {
     stores += u->op == OP_STORE;
     affine_of(u->src[0]->src[1], &a->index);
     a->mask = mask[u->src[0]->id], a->dtype = u->src[0]->dtype, a->store = u->op == OP_STORE;
-    const struct uop *base = u->src[0]->src[0];
-    bool argument = base->op == OP_PARAM && base->src[0]->op == OP_CONST;
-    a->slot = argument ? base->arg.i : -1;
-    a->bytes = argument ? base->src[0]->arg.i * dtype_info[a->dtype].size : 0;
+    a->slot = u->src[0]->src[0]->op == OP_PARAM ? u->src[0]->src[0]->arg.i : -1;
+    a->bytes = argument_bytes(u->src[0]);
   }
   p->expensive = cost >= 16;
   free(order);
@@ -667,7 +665,8 @@ static bool optimize_columns(struct view *p, int v, bool *done) {
   int64_t lanes = largest_padded(p, STEP_VECTOR, v, lanes_for(p, v, k->target->vector_bytes));
   *done = false;
   if (lanes < 2 || k->axes[v].size < 2 * lanes) return true;
-  if (k->axes[v].size % lanes && (!optimize_odd_columns(p, v, lanes, done) || *done)) return *done;
+  if (k->axes[v].size % lanes && !optimize_odd_columns(p, v, lanes, done)) return false;
+  if (*done) return true;
   if (!step_padded(p, STEP_VECTOR, v, lanes)) return false;
   struct axis_name lane = k->axes[k->naxes - 1].name;
   int row = -1;
@@ -760,7 +759,8 @@ static bool optimize_host(struct view *p) {
   if (!contract_host(k, &done)) return false;
   if (done) return true;
   int columns_at = columns_of(p);
-  if (columns_at >= 0 && (!optimize_columns(p, columns_at, &done) || done)) return done;
+  if (columns_at >= 0 && !optimize_columns(p, columns_at, &done)) return false;
+  if (done) return true;
   int strided = -1;
   if (p->nreduces && !split_strides(p, &strided)) return false;
   unsigned width = k->target->vector_bytes;

@@ -167,10 +167,10 @@ bool prefetch_apply(struct codegen *k, const struct step *s) {
   bool ok = order;
   for (size_t i = 0; ok && i < count && n < MAX_ORDERED; i++) {
     struct uop *u = order[i];
-    int64_t ahead = distance(k, u, s->amount, axis);
-    if (!ahead) continue;
-    from[n] = u,
-    to[n++] = uop_new(k->g, OP_LOAD, u->dtype, u->lanes, (union uop_arg){.i = ahead}, u->aux, u->src, u->nsrc);
+    union uop_arg ahead = {.i = distance(k, u, s->amount, axis)};
+    if (!ahead.i) continue;
+    from[n] = u;
+    to[n++] = uop_new(k->g, OP_LOAD, u->dtype, u->lanes, ahead, u->aux, u->src, u->nsrc);
   }
   free(order);
   if (ok) k->ast = uop_substitute(k->g, k->ast, from, to, n);

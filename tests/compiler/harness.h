@@ -483,4 +483,15 @@ HELPER void run_host(const struct kernel *k, void *const *bufs, int64_t var) {
       for (uint32_t x = 0; x < k->grid[0]; x++) f(args, x, y, z);
   LLVMOrcDisposeLLJIT(jit);
 }
+
+/* The host and, if it has AVX-512, the same host without it: both kinds of code can run here. */
+HELPER unsigned hosts(const struct target **out) {
+  static struct target older;
+  out[0] = target_named(HOST_ARCH);
+  older = *out[0];
+  older.cpu = "haswell", older.features = "";
+  older.load_bytes = older.vector_bytes = 32, older.matrix = NULL;
+  out[1] = &older;
+  return strstr(target_features(out[0]), "avx512vl") ? 2 : 1;
+}
 #endif

@@ -1,10 +1,10 @@
 /* The C rendering as an independent check: the linear code for gfx1100 and for the host, printed as C, compiled by the
  * C compiler, and run. Work-items of a group take turns at barriers. */
+#include "both.h"
 #include "c_text.h"
 #include "compiler/plan/matrix.h"
 #include "kernels.h"
 
-static struct compiler *tuned, *plain;
 enum { TUNED, PLAIN, HOST, SMALL, TINY, STAGED, VARIANTS };
 static const struct kernel *kernels[VARIANTS][MAX_CASES];
 /* gfx1100 with smaller limits: the grid has too few dimensions for the axes, then too few workgroups; local memory is
@@ -32,11 +32,7 @@ static const struct kernel *compile_staged(const struct test_case *c) {
 }
 
 static int setup(void **state) {
-  struct compiler_options o = {.debug = 4, .spec = true};
-  tuned = compiler_new(&o);
-  o.noopt = true;
-  plain = compiler_new(&o);
-  G = graph_new();
+  if (!make_both((struct compiler_options){.debug = 4, .spec = true})) return 1;
   make_cases();
   small = tiny = *target_find("gfx1100");
   small.max_group = small.group = 64, small.local_bytes = 64;
@@ -66,10 +62,7 @@ static int setup(void **state) {
 
 static int teardown(void **state) {
   c_library_free(&library);
-  compiler_free(tuned);
-  compiler_free(plain);
-  graph_free(G);
-  return 0;
+  return free_both(state);
 }
 
 static void check_variant(unsigned v) {

@@ -1,23 +1,14 @@
 /* Code for gfx1100, read back through LLVM's disassembler and ELF reader: the instructions must show the heuristic's
  * optimizations, and code generation must support every operation in every type. Values are checked by running the same
  * kernels on the emulator (tests/frontend) and as C (test_c_text.c). */
+#include "both.h"
 #include "kernels.h"
 #include <llvm-c/Object.h>
 
-static struct compiler *tuned, *plain;
-
 static int setup(void **state) {
-  tuned = compiler_new(&(struct compiler_options){.debug = 7, .spec = true});
-  plain = compiler_new(&(struct compiler_options){.debug = 7, .spec = true, .noopt = true});
-  G = graph_new();
+  bool ok = make_both((struct compiler_options){.debug = 7, .spec = true});
   make_cases();
-  return 0;
-}
-static int teardown(void **state) {
-  compiler_free(tuned);
-  compiler_free(plain);
-  graph_free(G);
-  return 0;
+  return !ok;
 }
 
 static const struct kernel *case_kernel(struct compiler *c, const char *name) {
@@ -244,5 +235,5 @@ int main(void) {
       cmocka_unit_test(every_operation_in_every_type),
       cmocka_unit_test(texts_are_stored_on_request),
   };
-  return cmocka_run_group_tests_name("compiler/gfx1100", tests, setup, teardown);
+  return cmocka_run_group_tests_name("compiler/gfx1100", tests, setup, free_both);
 }

@@ -1,6 +1,7 @@
 /* The compiler's output for NVIDIA: the choices visible in the PTX, cubins that ptxas accepts, every operation in every
  * type, every target. Values are checked by running the same kernels on the emulator (tests/frontend). Without ptxas,
  * tests that the error says so. */
+#include "both.h"
 #include "kernels.h"
 #include "compiler/plan/codegen.h"
 #include "compiler/ptxas.h"
@@ -11,23 +12,17 @@
 _Static_assert((int)MOST_TENSORS <= (int)MAX_TENSORS, "a kernel has more tensor maps than the driver makes");
 _Static_assert(sizeof(struct tensor_text) == sizeof(struct tensor_description), "descriptions differ");
 
-static struct compiler *tuned, *plain;
 static char *ptxas;
 
 static int setup(void **state) {
   ptxas = ptxas_find(getenv("PTXAS"), getenv("PATH"));
-  tuned = compiler_new(&(struct compiler_options){.debug = 7, .spec = true, .ptxas = ptxas});
-  plain = compiler_new(&(struct compiler_options){.debug = 7, .spec = true, .noopt = true, .ptxas = ptxas});
-  G = graph_new();
+  bool ok = make_both((struct compiler_options){.debug = 7, .spec = true, .ptxas = ptxas});
   make_cases();
-  return 0;
+  return !ok;
 }
 static int teardown(void **state) {
-  compiler_free(tuned);
-  compiler_free(plain);
-  graph_free(G);
   free(ptxas);
-  return 0;
+  return free_both(state);
 }
 
 static void need_ptxas(void) {
