@@ -54,10 +54,13 @@ static void init_llvm(void) {
   "always-inline,function(sroa,early-cse<memssa>,instcombine<no-verify-fixpoint>,loop-mssa(licm),simplifycfg,"         \
   "early-cse,dce)"
 
+/* On the host, loops that the renderer marks are unrolled, and no others. */
+#define UNROLL ",function(loop-unroll<no-partial;no-runtime;no-upperbound;no-peeling;full-unroll-max=0>,early-cse,dce)"
+
 const struct code_options *code_options_of(const struct target *t) {
   /* The host's code may be loaded more than 2 GiB away from the libraries that it calls, so every address has 64
    * bits. */
-  static const struct code_options host = {PASSES, LLVMCodeGenLevelDefault, LLVMRelocStatic, LLVMCodeModelLarge},
+  static const struct code_options host = {PASSES UNROLL, LLVMCodeGenLevelDefault, LLVMRelocStatic, LLVMCodeModelLarge},
                                    gpu = {PASSES, LLVMCodeGenLevelDefault, LLVMRelocPIC, LLVMCodeModelDefault};
   return t->kind == TARGET_HOST ? &host : &gpu;
 }

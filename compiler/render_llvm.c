@@ -714,17 +714,41 @@ static void open_range(struct render *r, const struct uop *u) {
 
 enum { FEW_ROUNDS = 8 }; /* shorter loops may be unrolled, which makes their addresses constant */
 
-/* Keeps LLVM and ptxas from unrolling the loop that the branch closes. */
-static void keep_rolled(struct render *r, LLVMValueRef branch) {
-  static const char *const words[2] = {"llvm.loop.unroll.disable", "llvm.loop.mustprogress"};
-  LLVMMetadataRef fact[3] = {LLVMTemporaryMDNode(r->c, NULL, 0)};
-  for (unsigned i = 0; i < 2; i++) {
-    LLVMMetadataRef word = LLVMMDStringInContext2(r->c, words[i], strlen(words[i]));
-    fact[1 + i] = LLVMMDNodeInContext2(r->c, &word, 1);
-  }
-  LLVMMetadataRef loop = LLVMMDNodeInContext2(r->c, fact, 3);
-  LLVMMetadataReplaceAllUsesWith(fact[0], loop); /* a loop's metadata has itself as first operand */
+/* Tells LLVM a fact about the loop that the branch closes; number: of the fact, 0 if it has none. */
+static void describe_loop(struct render *r, LLVMValueRef branch, const char *fact, uint64_t number) {
+  static const char progress[] = "llvm.loop.mustprogress";
+  LLVMMetadataRef word[2] = {LLVMMDStringInContext2(r->c, fact, strlen(fact))}, all[3];
+  if (number) word[1] = LLVMValueAsMetadata(i32_of(r, number));
+  all[0] = LLVMTemporaryMDNode(r->c, NULL, 0);
+  all[1] = LLVMMDNodeInContext2(r->c, word, number ? 2 : 1);
+  word[0] = LLVMMDStringInContext2(r->c, progress, strlen(progress));
+  all[2] = LLVMMDNodeInContext2(r->c, word, 1);
+  LLVMMetadataRef loop = LLVMMDNodeInContext2(r->c, all, 3);
+  LLVMMetadataReplaceAllUsesWith(all[0], loop); /* a loop's metadata has itself as first operand */
   LLVMSetMetadata(branch, LLVMGetMDKindIDInContext(r->c, "llvm.loop", 9), LLVMMetadataAsValue(r->c, loop));
+}
+
+/* How often LLVM should repeat the body of the loop before it jumps back: the instructions that count and jump compete
+ * with multiplications for the processor's units. Only loops over the sums of a tile are worth longer code. */
+static uint64_t copies_of_body(const struct render *r, const struct uop *range) {
+  enum { MOST_COPIES = 8, FEWEST_SUMS = 6, MOST_OPERATIONS = 256 }; /* sums, operations: of vectors */
+  const struct codegen *k = r->k;
+  if (r->gpu || range->src[0]->op != OP_CONST) return 1;
+  unsigned sums = 0, operations = 0;
+  size_t at = k->nlinear;
+  while (k->linear[at - 1] != range) at--;
+  for (; at < k->nlinear && k->linear[at]->op != OP_END; at++) {
+    const struct uop *u = k->linear[at];
+    if (u->op == OP_RANGE || u->op == OP_IF) return 1;
+    bool access = u->op == OP_LOAD || u->op == OP_STORE,
+         memory = access && uop_skip_after(u->src[0]->src[0])->op != OP_REG;
+    sums += u->op == OP_STORE && !memory && u->src[1]->op == OP_MULACC && u->src[1]->lanes > 1;
+    operations += memory || (u->lanes > 1 && op_info[u->op].cls == OPCLASS_ALU);
+  }
+  if (sums < FEWEST_SUMS) return 1;
+  unsigned n = MOST_OPERATIONS / operations < MOST_COPIES ? MOST_OPERATIONS / operations : MOST_COPIES;
+  while (n > 1 && range->src[0]->arg.i % n) n--;
+  return n;
 }
 
 static void close_range(struct render *r) {
@@ -734,7 +758,9 @@ static void close_range(struct render *r) {
   LLVMAddIncoming(l->counter, &next, &latch, 1);
   LLVMValueRef back = LLVMBuildCondBr(r->b, LLVMBuildICmp(r->b, LLVMIntULT, next, l->bound, ""), l->header, l->exit);
   bool rolled = l->multiplies && l->range->src[0]->op == OP_CONST && l->range->src[0]->arg.i >= FEW_ROUNDS;
-  if (rolled) keep_rolled(r, back);
+  uint64_t copies = l->multiplies ? 1 : copies_of_body(r, l->range);
+  if (rolled) describe_loop(r, back, "llvm.loop.unroll.disable", 0); /* keeps LLVM and ptxas from unrolling it */
+  if (copies > 1) describe_loop(r, back, "llvm.loop.unroll.count", copies);
   LLVMMoveBasicBlockAfter(l->exit, latch);
   LLVMPositionBuilderAtEnd(r->b, l->exit);
 }
