@@ -36,6 +36,7 @@ struct schedule_machine machine_of_target(const struct target *t, bool any_order
     m.stream_per_ns = 10;
     m.compares_per_ns = m.flops_per_ns / 4;
     m.scratch = t->local_bytes / 3;
+    m.overwrites = true;
     m.skips = true; /* implemented by compiler/plan/rounds.c */
   } else {
     m.scratch = t->group_bytes ? t->group_bytes / 4 * 3 : t->local_bytes; /* the rest is for tiles of operands */

@@ -323,6 +323,7 @@ int graph_schedule_on(const struct schedule_machine *(*machine_of)(unsigned devi
   if (!s.status) schedule_recompute(&s);
   if (!s.status) schedule_items(&s);
   if (!s.status) list_outputs(&s, mine, nroots);
+  if (!s.status) schedule_in_place(&s);
   if (!s.status && graph_error(s.graph)) schedule_no_memory(&s);
 out:
   simplifier_free(s.simplifier);

@@ -334,6 +334,9 @@ void schedule_add_reader(struct scheduler *s, struct uop *buffer, uint32_t unit)
 void schedule_versions(struct scheduler *s); /* finds the writers and readers of each version */
 void schedule_items(struct scheduler *s);
 
+/* in_place.c: lets kernels write their result over an operand that is not needed afterwards */
+void schedule_in_place(struct scheduler *s);
+
 /* fuse.c */
 void schedule_fuse(struct scheduler *s);
 

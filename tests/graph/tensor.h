@@ -484,7 +484,7 @@ static inline const struct schedule_machine *fast_machine(unsigned device) {
   return &m;
 }
 
-/* A machine on which launches cost nothing, so that every split is worthwhile. */
+/* A machine on which launches cost nothing, so that every split is worthwhile, and whose kernels overwrite operands. */
 static inline const struct schedule_machine *eager_machine(unsigned device) {
   static const struct schedule_machine m = {.groups = 12,
                                             .side = 2,
@@ -492,7 +492,8 @@ static inline const struct schedule_machine *eager_machine(unsigned device) {
                                             .bytes_per_ns = 100,
                                             .flops_per_ns = 100,
                                             .compares_per_ns = 25,
-                                            .stream_per_ns = 10};
+                                            .stream_per_ns = 10,
+                                            .overwrites = true};
   return &m;
 }
 
