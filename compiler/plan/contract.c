@@ -1094,11 +1094,41 @@ static bool prefetch_columns(struct contraction *c, const struct tiling *t) {
   const struct operand *p = &c->x[f->columns];
   const struct axis *loop = &c->k->axes[t->strips < 0 ? f->column : t->strips];
   int64_t strip = c->depth * f->lanes * f->vectors * ELEMENT, tiles = tiles_of_strip(c, t);
-  if (!f->in_order || c->k->is_phase || tiles < FEW_TILES || strip > NEAR_CACHE / 8) return true;
+  if (!f->in_order || !c->k->target->reads_ahead || c->k->is_phase || tiles < FEW_TILES || strip > NEAR_CACHE / 8)
+    return true;
   const struct uop *index = p->value->src[0];
   if (argument_bytes(index) < NEAR_CACHE || (strip > 2 * NEAR_BYTES && tiles > 2 * FEW_TILES)) return true;
   struct step s = {.kind = STEP_PREFETCH, .axis = loop->name, .amount = index->src[0]->arg.i};
   return !step_possible(c->k, s, NULL, 0) || step_apply(c->k, s);
+}
+
+/* The slots below 64 of arguments of at least the given size from which the computation of u loads. */
+static uint64_t loaded_slots(struct uop *u, int64_t bytes) {
+  size_t count;
+  struct uop **order = uop_toposort(&u, 1, &count);
+  uint64_t slots = 0;
+  for (size_t i = 0; order && i < count; i++) {
+    const struct uop *index = order[i]->op == OP_LOAD ? order[i]->src[0] : NULL;
+    bool argument = index && index->op == OP_INDEX && index->src[0]->op == OP_PARAM && index->src[0]->arg.i < 64;
+    if (argument && argument_bytes(index) >= bytes) slots |= UINT64_C(1) << index->src[0]->arg.i;
+  }
+  free(order);
+  return slots;
+}
+
+/* Reads what the outputs of the next tile are updated with into the second-level cache: other arguments, of which a
+ * tile uses a few short runs, too few for the processor to expect the next ones. */
+static bool prefetch_updates(struct contraction *c, const struct tiling *t) {
+  struct codegen *k = c->k;
+  if (!c->updates || c->rounds || k->is_phase || !t->inside.n) return true;
+  struct step s = {.kind = STEP_PREFETCH, .axis = k->axes[t->inside.axis[t->inside.n - 1]].name};
+  uint64_t slots = loaded_slots(k->ast, NEAR_CACHE / 4);
+  for (unsigned i = 0; i < 2; i++) slots &= ~loaded_slots(c->x[i].value, 0);
+  for (; slots; slots &= slots - 1) {
+    s.amount = __builtin_ctzll(slots);
+    if (step_possible(k, s, NULL, 0) && !step_apply(k, s)) return false;
+  }
+  return true;
 }
 
 static bool contract(struct contraction *c) {
@@ -1106,7 +1136,8 @@ static bool contract(struct contraction *c) {
   if (has_rounds(c) && !choose_rounds(c)) return false;
   if (!split_axes(c, &t) || !unroll_small_sums(c) || !skip_rounds(c, &t)) return false;
   list_axes(c, &t);
-  return make_copies(c, &t) && prefetch_columns(c, &t) && keep_sums(c, &t) && order_loops(c, &t);
+  return make_copies(c, &t) && prefetch_columns(c, &t) && prefetch_updates(c, &t) && keep_sums(c, &t) &&
+         order_loops(c, &t);
 }
 
 /* Whether each element of the columns is read once, so that a copy does not pay off. Such a sum reads memory in order

@@ -75,9 +75,11 @@ static void find_features(void) {
     if (r[later[i].word] >> later[i].bit & 1) add_feature(later[i].name);
 }
 
-/* AMD's family 19h with AVX-512 is Zen 4, whose units process halves of a vector of 64 bytes. */
+/* AMD's family 19h with AVX-512 is Zen 4, whose units process halves of a vector of 64 bytes. Later families are taken
+ * for Zen 5. */
 const char *target_processor(void) {
-  return __builtin_cpu_is("amdfam19h") && __builtin_cpu_supports("avx512f") ? "znver4" : "";
+  if (!__builtin_cpu_is("amd") || !__builtin_cpu_supports("avx512f")) return "";
+  return __builtin_cpu_is("amdfam19h") ? "znver4" : "znver5";
 }
 
 const char *target_llvm_features(void) { return ""; }

@@ -439,16 +439,37 @@ static void runs_are_copied_as_vectors(void **state) {
   if (strncmp(end - 2, " d", 2) != 0) fail_msg("the channels d are not the innermost axis of '%s'", list);
 }
 
-/* Columns in blocks of 16, too many for a cache: while tiles use a strip of them, the next one is read. */
+/* Columns in blocks of 16, too many for a cache: while tiles use a strip of them, the next one is read, on processors
+ * that gain from it. */
 static void next_strips_are_prefetched(void **state) {
   enum { M = 28, N = 1024, Q = 256 };
   struct uop *ast = product_of_blocks(M, N, Q);
-  check_plan(ast, (int64_t[]){M * N, M * Q, Q * N}, 3, 1, (const char *const[]){"prefetch b", NULL});
+  static struct target machine[2];
+  check_plan(ast, (int64_t[]){M * N, M * Q, Q * N}, 3, 1, (const char *const[]){NULL});
   struct compiler *c = compiler_new(&(struct compiler_options){.debug = 7});
-  const struct kernel *kernel = must_compile(c, HOST_ARCH, ast);
-  assert_non_null(strstr(kernel->c_text, "__builtin_prefetch("));
-  assert_true(strstr(kernel->disassembly, "prefetcht1") || strstr(kernel->disassembly, "prfm"));
+  for (unsigned ahead = 0; ahead < 2; ahead++) {
+    machine[ahead] = *target_named(HOST_ARCH), machine[ahead].reads_ahead = ahead;
+    const struct kernel *kernel = must_compile_for(c, &machine[ahead], ast);
+    assert_int_equal(ahead, strstr(kernel->plan, "prefetch b") != NULL);
+    assert_int_equal(ahead, strstr(kernel->c_text, "__builtin_prefetch(") != NULL);
+    assert_int_equal(ahead, strstr(kernel->disassembly, "prefetcht1") || strstr(kernel->disassembly, "prfm"));
+  }
   compiler_free(c);
+}
+
+/* The next elements of a large argument to which a product is added are read while a tile is computed. */
+static void updates_are_prefetched(void **state) {
+  enum { M = 784, N = 512, Q = 128 };
+  struct uop *a = range(M, 0, AXIS_LOOP), *b = range(N, 1, AXIS_LOOP), *k = range(Q, 2, AXIS_REDUCE);
+  struct uop *x = load(at(param(1, DT_F32, M * Q), add(mul(a, ix(Q)), k)));
+  struct uop *y = load(at(param(2, DT_F32, Q * N), add(mul(k, ix(N)), b))), *to = add(mul(a, ix(N)), b);
+  struct uop *sum = reduce(OP_ADD, mul(x, y), &k, 1);
+  struct uop *other = sink1(store(at(param(0, DT_F32, M * N), to), add(sum, load(at(param(3, DT_F32, M * N), to)))));
+  struct uop *own = sink1(store(at(param(0, DT_F32, M * N), to), add(sum, load(at(param(0, DT_F32, M * N), to)))));
+  const int64_t sizes[] = {M * N, M * Q, Q * N, M * N};
+  check_plan(other, sizes, 4, 1, (const char *const[]){"prefetch a2 3", NULL});
+  check_plan(own, sizes, 3, 1, (const char *const[]){"prefetch a2 0", NULL});
+  assert_null(strstr(must_compile(tuned, HOST_ARCH, product(M, N, Q, false))->plan, "prefetch"));
 }
 
 /* The gradient of the weights of a convolution of 32 to 32 channels by windows of 5 x 5, at 20 x 20 places. */
@@ -571,6 +592,7 @@ int main(void) {
       cmocka_unit_test(windows_of_many_images),
       cmocka_unit_test(runs_are_copied_as_vectors),
       cmocka_unit_test(next_strips_are_prefetched),
+      cmocka_unit_test(updates_are_prefetched),
   };
   return cmocka_run_group_tests_name("compiler/contract", tests, setup, free_both);
 }
