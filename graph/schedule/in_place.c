@@ -9,8 +9,8 @@
 #include <string.h>
 
 struct life {
-  uint32_t last; /* the last item that uses the temporary */
-  bool plain;    /* only kernels on one device use it, with offset 0 */
+  uint32_t first, last; /* items that use the temporary */
+  bool plain;           /* only kernels on one device use it, with offset 0 */
   unsigned device;
 };
 
@@ -30,7 +30,7 @@ static bool find_lives(struct overwriting *o) {
   const struct schedule *out = o->s->out;
   for (size_t i = 0; i < out->ntemporaries; i++) {
     o->now[i] = out->temporaries[i];
-    o->life[i] = (struct life){.plain = true, .device = out->temporaries[i]->aux};
+    o->life[i] = (struct life){.first = UINT32_MAX, .plain = true, .device = out->temporaries[i]->aux};
     if (!uop_map_put(&o->index, out->temporaries[i], (void *)(i + 1))) return false;
   }
   for (size_t i = 0; i < out->nitems; i++)
@@ -38,6 +38,7 @@ static bool find_lives(struct overwriting *o) {
       const struct schedule_item *item = &out->items[i];
       struct life *l = life_of(o, item->bufs[k]);
       if (!l) continue;
+      if (l->first == UINT32_MAX) l->first = (uint32_t)i;
       l->last = (uint32_t)i;
       l->plain = l->plain && item->kind == SCHEDULE_KERNEL && item->device == l->device && !item->offset[k];
     }
@@ -90,7 +91,7 @@ static bool remove_param(struct overwriting *o, struct schedule_item *item, unsi
 static unsigned overwritable(const struct overwriting *o, const struct schedule_item *item, uint32_t number) {
   const struct uop *result = item->bufs[0];
   const struct life *own = life_of(o, result);
-  if (!own || !own->plain) return 0;
+  if (!own || !own->plain || own->first != number) return 0; /* earlier items may have written a part of it */
   for (unsigned k = item->noutputs; k < item->nbufs; k++) {
     const struct uop *b = item->bufs[k];
     const struct life *l = life_of(o, b);

@@ -66,12 +66,27 @@ static void operands_at_other_places_stay(void **state) {
   assert_int_equal(temporaries(&cast, 1), 3);
 }
 
+/* Kernels that compute the pieces of a result one after the other do not begin it anew. */
+static void pieces_of_a_result_stay_together(void **state) {
+  enum { N = 8, ROWS = 2 };
+  struct uop *x = product(TENSOR(N, N)), *all = NULL;
+  for (int64_t i = 0; i < N / ROWS; i++) {
+    int64_t from = i * ROWS, to = from + ROWS;
+    struct uop *piece = contiguous(add(matmul(TENSOR(ROWS, N), TENSOR(N, N)), SHRINK(x, from, to, 0, N)));
+    struct uop *padded = PAD(piece, from, N - to, 0, 0);
+    all = all ? add(all, padded) : padded;
+  }
+  struct uop *root = product(contiguous(all));
+  assert_int_equal(temporaries(&root, 1), 2);
+}
+
 int main(void) {
   const struct CMUnitTest tests[] = {
       cmocka_unit_test_setup_teardown(a_chain_of_residuals, setup, teardown),
       cmocka_unit_test_setup_teardown(an_operand_that_is_used_again_stays, setup, teardown),
       cmocka_unit_test_setup_teardown(results_and_arguments_stay, setup, teardown),
       cmocka_unit_test_setup_teardown(operands_at_other_places_stay, setup, teardown),
+      cmocka_unit_test_setup_teardown(pieces_of_a_result_stay_together, setup, teardown),
   };
   return cmocka_run_group_tests_name("in_place", tests, NULL, NULL);
 }
