@@ -746,9 +746,10 @@ static uint64_t copies_of_body(const struct render *r, const struct uop *range) 
     operations += memory || (u->lanes > 1 && op_info[u->op].cls == OPCLASS_ALU);
   }
   if (sums < FEWEST_SUMS) return 1;
-  unsigned n = MOST_OPERATIONS / operations < MOST_COPIES ? MOST_OPERATIONS / operations : MOST_COPIES;
-  while (n > 1 && range->src[0]->arg.i % n) n--;
-  return n;
+  unsigned most = MOST_OPERATIONS / operations < MOST_COPIES ? MOST_OPERATIONS / operations : MOST_COPIES, n = most;
+  int64_t rounds = range->src[0]->arg.i;
+  while (n > 1 && rounds % n) n--;
+  return 2 * n > most || rounds < FEW_ROUNDS * most ? n : most; /* the rest of a long loop is a loop of its own */
 }
 
 static void close_range(struct render *r) {
