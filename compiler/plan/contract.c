@@ -48,6 +48,7 @@ enum {
   RUN_BYTES = 1 << 9,   /* that can be read while the next run of contiguous elements is found in memory */
   APART_BYTES = 1 << 9, /* greatest distance of the elements that a round reads from a copy of rows */
   NEAR_CACHE = 1 << 20, /* size of the second-level cache */
+  LEFT_BYTES = 1 << 19, /* of an array of which enough is left in that cache when the next kernel reads it */
   START_CYCLES = 1000,  /* of a workgroup, beside its work */
   WAKE_CYCLES = 3000,   /* of the first workgroup on another core */
   CHECKED_ROW = 6,      /* instructions per round for a row that may be past the end */
@@ -742,8 +743,7 @@ struct sharing {
   double time; /* of the best */
 };
 
-/* Other arrays displace half of a cache between two uses of an array by different kernels. */
-static double reading(double n) { return n * (n * ELEMENT > NEAR_CACHE / 2 ? FAR_READ : NEAR_READ); }
+static double reading(double n) { return n * (n * ELEMENT > LEFT_BYTES ? FAR_READ : NEAR_READ); }
 
 static void read_operand_access(const struct contraction *c, unsigned i, struct access *out) {
   struct codegen *k = c->k;
