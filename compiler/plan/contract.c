@@ -6,10 +6,10 @@
  * stored in the order in which the sum reads them: all at once, or in strips of a tile's width, for several loops at
  * once if their windows overlap. Rows are copied in blocks, or as the image that overlapping windows share; what is
  * contiguous in memory along the sum may stay so. Rows that are plain memory are not copied if reading them where they
- * are costs less. While tiles use a strip of columns in memory, the next one may be read into a cache. The outer rounds
- * of a long sum are moved outside the tiles, and their sums are kept in memory. A cost model in cycles chooses which
- * operand has the columns, the axes of the tile, and what is copied. Sources of the scheme: OpenBLAS and BLIS (Goto and
- * van de Geijn, "Anatomy of High-Performance Matrix Multiplication").
+ * are costs less. While tiles use a strip of columns in memory, the next one may be read into a cache, and what the
+ * next tile is added to. The outer rounds of a long sum are moved outside the tiles, and their sums are kept in memory.
+ * A cost model in cycles chooses which operand has the columns, the axes of the tile, and what is copied. Sources of
+ * the scheme: OpenBLAS and BLIS (Goto and van de Geijn, "Anatomy of High-Performance Matrix Multiplication").
  *
  * If the machine has an instruction that adds several products in each lane (matrix.def), that many elements along one
  * axis of the sum form one element of a tile's operands, and are contiguous in the copies. */
@@ -1086,10 +1086,10 @@ static int64_t tiles_of_strip(const struct contraction *c, const struct tiling *
   return tiles;
 }
 
-/* Reads the next strip of columns into the second-level cache while tiles use this one, if strips are read in the order
- * of memory, from an argument that the cache does not hold, and if two strips leave room for the rows and the sums. All
- * tiles of a strip do so: many of them would take too much of the cache's bandwidth, unless the strip itself is in the
- * first-level cache. */
+/* Reads the next strip of columns into the second-level cache while tiles use this one, if the processor gains from it,
+ * if strips are read in the order of memory, from an argument that the cache does not hold, and if two strips leave
+ * room for the rows and the sums. All tiles of a strip do so: many of them would take too much of the cache's
+ * bandwidth, unless the strip itself is in the first-level cache. */
 static bool prefetch_columns(struct contraction *c, const struct tiling *t) {
   const struct form *f = &c->form;
   const struct operand *p = &c->x[f->columns];

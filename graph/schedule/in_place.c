@@ -10,15 +10,14 @@
 
 struct life {
   uint32_t first, last; /* items that use the temporary */
-  bool plain;           /* only kernels on one device use it, with offset 0 */
-  unsigned device;
+  bool plain;           /* only kernels on its device use it, with offset 0 */
+  struct uop *now;      /* the buffer that it is in */
 };
 
 struct overwriting {
   struct scheduler *s;
   struct uop_map index; /* of a temporary, plus 1 */
   struct life *life;
-  struct uop **now; /* the buffer that a temporary is in */
 };
 
 static struct life *life_of(const struct overwriting *o, const struct uop *b) {
@@ -29,8 +28,7 @@ static struct life *life_of(const struct overwriting *o, const struct uop *b) {
 static bool find_lives(struct overwriting *o) {
   const struct schedule *out = o->s->out;
   for (size_t i = 0; i < out->ntemporaries; i++) {
-    o->now[i] = out->temporaries[i];
-    o->life[i] = (struct life){.first = UINT32_MAX, .plain = true, .device = out->temporaries[i]->aux};
+    o->life[i] = (struct life){.first = UINT32_MAX, .plain = true, .now = out->temporaries[i]};
     if (!uop_map_put(&o->index, out->temporaries[i], (void *)(i + 1))) return false;
   }
   for (size_t i = 0; i < out->nitems; i++)
@@ -40,7 +38,7 @@ static bool find_lives(struct overwriting *o) {
       if (!l) continue;
       if (l->first == UINT32_MAX) l->first = (uint32_t)i;
       l->last = (uint32_t)i;
-      l->plain = l->plain && item->kind == SCHEDULE_KERNEL && item->device == l->device && !item->offset[k];
+      l->plain = l->plain && item->kind == SCHEDULE_KERNEL && item->device == item->bufs[k]->aux && !item->offset[k];
     }
   return true;
 }
@@ -95,7 +93,7 @@ static unsigned overwritable(const struct overwriting *o, const struct schedule_
   for (unsigned k = item->noutputs; k < item->nbufs; k++) {
     const struct uop *b = item->bufs[k];
     const struct life *l = life_of(o, b);
-    bool fits = l && l->plain && l->last == number && l->device == own->device && b->dtype == result->dtype &&
+    bool fits = l && l->plain && l->last == number && b->aux == result->aux && b->dtype == result->dtype &&
                 b->src[0] == result->src[0];
     for (unsigned other = 0; other < item->nbufs; other++) fits = fits && (other == k || item->bufs[other] != b);
     if (fits && reads_where_it_writes(item, k)) return k;
@@ -105,31 +103,29 @@ static unsigned overwritable(const struct overwriting *o, const struct schedule_
 
 void schedule_in_place(struct scheduler *s) {
   struct schedule *out = s->out;
-  struct overwriting o = {.s = s};
-  o.life = calloc(out->ntemporaries + 1, sizeof *o.life);
-  o.now = calloc(out->ntemporaries + 1, sizeof(struct uop *));
-  bool ok = o.life && o.now && find_lives(&o);
+  struct overwriting o = {.s = s, .life = calloc(out->ntemporaries + 1, sizeof *o.life)};
+  bool ok = o.life && find_lives(&o);
   for (size_t i = 0; ok && i < out->nitems; i++) {
     struct schedule_item *item = &out->items[i];
     for (unsigned k = 0; k < item->nbufs; k++) {
-      size_t at = (size_t)uop_map_get(&o.index, item->bufs[k]);
-      if (at) item->bufs[k] = o.now[at - 1];
+      const struct life *l = life_of(&o, item->bufs[k]);
+      if (l) item->bufs[k] = l->now;
     }
     bool kernel = item->kind == SCHEDULE_KERNEL && schedule_machine_of(s, item->device)->overwrites;
     unsigned slot = kernel ? overwritable(&o, item, (uint32_t)i) : 0;
     if (!slot) continue;
-    struct uop *result = item->bufs[0], *operand = item->bufs[slot];
-    life_of(&o, operand)->last = life_of(&o, result)->last;
-    o.now[(size_t)uop_map_get(&o.index, result) - 1] = operand;
-    item->bufs[0] = operand;
+    struct life *result = life_of(&o, item->bufs[0]);
+    life_of(&o, item->bufs[slot])->last = result->last;
+    result->now = item->bufs[0] = item->bufs[slot];
     ok = remove_param(&o, item, slot);
   }
   size_t kept = 0;
   for (size_t i = 0; ok && i < out->ntemporaries; i++)
-    if (o.now[i] == out->temporaries[i]) out->temporaries[kept++] = out->temporaries[i];
-  if (ok) out->ntemporaries = kept;
-  if (!ok) schedule_no_memory(s);
+    if (o.life[i].now == out->temporaries[i]) out->temporaries[kept++] = out->temporaries[i];
+  if (ok)
+    out->ntemporaries = kept;
+  else
+    schedule_no_memory(s);
   uop_map_free(&o.index);
   free(o.life);
-  free(o.now);
 }

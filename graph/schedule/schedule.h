@@ -103,7 +103,7 @@ struct schedule_machine {
     ATOMICS_EXACT, /* where the result does not depend on the order: integers */
     ATOMICS_ANY    /* also sums of f32 and f64 */
   } atomics;       /* use of atomic operations in memory */
-  bool overwrites; /* a kernel rather writes its result over an operand than to other memory */
+  bool overwrites; /* kernels write results over operands that are not needed afterwards */
   bool skips;      /* iterations of a sum whose products are all 0 by a condition on indices take no time */
 };
 

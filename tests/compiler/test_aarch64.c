@@ -128,6 +128,10 @@ static void hosts_are_described(void **state) {
   assert_true(target_of_host("x86_64", "znver4", "+avx512f,+avx512bw,+avx512dq,+avx512vl", &t));
   assert_int_equal(t.vector_bytes, 64);
   assert_int_equal(t.unit_bytes, 32);
+  assert_true(target_of_host("x86_64", "znver5", "+avx512f,+avx512bw,+avx512dq,+avx512vl", &t));
+  assert_true(t.unit_bytes == 64 && t.reads_ahead);
+  assert_true(target_of_host("x86_64", "cascadelake", "+avx512f,+avx512bw,+avx512dq,+avx512vl", &t));
+  assert_true(t.unit_bytes == 64 && !t.reads_ahead);
   assert_true(target_of_host("x86_64", "generic", "+avx512f,+avx512bw", &t));
   assert_int_equal(t.vector_bytes, 32);
   assert_null(target_find(strcmp(HOST_ARCH, "aarch64") ? "aarch64" : "x86_64")); /* it could not run here */
