@@ -40,7 +40,7 @@ void *ast_key(struct uop *ast, const struct target *t, const char *choice, size_
   if (!order) return NULL;
   for (size_t i = 0; i < count; i++) {
     struct uop *u = order[i];
-    cap += 16 + 4u * u->nsrc + (u->op == OP_VAR ? strlen(u->arg.s) : 0);
+    cap += 20 + 4u * u->nsrc + (u->op == OP_VAR ? strlen(u->arg.s) : 0);
     if (u->id < low) low = u->id;
     if (u->id > high) high = u->id;
   }
@@ -58,16 +58,9 @@ void *ast_key(struct uop *ast, const struct target *t, const char *choice, size_
     struct uop *u = order[i];
     number[u->id - low] = (uint32_t)i;
     size_t name = u->op == OP_VAR ? strlen(u->arg.s) : 0;
-    uint8_t head[8] = {u->op,
-                       u->dtype,
-                       u->lanes,
-                       u->aux,
-                       (uint8_t)u->nsrc,
-                       (uint8_t)(u->nsrc >> 8),
-                       (uint8_t)name,
-                       (uint8_t)(name >> 8)};
-    memcpy(key + at, head, 8);
-    at += 8;
+    uint16_t head[6] = {u->op, u->dtype, u->lanes, u->aux, u->nsrc, (uint16_t)name};
+    memcpy(key + at, head, sizeof head);
+    at += sizeof head;
     if (u->op == OP_VAR)
       memcpy(key + at, u->arg.s, name), at += name;
     else

@@ -23,6 +23,8 @@ int64_t greatest_divisor(int64_t a, int64_t b); /* greatest common divisor; |a| 
 
 /* Lanes [first, first + n) of a VECTORIZE whose sources are scalars. */
 struct uop *lanes_of(struct graph *g, struct uop *vectorize, int64_t first, unsigned n);
+/* The GEP of another GEP as one of the vector below. */
+struct uop *lanes_of_part(struct graph *g, struct uop *gep);
 /* The vector that a VECTORIZE reassembles from all of its lanes, in order. */
 struct uop *lanes_in_order(struct uop *vectorize);
 

@@ -311,18 +311,18 @@ static inline bool same_sources(const struct uop *u, struct uop *const *src) {
 }
 
 static inline uint64_t head_of(enum op op, enum dtype dtype, unsigned lanes, unsigned aux, unsigned nsrc) {
-  return (uint64_t)op | (uint64_t)dtype << 8 | (uint64_t)(lanes & 255) << 16 | (uint64_t)(aux & 255) << 24 |
-         (uint64_t)nsrc << 32;
+  return (uint64_t)op | (uint64_t)dtype << 8 | (uint64_t)(lanes & 0xffff) << 16 | (uint64_t)(aux & 255) << 32 |
+         (uint64_t)nsrc << 48;
 }
 
-/* The first 6 bytes of a node, op to nsrc, in the format of head_of. */
+/* The first 8 bytes of a node, op to nsrc, in the format of head_of, without its flags. */
 static inline uint64_t node_head(const struct uop *u) {
   uint64_t h;
   memcpy(&h, u, sizeof h);
-  return h & 0xffffffffffff;
+  return h & 0xffff00ffffffffff;
 }
-_Static_assert(offsetof(struct uop, dtype) == 1 && offsetof(struct uop, lanes) == 2 && offsetof(struct uop, aux) == 3 &&
-                   offsetof(struct uop, nsrc) == 4 && offsetof(struct uop, flags) == 6,
+_Static_assert(offsetof(struct uop, dtype) == 1 && offsetof(struct uop, lanes) == 2 && offsetof(struct uop, aux) == 4 &&
+                   offsetof(struct uop, flags) == 5 && offsetof(struct uop, nsrc) == 6,
                "node_head");
 
 static struct uop *find_or_make(struct graph *g, uint64_t head, union uop_arg arg, struct uop *const *src,
@@ -336,16 +336,16 @@ static struct uop *find_or_make(struct graph *g, uint64_t head, union uop_arg ar
     if (node_head(u) == head && u->arg.i == arg.i && same_sources(u, src)) return u;
   }
   enum dtype dtype = (enum dtype)(head >> 8 & 255);
-  unsigned nsrc = (unsigned)(head >> 32);
+  unsigned nsrc = (unsigned)(head >> 48);
   bool bounded = dtype != DT_VOID && !dtype_is_float(dtype);
   struct uop *u = arena_alloc(g, sizeof *u + nsrc * sizeof *src + (bounded ? sizeof(struct bounds) : 0));
   if (!u) return g->broken;
   *u = (struct uop){.op = (uint8_t)head,
                     .dtype = (uint8_t)dtype,
-                    .lanes = (uint8_t)(head >> 16),
-                    .aux = (uint8_t)(head >> 24),
-                    .nsrc = (uint16_t)nsrc,
+                    .lanes = (uint16_t)(head >> 16),
+                    .aux = (uint8_t)(head >> 32),
                     .flags = bounded ? UOP_HAS_BOUNDS : 0,
+                    .nsrc = (uint16_t)nsrc,
                     .id = (uint32_t)g->count,
                     .arg = arg,
                     .hash = hash};

@@ -80,8 +80,10 @@ union uop_arg {
 };
 
 struct uop {
-  uint8_t op, dtype, lanes, aux;
-  uint16_t nsrc, flags;
+  uint8_t op, dtype;
+  uint16_t lanes;
+  uint8_t aux, flags;
+  uint16_t nsrc;
   uint32_t id;   /* creation order in its graph: sources have smaller ids */
   uint32_t mark; /* set by the last walk over it (graph/walk.c) */
   union uop_arg arg;
