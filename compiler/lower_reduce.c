@@ -175,40 +175,56 @@ static struct uop *computed_by(const struct lowerer *L, struct uop *reduce) {
   return reduce;
 }
 
+/* The axis of a host's sum whose elements are adjacent lanes of the instruction's result; -1: none. */
+static int adjacent_elements(const struct lowerer *L, const struct uop *reduce) {
+  uint64_t vec = mask_of(L, reduce) & L->expanded & L->vectors & elements_of(L, reduce->src[0]);
+  return vec && L->k->target->kind == TARGET_HOST ? __builtin_ctzll(vec) : -1;
+}
+
 /* The value to which the REDUCE's elements are added, at the current positions. NULL: 0 */
 static struct uop *first_sum(struct lowerer *L, struct uop *reduce) {
   const struct uop *adder = computed_by(L, reduce), *mma = reduce->src[0];
   struct uop *element[MAX_LANES];
-  unsigned axis[MATRIX_RUNS] = {0}, n = matrix_elements(&matrices[mma->arg.i], MATRIX_C);
+  int along = adjacent_elements(L, reduce);
+  unsigned axis[MATRIX_RUNS] = {0}, all = matrix_elements(&matrices[mma->arg.i], MATRIX_C), n = 0;
+  unsigned lanes = along < 0 ? 1 : (unsigned)L->k->axes[along].size;
   if (adder == reduce) return NULL;
   lower_element_axes(L, mma, MATRIX_C, axis);
-  for (unsigned e = 0; e < n; e++) {
+  for (unsigned e = 0; e < all && !L->b.failed; e += lanes, n++) {
     set_element_position(L, &matrices[mma->arg.i], MATRIX_C, axis, e);
+    if (along >= 0) L->position[along] = VEC;
     if (adder->op == OP_MULACC) {
-      struct uop *src[2] = {lower_eval(L, adder->src[0]), lower_eval(L, adder->src[1])};
-      element[e] = build_alu(&L->b, OP_MUL, reduce->dtype, src, 2);
+      struct uop *src[2] = {lower_broadcast(L, lower_eval(L, adder->src[0]), lanes),
+                            lower_broadcast(L, lower_eval(L, adder->src[1]), lanes)};
+      element[n] = build_alu(&L->b, OP_MUL, reduce->dtype, src, 2);
     } else
-      element[e] = lower_eval(L, adder->src[adder->src[0] == reduce]);
+      element[n] = lower_broadcast(L, lower_eval(L, adder->src[adder->src[0] == reduce]), lanes);
   }
-  return L->b.failed ? NULL : lower_vectorize(L, element, n);
+  if (L->b.failed) return NULL;
+  return n == 1 ? element[0] : lower_mk(L, OP_VECTORIZE, element[0]->dtype, all, 0, 0, element, n);
 }
 
-/* Stores every element of a matrix instruction's sum v in the memo as a value of the REDUCE. */
+/* Stores every element of a matrix instruction's sum v in the memo as a value of the REDUCE, adjacent ones as vectors.
+ */
 static void memo_elements(struct lowerer *L, struct uop *reduce, struct uop *v) {
   const struct uop *mma = reduce->src[0];
   const struct matrix *x = &matrices[mma->arg.i];
-  unsigned axis[MATRIX_RUNS] = {0};
+  int along = adjacent_elements(L, reduce);
+  unsigned axis[MATRIX_RUNS] = {0}, lanes = along < 0 ? 1 : (unsigned)L->k->axes[along].size;
   lower_element_axes(L, mma, MATRIX_C, axis);
   /* AFTER with aux 1 keeps the computation in all lanes, even if only some lanes store the value. */
   v = lower_mk(L, OP_AFTER, v->dtype, v->lanes, 0, 1, &v, 1);
-  for (unsigned e = 0; e < v->lanes; e++) {
+  for (unsigned e = 0; e < v->lanes && !L->b.failed; e += lanes) {
     set_element_position(L, x, MATRIX_C, axis, e);
-    struct uop *value = build_cast(&L->b, lower_gep(L, v, e), compute_dtype(reduce->dtype));
-    lower_memo_put(L, computed_by(L, reduce), lower_code_of(L, mask_of(L, reduce)), value);
+    if (along >= 0) L->position[along] = VEC;
+    struct uop *part = lanes == 1 ? lower_gep(L, v, e) : v;
+    if (lanes > 1 && lanes < v->lanes) part = lower_mk(L, OP_GEP, v->dtype, lanes, e, 0, &v, 1);
+    part = build_cast(&L->b, part, compute_dtype(reduce->dtype));
+    lower_memo_put(L, computed_by(L, reduce), lower_code_of(L, mask_of(L, reduce)), part);
   }
 }
 
-/* Stores vectors along the axis in the memo, made of the elements that memo_elements stored. */
+/* Stores vectors along the axis in the memo, made of the single elements that memo_elements stored. */
 static void memo_vectors(struct lowerer *L, struct uop *reduce, uint64_t mine, uint64_t vec) {
   unsigned axis = (unsigned)__builtin_ctzll(vec), lanes = (unsigned)L->k->axes[axis].size;
   lower_first_position(L, mine);
@@ -593,7 +609,7 @@ static bool lower_reduces(struct lowerer *L, struct uop *reduce) {
   for (unsigned i = 0; i < r.nmembers && !L->b.failed; i++) {
     struct uop *u = r.members[i];
     uint64_t mine = mask_of(L, u) & L->expanded, vec = lowest(mine & L->vectors);
-    if (vec && u->src[0]->op == OP_MMA) memo_vectors(L, u, mine, vec);
+    if (vec && u->src[0]->op == OP_MMA && adjacent_elements(L, u) < 0) memo_vectors(L, u, mine, vec);
   }
   free(r.partial);
   memcpy(L->position, saved, sizeof saved);

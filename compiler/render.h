@@ -13,6 +13,13 @@ struct loop {
   bool multiplies; /* contains matrix instructions: its body is large enough without unrolling */
 };
 
+enum { TILE_REGISTERS = 8 };
+struct tile_operand { /* an operand in a tile register: the block where it was loaded, and the stores before that */
+  const struct uop *of;
+  LLVMBasicBlockRef block;
+  unsigned stores, loaded; /* loaded: its number among all loads */
+};
+
 struct render {
   struct codegen *k;
   LLVMModuleRef m;
@@ -24,12 +31,16 @@ struct render {
   LLVMBasicBlockRef guards[64];
   struct loop loops[64];
   unsigned nloops, nguards, invariant;
-  uint64_t written[MAX_PARAMS / 64];  /* argument slots with stores */
-  uint64_t streamed[MAX_PARAMS / 64]; /* argument slots that are stored past the caches */
-  LLVMValueRef aligned[MAX_BUFFERS];  /* whether the argument begins at a cache line; NULL if not computed yet */
-  bool fence;                         /* some store bypasses the caches */
-  bool boxed;                         /* all tiles are copied in boxes */
-  bool multiplies;                    /* matrix instructions that read memory were started and not waited for */
+  uint64_t written[MAX_PARAMS / 64];   /* argument slots with stores */
+  uint64_t streamed[MAX_PARAMS / 64];  /* argument slots that are stored past the caches */
+  LLVMValueRef aligned[MAX_BUFFERS];   /* whether the argument begins at a cache line; NULL if not computed yet */
+  bool fence;                          /* some store bypasses the caches */
+  bool boxed;                          /* all tiles are copied in boxes */
+  bool multiplies;                     /* matrix instructions that read memory were started and not waited for */
+  LLVMValueRef sum_at[TILE_REGISTERS]; /* home of the sum in a tile register; NULL if there is none */
+  struct tile_operand operand_at[TILE_REGISTERS];
+  unsigned stores, operands; /* number of stores to memory, and of operands loaded to tile registers so far */
+  bool tiles;                /* tile registers are used */
   bool gpu, nvidia, failed;
 };
 
@@ -57,4 +68,17 @@ LLVMValueRef render_dot(struct render *r, const struct uop *u);
 LLVMValueRef render_joined(struct render *r, LLVMValueRef *part, unsigned n);
 /* The value of a matrix instruction that reads memory, after a wait for all instructions that were started. */
 LLVMValueRef render_finished_sum(struct render *r, const struct uop *u);
+
+/* render_amx.c */
+bool render_uses_tiles(const struct codegen *k);
+void render_configure_tiles(struct render *r); /* before their first use */
+void render_release_tiles(struct render *r);   /* after the last one */
+/* Whether u is as large as a tile register: a sum, whose value is its home, or an operand, whose value is its address.
+ */
+bool render_is_tile(const struct render *r, const struct uop *u);
+LLVMValueRef render_tile_home(struct render *r);                                         /* memory for a sum */
+void render_tile_begin(struct render *r, LLVMValueRef home, LLVMValueRef v);             /* a sum that is v at first */
+LLVMValueRef render_tile_end(struct render *r, LLVMValueRef home);                       /* stores it; returns home */
+LLVMValueRef render_tile_part(struct render *r, const struct uop *u, LLVMValueRef home); /* GEP u of a stored sum */
+LLVMValueRef render_tile_product(struct render *r, const struct matrix *x, const struct uop *mma);
 #endif

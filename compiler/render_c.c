@@ -197,6 +197,20 @@ static char *lane_list(const struct writer *w, const struct uop *u) {
   return all;
 }
 
+/* Adjacent lanes of a vector. */
+static char *lanes_of_vector(const struct writer *w, const struct uop *u) {
+  char *all = NULL, type[32];
+  size_t n = 0;
+  FILE *f = open_memstream(&all, &n);
+  if (!f) return NULL;
+  fprintf(f, "(%s){", type_name(u, type));
+  for (unsigned l = 0; l < u->lanes; l++)
+    fprintf(f, l ? ", %s[%" PRId64 "]" : "%s[%" PRId64 "]", text_of(w, u->src[0]), u->arg.i + l);
+  fprintf(f, "}");
+  fclose(f);
+  return all;
+}
+
 /* The lanes of a DOT. */
 static char *dot_list(const struct writer *w, const struct uop *u) {
   const char *a = text_of(w, u->src[0]), *b = text_of(w, u->src[1]), *c = text_of(w, u->src[2]);
@@ -244,7 +258,7 @@ static char *expression(const struct writer *w, const struct uop *u) {
     return text("SHUFFLE(%s, %s, %s, %u, workitem(0) + %u * (workitem(1) + %u * workitem(2)))", type_name(u, type),
                 text_of(w, u->src[0]), text_of(w, u->src[1]), block[0] * block[1] * block[2], block[0], block[1]);
   }
-  case OP_GEP: return text("%s[%" PRId64 "]", text_of(w, u->src[0]), u->arg.i);
+  case OP_GEP: return u->lanes > 1 ? lanes_of_vector(w, u) : text("%s[%" PRId64 "]", text_of(w, u->src[0]), u->arg.i);
   case OP_AFTER: return text("%s", text_of(w, u->src[0]));
   case OP_VECTORIZE: return lane_list(w, u);
   case OP_DOT: return dot_list(w, u);
@@ -284,8 +298,8 @@ static bool inlined(const struct writer *w, const struct uop *u, const char *e) 
   case OP_LOCAL:
   case OP_REG:
   case OP_INDEX:
-  case OP_AFTER:
-  case OP_GEP: return true;
+  case OP_AFTER: return true;
+  case OP_GEP: return u->lanes == 1;
   case OP_SPECIAL: return false;
   case OP_LOAD: return u->src[0]->src[0]->op == OP_REG;
   case OP_VECTORIZE: return is_splat(u);

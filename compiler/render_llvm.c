@@ -146,6 +146,7 @@ static void prefetch(struct render *r, const struct uop *u) {
 
 static LLVMValueRef build_load(struct render *r, const struct uop *u) {
   const struct uop *index = u->src[0], *base = uop_skip_after(index->src[0]);
+  if (render_is_tile(r, u)) return render_value(r, index);
   if (base->op == OP_REG) return LLVMBuildLoad2(r->b, render_type(r, u->dtype, u->lanes), render_value(r, index), "");
   LLVMValueRef v;
   if (is_masked(index))
@@ -264,9 +265,13 @@ static void build_store(struct render *r, const struct uop *u) {
   }
   LLVMValueRef v = render_value(r, x);
   if (index->src[0]->op == OP_REG) {
-    LLVMBuildStore(r->b, v, render_value(r, index));
+    if (render_is_tile(r, x))
+      render_tile_begin(r, render_value(r, index), v);
+    else
+      LLVMBuildStore(r->b, v, render_value(r, index));
     return;
   }
+  r->stores++;
   if (x->dtype == DT_BOOL) v = LLVMBuildZExt(r->b, v, memory_type(r, DT_BOOL, x->lanes), "");
   unsigned align = alignment(r, index, x->lanes);
   if (is_masked(index)) {
@@ -408,6 +413,14 @@ static LLVMValueRef build_shuffle(struct render *r, const struct uop *u) {
   }
   LLVMValueRef a = render_value(r, from[0]), b = from[1] ? render_value(r, from[1]) : LLVMGetPoison(LLVMTypeOf(a));
   return LLVMBuildShuffleVector(r->b, a, b, LLVMConstVector(pick, u->nsrc), "");
+}
+
+static LLVMValueRef build_lanes(struct render *r, const struct uop *u) {
+  LLVMValueRef v = render_value(r, u->src[0]), first = i32_of(r, (uint64_t)u->arg.i), pick[MAX_LANES];
+  if (LLVMGetTypeKind(LLVMTypeOf(v)) == LLVMPointerTypeKind) return render_tile_part(r, u, v);
+  if (u->lanes == 1) return LLVMBuildExtractElement(r->b, v, first, "");
+  for (unsigned i = 0; i < u->lanes; i++) pick[i] = i32_of(r, (uint64_t)u->arg.i + i);
+  return LLVMBuildShuffleVector(r->b, v, LLVMGetPoison(LLVMTypeOf(v)), LLVMConstVector(pick, u->lanes), "");
 }
 
 static LLVMValueRef build_vectorize(struct render *r, const struct uop *u) {
@@ -681,6 +694,7 @@ static LLVMValueRef build_lane_exchange(struct render *r, const struct uop *u) {
 static LLVMValueRef build_pinned(struct render *r, const struct uop *u) {
   const struct uop *x = u->src[0];
   if (x->op == OP_MMA && matrices[x->arg.i].parts == PARTS_MEMORY) return render_finished_sum(r, x);
+  if (render_is_tile(r, x)) return render_tile_end(r, render_value(r, x));
   LLVMValueRef v = render_value(r, x);
   if (r->k->target->kind != TARGET_AMDGPU) return v;
   LLVMTypeRef t = LLVMTypeOf(v), f = LLVMFunctionType(t, &t, 1, 0);
@@ -773,7 +787,9 @@ static void render_one(struct render *r, const struct uop *u) {
   case OP_PARAM:
   case OP_VAR: v = r->value[u->id]; break; /* set by declare */
   case OP_SPECIAL: v = build_special(r, u); break;
-  case OP_REG: v = LLVMBuildAlloca(r->entry, render_type(r, u->dtype, u->lanes), ""); break;
+  case OP_REG:
+    v = render_is_tile(r, u) ? render_tile_home(r) : LLVMBuildAlloca(r->entry, render_type(r, u->dtype, u->lanes), "");
+    break;
   case OP_LOCAL: {
     char name[32];
     snprintf(name, sizeof name, "local%" PRId64, u->arg.i);
@@ -798,6 +814,7 @@ static void render_one(struct render *r, const struct uop *u) {
   case OP_PHASE: build_phase(r, u); return;
   case OP_ELECT: v = build_elect(r); break;
   case OP_EXIT: /* what follows in the region is not reached */
+    if (r->tiles) render_release_tiles(r);
     LLVMBuildRetVoid(r->b);
     LLVMPositionBuilderAtEnd(r->b, LLVMAppendBasicBlockInContext(r->c, r->fn, "exited"));
     return;
@@ -808,9 +825,7 @@ static void render_one(struct render *r, const struct uop *u) {
     break;
   case OP_DOT: v = render_dot(r, u); break;
   case OP_SHUFFLE: v = build_lane_exchange(r, u); break;
-  case OP_GEP:
-    v = LLVMBuildExtractElement(r->b, render_value(r, u->src[0]), LLVMConstInt(i32(r), (uint64_t)u->arg.i, 0), "");
-    break;
+  case OP_GEP: v = build_lanes(r, u); break;
   case OP_AFTER: v = u->aux ? build_pinned(r, u) : render_value(r, u->src[0]); break;
   case OP_RANGE: open_range(r, u); return;
   case OP_END: close_range(r); return;
@@ -1013,8 +1028,10 @@ bool render_llvm(struct codegen *k, module_ref m) {
   r.invariant = LLVMGetMDKindIDInContext(r.c, "invariant.load", 14);
   declare_function(&r);
   streamed_slots(k, r.streamed);
+  if ((r.tiles = render_uses_tiles(k))) render_configure_tiles(&r);
   for (size_t i = 0; i < k->nlinear && !r.failed; i++) render_one(&r, k->linear[i]);
   if (!r.failed) {
+    if (r.tiles) render_release_tiles(&r);
     if (r.fence)
       render_intrinsic(&r, "llvm.x86.sse.sfence", NULL, 0, NULL, 0); /* nontemporal stores precede the signal */
     LLVMBuildRetVoid(r.b);

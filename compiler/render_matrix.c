@@ -358,6 +358,7 @@ LLVMValueRef render_matrix(struct render *r, const struct uop *u) {
   const struct matrix *x = &matrices[u->arg.i];
   if (x->parts == PARTS_SUM_FIRST || x->parts == PARTS_PRODUCTS) return build_dot(r, x, u);
   if (x->parts == PARTS_BYTES) return build_dot_of_bytes(r, x, u);
+  if (x->parts == PARTS_TILES) return render_tile_product(r, x, u);
   if (x->parts == PARTS_MEMORY) return build_tiles(r, u);
   if (matrix_in_memory(x)) return build_mma_ldmatrix(r, u);
   LLVMValueRef arg[64];

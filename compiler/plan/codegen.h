@@ -19,7 +19,7 @@ enum {
   MAX_BUFFERS = 192,
   MAX_DEPTH = 4096,  /* nested operations; recursion evaluates them */
   MAX_EXPANDED = 64, /* elements of an upcast or unrolled axis */
-  MAX_LANES = 128,   /* of a vector: the sums of a matrix instruction */
+  MAX_LANES = 1024,  /* of a vector: an operand of a matrix instruction */
   MAX_COPIES = 4096, /* copies of an operation along all those axes */
   MAX_PAD = 1 << 20,
   MAX_GUARDS = 16,

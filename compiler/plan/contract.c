@@ -12,7 +12,8 @@
  * the scheme: OpenBLAS and BLIS (Goto and van de Geijn, "Anatomy of High-Performance Matrix Multiplication").
  *
  * If the machine has an instruction that adds several products in each lane (matrix.def), that many elements along one
- * axis of the sum form one element of a tile's operands, and are contiguous in the copies. */
+ * axis of the sum form one element of a tile's operands, and are contiguous in the copies. If it has tile registers,
+ * both operands are copied in the order of their elements in such registers. */
 #include "internal.h"
 #include "matrix.h"
 #include <math.h>
@@ -53,6 +54,10 @@ enum {
   WAKE_CYCLES = 3000,   /* of the first workgroup on another core */
   CHECKED_ROW = 6,      /* instructions per round for a row that may be past the end */
   FEW_CORES = 2,        /* plans for one core are those for two */
+  TILES = 8,            /* number of tile registers */
+  TILE_LOAD = 8,        /* cycles to load one from the first-level cache */
+  TILE_LATENCY = 52,    /* cycles from a product of tiles to the next one that is added to it */
+  TILE_ROWS = 32,       /* of a block of rows at least */
   MOST_TERMS = 8,
   MOST_POSITIONS = 1 << 12, /* maximum number of positions at which a condition is evaluated */
 };
@@ -93,8 +98,12 @@ struct form {
   double copy_columns, copy_rows, cycles; /* copy_columns, copy_rows: of making each copy once; cycles: of everything */
 };
 
+/* What multiplies: tile registers, instructions that sum several products in each lane, or multiply-adds. */
+enum multiplier { BY_TILES, BY_DOTS, BY_VECTORS };
+
 struct contraction {
   struct codegen *k;
+  enum multiplier by;
   struct operand x[2];
   bool packs[2]; /* whether PACK can copy it */
   bool keeps;    /* whether sums can be kept in memory */
@@ -269,10 +278,13 @@ static bool sums_are_updated(const struct codegen *k, struct uop *reduce) {
 }
 
 /* The instruction that computes the sum, matrix.k products at once, or NULL. Sets its operands. */
-static const struct matrix *matrix_for(const struct codegen *k, struct uop *reduce, struct uop **operand) {
-  for (unsigned i = 0; i < matrix_count && k->target->matrix; i++) {
+static const struct matrix *matrix_for(const struct codegen *k, enum multiplier by, struct uop *reduce,
+                                       struct uop **operand) {
+  for (unsigned i = 0; i < matrix_count && k->target->matrix && by != BY_VECTORS; i++) {
     struct matrix_product p = {.reduce = reduce};
-    if (matrices[i].m > 1 || matrices[i].parts == PARTS_BYTES) continue; /* of bytes: dots.c */
+    bool tiles = matrices[i].parts == PARTS_TILES;
+    if (tiles != (by == BY_TILES) || (!tiles && matrices[i].m > 1)) continue;
+    if (matrices[i].parts == PARTS_BYTES) continue; /* dots.c */
     if (!matrix_product(k, &matrices[i], &p, NULL, 0) || p.when) continue;
     operand[0] = p.operand[0], operand[1] = p.operand[1];
     return &matrices[i];
@@ -280,8 +292,8 @@ static const struct matrix *matrix_for(const struct codegen *k, struct uop *redu
   return NULL;
 }
 
-/* Reads the current kernel. Returns false if it is not a contraction. */
-static bool find(struct contraction *c, bool matrix) {
+/* Reads the current kernel. Returns false if it is not a contraction, or not of a type that tile registers multiply. */
+static bool find(struct contraction *c, enum multiplier by) {
   struct codegen *k = c->k;
   uint64_t *mask = axis_masks(k, false);
   struct uop *reduce = mask ? largest(k, mask) : NULL, *product = reduce ? summed_product(reduce) : NULL;
@@ -290,7 +302,8 @@ static bool find(struct contraction *c, bool matrix) {
   double depth = 1, outputs = 1;
   c->sum = 0, c->store = k->ast->src[0];
   struct uop *operand[2] = {ok ? product->src[0] : NULL, ok ? product->src[1] : NULL};
-  c->matrix = ok && matrix ? matrix_for(k, reduce, operand) : NULL;
+  c->by = by, c->matrix = ok ? matrix_for(k, by, reduce, operand) : NULL;
+  ok = ok && (c->matrix || by != BY_TILES);
   for (unsigned i = 0; i < 2 && ok; i++) ok = read_operand(c, &c->x[i], operand[i], mask);
   for (unsigned s = 1; ok && s < reduce->nsrc; s++) c->sum |= mask[reduce->src[s]->id];
   for (unsigned a = 0; ok && a < k->naxes; a++) /* each output is written once, and the sums depend on all its axes */
@@ -317,16 +330,24 @@ static bool find(struct contraction *c, bool matrix) {
 
 static int64_t divide(int64_t n, int64_t by) { return (n + by - 1) / by; }
 
-/* The number of products that an instruction sums in each lane. */
+/* The number of products that an instruction sums in each lane or element. */
 static int64_t together_of(const struct contraction *c) { return c->matrix ? c->matrix->k : 1; }
+
+/* The number of products whose factors have ELEMENT bytes in a copy. */
+static int64_t per_element(const struct contraction *c) {
+  return c->matrix ? ELEMENT / dtype_info[c->matrix->in].size : 1;
+}
+
+/* The rows that an instruction multiplies at once. */
+static int64_t rows_of(const struct contraction *c) { return c->matrix ? c->matrix->m : 1; }
 
 /* The axis of the sum along which these products are: preferably one without padding, then one that is contiguous in
  * the rows. */
-static int paired(const struct contraction *c) {
+static int paired(const struct contraction *c, const struct form *f) {
   int best = -1, most = -1;
   for (uint64_t m = c->sum; m; m &= m - 1) {
     int a = __builtin_ctzll(m), score = c->k->axes[a].size % together_of(c) ? 0 : 4;
-    score += has(c->x[!c->form.columns].unit, a) ? 2 : has(c->x[c->form.columns].unit, a);
+    score += has(c->x[!f->columns].unit, a) ? 2 : has(c->x[f->columns].unit, a);
     if (score >= most) best = a, most = score;
   }
   return best;
@@ -418,6 +439,29 @@ static double choose_tile(const struct contraction *c, struct form *f, int64_t d
   return best;
 }
 
+/* Chooses the tile of several tile registers with the most useful products per cycle. Returns the cycles of all tiles
+ * for ELEMENT bytes of the sum. Rows come from the second-level cache, as do the columns of a strip that exceeds the
+ * first one. */
+static double choose_registers(const struct contraction *c, struct form *f, int64_t depth) {
+  const struct matrix *x = c->matrix;
+  int64_t rows = size_of(c->k, f->row), columns = size_of(c->k, f->column);
+  double best = 0, bytes = (double)(x->m * x->k * dtype_info[x->in].size);
+  for (int64_t height = 1; height < TILES; height++)
+    for (int64_t vectors = 1; height * vectors + height + vectors <= TILES; vectors++) {
+      bool near = depth * x->n * vectors * ELEMENT <= 2 * NEAR_BYTES;
+      double far = (double)(height + (near ? 0 : vectors)) * bytes / c->k->target->fill_bytes;
+      double loads = (double)((height + vectors) * TILE_LOAD), cycles = (double)(height * vectors * x->cycles);
+      if (cycles < TILE_LATENCY) cycles = TILE_LATENCY;
+      if (cycles < loads) cycles = loads;
+      if (cycles < far) cycles = far;
+      double all = (double)divide(columns, x->n * vectors) * (double)divide(rows, x->m * height) * (cycles + far / 5);
+      if (!best || all < best * 0.999) best = all, f->lanes = x->n, f->vectors = vectors, f->height = x->m * height;
+    }
+  int axis = paired(c, f);
+  double padded = (double)round_up(size_of(c->k, axis), x->k) / (double)size_of(c->k, axis);
+  return best * padded * (double)per_element(c) / (double)x->k;
+}
+
 /* The number of distinct elements of the operand along the axes. Sets *unit to the longest contiguous run along one
  * dimension. */
 static double distinct_elements(const struct operand *x, uint64_t axes, int64_t *unit) {
@@ -466,7 +510,7 @@ static double copying(const struct contraction *c, const struct operand *x, int 
  * transposition; -1 if there is none. The elements that a tile reads in a round are as far apart as the run is long. */
 static int run_of(const struct contraction *c, const struct form *f) {
   const struct operand *q = &c->x[!f->columns];
-  uint64_t run = q->unit & c->sum;
+  uint64_t run = c->by == BY_TILES ? 0 : q->unit & c->sum;
   if (!run || run & (run - 1) || has(q->unit, f->row)) return -1;
   int64_t size = c->k->axes[__builtin_ctzll(run)].size;
   if (has_rounds(c) && !c->rounds) size = size * ROUND / c->depth; /* about what choose_rounds leaves */
@@ -559,15 +603,17 @@ static void consider(struct contraction *c, struct form f, bool pack_rows, bool 
   uint64_t all = loops(k), others = all & ~bit(f.column) & ~bit(f.row);
   f.columns_only = others & p->mask & ~q->mask, f.rows_only = others & q->mask & ~p->mask;
   bool rounds = has_rounds(c);
-  int64_t depth = divide(rounds ? ROUND : c->depth, together_of(c)), width = size_of(k, f.column),
+  int64_t depth = divide(rounds ? ROUND : c->depth, per_element(c)), width = size_of(k, f.column),
           rows = size_of(k, f.row);
+  bool tiles_only = c->by == BY_TILES;
   double both = (double)extent(k, others & p->mask & q->mask);
   bool reused = rows > MAX_HEIGHT / 2 && (double)width / 32 * (double)extent(k, f.columns_only) > FEW_TILES - 1;
-  bool fits = depth * MAX_HEIGHT * ELEMENT <= BLOCK_BYTES;
-  f.pack_rows = pack_rows && f.row >= 0 && c->packs[!f.columns] && fits && (reused || !q->plain);
-  if (pack_rows && !f.pack_rows) return;
-  f.cycles = choose_tile(c, &f, depth, near ? NEAR_BYTES : INT64_MAX) * (double)extent(k, others) * computed(c, &f);
-  f.cycles *= (double)c->depth / (double)together_of(c) * (is_window(p, c->sum, f.column) ? 1.15 : 1);
+  bool fits = depth * (tiles_only ? TILE_ROWS : MAX_HEIGHT) * ELEMENT <= BLOCK_BYTES;
+  f.pack_rows = pack_rows && f.row >= 0 && c->packs[!f.columns] && fits && (tiles_only || reused || !q->plain);
+  if ((pack_rows || tiles_only) && !f.pack_rows) return;
+  f.cycles = tiles_only ? choose_registers(c, &f, depth) : choose_tile(c, &f, depth, near ? NEAR_BYTES : INT64_MAX);
+  f.cycles *= (double)extent(k, others) * computed(c, &f);
+  f.cycles *= (double)c->depth / (double)per_element(c) * (is_window(p, c->sum, f.column) ? 1.15 : 1);
   int64_t strip = f.lanes * f.vectors;
   if (!strip) return; /* no tile fits into the registers */
   double padded = (double)round_up(width, strip) / (double)width, strips = (double)divide(width, strip);
@@ -706,7 +752,7 @@ static bool choose_rounds(struct contraction *c) {
     rounds |= bit((int)a);
     depth = rest;
   }
-  if (!find(c, c->matrix)) return false; /* fails only if memory runs out */
+  if (!find(c, c->by)) return false; /* fails only if memory runs out */
   c->rounds = rounds, c->sum &= ~rounds, c->depth = depth;
   return true;
 }
@@ -835,7 +881,7 @@ static struct shares choose_shares(const struct contraction *c) {
   struct sharing g = {.c = c,
                       .tiles = divide(size_of(k, f->row), f->height),
                       .strips = divide(size_of(k, f->column), f->lanes * f->vectors),
-                      .fewest = fewest_blocks(c, f, divide(c->depth, together_of(c)), f->height),
+                      .fewest = fewest_blocks(c, f, divide(c->depth, per_element(c)), f->height),
                       .cores = cores < FEW_CORES ? FEW_CORES : cores,
                       .most = k->is_phase          ? 1
                               : groups > 4 * cores ? groups
@@ -850,7 +896,7 @@ static struct shares choose_shares(const struct contraction *c) {
 /* Makes the instruction compute the rows and columns of the tile. Returns false if it cannot; an error may be set. */
 static bool use_matrix(struct contraction *c) {
   struct codegen *k = c->k;
-  int axis[3] = {c->form.row, c->form.column, paired(c)};
+  int axis[3] = {c->form.row, c->form.column, paired(c, &c->form)};
   struct step s = {.kind = STEP_MATRIX, .amount = c->matrix - matrices, .nlist = 3};
   for (unsigned i = 0; i < 3; i++) s.list[i] = k->axes[axis[i]].name;
   if (k->axes[axis[2]].size % c->matrix->k && !step(c, STEP_PAD, axis[2], c->matrix->k)) return false;
@@ -862,12 +908,13 @@ struct tiling {
   int part[MAX_AXES];                     /* by axis: the loop over the part of one workgroup */
   int lane, vectors, strips;              /* parts of the columns: of a vector, of a tile, of a workgroup */
   int height, blocks;                     /* parts of the rows: of a tile, of a workgroup */
+  int register_rows;                      /* rows of a tile register */
   struct axis_name pairs[2][MATRIX_RUNS]; /* axes of the operands of a matrix instruction: rows, columns */
   unsigned npairs[2];
   uint64_t together;                 /* axes of rows_only along which rows are copied at once, or all if not copied */
   uint64_t skipped;                  /* axes whose rounds are skipped */
   struct list columns, rows, inside; /* axes of the copies; loops inside the sum's outer rounds, outermost first */
-  struct axis_name rolled[3];
+  struct axis_name rolled[4];
   unsigned nrolled;
 };
 
@@ -893,14 +940,15 @@ static uint64_t shared_rows_together(struct contraction *c, const struct shares 
 static bool split_columns(struct contraction *c, struct tiling *t, const struct shares *s) {
   struct codegen *k = c->k;
   const struct form *f = &c->form;
-  int64_t share = f->lanes * f->vectors * s->strips;
+  int64_t share = f->lanes * f->vectors * s->strips, rows = f->height * s->tiles;
   if (size_of(k, f->column) % share && !step(c, STEP_PAD, f->column, share)) return false;
+  if (c->by == BY_TILES && size_of(k, f->row) % rows && !step(c, STEP_PAD, f->row, rows)) return false;
   if (c->matrix && use_matrix(c)) {
+    struct axis_name sums[MATRIX_RUNS];
     t->lane = (int)k->naxes - 1;
     while (!k->axes[t->lane].vector) t->lane--;
-    for (enum matrix_operand o = MATRIX_A; o <= MATRIX_B; o++)
-      for (unsigned coordinate = 2; coordinate-- > 0;) /* products that are summed together are adjacent */
-        t->npairs[o] += matrix_axes(k, o, o == MATRIX_A ? !coordinate : coordinate, t->pairs[o] + t->npairs[o]);
+    for (enum matrix_operand o = MATRIX_A; o <= MATRIX_B; o++) t->npairs[o] = matrix_element_axes(k, o, t->pairs[o]);
+    if (matrix_axes(k, MATRIX_C, 0, sums)) t->register_rows = axis_named(k, sums[0]);
   } else if (!split(c, STEP_VECTOR, f->column, f->lanes, &t->lane))
     return false;
   if (t->lane == f->column) return true;
@@ -911,10 +959,10 @@ static bool split_columns(struct contraction *c, struct tiling *t, const struct 
 /* Splits the rows into the rows of a tile and the tiles of a workgroup. */
 static bool split_rows(struct contraction *c, struct tiling *t, const struct shares *s) {
   const struct form *f = &c->form;
-  int64_t share = f->height * s->tiles;
+  int64_t height = f->height / rows_of(c), share = height * s->tiles;
   if (f->row < 0) return true;
   if (size_of(c->k, f->row) % share && !step(c, STEP_PAD, f->row, share)) return false;
-  if (!split(c, STEP_UPCAST, f->row, f->height, &t->height)) return false;
+  if (!split(c, STEP_UPCAST, f->row, height, &t->height)) return false;
   return t->height == f->row || split_groups(c, f->row, s->tiles, &t->blocks);
 }
 
@@ -922,7 +970,7 @@ static bool split_axes(struct contraction *c, struct tiling *t) {
   struct codegen *k = c->k;
   struct shares s = choose_shares(c);
   t->together = shared_rows_together(c, &s);
-  t->lane = t->vectors = t->strips = t->height = t->blocks = -1;
+  t->lane = t->vectors = t->strips = t->height = t->blocks = t->register_rows = -1;
   uint64_t others = other_loops(c);
   for (unsigned a = 0, n = k->naxes; a < n; a++) {
     t->part[a] = (int)a;
@@ -998,9 +1046,12 @@ static bool make_copies(struct contraction *c, const struct tiling *t) {
  * output. */
 static bool roll_outputs(struct contraction *c, struct tiling *t) {
   struct codegen *k = c->k;
-  int tile[3] = {t->height, t->vectors, t->lane};
-  int last = has(c->unit, c->form.column) ? t->lane : has(c->unit, c->form.row) ? t->height : -1;
-  for (unsigned i = 0; i < 3; i++) {
+  int tile[] = {t->height, t->register_rows, t->vectors, t->lane};
+  int last = has(c->unit, c->form.column) ? t->lane
+             : !has(c->unit, c->form.row) ? -1
+             : t->register_rows < 0       ? t->height
+                                          : t->register_rows;
+  for (unsigned i = 0; i < sizeof tile / sizeof *tile; i++) {
     struct step roll = {.kind = STEP_ROLL, .axis = tile[i] < 0 ? (struct axis_name){0} : k->axes[tile[i]].name};
     if (tile[i] < 0 || !step_possible(k, roll, NULL, 0)) continue;
     if (!step_apply(k, roll)) return false;
@@ -1041,7 +1092,7 @@ static bool keep_sums(struct contraction *c, struct tiling *t) {
   unsigned first = t->inside.n;
   while (!loop && first > 0 && (bytes *= (double)k->axes[t->inside.axis[first - 1]].size) <= KEPT_BYTES) first--;
   for (unsigned i = first; i < t->inside.n; i++) list(&kept, t->inside.axis[i]);
-  list(&kept, t->height), list(&kept, t->vectors), list(&kept, t->lane);
+  list(&kept, t->height), list(&kept, t->register_rows), list(&kept, t->vectors), list(&kept, t->lane);
   if (!step_over_list(c, STEP_ORDER, 0, &kept)) return false;
   return !k->plan.n || k->plan.step[k->plan.n - 1].kind != STEP_ORDER || roll_outputs(c, t);
 }
@@ -1155,8 +1206,13 @@ bool contract_host(struct codegen *k, bool *done) {
   if (!c) return codegen_fail(k, "out of memory");
   c->k = k;
   bool ok = true;
-  if (find(c, true)) choose(c);
-  if (c->matrix && !c->form.cycles && find(c, false)) choose(c);
+  if (find(c, BY_TILES)) choose(c);
+  struct form tiles = c->form;
+  c->form = (struct form){.cycles = 0};
+  if (find(c, BY_DOTS)) choose(c);
+  if (c->matrix && !c->form.cycles && find(c, BY_VECTORS)) choose(c);
+  bool best = tiles.cycles > 0 && (!c->form.cycles || tiles.cycles < c->form.cycles);
+  if (best && find(c, BY_TILES)) c->form = tiles;
   *done = c->form.cycles > 0 && c->form.height > 0 && !reads_once(c);
   if (*done) ok = contract(c);
   free(c);

@@ -21,6 +21,7 @@
 #define MEMORY     PARTS_MEMORY
 #define TILE_PAIRS PARTS_TILE_PAIRS
 #define TILE_WORDS PARTS_TILE_WORDS
+#define TILES      PARTS_TILES
 const struct matrix matrices[] = {
 #define MATRIX(name, machine, m, n, k, in, out, cycles, intrinsic, parts, a_row, a_k, b_k, b_column, c_row, c_column)  \
   {#name,                                                                                                              \
@@ -48,6 +49,7 @@ const struct matrix matrices[] = {
 #undef MEMORY
 #undef TILE_PAIRS
 #undef TILE_WORDS
+#undef TILES
 const unsigned matrix_count = sizeof matrices / sizeof *matrices;
 
 int matrix_named(const char *name, size_t n) {
@@ -64,7 +66,9 @@ unsigned matrix_runs(const struct matrix *x, enum matrix_operand o, struct matri
     for (const char *p = x->bits[o][coordinate]; *p; p += p[2] ? 3 : 2, at++) {
       bool lane = p[0] == 'L';
       uint8_t bit = (uint8_t)(p[1] - '0');
-      if (!run || run->lane != lane || (lane && run->bit[run->n - 1] + 1 != bit)) {
+      bool apart =
+          run && run->bit[run->n - 1] + 1 != bit; /* bits in tile registers are adjacent, like those of lanes */
+      if (!run || run->lane != lane || (apart && (lane || x->parts == PARTS_TILES))) {
         run = &out[n++];
         *run = (struct matrix_run){.lane = lane, .coordinate = (uint8_t)coordinate, .at = (uint8_t)at};
       }
@@ -364,13 +368,20 @@ bool matrix_apply(struct codegen *k, const struct step *s) {
   return true;
 }
 
-unsigned matrix_axes(const struct codegen *k, enum matrix_operand o, unsigned coordinate, struct axis_name *out) {
+/* A run of an operand's bits, and the axis that a MATRIX step made of it. */
+struct run_axis {
+  struct matrix_run run;
+  struct axis_name name;
+};
+
+/* Fills out with the operand's runs whose axes the kernel still has. Returns their number. */
+static unsigned run_axes(const struct codegen *k, enum matrix_operand o, struct run_axis *out) {
   const struct uop *mma = matrix_of(k);
   if (!mma) return 0;
   /* Sources of the MMA: elements of the result, lanes in the order of their bits, elements of A, elements of B. */
   const struct matrix *x = &matrices[mma->arg.i];
   struct matrix_run run[MATRIX_RUNS], lane[MATRIX_RUNS];
-  unsigned first[3] = {0}, lanes[LANE_BITS] = {0}, at = 2, n = 0, found = 0;
+  unsigned first[3] = {0}, lanes[LANE_BITS] = {0}, at = 2, n = 0;
   static const uint8_t turn[3] = {MATRIX_C, MATRIX_A, MATRIX_B};
   for (unsigned t = 0; t < 3; t++) {
     first[turn[t]] = at;
@@ -382,12 +393,25 @@ unsigned matrix_axes(const struct codegen *k, enum matrix_operand o, unsigned co
   }
   for (unsigned i = 0, e = first[o], runs = matrix_runs(x, o, run); i < runs; i++) {
     const struct uop *r = mma->src[run[i].lane ? lanes[run[i].bit[0]] : e++];
-    for (unsigned a = 0; run[i].coordinate == coordinate && a < k->naxes; a++)
-      if (k->axes[a].range == r) out[n++] = k->axes[a].name;
-  }
-  for (; found < n / 2; found++) {
-    struct axis_name low = out[found];
-    out[found] = out[n - 1 - found], out[n - 1 - found] = low;
+    for (unsigned a = 0; a < k->naxes; a++)
+      if (k->axes[a].range == r) out[n++] = (struct run_axis){run[i], k->axes[a].name};
   }
   return n;
+}
+
+unsigned matrix_axes(const struct codegen *k, enum matrix_operand o, unsigned coordinate, struct axis_name *out) {
+  struct run_axis all[MATRIX_RUNS];
+  unsigned found = 0;
+  for (unsigned i = run_axes(k, o, all); i-- > 0;)
+    if (all[i].run.coordinate == coordinate) out[found++] = all[i].name;
+  return found;
+}
+
+unsigned matrix_element_axes(const struct codegen *k, enum matrix_operand o, struct axis_name *out) {
+  struct run_axis all[MATRIX_RUNS];
+  unsigned n = run_axes(k, o, all), found = 0;
+  for (int bit = MOST_ELEMENT_BITS; bit-- > 0;)
+    for (unsigned i = 0; i < n; i++)
+      if (!all[i].run.lane && all[i].run.bit[0] == bit) out[found++] = all[i].name;
+  return found;
 }

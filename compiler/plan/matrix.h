@@ -16,7 +16,8 @@ enum matrix_parts {
   PARTS_EXCHANGED,
   PARTS_MEMORY,
   PARTS_TILE_PAIRS,
-  PARTS_TILE_WORDS
+  PARTS_TILE_WORDS,
+  PARTS_TILES
 };
 
 struct matrix {
@@ -35,7 +36,8 @@ struct matrix_run {
   uint8_t coordinate, at; /* lowest bit of the run in the coordinate */
   uint8_t n, bit[8];      /* the lane's or element's bit for each bit of the run */
 };
-enum { MATRIX_RUNS = 8, LANE_BITS = 7 }; /* LANE_BITS: bits of a lane's number within one instruction */
+/* LANE_BITS: of a lane's number within one instruction; MOST_ELEMENT_BITS: of an element's number */
+enum { MATRIX_RUNS = 8, LANE_BITS = 7, MOST_ELEMENT_BITS = 10 };
 
 extern const struct matrix matrices[];
 extern const unsigned matrix_count;
@@ -61,6 +63,9 @@ const struct uop *matrix_of(const struct codegen *k);
 /* Fills out with the axes that a MATRIX step made of an operand's coordinate (bits of lanes and elements), the highest
  * bit first. Returns their number. */
 unsigned matrix_axes(const struct codegen *k, enum matrix_operand o, unsigned coordinate, struct axis_name *out);
+
+/* The same for the axes of all bits of an element's number, of both coordinates. */
+unsigned matrix_element_axes(const struct codegen *k, enum matrix_operand o, struct axis_name *out);
 
 /* A sum of products, as an instruction computes it. */
 struct matrix_product {

@@ -1,6 +1,7 @@
 /* The running host's processors: their number, and their features beyond their architecture's baseline, as far as
  * compilers use them without being asked. Code compiled on one host runs on another only if that has the same features.
  */
+#define _GNU_SOURCE
 #include "target.h"
 #include <pthread.h>
 #include <stdio.h>
@@ -17,6 +18,7 @@ static void add_feature(const char *name) {
 
 #if defined(__x86_64__)
 #include <cpuid.h>
+#include <sys/syscall.h>
 
 /* Names that both gcc and clang know. __builtin_cpu_supports checks CPUID and whether the system saves the
  * registers. */
@@ -57,22 +59,34 @@ static void add_feature(const char *name) {
   X("xop")                                                                                                             \
   X("fma4")                                                                                                            \
   X("tbm")
-/* Features that the compilers cannot check yet. Source: Intel 64 and IA-32 Architectures Software Developer's Manual,
- * CPUID leaf 7, sub-leaf 1. */
+/* Features that the compilers cannot check yet, and those of tile registers. Source: Intel 64 and IA-32 Architectures
+ * Software Developer's Manual, CPUID leaf 7. */
 static const struct {
   const char *name;
-  unsigned word, bit; /* word: index into EAX, EBX, ECX, EDX */
-} later[] = {{"avxifma", 0, 23},      {"avxvnniint8", 3, 4}, {"avxneconvert", 3, 5},
-             {"avxvnniint16", 3, 10}, {"avx10", 3, 19},      {"apx", 3, 21}};
+  unsigned leaf, word, bit; /* leaf: its sub-leaf; word: index into EAX, EBX, ECX, EDX */
+  bool tiles;
+} later[] = {{"avxifma", 1, 0, 23, false},      {"avxvnniint8", 1, 3, 4, false}, {"avxneconvert", 1, 3, 5, false},
+             {"avxvnniint16", 1, 3, 10, false}, {"avx10", 1, 3, 19, false},      {"apx", 1, 3, 21, false},
+             {"amx-bf16", 0, 3, 22, true},      {"amx-tile", 0, 3, 24, true},    {"amx-int8", 0, 3, 25, true}};
+
+/* Asks the kernel to save tile registers for the threads of this process, without which their use is a fault. It
+ * refuses on a processor without them. Afterwards a stack for signals needs about 11 KB. Source: Linux,
+ * Documentation/arch/x86/xstate.rst. */
+static bool may_use_tiles(void) {
+  enum { ARCH_REQ_XCOMP_PERM = 0x1023, XFEATURE_XTILEDATA = 18 };
+  return syscall(SYS_arch_prctl, ARCH_REQ_XCOMP_PERM, XFEATURE_XTILEDATA) == 0;
+}
 
 static void find_features(void) {
 #define ADD(name)                                                                                                      \
   if (__builtin_cpu_supports(name)) add_feature(name);
   FEATURES(ADD)
-  unsigned r[4];
-  if (!__get_cpuid_count(7, 1, &r[0], &r[1], &r[2], &r[3])) return;
+  unsigned r[2][4];
+  bool tiles = may_use_tiles();
+  for (unsigned i = 0; i < 2; i++)
+    if (!__get_cpuid_count(7, i, &r[i][0], &r[i][1], &r[i][2], &r[i][3])) return;
   for (unsigned i = 0; i < sizeof later / sizeof *later; i++)
-    if (r[later[i].word] >> later[i].bit & 1) add_feature(later[i].name);
+    if (r[later[i].leaf][later[i].word] >> later[i].bit & 1 && (tiles || !later[i].tiles)) add_feature(later[i].name);
 }
 
 /* AMD's family 19h with AVX-512 is Zen 4, whose units process halves of a vector of 64 bytes. Later families are taken

@@ -15,6 +15,8 @@
  *
  * An x86-64 host is assumed to have AVX: vectors of 32 bytes, which LLVM splits on a processor that has only SSE.
  * reads_ahead was measured on a Zen 5, and on a Cascade Lake, where prefetches in each round cost more than they gain.
+ * Intel's processors multiply pairs of bf16 in vectors half as fast as f32 (measured on an Emerald Rapids), so those
+ * are converted unless there are tile registers.
  * An AArch64 host has 32 registers of 16 bytes (Arm Architecture Reference Manual for A-profile, "SIMD and
  * floating-point registers"). BFCVTN rounds like other conversions and keeps NaN. `issued` is between a small core's
  * and a large one's. */
@@ -114,7 +116,7 @@ static const struct target targets[] = {
          "avx512bf16 avx512vnni avx512bw avx2", .only = "znver5", .has_memory_operands = true, .has_masks = true,
          .reads_ahead = true),
     HOST("x86_64", "x86_64-unknown-linux-gnu", "avx512f avx512bw avx512dq avx512vl", 64, 32, 2, 64, 40, 32 << 20,
-         "avx512bf16 avx512vnni avx512bw avx2", .has_memory_operands = true, .has_masks = true),
+         "amx-bf16 amx-int8 avx512vnni avx512bw avx2", .has_memory_operands = true, .has_masks = true),
     HOST("x86_64", "x86_64-unknown-linux-gnu", "", 32, 16, 2, 32, 20, 32 << 20, "avx2", .has_memory_operands = true),
     HOST("aarch64", "aarch64-unknown-linux-gnu", "bf16", 16, 32, 4, 16, 20, 0, "bf16 i8mm dotprod", .issued = 6,
          .has_bf16 = true),
