@@ -42,6 +42,7 @@ enum {
   SET_BYTES = 1 << 10,  /* lines at this distance share a quarter of the sets of a first-level cache */
   NEAR_BYTES = 1 << 14, /* of a strip that stays in the first-level cache without a copy */
   LONG_SUM = 1 << 11,   /* a longer sum has rounds outside the tiles */
+  LONG_TILE_SUM = 1536, /* the same for tile registers */
   ROUND = 1 << 10,      /* maximum number of products per round */
   SHORT_ROUND = 1 << 7, /* and the minimum */
   ELEMENT = 4,          /* bytes per copied element */
@@ -58,6 +59,9 @@ enum {
   TILE_LOAD = 8,        /* cycles to load one from the first-level cache */
   TILE_LATENCY = 52,    /* cycles from a product of tiles to the next one that is added to it */
   TILE_ROWS = 32,       /* of a block of rows at least */
+  TILE_BLOCK_BYTES = 1 << 20, /* of the block of rows or columns from which tile registers are loaded: half of the
+                               * second-level cache */
+  TILE_KEPT_BYTES = 1 << 21,  /* of sums of tile registers that are kept in memory */
   MOST_TERMS = 8,
   MOST_POSITIONS = 1 << 12, /* maximum number of positions at which a condition is evaluated */
 };
@@ -95,6 +99,7 @@ struct form {
   uint64_t together; /* axes of columns_only along which columns are copied at once */
   bool pack_columns, whole, pack_rows;
   bool in_order; /* columns are read where they are, and the vectors of the rounds are adjacent in memory */
+  bool by_rows;  /* rows are copied in strips, and all columns of a workgroup at once, instead of the other way round */
   double copy_columns, copy_rows, cycles; /* copy_columns, copy_rows: of making each copy once; cycles: of everything */
 };
 
@@ -354,7 +359,9 @@ static int paired(const struct contraction *c, const struct form *f) {
 }
 
 /* Whether rounds of the sum are outside the tiles. */
-static bool has_rounds(const struct contraction *c) { return c->rounds || (c->depth > LONG_SUM && c->keeps); }
+static bool has_rounds(const struct contraction *c) {
+  return c->rounds || (c->depth > (c->by == BY_TILES ? LONG_TILE_SUM : LONG_SUM) && c->keeps);
+}
 
 static int64_t extent(const struct codegen *k, uint64_t axes) {
   int64_t n = 1;
@@ -628,9 +635,9 @@ static void consider(struct contraction *c, struct form f, bool pack_rows, bool 
   if (f.pack_columns) {
     double sharing = phases_sharing(k, p);
     double copied = (double)(depth * extent(k, f.columns_only)) * strips * (double)strip * ELEMENT;
-    f.whole = (!direct || sharing > 1) && copied <= (direct || sharing == 1 ? WHOLE_BYTES : PHASE_BYTES);
+    f.whole = !tiles_only && (!direct || sharing > 1) && copied <= (direct || sharing == 1 ? WHOLE_BYTES : PHASE_BYTES);
     if (k->is_phase && direct && !f.whole) f.pack_columns = false;
-    is_large = !k->is_phase && !direct && !f.whole && copied <= FAR_WHOLE_BYTES;
+    is_large = !tiles_only && !k->is_phase && !direct && !f.whole && copied <= FAR_WHOLE_BYTES;
   }
   if (f.pack_columns) {
     copy_columns(c, &f, strips, padded);
@@ -782,9 +789,9 @@ struct access {
 struct sharing {
   const struct contraction *c;
   struct access operand[2], output;
-  int64_t tiles, strips; /* all tiles of rows, all strips of columns */
-  int64_t fewest;        /* workgroups along the rows */
-  int64_t cores, most;   /* maximum number of workgroups */
+  int64_t tiles, strips;                     /* all tiles of rows, all strips of columns */
+  int64_t fewest_by_rows, fewest_by_columns; /* workgroups along the rows and along the columns */
+  int64_t cores, most;                       /* maximum number of workgroups */
   struct shares now, best;
   double time; /* of the best */
 };
@@ -852,8 +859,10 @@ static double time_of_shares(const struct sharing *g) {
 
 /* Tries the shares of the tiles and strips, with the given number of workgroups along the other axes. */
 static void try_tiles(struct sharing *g, int64_t tasks) {
-  for (int64_t rows = g->fewest; rows <= g->tiles && (rows == g->fewest || rows * tasks <= g->most); rows++)
-    for (int64_t columns = 1; columns <= g->strips && (columns == 1 || rows * columns * tasks <= g->most); columns++) {
+  int64_t row_parts = g->fewest_by_rows, column_parts = g->fewest_by_columns;
+  for (int64_t rows = row_parts; rows <= g->tiles && (rows == row_parts || rows * tasks <= g->most); rows++)
+    for (int64_t columns = column_parts;
+         columns <= g->strips && (columns == column_parts || rows * columns * tasks <= g->most); columns++) {
       g->now.tiles = divide(g->tiles, rows), g->now.strips = divide(g->strips, columns);
       double time = time_of_shares(g);
       if (g->time > 0 && time >= g->time) continue;
@@ -873,15 +882,32 @@ static void try_shares(struct sharing *g, uint64_t axes, int64_t tasks) {
     if (size % n == 0) g->now.of[a] = n, try_shares(g, axes & (axes - 1), tasks * n);
 }
 
-/* One workgroup runs a phase. */
-static struct shares choose_shares(const struct contraction *c) {
-  const struct codegen *k = c->k;
+/* Limits the shares of workgroups whose tiles are in registers: the copy of rows or columns that is not in strips, and
+ * the sums that are kept between rounds, stay in the second-level cache. */
+static void limit_tile_shares(struct sharing *g) {
+  const struct contraction *c = g->c;
   const struct form *f = &c->form;
+  int64_t *fewest[2] = {&g->fewest_by_rows, &g->fewest_by_columns}, tiles[2] = {g->tiles, g->strips};
+  int64_t elements[2] = {f->height, f->lanes * f->vectors}, copied = divide(c->depth, per_element(c));
+  unsigned block = f->by_rows, other = !block;
+  if (f->by_rows) copied *= extent(c->k, f->columns_only);
+  int64_t most = TILE_BLOCK_BYTES / ELEMENT / copied / elements[block], kept;
+  most = most < 1 ? 1 : most > tiles[block] ? tiles[block] : most;
+  kept = TILE_KEPT_BYTES / ELEMENT / (most * elements[block]) / elements[other];
+  *fewest[block] = divide(tiles[block], most);
+  *fewest[other] = !c->rounds ? 1 : divide(tiles[other], kept < 1 ? 1 : kept);
+}
+
+/* One workgroup runs a phase. */
+static struct shares choose_shares(struct contraction *c) {
+  const struct codegen *k = c->k;
+  struct form *f = &c->form;
   int64_t groups = k->target->workgroups, cores = target_cores(k->target);
   struct sharing g = {.c = c,
                       .tiles = divide(size_of(k, f->row), f->height),
                       .strips = divide(size_of(k, f->column), f->lanes * f->vectors),
-                      .fewest = fewest_blocks(c, f, divide(c->depth, per_element(c)), f->height),
+                      .fewest_by_rows = fewest_blocks(c, f, divide(c->depth, per_element(c)), f->height),
+                      .fewest_by_columns = 1,
                       .cores = cores < FEW_CORES ? FEW_CORES : cores,
                       .most = k->is_phase          ? 1
                               : groups > 4 * cores ? groups
@@ -889,7 +915,16 @@ static struct shares choose_shares(const struct contraction *c) {
   for (unsigned a = 0; a < k->naxes; a++) g.now.of[a] = 1;
   for (unsigned i = 0; i < 2 && !k->is_phase; i++) read_operand_access(c, i, &g.operand[i]);
   read_output_access(c, &g.output);
-  try_shares(&g, other_loops(c), 1);
+  struct shares by_columns;
+  double time = 0;
+  for (unsigned i = 0; i < 2 && c->by == BY_TILES; i++) {
+    f->by_rows = i;
+    limit_tile_shares(&g);
+    try_shares(&g, other_loops(c), 1);
+    if (!i) by_columns = g.best, time = g.time, g.time = 0;
+  }
+  if (c->by != BY_TILES) try_shares(&g, other_loops(c), 1);
+  if (time > 0 && time <= g.time) g.best = by_columns, f->by_rows = false;
   return g.best;
 }
 
@@ -924,6 +959,7 @@ static uint64_t shared_rows_together(struct contraction *c, const struct shares 
   struct codegen *k = c->k;
   const struct form *f = &c->form;
   if (!f->pack_rows) return f->rows_only;
+  if (f->by_rows) return 0;
   int64_t saved[MAX_AXES];
   uint64_t others = other_loops(c), together;
   for (unsigned a = 0; a < k->naxes; a++) saved[a] = k->axes[a].size;
@@ -1011,15 +1047,22 @@ static void list_axes(const struct contraction *c, struct tiling *t) {
   const struct codegen *k = c->k;
   const struct form *f = &c->form;
   struct list *columns = &t->columns, *rows = &t->rows, *inside = &t->inside;
-  for (uint64_t m = f->columns_only & ~f->together; m; m &= m - 1) list(inside, t->part[__builtin_ctzll(m)]);
-  if (!f->whole) list(inside, t->strips);
-  for (uint64_t m = f->together; m; m &= m - 1) list(columns, t->part[__builtin_ctzll(m)]);
-  if (f->whole) list(columns, t->strips);
-  for (uint64_t m = t->together; m; m &= m - 1) list(rows, t->part[__builtin_ctzll(m)]);
-  list(rows, t->blocks);
+  bool whole = f->whole || f->by_rows;
+  uint64_t together = f->by_rows ? f->columns_only : f->together;
+  for (uint64_t m = f->columns_only & ~together; m; m &= m - 1) list(inside, t->part[__builtin_ctzll(m)]);
+  if (f->by_rows) {
+    for (uint64_t m = f->rows_only; m; m &= m - 1) list(inside, t->part[__builtin_ctzll(m)]);
+    list(inside, t->blocks);
+  } else {
+    for (uint64_t m = t->together; m; m &= m - 1) list(rows, t->part[__builtin_ctzll(m)]);
+    list(rows, t->blocks);
+  }
+  if (!whole) list(inside, t->strips);
+  for (uint64_t m = together; m; m &= m - 1) list(columns, t->part[__builtin_ctzll(m)]);
+  if (whole) list(columns, t->strips);
   /* A tile of rows is used with the columns of several loops before the next tile, unless all columns stay in the
    * cache. */
-  const struct list *order[2] = {f->whole ? columns : rows, f->whole ? rows : columns};
+  const struct list *order[2] = {whole ? columns : rows, whole ? rows : columns};
   for (unsigned o = 0; o < 2; o++)
     for (unsigned i = 0; i < order[o]->n; i++) list(inside, order[o]->axis[i]);
   /* Copies that are used often follow the order of the loops, which then matters more than the order of memory. */

@@ -175,7 +175,10 @@ bool order_apply(struct codegen *k, const struct step *s) {
   free(order);
   if (!found) return codegen_fail(k, "out of memory");
   k->ast = uop_substitute(g, k->ast, old, fresh, found);
-  for (unsigned i = 0; i < p.n; i++) /* no later step may take these axes: STAGEs bind them now */
-    if (p.reduced >> p.axis[i] & 1) k->axes[p.axis[i]].name = (struct axis_name){0};
+  for (unsigned i = 0; i < p.n; i++) {
+    struct axis *a = &k->axes[p.axis[i]];
+    a->fragment = false;                                             /* the matrix instruction has the copy */
+    if (p.reduced >> p.axis[i] & 1) a->name = (struct axis_name){0}; /* STAGEs bind it now: no step may take it */
+  }
   return true;
 }
