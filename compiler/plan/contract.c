@@ -26,7 +26,7 @@ enum {
   MAX_HEIGHT = 8,            /* of a tile with more rows: their elements come from one cache line in each round */
   MAX_SUMS = 24,             /* maximum number of vectors in a tile */
   LATENCY = 4,               /* cycles from an addition to the next one to the same sum */
-  BLOCK_BYTES = 2 << 20,     /* of a block of rows: second-level cache and part of the third */
+  BLOCK_BYTES = 5 << 20,     /* of a block of rows: part of the third-level cache */
   ROUND_BYTES = 1 << 20,     /* of a block of rows in one round of a long sum */
   STRIP_BYTES = 1 << 20,     /* of a strip of columns */
   WHOLE_BYTES = 3 << 18,     /* of all columns */
@@ -594,11 +594,18 @@ static bool stays_near(const struct contraction *c, const struct operand *x, int
   return depth * strip * ELEMENT <= NEAR_BYTES;
 }
 
-/* Whether the elements of the next product are on another page, in memory that no near cache holds. */
+/* Whether the elements of the next product are often on another page, in memory that no near cache holds. */
 static bool is_far(const struct contraction *c, const struct operand *x) {
   bool pages = false;
-  for (uint64_t m = c->sum; m; m &= m - 1) pages = pages || x->stride[__builtin_ctzll(m)] * ELEMENT >= PAGE_BYTES;
+  for (uint64_t m = c->sum; m; m &= m - 1) pages = pages || x->stride[__builtin_ctzll(m)] * ELEMENT >= PAGE_BYTES / 2;
   return pages && elements(x, loops(c->k) | c->sum | c->rounds) * ELEMENT > NEAR_CACHE;
+}
+
+/* Whether the copies have the elements of a tile register one after the other. Windows along an axis of the tile share
+ * elements in a copy. */
+static bool fills_registers(const struct contraction *c, const struct form *f) {
+  uint64_t pairs = bit(paired(c, f));
+  return !is_window(&c->x[f->columns], pairs, f->column) && !is_window(&c->x[!f->columns], pairs, f->row);
 }
 
 /* near: with a strip of columns that stays in the first-level cache without a copy. */
@@ -618,6 +625,7 @@ static void consider(struct contraction *c, struct form f, bool pack_rows, bool 
   bool fits = depth * (tiles_only ? TILE_ROWS : MAX_HEIGHT) * ELEMENT <= BLOCK_BYTES;
   f.pack_rows = pack_rows && f.row >= 0 && c->packs[!f.columns] && fits && (tiles_only || reused || !q->plain);
   if ((pack_rows || tiles_only) && !f.pack_rows) return;
+  if (tiles_only && !fills_registers(c, &f)) return;
   f.cycles = tiles_only ? choose_registers(c, &f, depth) : choose_tile(c, &f, depth, near ? NEAR_BYTES : INT64_MAX);
   f.cycles *= (double)extent(k, others) * computed(c, &f);
   f.cycles *= (double)c->depth / (double)per_element(c) * (is_window(p, c->sum, f.column) ? 1.15 : 1);
