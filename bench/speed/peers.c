@@ -2,6 +2,7 @@
  * child (torch_peer.py). */
 #define _GNU_SOURCE
 #include "speed.h"
+#include "compiler/target/target.h"
 #include <dlfcn.h>
 #include <pthread.h>
 #include <stdlib.h>
@@ -80,6 +81,35 @@ MULTIPLY(multiply_avx2, __attribute__((target("avx2,fma"))), AVX2_CHAINS, __m256
 MULTIPLY(multiply_bf16, __attribute__((target("avx512f,avx512bf16"))), CHAINS, __m512, __m512bh,
          (__m512bh)_mm512_set1_epi16(0x3f00), (__m512bh)_mm512_set1_epi16(0x3e80), _mm512_set1_ps, _mm512_dpbf16_ps,
          _mm512_add_ps, _mm512_cvtss_f32, "+v")
+
+/* The same for tile registers: four sums of products of tiles. */
+enum { TILE_SUMS = 4 };
+__attribute__((target("amx-tile,amx-bf16"))) static float multiply_tiles(void) {
+  struct {
+    uint8_t palette, start, reserved[14];
+    uint16_t row_bytes[16];
+    uint8_t rows[16];
+  } config = {.palette = 1};
+  static const uint16_t zeros[16 * 32];
+  float sum[16 * 16];
+  for (unsigned i = 0; i < 8; i++) config.row_bytes[i] = 64, config.rows[i] = 16;
+  _tile_loadconfig(&config);
+  _tile_zero(0);
+  _tile_zero(1);
+  _tile_zero(2);
+  _tile_zero(3);
+  _tile_loadd(4, zeros, 64);
+  _tile_loadd(5, zeros, 64);
+  for (int n = 0; n < PEAK_STEPS; n++) {
+    _tile_dpbf16ps(0, 4, 5);
+    _tile_dpbf16ps(1, 4, 5);
+    _tile_dpbf16ps(2, 4, 5);
+    _tile_dpbf16ps(3, 4, 5);
+  }
+  _tile_stored(0, sum, 64);
+  _tile_release();
+  return sum[0];
+}
 #elif defined(__aarch64__)
 #define NEON_MULTIPLY(sum, x, y) vfmaq_f32(y, sum, x)
 #define NEON_FIRST(v)            vgetq_lane_f32(v, 0)
@@ -102,6 +132,8 @@ static struct multiplying multiplying_f32(void) {
 }
 static struct multiplying multiplying_bf16(void) {
 #ifdef __x86_64__
+  if (target_has(target_find("x86_64"), "amx-bf16")) /* which asks the kernel for permission */
+    return (struct multiplying){multiply_tiles, 2.0 * 16 * 16 * 32 * TILE_SUMS * PEAK_STEPS};
   if (__builtin_cpu_supports("avx512bf16")) return (struct multiplying){multiply_bf16, 4.0 * 16 * CHAINS * PEAK_STEPS};
 #endif
   return (struct multiplying){0};
@@ -277,6 +309,15 @@ static void blas_open(struct peer *p, unsigned threads) {
   struct blas *s = p->state;
   setenv("OPENBLAS_THREAD_TIMEOUT", "16", 0); /* 2^16 cycles: OpenBLAS's threads must not spin while others are timed */
   s->lib = dlopen("libopenblas.so.0", RTLD_NOW | RTLD_LOCAL);
+#ifdef __x86_64__
+  /* It takes a processor that is younger than itself for one without AVX. */
+  char *(*found)(void) = (char *(*)(void))(uintptr_t)symbol(s->lib, "openblas_get_corename");
+  if (found && !strcmp(found(), "Prescott") && __builtin_cpu_supports("avx512vl")) {
+    dlclose(s->lib);
+    setenv("OPENBLAS_CORETYPE", "SkylakeX", 0);
+    s->lib = dlopen("libopenblas.so.0", RTLD_NOW | RTLD_LOCAL);
+  }
+#endif
   void (*set_threads)(int) = (void (*)(int))(uintptr_t)symbol(s->lib, "openblas_set_num_threads");
   char *(*corename)(void) = (char *(*)(void))(uintptr_t)symbol(s->lib, "openblas_get_corename");
   char *(*config)(void) = (char *(*)(void))(uintptr_t)symbol(s->lib, "openblas_get_config");
