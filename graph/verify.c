@@ -46,7 +46,7 @@ static unsigned class_of(unsigned t) {
 
 static int check_alu(const struct check *c) {
   const struct uop *u = c->u;
-  for (unsigned i = 0; i < u->nsrc; i++)
+  for (unsigned i = 0; i < u->nsrc && u->op != OP_BITCAST; i++)
     if (u->src[i]->lanes != u->lanes && u->src[i]->lanes != 1)
       return malformed(c, "source %u has %u lanes, the result %u", i, u->src[i]->lanes, u->lanes);
   const struct uop *a = u->src[0];

@@ -11,7 +11,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-enum { MIN_SQUARE = 4, MAX_SQUARE = 8, READS = 4, SECTOR_BYTES = 32 };
+enum { MIN_SQUARE = 4, MAX_SQUARE = 8, READS = 4, SECTOR_BYTES = 32, WORD_BYTES = 4, WORDS = 16 };
 struct copy {
   struct codegen *k;
   struct uop *value;
@@ -19,6 +19,7 @@ struct copy {
   unsigned ndims;
   unsigned vec;          /* the dimension along which vectors are copied */
   int64_t lanes, square; /* lanes of such a vector; number of vectors that are transposed together */
+  int64_t word;          /* elements along the last dimension that are transposed as one word; 0: single elements */
   enum fill { BY_COPY, BY_SECTORS, BY_MEMORY } fill; /* what adjacent work-items copy */
   struct uop *from[MAX_AXES], *to[MAX_AXES];         /* ranges of the ast and their replacements in the copy */
   unsigned nfrom;
@@ -79,6 +80,30 @@ static unsigned nearest(const struct copy *c) {
   }
   free(order);
   return best;
+}
+
+/* The distance in memory of neighbours along dimension d, if the value is one LOAD. 0: unknown */
+static int64_t memory_stride(const struct copy *c, const struct dimension *d) {
+  const struct uop *index = c->value->op == OP_LOAD ? c->value->src[0] : NULL;
+  struct affine f;
+  if (!index || index->op != OP_INDEX) return 0;
+  affine_of(index->src[1], &f);
+  for (unsigned x = 0; x < d->n; x++)
+    if (d->coef[x] == 1) return affine_coef(&f, c->k->axes[d->axis[x]].range);
+  return 0;
+}
+
+/* The dimension along which words of several elements of the last dimension are contiguous in memory, if squares of
+ * them can be transposed with the last but one dimension; ndims if there is none. */
+static unsigned word_dimension(const struct copy *c) {
+  const struct dimension *last = &c->dim[c->ndims - 1];
+  if (c->ndims < 3 || c->k->target->vector_bytes != WORDS * WORD_BYTES) return c->ndims;
+  if (last->n > 1 || last->size * dtype_info[c->value->dtype].size != WORD_BYTES || memory_stride(c, last) != 1)
+    return c->ndims;
+  if (last->size < 2 || c->dim[c->ndims - 2].size % WORDS) return c->ndims;
+  for (unsigned d = 0; d + 2 < c->ndims; d++)
+    if (c->dim[d].n == 1 && c->dim[d].size % WORDS == 0 && memory_stride(c, &c->dim[d]) == last->size) return d;
+  return c->ndims;
 }
 
 static struct uop *new_axis(struct copy *c, int64_t size, enum axis_kind kind, bool vector) {
@@ -421,6 +446,10 @@ static int64_t choose_layout(struct copy *c, bool pack) {
     square = 1;
   c->vec = vec, c->lanes = lanes, c->square = square;
   if (gpu) return choose_padding(c);
+  if (pack && word_dimension(c) < c->ndims) {
+    c->vec = word_dimension(c), c->word = c->dim[c->ndims - 1].size, c->lanes = WORDS, c->square = WORDS;
+    return set_strides(c, c->vec, WORDS, 0);
+  }
   set_strides(c, vec, lanes, 0);
   int64_t row = c->ndims > 1 ? c->dim[c->ndims - 2].stride : 0;
   return set_strides(c, vec, lanes, row_padding(row * size) / size);
@@ -488,12 +517,18 @@ static struct uop *fill_by_items(struct copy *c) {
  * the condition for an element, over the range *over, if there is one. */
 static struct uop *fill_by_loops(struct copy *c, struct uop **valid, struct uop **over) {
   struct graph *g = c->k->g;
-  struct uop *at = NULL;
+  struct uop *at = NULL, *word = NULL; /* word: the elements of a vector of words */
+  if (c->word && !(word = new_axis(c, c->lanes * c->word, AXIS_UNROLL, true))) return NULL;
   for (unsigned d = 0; d < c->ndims; d++) {
     struct dimension *x = &c->dim[d];
-    int64_t per = d == c->vec ? c->lanes : d + 1 == c->ndims ? c->square : 1, count = round_up(x->size, per) / per;
-    struct uop *outer = count > 1 || per == 1 ? new_axis(c, count, AXIS_REDUCE, false) : NULL;
-    struct uop *lane = per > 1 ? new_axis(c, per, AXIS_UNROLL, d == c->vec) : NULL;
+    bool last = d + 1 == c->ndims, squared = c->word ? d + 2 == c->ndims : last;
+    int64_t per = d == c->vec ? c->lanes : c->word && last ? c->word : squared ? c->square : 1;
+    int64_t count = round_up(x->size, per) / per;
+    struct uop *outer = count > 1 || per == 1 ? new_axis(c, count, AXIS_REDUCE, false) : NULL, *lane = NULL;
+    if (c->word && (d == c->vec || last))
+      lane = uop_binary(g, last ? OP_MOD : OP_IDIV, word, uop_index(g, c->word));
+    else if (per > 1)
+      lane = new_axis(c, per, AXIS_UNROLL, d == c->vec);
     if ((!outer && !lane) || (per > 1 && !lane)) return NULL;
     struct uop *p = !outer ? lane : !lane ? outer : index_plus(g, index_times(g, outer, per), lane);
     if (x->size % per) *valid = uop_binary(g, OP_CMPLT, p, uop_index(g, x->size)), *over = lane;
@@ -695,6 +730,7 @@ bool stage_apply(struct codegen *k, const struct step *s) {
   if (!at) return codegen_fail(k, "a stage needs more axes than the maximum");
 
   struct uop *copied = uop_substitute(g, value, c.from, c.to, c.nfrom);
+  if (c.word) copied = divide_positions(g, copied);
   if (valid && over) copied = guard_loads(&c, copied, over, valid);
   if (shared) copied = without_conditions(&c, copied);
   rename_unstored(&c);
