@@ -61,17 +61,18 @@ static void add_feature(const char *name) {
   X("tbm")
 /* Features that the compilers cannot check yet, and those of tile registers. Source: Intel 64 and IA-32 Architectures
  * Software Developer's Manual, CPUID leaf 7. */
+enum { AMX_TILE = 24 };
 static const struct {
   const char *name;
   unsigned leaf, word, bit; /* leaf: its sub-leaf; word: index into EAX, EBX, ECX, EDX */
   bool tiles;
-} later[] = {{"avxifma", 1, 0, 23, false},      {"avxvnniint8", 1, 3, 4, false}, {"avxneconvert", 1, 3, 5, false},
-             {"avxvnniint16", 1, 3, 10, false}, {"avx10", 1, 3, 19, false},      {"apx", 1, 3, 21, false},
-             {"amx-bf16", 0, 3, 22, true},      {"amx-tile", 0, 3, 24, true},    {"amx-int8", 0, 3, 25, true}};
+} later[] = {{"avxifma", 1, 0, 23, false},      {"avxvnniint8", 1, 3, 4, false},    {"avxneconvert", 1, 3, 5, false},
+             {"avxvnniint16", 1, 3, 10, false}, {"avx10", 1, 3, 19, false},         {"apx", 1, 3, 21, false},
+             {"amx-bf16", 0, 3, 22, true},      {"amx-tile", 0, 3, AMX_TILE, true}, {"amx-int8", 0, 3, 25, true}};
 
-/* Asks the kernel to save tile registers for the threads of this process, without which their use is a fault. It
- * refuses on a processor without them. Afterwards a stack for signals needs about 11 KB. Source: Linux,
- * Documentation/arch/x86/xstate.rst. */
+/* Asks the kernel to save tile registers for the threads of this process, without which their use is a fault. Only for
+ * a processor that has them: Valgrind does not know the request. Afterwards a stack for signals needs about 11 KB.
+ * Source: Linux, Documentation/arch/x86/xstate.rst. */
 static bool may_use_tiles(void) {
   enum { ARCH_REQ_XCOMP_PERM = 0x1023, XFEATURE_XTILEDATA = 18 };
   return syscall(SYS_arch_prctl, ARCH_REQ_XCOMP_PERM, XFEATURE_XTILEDATA) == 0;
@@ -82,9 +83,9 @@ static void find_features(void) {
   if (__builtin_cpu_supports(name)) add_feature(name);
   FEATURES(ADD)
   unsigned r[2][4];
-  bool tiles = may_use_tiles();
   for (unsigned i = 0; i < 2; i++)
     if (!__get_cpuid_count(7, i, &r[i][0], &r[i][1], &r[i][2], &r[i][3])) return;
+  bool tiles = r[0][3] >> AMX_TILE & 1 && may_use_tiles();
   for (unsigned i = 0; i < sizeof later / sizeof *later; i++)
     if (r[later[i].leaf][later[i].word] >> later[i].bit & 1 && (tiles || !later[i].tiles)) add_feature(later[i].name);
 }
