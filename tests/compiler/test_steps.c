@@ -249,9 +249,11 @@ static void odd_sizes_have_the_steps_of_round_ones(void **state) {
         outline(k[n]->plan, !strcmp(arches[a], HOST_ARCH), text[n], sizeof text[n]);
         assert_null(k[n]->best_refused);
       }
-      /* On a host, tiles add up the columns of a matrix whose number is no multiple of a vector. */
-      bool tiled = !strcmp(arches[a], HOST_ARCH) && strstr(k[0]->plan, "order b") && strstr(k[1]->plan, "upcast a");
-      if (!tiled && strcmp(text[0], text[1]))
+      /* On a host, the columns of a matrix whose number is no multiple of a vector are added up in tiles or in narrower
+       * vectors. */
+      bool adds_columns = !strcmp(arches[a], HOST_ARCH) && strstr(k[0]->plan, "order b") &&
+                          (strstr(k[1]->plan, "upcast a") || strstr(k[1]->plan, "order b"));
+      if (!adds_columns && strcmp(text[0], text[1]))
         fail_msg("%s, %s and %s: '%s' and '%s'", arches[a], k[0]->axes, k[1]->axes, k[0]->plan, k[1]->plan);
       uint64_t items[2];
       for (unsigned n = 0; n < 2; n++) items[n] = (uint64_t)k[n]->block[0] * k[n]->block[1] * k[n]->block[2];
