@@ -112,8 +112,8 @@ static void operands_without_copies(void **state) {
       "pad b:16; pad c:32; pad d:32; matrix tile_f32_bf16 b c d; upcast c:2; pack 0 d b1 d1",
       "pad b:32; pad c:16; pad d:64; matrix tile_f32_bf16 b c d; upcast b:2; unroll d:2; pack 1 d d3 c1 d2",
       "pad b:16; pad c:16; pad d:32; matrix tile_f32_bf16 b c d; pack 0 d d1 b1; pack 1 d c1 d3 d2",
-      "pad b:48; pad c:32; pad d:32; matrix tile_f32_bf16 b c d; upcast b:3; upcast c:2; pack 0 d b3 b1 d1; "
-      "pack 1 d c3 d3 c1 d2", /* six sums, more than stay in registers */
+      /* six sums, more than stay in registers */
+      "pad b:48; pad c:32; pad d:32; matrix tile_f32_bf16 b c d; upcast b:3; upcast c:2; pack 1 d c3 d3 c1 d2",
   };
   struct product few = {DT_BF16, DT_F32, 1, 33, 33, 3, false, true, false};
   check_product(&few, "pad c:16; pad b:16; pad d:32; matrix tile_f32_bf16 c b d", "matrix tile_f32_bf16 ");
