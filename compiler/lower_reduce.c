@@ -200,7 +200,7 @@ static struct uop *first_sum(struct lowerer *L, struct uop *reduce) {
     } else
       element[n] = lower_broadcast(L, lower_eval(L, adder->src[adder->src[0] == reduce]), lanes);
   }
-  if (L->b.failed) return NULL;
+  if (L->b.failed || !n) return NULL;
   return n == 1 ? element[0] : lower_mk(L, OP_VECTORIZE, element[0]->dtype, all, 0, 0, element, n);
 }
 
