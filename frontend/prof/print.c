@@ -2,6 +2,7 @@
 #define _GNU_SOURCE
 #include "prof.h"
 #include <inttypes.h>
+#include <math.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -155,7 +156,7 @@ static void fill_curve(const json_t *samples, double end, double curve[CURVE]) {
   memset(curve, 0, CURVE * sizeof *curve);
   json_array_foreach(samples, i, s) {
     double at = json_number_value(json_array_get(s, 0));
-    int to = end > 0 ? (int)(at / end * CURVE) : 0;
+    double to = end > 0 ? floor(at / end * CURVE) : 0; /* a report may say anything */
     for (; column < to && column < CURVE; column++)
       if (bytes > curve[column]) curve[column] = bytes;
     bytes = json_number_value(json_array_get(s, 1));
