@@ -73,10 +73,10 @@ static struct uop *element_index(struct lowerer *L, struct uop *u, const struct 
 }
 
 /* Fills a stage that is contiguous along the row axis with values that are loaded as vectors along another axis, one
- * square at a time. */
+ * square at a time. If the lanes are more than the rows, several of them are transposed together, as a word. */
 static struct uop *fill_squares(struct lowerer *L, struct uop *u, const struct place *to, uint64_t mask, unsigned lane,
                                 unsigned row) {
-  unsigned n = (unsigned)L->k->axes[lane].size;
+  unsigned elements = (unsigned)L->k->axes[lane].size, n = (unsigned)L->k->axes[row].size, per = elements / n;
   struct uop *last = NULL, *v[MAX_LANES];
   uint64_t square = UINT64_C(1) << lane | UINT64_C(1) << row;
   lower_first_position(L, mask);
@@ -84,16 +84,18 @@ static struct uop *fill_squares(struct lowerer *L, struct uop *u, const struct p
     L->position[lane] = VEC;
     for (unsigned i = 0; i < n; i++) {
       L->position[row] = (int)i;
-      v[i] = lower_broadcast(L, lower_eval_as(L, u->src[0], u->dtype), n);
+      v[i] = lower_broadcast(L, lower_eval_as(L, u->src[0], u->dtype), elements);
+      if (L->b.failed) return NULL;
+      if (to->write && per > 1) v[i] = lower_mk(L, OP_BITCAST, DT_U32, n, 0, 0, &v[i], 1);
     }
-    if (L->b.failed) return NULL;
     if (to->write) transpose(L, v, n);
     L->position[row] = 0;
     for (unsigned i = 0; to->write && i < n; i++) {
-      L->position[lane] = (int)i;
-      struct uop *pointer = element_index(L, u, to, NULL);
-      struct block *here = deeper(deeper(to->in, lower_block_of(L, pointer)), lower_block_of(L, v[i]));
-      last = lower_mk_in(L, here, OP_STORE, DT_VOID, (struct uop *[]){pointer, v[i]}, 2);
+      L->position[lane] = (int)(i * per);
+      struct uop *x = v[i], *pointer = element_index(L, u, to, NULL);
+      if (per > 1) x = lower_mk(L, OP_BITCAST, u->dtype, elements, 0, 0, &x, 1);
+      struct block *here = deeper(deeper(to->in, lower_block_of(L, pointer)), lower_block_of(L, x));
+      last = lower_mk_in(L, here, OP_STORE, DT_VOID, (struct uop *[]){pointer, x}, 2);
     }
     L->position[lane] = 0;
   } while (lower_next_position(L, mask & ~square) && !L->b.failed);
@@ -134,35 +136,6 @@ static bool has_words(const struct affine *at, const struct uop *range) {
   return found;
 }
 
-/* The same for words of several elements along the lane axis: vectors of words are transposed. */
-static struct uop *fill_words(struct lowerer *L, struct uop *u, const struct place *to, uint64_t mask, unsigned lane,
-                              unsigned row) {
-  unsigned elements = (unsigned)L->k->axes[lane].size, n = (unsigned)L->k->axes[row].size, per = elements / n;
-  struct uop *last = NULL, *v[MAX_LANES];
-  uint64_t square = UINT64_C(1) << lane | UINT64_C(1) << row;
-  lower_first_position(L, mask);
-  do {
-    L->position[lane] = VEC;
-    for (unsigned i = 0; i < n; i++) {
-      L->position[row] = (int)i;
-      v[i] = lower_broadcast(L, lower_eval_as(L, u->src[0], u->dtype), elements);
-      if (L->b.failed) return NULL;
-      if (to->write) v[i] = lower_mk(L, OP_BITCAST, DT_U32, n, 0, 0, &v[i], 1);
-    }
-    if (to->write) transpose(L, v, n);
-    L->position[row] = 0;
-    for (unsigned i = 0; to->write && i < n; i++) {
-      L->position[lane] = (int)(i * per);
-      struct uop *x = lower_mk(L, OP_BITCAST, u->dtype, elements, 0, 0, &v[i], 1);
-      struct uop *pointer = element_index(L, u, to, NULL);
-      struct block *here = deeper(deeper(to->in, lower_block_of(L, pointer)), lower_block_of(L, x));
-      last = lower_mk_in(L, here, OP_STORE, DT_VOID, (struct uop *[]){pointer, x}, 2);
-    }
-    L->position[lane] = 0;
-  } while (lower_next_position(L, mask & ~square) && !L->b.failed);
-  return last;
-}
-
 /* Computes the value at every position of the expanded axes, or stores it there. All values are computed first, so
  * their loads are in flight together. Returns the last STORE. */
 static struct uop *fill_stage(struct lowerer *L, struct uop *u, const struct place *to) {
@@ -174,7 +147,7 @@ static struct uop *fill_stage(struct lowerer *L, struct uop *u, const struct pla
   for (uint64_t m = mask & ~L->vectors; vec && !whole && !u->aux && m; m &= m - 1) {
     const struct axis *row = &L->k->axes[__builtin_ctzll(m)];
     if (has_words(&a, L->k->axes[__builtin_ctzll(vec)].range))
-      return fill_words(L, u, to, mask, (unsigned)__builtin_ctzll(vec), (unsigned)__builtin_ctzll(m));
+      return fill_squares(L, u, to, mask, (unsigned)__builtin_ctzll(vec), (unsigned)__builtin_ctzll(m));
     int64_t along = affine_coef(&a, L->k->axes[__builtin_ctzll(vec)].range);
     if (affine_coef(&a, row->range) == 1 && row->size == 2 && along == 2 && !(lanes & (lanes - 1)))
       return fill_pairs(L, u, to, mask, (unsigned)__builtin_ctzll(vec), (unsigned)__builtin_ctzll(m));

@@ -7,7 +7,6 @@
  * The LLVM value of an operand in memory is its address. It is loaded when an instruction needs it and no register has
  * it already. */
 #include "render.h"
-#include <string.h>
 
 enum {
   TILE_BYTES = 1024,

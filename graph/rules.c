@@ -55,6 +55,7 @@ struct uop *lanes_of_part(struct graph *g, struct uop *u) {
   struct uop *part = u->src[0];
   return uop_new(g, OP_GEP, u->dtype, u->lanes, (union uop_arg){.i = u->arg.i + part->arg.i}, 0, part->src, 1);
 }
+
 struct uop *lanes_in_order(struct uop *v) {
   struct uop *x = v->src[0]->src[0];
   if (x->lanes != v->nsrc) return NULL;
