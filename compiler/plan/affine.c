@@ -3,6 +3,7 @@
  *
  * The coefficients show contiguity, alignment and which axes can be merged. */
 #include "internal.h"
+#include <stdlib.h>
 #include <string.h>
 
 enum { MOST_STEPS = 4096 };
@@ -84,6 +85,19 @@ int64_t argument_bytes(const struct uop *index) {
   const struct uop *base = index->src[0];
   bool known = base->op == OP_PARAM && base->src[0]->op == OP_CONST;
   return known ? base->src[0]->arg.i * dtype_info[base->dtype].size : 0;
+}
+
+uint64_t loaded_slots(struct uop *u, int64_t bytes) {
+  size_t count;
+  struct uop **order = uop_toposort(&u, 1, &count);
+  uint64_t slots = 0;
+  for (size_t i = 0; order && i < count; i++) {
+    const struct uop *index = order[i]->op == OP_LOAD ? order[i]->src[0] : NULL;
+    bool argument = index && index->op == OP_INDEX && index->src[0]->op == OP_PARAM && index->src[0]->arg.i < 64;
+    if (argument && argument_bytes(index) >= bytes) slots |= UINT64_C(1) << index->src[0]->arg.i;
+  }
+  free(order);
+  return slots;
 }
 
 /* ---- digits ----------------------------------------------------------------------------------------------------- */

@@ -1208,20 +1208,6 @@ static bool prefetch_columns(struct contraction *c, const struct tiling *t) {
   return !step_possible(c->k, s, NULL, 0) || step_apply(c->k, s);
 }
 
-/* The slots below 64 of arguments of at least the given size from which the computation of u loads. */
-static uint64_t loaded_slots(struct uop *u, int64_t bytes) {
-  size_t count;
-  struct uop **order = uop_toposort(&u, 1, &count);
-  uint64_t slots = 0;
-  for (size_t i = 0; order && i < count; i++) {
-    const struct uop *index = order[i]->op == OP_LOAD ? order[i]->src[0] : NULL;
-    bool argument = index && index->op == OP_INDEX && index->src[0]->op == OP_PARAM && index->src[0]->arg.i < 64;
-    if (argument && argument_bytes(index) >= bytes) slots |= UINT64_C(1) << index->src[0]->arg.i;
-  }
-  free(order);
-  return slots;
-}
-
 /* Reads what the outputs of the next tile are updated with into the second-level cache: other arguments, of which a
  * tile uses a few short runs, too few for the processor to expect the next ones. */
 static bool prefetch_updates(struct contraction *c, const struct tiling *t) {

@@ -7,9 +7,10 @@
 #include <stdlib.h>
 
 enum {
-  SHORT = 16, /* a longer axis of a sum stays a loop */
-  FEW = 8,    /* vectors that are multiplied at once */
-  FILLED = 2, /* of the host's vectors are filled by products with different factors */
+  SHORT = 16,          /* a longer axis of a sum stays a loop */
+  FEW = 8,             /* vectors that are multiplied at once */
+  FILLED = 2,          /* of the host's vectors are filled by products with different factors */
+  FAR_BYTES = 1 << 20, /* of a matrix that no near cache holds */
 };
 
 /* The 8-bit value that a product's operand is; NULL if there is none. */
@@ -133,6 +134,18 @@ static bool expand_few(struct codegen *k, const struct dot *d) {
     if (k->axes[a].kind == AXIS_LOOP && k->axes[a].size <= FEW && (one >> a & 1) &&
         !step(k, STEP_UPCAST, (int)a, k->axes[a].size))
       return false;
+  return true;
+}
+
+/* Reads the next row of a large matrix into the second-level cache while this one is multiplied. */
+static bool prefetch_rows(struct codegen *k) {
+  for (uint64_t slots = loaded_slots(k->ast, FAR_BYTES); slots; slots &= slots - 1)
+    for (unsigned a = k->naxes; a-- > 0;) {
+      struct step s = {.kind = STEP_PREFETCH, .axis = k->axes[a].name, .amount = __builtin_ctzll(slots)};
+      if (k->axes[a].kind != AXIS_LOOP || k->axes[a].size < 2 || !step_possible(k, s, NULL, 0)) continue;
+      if (!step_apply(k, s)) return false;
+      break;
+    }
   return true;
 }
 
@@ -285,5 +298,5 @@ bool dots_host(struct codegen *k, bool *done) {
   }
   for (unsigned i = 0; i < n; i++)
     if (!unroll_short(k, sum[i], any.lanes)) return false;
-  return true;
+  return k->is_phase || prefetch_rows(k);
 }

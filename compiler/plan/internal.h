@@ -124,6 +124,8 @@ void affine_of(struct uop *index, struct affine *a);
 int64_t affine_coef(const struct affine *a, const struct uop *term);
 /* Bytes of the argument that the INDEX addresses; 0 if it addresses other memory or the size is symbolic. */
 int64_t argument_bytes(const struct uop *index);
+/* The slots below 64, as bits, of arguments of at least the given size from which the computation of u loads. */
+uint64_t loaded_slots(struct uop *u, int64_t bytes);
 bool has_term(struct uop *u, const struct affine *x); /* whether u contains one of the terms */
 
 /* Numbers that work-items count in rounds are split into digits. */

@@ -475,6 +475,18 @@ static void updates_are_prefetched(void **state) {
   assert_null(strstr(must_compile(tuned, HOST_ARCH, product(M, N, Q, false))->plan, "prefetch"));
 }
 
+/* The next row of a large quantized matrix is read while one row is multiplied. Bytes beside vectors, such as those of a
+ * factor, are on lines that the vectors prefetch. */
+static void rows_of_bytes_are_prefetched(void **state) {
+  struct compiler *c = compiler_new(&(struct compiler_options){.debug = 7});
+  const struct kernel *large = must_compile(c, HOST_ARCH, sum_of_blocks(DT_U8, DT_I8, 4096, 32, 1, 32, 0));
+  assert_non_null(strstr(large->plan, "prefetch a 1"));
+  assert_non_null(strstr(large->c_text, "__builtin_prefetch("));
+  const struct kernel *small = must_compile(c, HOST_ARCH, sum_of_blocks(DT_U8, DT_I8, 64, 32, 1, 32, 0));
+  assert_null(strstr(small->plan, "prefetch"));
+  compiler_free(c);
+}
+
 /* The gradient of the weights of a convolution of 32 to 32 channels by windows of 5 x 5, at 20 x 20 places. */
 static struct uop *weight_gradient(void) {
   enum { B = 512, C = 32, K = 5, Y = 20, X = Y + K - 1 };
@@ -596,6 +608,7 @@ int main(void) {
       cmocka_unit_test(runs_are_copied_as_vectors),
       cmocka_unit_test(next_strips_are_prefetched),
       cmocka_unit_test(updates_are_prefetched),
+      cmocka_unit_test(rows_of_bytes_are_prefetched),
   };
   return cmocka_run_group_tests_name("compiler/contract", tests, setup, free_both);
 }
