@@ -34,7 +34,7 @@ enum {
   PHASE_BYTES = 1 << 21,     /* of all columns, used at all positions of the loops around phases */
   LOOPS_BYTES = 3 << 19,     /* of columns of several loops that are copied together */
   KEPT_BYTES = 1 << 22,      /* of sums kept in memory, which are loaded and stored once per round */
-  IMAGE_BYTES = 1 << 19,     /* of rows of several loops that are copied together */
+  IMAGE_BYTES = 7 << 17,     /* of rows of several loops that are copied together */
   PAGE_BYTES = 1 << 12,      /* lines at this distance share a set of a first-level cache, of CACHE_WAYS lines */
   CACHE_WAYS = 8,
   FAR_BYTES = 1 << 16,  /* distance of the first and last row of a tile beyond which their lines share few sets of a
@@ -66,11 +66,13 @@ enum {
   MOST_POSITIONS = 1 << 12, /* maximum number of positions at which a condition is evaluated */
 };
 
-/* Cycles to read an element of an operand that fits into the second-level cache, and of a larger one; and to copy it
- * besides, if the elements of the next product are on another page. */
+/* Cycles to read an element of an operand that fits into the second-level cache, and of a larger one; to copy it
+ * besides, if the elements of the next product are on another page; and the wait of a tile that reads it there, on a
+ * processor that does not read ahead. */
 #define NEAR_READ 0.05
 #define FAR_READ  0.25
 #define FAR_COPY  1.0
+#define FAR_WAIT  1.5
 /* Cycles to copy an element of a window that moves in steps of several elements, with conditions: one by one. */
 #define STRIDED_COPY 8.0
 
@@ -411,6 +413,12 @@ static bool fits_registers(const struct target *t, int64_t vectors, int64_t heig
   return vectors * height + (t->has_memory_operands ? vectors : height + 2) < t->vectors;
 }
 
+/* How much longer a tile takes whose columns are not copied, and may be past the end. Many sums leave too few registers
+ * for the masks and addresses, unless whole vectors are adjacent. */
+static double masking(const struct contraction *c, const struct form *f, int64_t vectors, int64_t height) {
+  return vectors * height > c->k->target->vectors / 2 && !f->in_order ? 1.6 : 1.1;
+}
+
 /* The instructions of a tile in one round. */
 static double instructions(const struct form *f, int64_t vectors, int64_t height, bool rows_padded) {
   return (double)(vectors * (height + 1) + height * (rows_padded && !f->pack_rows ? CHECKED_ROW : 1));
@@ -418,8 +426,8 @@ static double instructions(const struct form *f, int64_t vectors, int64_t height
 
 /* Chooses the tile with the most useful products per cycle. Returns the cycles of all tiles for one round of the sum. A
  * pair of elements that a matrix instruction multiplies is first copied to all lanes. A strip that exceeds the
- * first-level cache is read from the second-level one. most_bytes: of a strip. */
-static double choose_tile(const struct contraction *c, struct form *f, int64_t depth, int64_t most_bytes) {
+ * first-level cache is read from the second-level one. near: it must not exceed it, and is not copied. */
+static double choose_tile(const struct contraction *c, struct form *f, int64_t depth, bool near) {
   const struct target *t = c->k->target;
   int64_t rows = size_of(c->k, f->row), columns = size_of(c->k, f->column);
   int64_t most = rows < 2 * MAX_HEIGHT ? rows : MAX_HEIGHT;
@@ -436,11 +444,12 @@ static double choose_tile(const struct contraction *c, struct form *f, int64_t d
         double issue = t->issued ? instructions(f, vectors, height, rows % height) / t->issued : 0;
         if (cycles < issue) cycles = issue;
         int64_t bytes = lanes * vectors * ELEMENT; /* of the strip in one round */
-        if (depth * bytes > most_bytes) continue;
+        if (near && depth * bytes > NEAR_BYTES) continue;
         double far = depth * bytes > NEAR_BYTES ? (double)bytes / t->fill_bytes : 0;
         if (cycles < far) cycles = far;
         double tiles = (double)divide(columns, lanes * vectors) * (double)divide(rows, height);
         double all = tiles * (cycles + far / 5 + round) * checking(c, f, rows % height, columns % (lanes * vectors));
+        if (near && columns % (lanes * vectors)) all *= masking(c, f, vectors, height);
         if (!best || all < best * 0.999) best = all, f->lanes = lanes, f->vectors = vectors, f->height = height;
       }
   return best;
@@ -627,7 +636,8 @@ static void consider(struct contraction *c, struct form f, bool pack_rows, bool 
   f.pack_rows = pack_rows && f.row >= 0 && c->packs[!f.columns] && fits && (tiles_only || reused || !q->plain);
   if ((pack_rows || tiles_only) && !f.pack_rows) return;
   if (tiles_only && !fills_registers(c, &f)) return;
-  f.cycles = tiles_only ? choose_registers(c, &f, depth) : choose_tile(c, &f, depth, near ? NEAR_BYTES : INT64_MAX);
+  f.in_order = direct && blocks_are_adjacent(c, p, f.column);
+  f.cycles = tiles_only ? choose_registers(c, &f, depth) : choose_tile(c, &f, depth, near);
   f.cycles *= (double)extent(k, others) * computed(c, &f);
   f.cycles *= (double)c->depth / (double)per_element(c) * (is_window(p, c->sum, f.column) ? 1.15 : 1);
   int64_t strip = f.lanes * f.vectors;
@@ -635,11 +645,9 @@ static void consider(struct contraction *c, struct form f, bool pack_rows, bool 
   double padded = (double)round_up(width, strip) / (double)width, strips = (double)divide(width, strip);
   double tiles = (double)divide(rows, f.height);
 
-  bool stays = direct && !rounds && stays_near(c, p, depth, strip);
-  if (near && !stays) return;
-  f.in_order = direct && blocks_are_adjacent(c, p, f.column);
-  f.pack_columns = c->packs[f.columns] && depth * strip * ELEMENT <= STRIP_BYTES && !f.in_order &&
-                   (!direct || (!stays && tiles * (double)extent(k, f.rows_only) >= FEW_TILES));
+  if (near && (rounds || !stays_near(c, p, depth, strip))) return;
+  f.pack_columns = c->packs[f.columns] && depth * strip * ELEMENT <= STRIP_BYTES && !f.in_order && !near &&
+                   (!direct || tiles * (double)extent(k, f.rows_only) >= FEW_TILES);
   if (!f.pack_columns && !direct) return;
   if (f.pack_columns) {
     double sharing = phases_sharing(k, p);
@@ -652,9 +660,11 @@ static void consider(struct contraction *c, struct form f, bool pack_rows, bool 
     copy_columns(c, &f, strips, padded);
     if (is_large) copy_columns_once(c, &f, strips, padded);
     f.cycles += f.copy_columns / (f.whole ? phases_sharing(k, p) : 1);
-    if (is_far(c, p)) f.cycles += elements(p, all | c->sum) * FAR_COPY;
-  } else if (width % strip)
-    f.cycles *= 1.1; /* masked accesses */
+  } else if (!near && width % strip)
+    f.cycles *= masking(c, &f, f.vectors, f.height);
+  double in_place = k->target->reads_ahead ? 0 : FAR_WAIT;
+  if (!f.in_order && is_far(c, p)) f.cycles += elements(p, all | c->sum) * (f.pack_columns ? FAR_COPY : in_place);
+  if (f.row >= 0 && !f.pack_rows && is_far(c, q)) f.cycles += elements(q, all | c->sum) * in_place;
   if (f.pack_rows) {
     uint64_t together = rows_together(c, &f);
     double n = elements(q, c->sum | bit(f.row) | together) * both * (double)extent(k, f.rows_only & ~together);
@@ -858,6 +868,7 @@ static double time_of_shares(const struct sharing *g) {
   int64_t rows = size_of(g->c->k, f->row), columns = size_of(g->c->k, f->column), strip = f->lanes * f->vectors;
   bool rows_padded = by_rows * s->tiles * f->height > rows, columns_padded = by_columns * s->strips * strip > columns;
   if (rows % f->height == 0) padded *= checking(g->c, f, rows_padded, columns_padded);
+  if (columns % strip == 0 && columns_padded && !f->pack_columns) padded *= masking(g->c, f, f->vectors, f->height);
   double tasks = 1;
   for (uint64_t m = loops(g->c->k); m; m &= m - 1) tasks *= (double)n[__builtin_ctzll(m)];
   double work = (f->cycles - f->copy_columns - f->copy_rows) * padded + access_time(g->c->k, &g->output, n);
