@@ -9,6 +9,7 @@
 enum {
   SHORT = 16,          /* a longer axis of a sum stays a loop */
   FEW = 8,             /* vectors that are multiplied at once */
+  ROW_VECTORS = 8,     /* registers for each row of a matrix that is multiplied at once */
   FILLED = 2,          /* of the host's vectors are filled by products with different factors */
   FAR_BYTES = 1 << 20, /* of a matrix that no near cache holds */
 };
@@ -135,6 +136,31 @@ static bool expand_few(struct codegen *k, const struct dot *d) {
         !step(k, STEP_UPCAST, (int)a, k->axes[a].size))
       return false;
   return true;
+}
+
+/* Whether a byte is computed from others. */
+static bool is_unpacked(const struct uop *byte) {
+  while (byte->op == OP_BITCAST || byte->op == OP_CAST) byte = byte->src[0];
+  return byte->op != OP_LOAD;
+}
+
+/* Multiplies several rows of a matrix at once, if memory and not their computation takes the time: they share the
+ * vector's bytes, and more memory is read at the same time than along one row. */
+static bool expand_rows(struct codegen *k, const struct dot *d) {
+  if (is_unpacked(d->byte[0]) || is_unpacked(d->byte[1])) return true;
+  uint64_t *mask = axis_masks(k, false);
+  if (!mask) return codegen_fail(k, "out of memory");
+  uint64_t one = mask[d->byte[0]->id] ^ mask[d->byte[1]->id];
+  free(mask);
+  int rows = -1;
+  int64_t together = k->target->vectors / ROW_VECTORS;
+  for (unsigned a = 0; a < k->naxes; a++) {
+    if (!(one >> a & 1) || !axis_is_static(&k->axes[a])) continue;
+    if (k->axes[a].kind == AXIS_UPCAST) together /= k->axes[a].size;
+    if (k->axes[a].kind == AXIS_LOOP && k->axes[a].size > FEW) rows = (int)a;
+  }
+  while (together > 1 && rows >= 0 && k->axes[rows].size % together) together /= 2;
+  return rows < 0 || step(k, STEP_UPCAST, rows, together);
 }
 
 /* Reads the next row of a large matrix into the second-level cache while this one is multiplied. */
@@ -290,7 +316,7 @@ bool dots_host(struct codegen *k, bool *done) {
   if (!plan_many(k, outer, &any, &many)) return false;
   *done = many != MANY_MERGED;
   if (many != MANY_NOT) return true;
-  if (!expand_few(k, &any)) return false;
+  if (!expand_few(k, &any) || !expand_rows(k, &any)) return false;
   /* Steps replace the REDUCEs, but the ranges of other axes stay the same. */
   for (unsigned i = 0; i < n; i++) {
     int a = dot_of(sum[i], &d) ? axis_with(k, d.axis) : -1;

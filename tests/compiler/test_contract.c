@@ -475,13 +475,17 @@ static void updates_are_prefetched(void **state) {
   assert_null(strstr(must_compile(tuned, HOST_ARCH, product(M, N, Q, false))->plan, "prefetch"));
 }
 
-/* The next row of a large quantized matrix is read while one row is multiplied. Bytes beside vectors, such as those of a
+/* The next row of a large quantized matrix is read while one row is multiplied, or several if they are stored as bytes.
+ * Bytes beside vectors, such as those of a
  * factor, are on lines that the vectors prefetch. */
 static void rows_of_bytes_are_prefetched(void **state) {
   struct compiler *c = compiler_new(&(struct compiler_options){.debug = 7});
   const struct kernel *large = must_compile(c, HOST_ARCH, sum_of_blocks(DT_U8, DT_I8, 4096, 32, 1, 32, 0));
   assert_non_null(strstr(large->plan, "prefetch a 1"));
   assert_non_null(strstr(large->c_text, "__builtin_prefetch("));
+  assert_null(strstr(large->plan, "upcast a")); /* x is unpacked */
+  const struct kernel *stored = must_compile(c, HOST_ARCH, sum_of_blocks(DT_I8, DT_I8, 4096, 32, 1, 32, 0));
+  assert_non_null(strstr(stored->plan, "upcast a"));
   const struct kernel *small = must_compile(c, HOST_ARCH, sum_of_blocks(DT_U8, DT_I8, 64, 32, 1, 32, 0));
   assert_null(strstr(small->plan, "prefetch"));
   compiler_free(c);
