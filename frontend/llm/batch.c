@@ -68,10 +68,13 @@ static void choose(struct batch *b, struct text *x, const float *logits) {
 
 static void evaluate_prompt(struct batch *b) {
   struct text *x = NULL;
-  for (struct text *y = b->text; y < b->text + b->texts; y++)
+  size_t most = LLM_PART;
+  for (struct text *y = b->text; y < b->text + b->texts; y++) {
     if (y->r && y->done < y->r->ntokens && (!x || y->order < x->order)) x = y;
+    if (y->r && y->added) most = LLM_SHORT_PART;
+  }
   if (!x) return;
-  size_t left = x->r->ntokens - x->done, n = left < LLM_PART ? left : LLM_PART;
+  size_t left = x->r->ntokens - x->done, n = left < most ? left : most;
   if (llm_eval(b->l, (unsigned)(x - b->text), x->r->tokens + x->done, n, b->logits)) {
     end(b, x, BATCH_FAILED, db_error());
     return;

@@ -8,10 +8,12 @@
 #include <stdlib.h>
 #include <string.h>
 
-enum { DEFAULT_CONTEXT = 4096, SIZES = 3, PADDED = 8, NUMBERS = 3, PROGRAMS = SIZES - 1 + LLM_TEXTS };
-/* Numbers of tokens of a text that are computed together. The last tokens of a prompt are padded if that is worth it:
- * if they are more than one in PADDED of the size. */
-static const int64_t program_sizes[SIZES] = {LLM_PART, 32, 1};
+enum { DEFAULT_CONTEXT = 4096, SIZES = 4, NUMBERS = 3, PROGRAMS = SIZES - 1 + LLM_TEXTS };
+/* Numbers of tokens of a text that are computed together. The last tokens of a prompt are padded if there are `least`:
+ * fewer are faster in smaller parts. */
+static const struct {
+  int64_t size, least;
+} program_sizes[SIZES] = {{LLM_PART, LLM_PART / 2 + 1}, {LLM_SHORT_PART, 33}, {32, 5}, {1, 1}};
 
 struct llm {
   struct mapping file;
@@ -116,12 +118,10 @@ static int run(struct program *p, const int32_t *tokens, int64_t n, float *logit
 /* The program for the next of n tokens of a text; *count is how many it appends. */
 static struct program *program_for(struct llm *l, unsigned text, size_t n, int64_t *count) {
   for (unsigned i = 0; i < SIZES; i++) {
-    int64_t size = program_sizes[i];
-    if (l->length[text] + size > l->m.room) continue;
-    if ((int64_t)n >= size || (int64_t)n * PADDED > size) {
-      *count = (int64_t)n < size ? (int64_t)n : size;
-      return &l->program[i];
-    }
+    int64_t size = program_sizes[i].size;
+    if (l->length[text] + size > l->m.room || (int64_t)n < program_sizes[i].least) continue;
+    *count = (int64_t)n < size ? (int64_t)n : size;
+    return &l->program[i];
   }
   return NULL;
 }
@@ -181,7 +181,7 @@ static int open_model(struct llm *l, db_device *dev, unsigned texts, int64_t con
   l->sizes = db_retain(db_contiguous(db_zeros(DB_U8, dev, context + l->m.n.vocabulary + LLM_PART)));
   for (unsigned i = 0; i < PROGRAMS; i++) {
     bool prompt = i < SIZES - 1;
-    l->program[i] = (struct program){l, prompt ? program_sizes[i] : 1, prompt ? 1 : i - SIZES + 2};
+    l->program[i] = (struct program){l, prompt ? program_sizes[i].size : 1, prompt ? 1 : i - SIZES + 2};
   }
   return db_realize(l->sizes);
 }

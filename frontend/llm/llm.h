@@ -6,7 +6,10 @@
 #include "sampler.h"
 #include "tokenizer.h"
 
-enum { LLM_PART = 256 }; /* the most tokens of a text that are computed together */
+enum {
+  LLM_PART = 512,       /* the most tokens of a text that are computed together */
+  LLM_SHORT_PART = 128, /* the same while other texts wait for their next tokens */
+};
 
 struct llm;
 /* Opens a model on dev (NULL: the default device; a group divides it) for a number of texts, 1 to LLM_TEXTS. context:
