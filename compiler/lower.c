@@ -192,8 +192,10 @@ static struct uop *lower_memory(struct lowerer *L, struct uop *base) {
   return base;
 }
 
-/* A load that is not valid reads element 0, and its value is dropped. That avoids control flow. */
+/* A load that is not valid reads element 0, and its value is dropped. That avoids control flow. A small value is not
+ * prefetched: vectors beside it are on the same lines, which would be prefetched many times. */
 struct uop *lower_load_at(struct lowerer *L, struct uop *u, unsigned lanes) {
+  enum { SMALL_BYTES = 16 };
   struct uop *index = u->src[0], *at = lower_eval_index(L, index->src[1]), *valid = eval_valid(L, index);
   if (valid && valid->op == OP_CONST) {
     if (!valid->arg.i) return NULL;
@@ -204,7 +206,8 @@ struct uop *lower_load_at(struct lowerer *L, struct uop *u, unsigned lanes) {
   struct uop *base = lower_memory(L, index->src[0]);
   if (index->src[0]->op == OP_STAGE) at = lower_add_offset(L, at, lower_stage_offset(L, index->src[0]));
   struct uop *pointer = lower_mk(L, OP_INDEX, index->dtype, 1, 0, 0, (struct uop *[]){base, at}, 2);
-  return lower_mk(L, OP_LOAD, index->dtype, lanes, u->arg.i, 0, &pointer, 1);
+  int64_t ahead = lanes * dtype_info[index->dtype].size < SMALL_BYTES ? 0 : u->arg.i;
+  return lower_mk(L, OP_LOAD, index->dtype, lanes, ahead, 0, &pointer, 1);
 }
 
 struct uop *lower_add_offset(struct lowerer *L, struct uop *at, struct uop *offset) {

@@ -130,12 +130,10 @@ static LLVMValueRef masked_load(struct render *r, const struct uop *u) {
 
 enum { LINE = 64 }; /* bytes of a cache line */
 
-/* Reads the lines of the load's value that are `arg` elements further into the second-level cache. Small values are
- * left out: vectors beside them are on the same lines, which would be prefetched many times. */
+/* Reads the lines of the load's value that are `arg` elements further into the second-level cache. */
 static void prefetch(struct render *r, const struct uop *u) {
-  enum { READ, SECOND_LEVEL = 2, DATA = 1, SMALL = 16 };
+  enum { READ, SECOND_LEVEL = 2, DATA = 1 };
   int64_t size = dtype_info[u->dtype].size, bytes = size * u->lanes;
-  if (bytes < SMALL) return;
   LLVMValueRef near = render_value(r, u->src[0]);
   LLVMTypeRef pointer = LLVMTypeOf(near);
   for (int64_t at = 0; at < bytes; at += LINE) {

@@ -124,40 +124,29 @@ static bool unroll_short(struct codegen *k, const struct uop *reduce, unsigned l
   return step(k, STEP_VECTOR, blocks, n);
 }
 
-/* Computes the results of few vectors, or of few rows, at once: what the other factor loads and unpacks is then shared.
- */
-static bool expand_few(struct codegen *k, const struct dot *d) {
-  uint64_t *mask = axis_masks(k, false);
-  if (!mask) return codegen_fail(k, "out of memory");
-  uint64_t one = mask[d->byte[0]->id] ^ mask[d->byte[1]->id];
-  free(mask);
-  for (unsigned a = 0, n = k->naxes; a < n; a++)
-    if (k->axes[a].kind == AXIS_LOOP && k->axes[a].size <= FEW && (one >> a & 1) &&
-        !step(k, STEP_UPCAST, (int)a, k->axes[a].size))
-      return false;
-  return true;
-}
-
 /* Whether a byte is computed from others. */
 static bool is_unpacked(const struct uop *byte) {
   while (byte->op == OP_BITCAST || byte->op == OP_CAST) byte = byte->src[0];
   return byte->op != OP_LOAD;
 }
 
-/* Multiplies several rows of a matrix at once, if memory and not their computation takes the time: they share the
- * vector's bytes, and more memory is read at the same time than along one row. */
-static bool expand_rows(struct codegen *k, const struct dot *d) {
-  if (is_unpacked(d->byte[0]) || is_unpacked(d->byte[1])) return true;
+/* Computes the results of few vectors, or of few rows, at once: what the other factor loads and unpacks is then shared.
+ * If nothing is unpacked, so that memory takes the time, several of many rows are multiplied at once: more memory is
+ * read at the same time than along one row. */
+static bool expand(struct codegen *k, const struct dot *d) {
   uint64_t *mask = axis_masks(k, false);
   if (!mask) return codegen_fail(k, "out of memory");
   uint64_t one = mask[d->byte[0]->id] ^ mask[d->byte[1]->id];
   free(mask);
   int rows = -1;
-  int64_t together = k->target->vectors / ROW_VECTORS;
-  for (unsigned a = 0; a < k->naxes; a++) {
-    if (!(one >> a & 1) || !axis_is_static(&k->axes[a])) continue;
-    if (k->axes[a].kind == AXIS_UPCAST) together /= k->axes[a].size;
-    if (k->axes[a].kind == AXIS_LOOP && k->axes[a].size > FEW) rows = (int)a;
+  int64_t together = is_unpacked(d->byte[0]) || is_unpacked(d->byte[1]) ? 1 : k->target->vectors / ROW_VECTORS;
+  for (unsigned a = 0, n = k->naxes; a < n; a++) {
+    int64_t size = k->axes[a].size;
+    if (k->axes[a].kind != AXIS_LOOP || !(one >> a & 1)) continue;
+    if (size > FEW && axis_is_static(&k->axes[a])) rows = (int)a;
+    if (size > FEW) continue;
+    if (!step(k, STEP_UPCAST, (int)a, size)) return false;
+    together /= size;
   }
   while (together > 1 && rows >= 0 && k->axes[rows].size % together) together /= 2;
   return rows < 0 || step(k, STEP_UPCAST, rows, together);
@@ -316,7 +305,7 @@ bool dots_host(struct codegen *k, bool *done) {
   if (!plan_many(k, outer, &any, &many)) return false;
   *done = many != MANY_MERGED;
   if (many != MANY_NOT) return true;
-  if (!expand_few(k, &any) || !expand_rows(k, &any)) return false;
+  if (!expand(k, &any)) return false;
   /* Steps replace the REDUCEs, but the ranges of other axes stay the same. */
   for (unsigned i = 0; i < n; i++) {
     int a = dot_of(sum[i], &d) ? axis_with(k, d.axis) : -1;

@@ -48,9 +48,9 @@ struct target {
   bool any_alignment;                  /* vectors in global memory may begin at any element */
   bool has_masks;                      /* has masked vector loads and stores */
   bool has_memory_operands;            /* vector arithmetic takes an operand from memory */
-  bool reads_ahead;                    /* of a host: prefetches in each round of a sum are worth their cost */
-  bool has_bf16;                       /* converts f32 to bf16 and keeps NaN */
-  bool has_exp2, has_log2;             /* f32 instructions that are accurate for all arguments */
+  bool reads_ahead; /* of a host: prefetches pay off in each round of a sum, and tiles do not wait for far columns */
+  bool has_bf16;    /* converts f32 to bf16 and keeps NaN */
+  bool has_exp2, has_log2; /* f32 instructions that are accurate for all arguments */
 };
 
 /* Finds a target by name: "gfx1100", "sm_80", "sm_86", "sm_89", "sm_90", "sm_120", "x86_64", "aarch64" (a host's name

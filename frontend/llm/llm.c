@@ -10,10 +10,10 @@
 
 enum { DEFAULT_CONTEXT = 4096, SIZES = 4, NUMBERS = 3, PROGRAMS = SIZES - 1 + LLM_TEXTS };
 /* Numbers of tokens of a text that are computed together. The last tokens of a prompt are padded if there are `least`:
- * fewer are faster in smaller parts. */
+ * fewer take less time in smaller parts. */
 static const struct {
   int64_t size, least;
-} program_sizes[SIZES] = {{LLM_PART, LLM_PART / 2 + 1}, {LLM_SHORT_PART, 33}, {32, 5}, {1, 1}};
+} program_sizes[SIZES] = {{LLM_PART, LLM_PART - LLM_SHORT_PART + 1}, {LLM_SHORT_PART, 33}, {32, 5}, {1, 1}};
 
 struct llm {
   struct mapping file;

@@ -476,8 +476,7 @@ static void updates_are_prefetched(void **state) {
 }
 
 /* The next row of a large quantized matrix is read while one row is multiplied, or several if they are stored as bytes.
- * Bytes beside vectors, such as those of a
- * factor, are on lines that the vectors prefetch. */
+ */
 static void rows_of_bytes_are_prefetched(void **state) {
   struct compiler *c = compiler_new(&(struct compiler_options){.debug = 7});
   const struct kernel *large = must_compile(c, HOST_ARCH, sum_of_blocks(DT_U8, DT_I8, 4096, 32, 1, 32, 0));

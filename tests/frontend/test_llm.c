@@ -205,6 +205,27 @@ static void texts_can_be_shortened_and_end_at_the_context(void **state) {
   llm_close(l);
 }
 
+/* Long prompts have the same logits whether they are computed in large parts, padded or not, or 32 tokens at a time. */
+static void parts_do_not_change_logits(void **state) {
+  enum { LONG = 700, SMALL_PART = 32 };
+  static const int32_t lengths[] = {LLM_PART + 8, LLM_PART - 8, LLM_SHORT_PART + 2, LLM_SHORT_PART - 8};
+  struct llm *l = open_model("qwen3", NULL, LONG);
+  float at_once[WORDS], parts[WORDS];
+  int32_t tokens[LONG];
+  for (int32_t i = 0; i < LONG; i++) tokens[i] = 3 + i % 50;
+  for (unsigned i = 0; i < sizeof lengths / sizeof *lengths; i++) {
+    llm_truncate(l, 0, 0);
+    assert_int_equal(llm_eval(l, 0, tokens, (size_t)lengths[i], at_once), 0);
+    llm_truncate(l, 0, 0);
+    for (int32_t at = 0; at < lengths[i]; at += SMALL_PART) {
+      int32_t n = lengths[i] - at < SMALL_PART ? lengths[i] - at : SMALL_PART;
+      assert_int_equal(llm_eval(l, 0, tokens + at, (size_t)n, parts), 0);
+    }
+    for (int w = 0; w < WORDS; w++) assert_float_equal(at_once[w], parts[w], 1e-4);
+  }
+  llm_close(l);
+}
+
 /* Texts that are continued together have the logits that each has alone. Text i begins with 3 i + 1 tokens. */
 static void expect_texts(const char *name, db_device *dev) {
   enum { TEXTS = 4, STEPS = 5 };
@@ -571,6 +592,7 @@ int main(void) {
       cmocka_unit_test(requests_join_and_leave_between_steps),
       cmocka_unit_test(a_window_hides_older_tokens),
       cmocka_unit_test(texts_can_be_shortened_and_end_at_the_context),
+      cmocka_unit_test(parts_do_not_change_logits),
       cmocka_unit_test(samplers),
       cmocka_unit_test(names_what_is_wrong),
       cmocka_unit_test(chats_equal_those_of_llama_cpp),
