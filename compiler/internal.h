@@ -5,7 +5,7 @@
 #include "compiler.h"
 #include "plan/codegen.h"
 
-bool lower(struct codegen *k); /* lower.c: fills linear */
+bool lower(struct codegen *k); /* lower/lower.c: fills linear */
 
 /* extent.c: computes the extent of a grid dimension that n axes share, the innermost first. total is the upper bound of
  * its workgroups. */
@@ -36,7 +36,7 @@ bool move_bits(struct codegen *k);
 /* stream.c: sets a bit for each argument of the linear list that is stored past the caches */
 void streamed_slots(const struct codegen *k, uint64_t slots[MAX_PARAMS / 64]);
 
-/* render_llvm.c, render_c.c, assemble.c */
+/* render/llvm.c, render/c_text.c, assemble.c */
 typedef struct LLVMOpaqueModule *module_ref;
 typedef struct LLVMOpaqueContext *context_ref;
 bool render_llvm(struct codegen *k, module_ref m); /* into the empty module m */

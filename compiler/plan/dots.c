@@ -1,6 +1,6 @@
 /* Plans sums of floats that are multiples of sums of products of bytes on the host: products of quantized matrices and
  * vectors, whose blocks have a factor. The bytes of a block are a vector. Its products are added in groups of four, in
- * the lanes of another vector, and only at the end the lanes are added (lower_dots.c). For many vectors, rows of the
+ * the lanes of another vector, and only at the end the lanes are added (lower/dots.c). For many vectors, rows of the
  * matrix are the lanes, and the bytes are operands of a matrix instruction. */
 #include "dots.h"
 #include "matrix.h"

@@ -94,14 +94,14 @@ bool tensor_of(const struct codegen *k, struct uop *value, const struct tensor_s
 /* The same for the elements of an INDEX. */
 bool tensor_at(const struct codegen *k, const struct uop *index, const struct tensor_sides *s, struct tensor *out);
 
-/* contract_gpu.c: plans a contraction for which the machine has matrix instructions; sets *done if it did */
+/* gpu/contract.c: plans a contraction for which the machine has matrix instructions; sets *done if it did */
 bool contract_gpu(struct codegen *k, bool *done);
 
-/* contract_simt.c: plans a contraction whose products work-items compute without matrix instructions; sets *done if it
+/* gpu/simt.c: plans a contraction whose products work-items compute without matrix instructions; sets *done if it
  * did */
 bool contract_simt(struct codegen *k, bool *done);
 
-/* fragments_gpu.c: plans a phase whose rows are distributed like a matrix instruction's results; sets *done if it did
+/* gpu/fragments.c: plans a phase whose rows are distributed like a matrix instruction's results; sets *done if it did
  */
 bool fragments_gpu(struct codegen *k, bool *done);
 
@@ -182,7 +182,7 @@ bool prefetch_apply(struct codegen *k, const struct step *s);
 unsigned skip_terms(const struct uop *product, struct uop **term, unsigned most);
 bool has_load(struct uop *u);
 
-/* contract.c: plans a contraction on the host; sets *done if it did */
+/* host/contract.c: plans a contraction on the host; sets *done if it did */
 bool contract_host(struct codegen *k, bool *done);
 
 /* optimize.c: chooses steps and applies them like plan_apply. With STEPS_PLAIN only LOOP axes become work-items. For a

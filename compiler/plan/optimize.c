@@ -648,7 +648,7 @@ static int64_t groups_of_columns(const struct view *p, int v, int64_t all) {
 }
 
 /* Plans sums of columns whose number is no multiple of a vector: tiles of vectors add all rows. If their sums were kept
- * in memory, each round would check its elements (edge.c). */
+ * in memory, each round would check its elements (lower/edge.c). */
 static bool optimize_odd_columns(struct view *p, int v, int64_t lanes, bool *done) {
   int64_t tile = COLUMN_VECTORS * lanes, size = p->k->axes[v].size;
   *done = size >= PADDED * tile && can(p, STEP_PAD, v, tile);

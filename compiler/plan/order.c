@@ -13,7 +13,7 @@ struct listed { /* the listed axes, as masks and in order */
   unsigned axis[MAX_STAGED], n;
 };
 
-/* Narrow floats are summed in f32, as in lower_reduce.c. */
+/* Narrow floats are summed in f32, as in lower/reduce.c. */
 static enum dtype sum_dtype(enum dtype t) { return dtype_is_narrow_float(t) ? DT_F32 : t; }
 
 static bool is_expanded(const struct axis *a) { return a->kind == AXIS_UPCAST || a->kind == AXIS_UNROLL; }

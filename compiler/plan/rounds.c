@@ -3,7 +3,7 @@
  * SKIP omits rounds of a reduction in which every product has a factor 0: where the window of a convolution is in the
  * padding, or the window of its gradient is outside the computed outputs. REDUCE(value, r...) becomes
  * REDUCE(WHERE(condition, value, 0), r...) with the condition of the factor's loads. The axis becomes the outermost
- * loop of the reduction. Lowering checks the condition outside the loops on which it does not depend (lower_reduce.c).
+ * loop of the reduction. Lowering checks the condition outside the loops on which it does not depend (lower/reduce.c).
  * A later PACK copies the factor without it.
  *
  * PREFETCH brings what is read in the next round into the second-level cache. LOADs get the distance to the same

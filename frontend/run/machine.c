@@ -17,8 +17,8 @@ static const struct {
     {"sm_90", 3350, 67000, 990000},  /* H100 SXM */
     {"sm_120", 1792, 105000, 209000} /* GeForce RTX 5090 */
 };
-/* Assumed rows and columns of a workgroup's results, with matrix instructions and without. compiler/plan/contract_gpu.c
- * and contract_simt.c choose the real ones. */
+/* Assumed rows and columns of a workgroup's results, with matrix instructions and without. compiler/plan/gpu/contract.c
+ * and gpu/simt.c choose the real ones. */
 enum { TILE = 64, BLOCK_ROWS = 32, BLOCK_COLUMNS = 64 };
 
 struct schedule_machine machine_of_target(const struct target *t, bool any_order) {

@@ -1,5 +1,5 @@
-/* Sums of products on the host: results, compared with a naive interpreter of the same ast, and plans (plan/contract.c,
- * plan/dots.c). */
+/* Sums of products on the host: results, compared with a naive interpreter of the same ast, and plans
+ * (plan/host/contract.c, plan/dots.c). */
 #include "compiler/plan/matrix.h"
 #include "compiler/target/target.h"
 #include "both.h"

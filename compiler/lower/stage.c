@@ -402,7 +402,7 @@ static bool make_kept(struct lowerer *L, const struct uop *u, struct uop **kept)
 }
 
 /* Like copy_stages with pass 2. Where conditions are the same for all elements, or concern only results that are not
- * stored, makes versions with fewer checks (lower_copies.c). kept: NULL, or arrays of MAX_ROUNDS nodes for the stages'
+ * stored, makes versions with fewer checks (copies.c). kept: NULL, or arrays of MAX_ROUNDS nodes for the stages'
  * values, which are then not stored yet; the first one stays NULL for a stage that is copied. */
 static struct uop *copy_versions(struct lowerer *L, struct block *in, struct uop *const *stage,
                                  struct uop *const *memory, unsigned n, const struct round *r,

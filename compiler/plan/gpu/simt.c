@@ -8,7 +8,7 @@
  *
  * Copies without registers cannot be transposed. There an operand that is contiguous along the sum keeps its rows, and
  * work-items load several positions of the sum at once; otherwise they load several adjacent rows or columns. */
-#include "contract_gpu.h"
+#include "contract.h"
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>

@@ -1,6 +1,6 @@
 /* Joins axes, so that the columns of a matrix instruction are a rectangle of pixels instead of one row, and so that the
  * rounds of a sum over several axes are one loop. */
-#include "contract_gpu.h"
+#include "contract.h"
 #include <stdlib.h>
 
 double axis_padding(const struct codegen *k, int axis, int64_t to) {

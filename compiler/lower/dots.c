@@ -1,7 +1,7 @@
 /* Lowers sums of floats that are multiples of sums of products of bytes (plan/dots.h). Each lane of a vector has the
  * sum of four products, which is exact as f32. The float sum adds the lanes separately until its loops end. */
 #include "lower.h"
-#include "plan/dots.h"
+#include "../plan/dots.h"
 
 /* Whether all nodes from the float sum to the sum of products have no other users, which would need the whole sum. */
 static bool is_used_once(const struct dot *d, struct uop *const *order, size_t count) {

@@ -4,8 +4,8 @@
  * Values with one use are written where they are used. Vectors are GCC's vector types, and operations without a vector
  * form in C are written lane by lane. */
 #define _GNU_SOURCE
-#include "internal.h"
-#include "plan/matrix.h"
+#include "../internal.h"
+#include "../plan/matrix.h"
 #include <inttypes.h>
 #include <math.h>
 #include <stdarg.h>

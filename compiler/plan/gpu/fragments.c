@@ -5,8 +5,8 @@
  * WMMA has no such instruction, but its results transposed are laid out like operand B, of which each lane has half. So
  * products are computed transposed, keys times queries: lanes 16 apart exchange their halves, and each lane has
  * one row. */
-#include "internal.h"
-#include "matrix.h"
+#include "../internal.h"
+#include "../matrix.h"
 #include <stdlib.h>
 
 enum {

@@ -1,10 +1,9 @@
-/* The state of one lowering, shared by lower.c, lower_phases.c, lower_reduce.c, lower_stage.c, lower_copies.c,
- * lower_choices.c, lower_dots.c, edge.c and linearize.c. */
+/* The state of one lowering, shared by the files of this folder. */
 #ifndef DOORBELL_COMPILER_LOWER_H
 #define DOORBELL_COMPILER_LOWER_H
-#include "internal.h"
-#include "plan/internal.h"
-#include "plan/matrix.h"
+#include "../internal.h"
+#include "../plan/internal.h"
+#include "../plan/matrix.h"
 
 enum { VEC = -1 }; /* position of an axis whose elements are all lanes of a vector */
 
@@ -183,7 +182,7 @@ bool edge_find(struct lowerer *L, struct edge *e);
 struct uop *edge_inside(struct lowerer *L, const struct edge *e); /* NULL: one version suffices */
 void edge_forget(struct lowerer *L, uint64_t axes);               /* removes memoized values that depend on the axes */
 
-/* lower_group.c: combines a value of each work-item of a group. All of them get the result. */
+/* group.c: combines a value of each work-item of a group. All of them get the result. */
 struct uop *lower_group_reduce(struct lowerer *L, struct block *in, enum op op, struct uop *value);
 /* Combines n values at once, if each position of the group is in other waves. Only the work-items at position 0 get the
  * results, in v. Returns false if the values need lower_group_reduce. */
@@ -192,7 +191,7 @@ bool lower_group_combine(struct lowerer *L, struct block *in, enum op op, struct
 /* The same for lanes of a wave that have the positions along axes of a phase. */
 struct uop *lower_lane_reduce(struct lowerer *L, uint64_t axes, enum op op, struct uop *value);
 
-/* lower_reduce.c */
+/* reduce.c */
 struct uop *lower_combine(struct lowerer *L, enum op op, struct uop *a, struct uop *b);
 /* Writes the axis of each of the operand's element runs to axis, in order. Returns their number. */
 unsigned lower_element_axes(const struct lowerer *L, const struct uop *mma, enum matrix_operand o, unsigned *axis);
@@ -204,7 +203,7 @@ struct uop *lower_eval_reduce(struct lowerer *L, struct uop *u);
  * value. NULL: there is none. */
 struct uop *lower_started_sum(const struct lowerer *L, const struct uop *u);
 
-/* lower_dots.c: float sums of multiples of sums of products of bytes */
+/* dots.c: float sums of multiples of sums of products of bytes */
 enum { DOT_PRODUCTS = 4 }; /* that one lane sums */
 /* The number of lanes of such a sum; 0 if the REDUCE is none. order: all nodes of the kernel, sources first */
 unsigned lower_find_dot(const struct lowerer *L, const struct uop *reduce, struct uop *const *order, size_t count);
@@ -212,14 +211,14 @@ unsigned lower_find_dot(const struct lowerer *L, const struct uop *reduce, struc
  * two sums by turns, because each addition waits for the previous one. */
 struct uop *lower_add_dots(struct lowerer *L, const struct uop *reduce, uint64_t unroll, struct uop *acc);
 
-/* lower_phases.c: lowers a kernel that consists of phases */
+/* phases.c: lowers a kernel that consists of phases */
 bool lower_phases(struct lowerer *L);
 struct uop *lower_phase_memory(struct lowerer *L, const struct uop *local);
 bool lower_is_kept(const struct lowerer *L, const struct uop *base); /* whether it is memory in registers */
 struct uop *lower_kept_load(struct lowerer *L, struct uop *index);   /* at the current positions */
 void lower_kept_store(struct lowerer *L, struct uop *index, struct uop *value);
 
-/* lower_stage.c */
+/* stage.c */
 struct uop *lower_eval_stage(struct lowerer *L, struct uop *u);
 /* Whether the phase has stages that change along the axis, and FETCHes can copy them ahead of its rounds. */
 bool lower_fetches_ahead(struct lowerer *L, unsigned axis);
@@ -228,7 +227,7 @@ uint64_t lower_stage_axes(const struct lowerer *L, const struct uop *stage); /* 
 struct uop *lower_stage_memory(struct lowerer *L, const struct uop *stage, int64_t buffers);
 void lower_finish_round(struct lowerer *L, const struct block *body); /* at the end of a loop body */
 
-/* lower_copies.c: versions of the copies of stages, with fewer checks where fewer are needed */
+/* copies.c: versions of the copies of stages, with fewer checks where fewer are needed */
 enum { COPY_VERSIONS = 3 };
 struct copy_version {
   struct uop *stage[MOST_TOGETHER];
@@ -238,7 +237,7 @@ bool lower_has_conditions(struct uop *const *stage, unsigned n);
 /* Lists the versions of the copies of n stages; the last one has all checks. Returns their number; 0: only that one. */
 unsigned lower_copy_versions(struct lowerer *L, struct uop *const *stage, unsigned n, struct copy_version *out);
 
-/* lower_choices.c: choices that are the same for all elements of most rounds */
+/* choices.c: choices that are the same for all elements of most rounds */
 /* Returns a condition under which the term, x < y, holds for all positions of the axes `elements`. It depends only on
  * values that are the same for all of them. NULL if it never holds or cannot be derived. */
 struct uop *lower_holds_for_all(struct lowerer *L, struct uop *term, uint64_t elements);
@@ -254,7 +253,7 @@ struct chosen { /* what a region for the other rounds replaces in the lowerer */
 struct chosen lower_choices_open(struct lowerer *L, struct uop *when);
 void lower_choices_close(struct lowerer *L, const struct chosen *c);
 
-/* lower_boxes.c: pipelines whose stages are copied in boxes of tensors, and results that are stored in boxes */
+/* boxes.c: pipelines whose stages are copied in boxes of tensors, and results that are stored in boxes */
 /* Whether a wave of its own can copy all rounds in boxes. Sets p's loops around the rounds. */
 bool lower_can_box(const struct lowerer *L, struct pipeline *p);
 /* The number of the current round of a pipeline. */

@@ -1,9 +1,9 @@
-/* Shared by contract_gpu.c, contract_joint.c and contract_simt.c: the axes of a contraction, and the choice of a plan
- * with matrix instructions. */
-#ifndef DOORBELL_COMPILER_CONTRACT_GPU_H
-#define DOORBELL_COMPILER_CONTRACT_GPU_H
-#include "internal.h"
-#include "matrix.h"
+/* Shared by contract.c, joint.c and simt.c: the axes of a contraction, and the choice of a plan with matrix
+ * instructions. */
+#ifndef DOORBELL_COMPILER_GPU_CONTRACT_H
+#define DOORBELL_COMPILER_GPU_CONTRACT_H
+#include "../internal.h"
+#include "../matrix.h"
 
 enum {
   SMALL_PADDING = 8, /* padding is small if it adds at most one in this many */
@@ -44,7 +44,7 @@ struct choice {
   double time;                       /* cycles of the whole launch per instruction along the sum */
 };
 
-/* contract_gpu.c */
+/* contract.c */
 /* Chooses the axes for the sum of products p. Columns are contiguous in the output if one of the two axes is. */
 bool choice_axes(struct choice *c, const struct matrix_product *p, const uint64_t *mask);
 /* Whether 16 bytes of the operand are contiguous in memory and aligned, so that they can be copied without
@@ -56,7 +56,7 @@ bool choice_fetches(const struct choice *c, const struct side *s);
 bool choice_order(struct codegen *k, struct axis_name axis, int64_t rows, int64_t columns, struct axis_name *adjacent,
                   int64_t *blocks);
 
-/* contract_joint.c */
+/* joint.c */
 double axis_padding(const struct codegen *k, int axis, int64_t to); /* the factor by which padding extends the axis */
 double joint_padding(const struct codegen *k, const struct joint *j);
 int64_t joint_size(const struct joint *j);

@@ -4,7 +4,7 @@
  * A wave computes several tiles at once, so it uses each fragment that it loads several times. If an operand is
  * contiguous in memory along its output axis, tiles are interleaved along it: with t tiles, tile i has columns i, i +
  * t, i + 2t, ..., so a lane loads its elements of all tiles as one vector. */
-#include "contract_gpu.h"
+#include "contract.h"
 #include <math.h>
 #include <stdlib.h>
 
@@ -526,7 +526,7 @@ bool contract_gpu(struct codegen *k, bool *done) {
       struct choice c = {.k = k, .row = row, .buffers = 1};
       if (matrices[row].in == DT_F32) continue;                      /* tf32 would round the operands */
       if (k->is_phase && matrix_in_memory(&matrices[row])) continue; /* what phases pass on is not in tiles */
-      if (matrices[row].parts == PARTS_EXCHANGED) continue;          /* of results in registers (fragments_gpu.c) */
+      if (matrices[row].parts == PARTS_EXCHANGED) continue;          /* of results in registers (fragments.c) */
       bool ok = matrix_product(k, &matrices[row], &p, NULL, 0) && choice_axes(&c, &p, mask);
       if (ok) choice_join(&c);
       bool loads = matrices[row].parts == PARTS_MEMORY && !matrix_reads_tile(&matrices[row], MATRIX_A);

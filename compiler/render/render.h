@@ -1,9 +1,9 @@
-/* Shared by render_llvm.c and render_matrix.c: the state of one rendering to LLVM IR. */
+/* Shared by llvm.c, matrix.c and amx.c: the state of one rendering to LLVM IR. */
 #ifndef DOORBELL_COMPILER_RENDER_H
 #define DOORBELL_COMPILER_RENDER_H
-#include "internal.h"
-#include "plan/internal.h"
-#include "plan/matrix.h"
+#include "../internal.h"
+#include "../plan/internal.h"
+#include "../plan/matrix.h"
 #include <llvm-c/Core.h>
 
 struct loop {
@@ -49,7 +49,7 @@ static inline LLVMTypeRef i64(struct render *r) { return LLVMInt64TypeInContext(
 static inline LLVMValueRef i32_of(struct render *r, uint64_t v) { return LLVMConstInt(i32(r), v, 0); }
 static inline LLVMTypeRef vector_of(LLVMTypeRef t, unsigned lanes) { return lanes > 1 ? LLVMVectorType(t, lanes) : t; }
 
-/* render_llvm.c */
+/* llvm.c */
 LLVMTypeRef render_scalar(struct render *r, enum dtype t);
 LLVMTypeRef render_type(struct render *r, enum dtype t, unsigned lanes);
 LLVMValueRef render_value(struct render *r, const struct uop *u);
@@ -61,7 +61,7 @@ LLVMValueRef render_asm(struct render *r, const char *text, const char *constrai
 /* Exchanges 32 bits with the lane whose number differs in the bits of `by`. */
 LLVMValueRef render_shuffled_word(struct render *r, LLVMValueRef v, unsigned by);
 
-/* render_matrix.c */
+/* matrix.c */
 LLVMValueRef render_matrix(struct render *r, const struct uop *u); /* of an MMA */
 LLVMValueRef render_dot(struct render *r, const struct uop *u);
 /* Joins vectors of equal types pair by pair; n is a power of two. part is changed. */
@@ -69,7 +69,7 @@ LLVMValueRef render_joined(struct render *r, LLVMValueRef *part, unsigned n);
 /* The value of a matrix instruction that reads memory, after a wait for all instructions that were started. */
 LLVMValueRef render_finished_sum(struct render *r, const struct uop *u);
 
-/* render_amx.c */
+/* amx.c */
 bool render_uses_tiles(const struct codegen *k);
 void render_configure_tiles(struct render *r); /* before their first use */
 void render_release_tiles(struct render *r);   /* after the last one */

@@ -4,7 +4,7 @@
  * (workgroup memory). Host: a function that is called once per workgroup and reads its arguments from the argument
  * segment. */
 #include "render.h"
-#include "decompose.h"
+#include "../decompose.h"
 #include <inttypes.h>
 #include <llvm-c/DebugInfo.h>
 #include <stdlib.h>

@@ -2,7 +2,7 @@
  *
  * GLOBAL, LOCAL and GROUP ranges become hardware ids. UPCAST and UNROLL ranges are expanded: a node is made once per
  * combination of positions on which it depends, and along one axis as a vector. Other ranges become loops. Nodes are
- * made through linearize.c, which places them. lower_reduce.c lowers reductions. */
+ * made through linearize.c, which places them. reduce.c lowers reductions. */
 #include "lower.h"
 #include <inttypes.h>
 #include <math.h>
@@ -445,7 +445,7 @@ struct uop *lower_eval(struct lowerer *L, struct uop *u) {
 }
 
 struct uop *lower_eval_as(struct lowerer *L, struct uop *u, enum dtype t) {
-  /* A choice between a LOAD and 0, as in lower_copies.c, is made in the stored type, too. */
+  /* A choice between a LOAD and 0, as in copies.c, is made in the stored type, too. */
   if (u->op == OP_WHERE && u->dtype == t && u->src[1]->op == OP_LOAD && is_zero(u->src[2])) {
     struct uop *v = lower_eval_as(L, u->src[1], t), *when = lower_eval(L, u->src[0]);
     unsigned lanes = v->lanes > when->lanes ? v->lanes : when->lanes;
@@ -763,7 +763,7 @@ static bool store_versions(struct lowerer *L, struct uop *store, struct block *i
   return true;
 }
 
-/* Lowers a store, in two steps if its value has choices that most rounds do not need (lower_choices.c). */
+/* Lowers a store, in two steps if its value has choices that most rounds do not need (choices.c). */
 static void lower_with_choices(struct lowerer *L, struct uop *store, struct block *in) {
   struct uop *when, *plain = L->k->is_phase ? lower_plain_store(L, store, &when) : NULL;
   if (plain && lower_store(L, plain)) {
