@@ -38,8 +38,8 @@ struct uop *divide_positions(struct graph *g, struct uop *root) {
   bool ok = order && map;
   for (size_t i = 0; ok && i < count; i++) {
     struct uop *u = order[i];
-    bool same = true;
-    for (unsigned s = 0; s < u->nsrc; s++) same = same && map[u->src[s]->id] == u->src[s];
+    bool same = true; /* ranges stay: they are axes, and loops around phases, of which the bound may be a quotient */
+    for (unsigned s = 0; s < u->nsrc && u->op != OP_RANGE; s++) same = same && map[u->src[s]->id] == u->src[s];
     struct uop **src = same ? NULL : malloc(u->nsrc * sizeof *src);
     ok = same || src;
     for (unsigned s = 0; src && s < u->nsrc; s++) src[s] = map[u->src[s]->id];

@@ -319,6 +319,9 @@ static void random_phases_by_random_plans(void **state) {
   assert_int_equal(failures, 0);
 }
 
+/* The number of rounds is a quotient, which is simpler in the plan of a phase with tile registers. */
+static void quotients_of_rounds(void **state) { assert_int_equal(batch(1108, 1) + batch(2044, 1), 0); }
+
 /* ---- searched plans --------------------------------------------------------------------------------------------- */
 
 /* Sets a bit for each section in which plan differs from first. */
@@ -400,7 +403,8 @@ static void refused(void **state) {
 }
 
 int main(void) {
-  const struct CMUnitTest tests[] = {cmocka_unit_test(random_phases_by_random_plans), cmocka_unit_test(searched_plans),
+  const struct CMUnitTest tests[] = {cmocka_unit_test(random_phases_by_random_plans),
+                                     cmocka_unit_test(quotients_of_rounds), cmocka_unit_test(searched_plans),
                                      cmocka_unit_test(refused)};
   return cmocka_run_group_tests_name("compiler/phases", tests, setup, teardown);
 }
