@@ -62,7 +62,7 @@ static bool check(const struct speed_case *c, float *const *in, const float *got
   double affordable = 2e8 / c->op->cost(c);
   int64_t count = affordable < SAMPLES ? (int64_t)fmax(affordable, 16) : SAMPLES;
   if (count > n) count = n;
-  r->tolerance = c->op->tolerance + epsilon(c->dtype);
+  r->tolerance = c->op->tolerance + (1 + c->op->rounded) * epsilon(c->dtype);
   for (int64_t i = 0; i < count; i++) {
     int64_t at = count == 1 ? 0 : (int64_t)((double)i / (double)(count - 1) * (double)(n - 1));
     struct expected e = c->op->element(c, in, at);

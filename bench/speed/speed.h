@@ -37,6 +37,7 @@ struct speed_op {
   double tolerance;                            /* of an f32 result, relative to the scale */
   /* Type of input i, or of the output; NULL: the case's. Integer inputs are from 0 to n[0] - 1 of the case. */
   db_dtype (*type)(const struct speed_case *c, unsigned i);
+  unsigned rounded; /* values on the way to the result that are rounded to the case's type, each from the one before */
 };
 
 enum beside {
