@@ -48,7 +48,8 @@ struct target {
   bool any_alignment;                  /* vectors in global memory may begin at any element */
   bool has_masks;                      /* has masked vector loads and stores */
   bool has_memory_operands;            /* vector arithmetic takes an operand from memory */
-  bool reads_ahead; /* of a host: prefetches pay off in each round of a sum, and tiles do not wait for far columns */
+  bool reads_ahead; /* of a host: prefetches pay off in each round of a sum; tiles wait for rows that are far apart, but
+                     * not for far columns */
   bool has_bf16;    /* converts f32 to bf16 and keeps NaN */
   bool has_exp2, has_log2; /* f32 instructions that are accurate for all arguments */
 };

@@ -504,6 +504,17 @@ static void masks_are_avoided(void **state) {
   if (!strstr(far->plan, "pack 1")) fail_msg("'%s'", far->plan);
 }
 
+/* Sums of many rows and a part of the columns are kept in memory, not those of 256 rows and all columns, so that strips
+ * of columns are copied for few blocks of rows. */
+static void kept_sums_have_many_rows(void **state) {
+  if (!is_wide()) skip();
+  struct target machine = *target_named(HOST_ARCH);
+  machine.reads_ahead = false;
+  const struct kernel *k = must_compile_for(tuned, &machine, product(4096, 4096, 4096, false));
+  bool divided = strstr(k->plan, "thread b:") && !strstr(k->plan, "thread b:2;") && strstr(k->plan, "order c b");
+  if (!divided || strstr(k->plan, "pack 0")) fail_msg("'%s'", k->plan);
+}
+
 /* The gradient of the weights of a convolution of 32 to 32 channels by windows of 5 x 5, at 20 x 20 places. */
 static struct uop *weight_gradient(void) {
   enum { B = 512, C = 32, K = 5, Y = 20, X = Y + K - 1 };
@@ -627,6 +638,7 @@ int main(void) {
       cmocka_unit_test(updates_are_prefetched),
       cmocka_unit_test(rows_of_bytes_are_prefetched),
       cmocka_unit_test(masks_are_avoided),
+      cmocka_unit_test(kept_sums_have_many_rows),
   };
   return cmocka_run_group_tests_name("compiler/contract", tests, setup, free_both);
 }

@@ -14,8 +14,8 @@ enum {
   IMAGE_BYTES = 7 << 17,     /* of rows of several loops that are copied together */
   PAGE_BYTES = 1 << 12,      /* lines at this distance share a set of a first-level cache, of CACHE_WAYS lines */
   CACHE_WAYS = 8,
-  FAR_BYTES = 1 << 16,  /* distance of the first and last row of a tile beyond which their lines share few sets of a
-                         * cache */
+  FAR_BYTES = 1 << 16,  /* distance of the first and last row of a tile beyond which a processor that reads ahead waits
+                         * for them */
   SET_BYTES = 1 << 10,  /* lines at this distance share a quarter of the sets of a first-level cache */
   APART_BYTES = 1 << 9, /* greatest distance of the elements that a round reads from a copy of rows */
   CHECKED_ROW = 6,      /* instructions per round for a row that may be past the end */
@@ -341,7 +341,8 @@ static void consider(struct contraction *c, struct form f, bool pack_rows, bool 
     int64_t far = q->stride[f.row] * f.height * ELEMENT;
     if (!q->plain) f.cycles *= 4; /* computed again in each round */
     bool along_sum = q->unit & c->sum, apart = !along_sum && !has(q->unit, f.row);
-    bool conflict = far > FAR_BYTES || (q->stride[f.row] * ELEMENT % PAGE_BYTES == 0 && f.height > CACHE_WAYS);
+    bool conflict = (k->target->reads_ahead && far > FAR_BYTES) ||
+                    (q->stride[f.row] * ELEMENT % PAGE_BYTES == 0 && f.height > CACHE_WAYS);
     f.cycles *= conflict || apart ? 2 : !along_sum ? 1.2 : far > 64 * ELEMENT ? 1.01 : 1;
   }
   double store = has(c->unit, f.column) ? 0.15 : has(c->unit, f.row) || c->depth > LONG_SUM ? 2.5 : 8;

@@ -103,6 +103,18 @@ static double time_of_shares(const struct sharing *g) {
   return (work / tasks + START_CYCLES) * turns + (tasks > 1 ? WAKE_CYCLES : 0);
 }
 
+/* Whether the sums of a workgroup that are kept between rounds stay in the cache, or are those of a few tiles of rows.
+ */
+static bool keeps_near(const struct sharing *g) {
+  const struct form *f = &g->c->form;
+  const struct shares *s = &g->now;
+  if (!g->c->rounds || g->c->by == BY_TILES || s->tiles <= 2 * FEW_TILES) return true;
+  int64_t rows = s->tiles * f->height, columns = s->strips * f->lanes * f->vectors, all = size_of(g->c->k, f->column);
+  int64_t kept = rows * (columns < all ? columns : all) * extent(g->c->k, f->columns_only);
+  for (uint64_t m = f->columns_only; m; m &= m - 1) kept /= s->of[__builtin_ctzll(m)];
+  return kept * ELEMENT <= KEPT_BYTES;
+}
+
 /* Tries the shares of the tiles and strips, with the given number of workgroups along the other axes. */
 static void try_tiles(struct sharing *g, int64_t tasks) {
   int64_t row_parts = g->fewest_by_rows, column_parts = g->fewest_by_columns;
@@ -110,6 +122,7 @@ static void try_tiles(struct sharing *g, int64_t tasks) {
     for (int64_t columns = column_parts;
          columns <= g->strips && (columns == column_parts || rows * columns * tasks <= g->most); columns++) {
       g->now.tiles = divide(g->tiles, rows), g->now.strips = divide(g->strips, columns);
+      if (!keeps_near(g)) continue;
       double time = time_of_shares(g);
       if (g->time > 0 && time >= g->time) continue;
       g->best = g->now, g->time = time;
@@ -128,15 +141,11 @@ static void try_shares(struct sharing *g, uint64_t axes, int64_t tasks) {
     if (size % n == 0) g->now.of[a] = n, try_shares(g, axes & (axes - 1), tasks * n);
 }
 
-/* The fewest workgroups that can share the rows, in tiles of the given height. A block of rows is as large as fits into
- * the cache, and so are the sums of a block that are kept between rounds. */
+/* The fewest workgroups that can share the rows, in tiles of the given height. A copy of a block of rows is as large as
+ * fits into the cache. */
 static int64_t fewest_blocks(const struct contraction *c, const struct form *f, int64_t depth, int64_t height) {
   int64_t tiles = divide(size_of(c->k, f->row), height);
-  bool rounds = has_rounds(c);
-  int64_t block = f->pack_rows ? (rounds ? ROUND_BYTES : BLOCK_BYTES) / ELEMENT / depth / height : tiles;
-  int64_t kept = KEPT_BYTES / ELEMENT / height / size_of(c->k, f->column) / extent(c->k, f->columns_only);
-  if (kept < 2 * FEW_TILES) kept = 2 * FEW_TILES;
-  if (rounds && kept < block) block = kept;
+  int64_t block = f->pack_rows ? (has_rounds(c) ? ROUND_BYTES : BLOCK_BYTES) / ELEMENT / depth / height : tiles;
   return block < 1 ? tiles : divide(tiles, block);
 }
 
