@@ -318,7 +318,7 @@ static void the_command_shows_and_runs_models(void **state) {
   EXPECT(0, "show y.npy");
   assert_contains(out, "[2, 3]");
   EXPECT(0, "jit y.dbj --run --in 0=x.npy");
-  REFUSES("has no input of this name", "onnx " DATA("external.onnx") " --in z=x.npy");
+  REFUSES("has no input of this name; it has x", "onnx " DATA("external.onnx") " --in z=x.npy");
   REFUSES("--in x=FILE is missing", "onnx " DATA("external.onnx") " --out y=y.npy");
   REFUSES("expected NAME=FILE", "onnx " DATA("external.onnx") " --in x");
   write_text("text.onnx", "text");

@@ -121,6 +121,17 @@ static const char *find_file(const struct named_file *list, unsigned n, const ch
   return NULL;
 }
 
+/* Writes the names of the model's inputs or outputs, as many as fit. */
+static void names_text(const db_onnx *m, bool outputs, char *text, size_t cap) {
+  unsigned ports = outputs ? db_onnx_outputs(m) : db_onnx_inputs(m);
+  size_t at = (size_t)snprintf(text, cap, "%s", ports ? "" : "none");
+  for (unsigned i = 0; i < ports && at < cap; i++) {
+    struct db_onnx_port p;
+    if (!(outputs ? db_onnx_output : db_onnx_input)(m, i, &p))
+      at += (size_t)snprintf(text + at, cap - at, "%s%s", i ? ", " : "", p.name);
+  }
+}
+
 /* Checks that each name of an option is one of the model's. */
 static int check_names(const struct ctx *x, const db_onnx *m, bool outputs) {
   unsigned n = outputs ? x->nout : x->nin, ports = outputs ? db_onnx_outputs(m) : db_onnx_inputs(m);
@@ -130,9 +141,11 @@ static int check_names(const struct ctx *x, const db_onnx *m, bool outputs) {
     bool found = false;
     for (unsigned k = 0; k < ports && !found; k++)
       found = !(outputs ? db_onnx_output : db_onnx_input)(m, k, &p) && find_file(&list[i], 1, p.name);
-    if (!found)
-      return fail_usage(x->self, "%s %s: %s has no %s of this name", outputs ? "--out" : "--in", list[i].text, x->file,
-                        outputs ? "output" : "input");
+    if (found) continue;
+    char names[256];
+    names_text(m, outputs, names, sizeof names);
+    return fail_usage(x->self, "%s %s: %s has no %s of this name; it has %s", outputs ? "--out" : "--in", list[i].text,
+                      x->file, outputs ? "output" : "input", names);
   }
   return EXIT_DONE;
 }
