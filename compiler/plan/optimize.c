@@ -690,6 +690,7 @@ static bool optimize_columns(struct view *p, int v, bool *done) {
 }
 
 enum { MOST_STRIDE = 4, MOST_PARTS = 9 }; /* of an axis, of all axes */
+enum { SHORT_WINDOW = 8 };
 
 /* The number by which positions along the axis and along a reduction are divided together, or 1. The gradient of a
  * window that moves in strides has such positions. */
@@ -751,6 +752,21 @@ static bool is_vector_of_sums(const struct view *p, unsigned axis) {
   return true;
 }
 
+/* Whether outputs that are adjacent along the axis are reductions of short windows that move in small strides, as in
+ * pooling. Lanes then load their elements one by one, from few cache lines. */
+static bool reduces_windows(const struct view *p, int axis) {
+  bool moves = false;
+  for (unsigned i = 0; i < p->n; i++) {
+    int64_t by = llabs(stride(p, &p->access[i], axis));
+    if (p->access[i].store) continue;
+    if (by > MOST_STRIDE) return false;
+    moves = moves || by > 1;
+  }
+  for (unsigned a = 0; a < p->k->naxes; a++)
+    if (is_vector_of_sums(p, a) && p->k->axes[a].size > SHORT_WINDOW) return false;
+  return moves;
+}
+
 static bool optimize_host(struct view *p) {
   struct codegen *k = p->k;
   bool done;
@@ -766,6 +782,7 @@ static bool optimize_host(struct view *p) {
   unsigned width = k->target->vector_bytes;
   int v = contiguous(p, AXIS_LOOP, p->nreduces), stored = contiguous(p, AXIS_LOOP, false);
   int u = p->nreduces ? tile_axis(p, stored) : -1;
+  if (v < 0 && u < 0 && p->nreduces && stored >= 0 && reduces_windows(p, stored)) v = stored;
   if (v < 0 || contiguous(p, AXIS_SERIAL, false) >= 0) v = contiguous(p, AXIS_SERIAL, false);
   for (unsigned i = 0; strided >= 0 && i < p->n; i++)
     if (stride(p, &p->access[i], strided) == 1) v = strided;

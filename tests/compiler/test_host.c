@@ -227,6 +227,46 @@ static void columns(void **state) {
   }
 }
 
+/* Windows that move in strides, with padding around the places, as in pooling: outputs are vectors. */
+static void pooled_windows(void **state) {
+  enum { CHANNELS = 3 };
+  const struct {
+    int64_t places, kernel, stride, padding;
+    enum op op;
+    enum dtype t;
+  } pools[] = {
+      {32, 2, 2, 0, OP_MAX, DT_F32}, {31, 3, 2, 1, OP_MAX, DT_F32}, {33, 3, 3, 0, OP_ADD, DT_F32},
+      {64, 2, 2, 0, OP_ADD, DT_F16}, {47, 5, 4, 2, OP_MAX, DT_I8},  {18, 3, 2, 1, OP_MAX, DT_F64},
+  };
+  for (unsigned i = 0; i < sizeof pools / sizeof *pools; i++) {
+    int64_t n = pools[i].places, w = pools[i].kernel, by = pools[i].stride, pad = pools[i].padding;
+    int64_t out = (n + 2 * pad - w) / by + 1;
+    enum dtype t = pools[i].t;
+    struct uop *o[] = {range(CHANNELS, 0, AXIS_LOOP), range(out, 1, AXIS_LOOP), range(out, 2, AXIS_LOOP)};
+    struct uop *k[] = {range(w, 3, AXIS_REDUCE), range(w, 4, AXIS_REDUCE)}, *at_place[2], *inside = NULL;
+    for (unsigned d = 0; d < 2; d++) {
+      at_place[d] = add(mul(o[d + 1], ix(by)), add(k[d], ix(-pad)));
+      struct uop *holds = uop_binary(G, OP_AND, uop_binary(G, OP_CMPLT, ix(-1), at_place[d]),
+                                     uop_binary(G, OP_CMPLT, at_place[d], ix(n)));
+      inside = inside ? uop_binary(G, OP_AND, inside, holds) : holds;
+    }
+    struct uop *from = param(1, t, CHANNELS * n * n),
+               *place = add(mul(add(mul(o[0], ix(n)), at_place[0]), ix(n)), at_place[1]);
+    struct uop *x = load(pad ? at_if(from, place, inside) : at(from, place));
+    if (pools[i].op == OP_ADD) /* sums are exact in any order */
+      x = uop_where(G, uop_binary(G, OP_CMPLT, x, uop_const_float(G, t, 0)), uop_const_float(G, t, 0.5),
+                    uop_const_float(G, t, 1));
+    struct uop *v = reduce(pools[i].op, x, k, 2);
+    struct uop *to = at(param(0, t, CHANNELS * out * out), add(mul(add(mul(o[0], ix(out)), o[1]), ix(out)), o[2]));
+    struct uop *ast = sink1(store(to, v));
+    const struct kernel *kernel = must_compile(tuned, HOST_ARCH, ast);
+    if (!strstr(kernel->plan, "vector c:")) fail_msg("'%s'", kernel->plan);
+    char what[64];
+    snprintf(what, sizeof what, "pool %u", i);
+    check(ast, (struct buffer[]){{t, CHANNELS * out * out}, {t, CHANNELS * n * n}}, 2, 0, 0, what);
+  }
+}
+
 static void nan_in_max(void **state) {
   float x[64], y[1];
   for (int where = 0; where < 64; where++) {
@@ -646,6 +686,7 @@ int main(void) {
       cmocka_unit_test(next_rows_are_prefetched),
       cmocka_unit_test(reductions),
       cmocka_unit_test(columns),
+      cmocka_unit_test(pooled_windows),
       cmocka_unit_test(nan_in_max),
       cmocka_unit_test(nan_in_max_of_two),
       cmocka_unit_test(short_vector_code),
