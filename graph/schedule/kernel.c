@@ -116,7 +116,7 @@ bool schedule_scan(struct scheduler *s, struct unit *u) {
   if (!u->load) return schedule_no_memory(s), false;
   u->reduce = u->load + found;
   u->nloads = u->ninner = u->nreduces = 0;
-  u->variable = false;
+  u->variable = false, u->gathers = GATHERS_UNKNOWN;
   for (size_t at = 0; at < depth; at++) u->variable = u->variable || s->stack[at]->op == OP_VAR;
   for (size_t at = 0; at < depth; at++)
     if (s->stack[at]->op == OP_REDUCE) u->reduce[u->nreduces++] = s->stack[at];

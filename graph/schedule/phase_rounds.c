@@ -43,6 +43,7 @@ struct rounds {
   struct round_part part[MOST_MEMBERS]; /* by member */
   unsigned maximum;                     /* member; MOST_MEMBERS: none */
   double exponent;                      /* of the sums that depend on the maximum; 0: none */
+  bool reduces;                         /* a part has a maximum or a sum of its row */
   /* Of the ranges that number columns. A round has consecutive iterations of the first one and one iteration of each of
    * the others. */
   int64_t size[MAX_RANK];
@@ -195,8 +196,9 @@ static bool split_product(const struct rounds *o, unsigned i, struct uop *v, str
  * not a product of such factors. */
 static bool split_factors(const struct rounds *o, unsigned i, struct uop *v, struct scaled *out) {
   struct graph *g = o->p->s->graph;
-  struct dependence d = dependence_of(o, i, v);
   *out = (struct scaled){.value = v};
+  if (!o->reduces) return true;
+  struct dependence d = dependence_of(o, i, v);
   if (!d.maximum && !d.sums) return true;
   if (!d.maximum && !d.wide) {
     *out = (struct scaled){.value = uop_const_float(g, v->dtype, 1), .factor = v};
@@ -231,21 +233,22 @@ static bool split_factors(const struct rounds *o, unsigned i, struct uop *v, str
 }
 
 /* Whether an index of the unit is loaded from memory. */
-static bool gathers(const struct unit *u) {
-  for (unsigned j = 0; j < u->nloads; j++) {
+static bool gathers(struct unit *u) {
+  bool found = false;
+  for (unsigned j = 0; j < u->nloads && u->gathers == GATHERS_UNKNOWN && !found; j++) {
     size_t n;
     struct uop *index = u->load[j]->src[0], **order = uop_toposort(&index, 1, &n);
-    bool found = !order;
+    found = !order;
     for (size_t k = 0; k < n && !found; k++) found = order[k]->op == OP_LOAD;
     free(order);
-    if (found) return true;
   }
-  return false;
+  if (u->gathers == GATHERS_UNKNOWN) u->gathers = found ? GATHERS : GATHERS_NOT;
+  return u->gathers == GATHERS;
 }
 
 /* Finds what member i computes in a round. Returns false if that is not possible. */
 static bool find_part(struct rounds *o, unsigned i) {
-  const struct unit *u = unit_of(o, i);
+  struct unit *u = &o->p->s->unit[o->k->member[i].unit];
   struct round_part *x = &o->part[i];
   bool recomputed = o->p->role[o->k->member[i].unit] == ROLE_RECOMPUTED;
   *x = (struct round_part){.kind = recomputed ? ROUND_WIDE : ROUND_SUM};
@@ -259,10 +262,11 @@ static bool find_part(struct rounds *o, unsigned i) {
   if (x->reduce->aux == OP_MAX) {
     struct dependence d = dependence_of(o, i, x->reduce->src[0]);
     if (o->maximum != MOST_MEMBERS || d.maximum || d.sums || u->store[0].value != x->reduce) return false;
-    x->kind = ROUND_MAXIMUM, o->maximum = i, x->scaled.value = x->reduce->src[0];
+    x->kind = ROUND_MAXIMUM, o->maximum = i, o->reduces = true, x->scaled.value = x->reduce->src[0];
     return true;
   }
   if (x->reduce->aux != OP_ADD || !split_factors(o, i, x->reduce->src[0], &x->scaled)) return false;
+  o->reduces = true;
   if (x->scaled.exponent == 0) return true;
   if (o->exponent != 0 && o->exponent != x->scaled.exponent) return false;
   o->exponent = x->scaled.exponent;
@@ -274,19 +278,23 @@ static bool find_part(struct rounds *o, unsigned i) {
 static unsigned find_summed(const struct rounds *o, unsigned i) {
   struct graph *g = o->p->s->graph;
   const struct unit *u = unit_of(o, i);
+  struct uop *own = o->part[i].scaled.value;
   for (unsigned w = 0; w < o->k->n; w++) {
     const struct unit *to = unit_of(o, w);
     struct renamed same = {.n = 0};
     struct uop *value = o->part[w].scaled.value;
-    if (o->part[w].kind != ROUND_WIDE) continue;
+    while (value->op == OP_CAST && dtype_is_float(value->dtype) && dtype_is_float(value->src[0]->dtype))
+      value = value->src[0];
+    /* Other ranges do not change operations. */
+    bool similar = o->part[w].kind == ROUND_WIDE && value->op == own->op && value->nsrc == own->nsrc;
+    for (unsigned s = 0; similar && s < own->nsrc; s++) similar = value->src[s]->op == own->src[s]->op;
+    if (!similar) continue;
     for (unsigned c = 0; c < o->ncolumns; c++) phase_rename_range(&same, o->part[i].column[c], o->part[w].column[c]);
     for (unsigned r = 0; r < u->nranges; r++)
       for (unsigned x = 0; x < to->nranges; x++)
         if (o->k->member[i].row[r] != NO_ROW && o->k->member[i].row[r] == o->k->member[w].row[x])
           phase_rename_range(&same, u->range[r], to->range[x]);
-    while (value->op == OP_CAST && dtype_is_float(value->dtype) && dtype_is_float(value->src[0]->dtype))
-      value = value->src[0];
-    if (uop_substitute(g, o->part[i].scaled.value, same.from, same.to, same.n) == value) return w;
+    if (uop_substitute(g, own, same.from, same.to, same.n) == value) return w;
   }
   return MOST_MEMBERS;
 }
@@ -298,11 +306,6 @@ static bool find_parts(struct phaser *p, struct phased *k, struct rounds *o) {
   for (unsigned i = k->n; i-- > 0;) o->part[i].summed = o->part[i].kind == ROUND_SUM ? find_summed(o, i) : MOST_MEMBERS;
   /* The maximum has two more memories: what is subtracted, and the change. */
   return o->ncolumns > 0 && k->n + (o->maximum == MOST_MEMBERS ? 0 : 2) <= MOST_MEMBERS;
-}
-
-bool phases_fit_rounds(struct phaser *p, struct phased *k) {
-  struct rounds o;
-  return !schedule_machine_of(p->s, p->s->unit[k->member[0].unit].device)->phase_items || find_parts(p, k, &o);
 }
 
 /* ---- blocks ---- */
@@ -523,11 +526,12 @@ bool phases_choose_rounds(struct phaser *p, struct phased *k) {
   return true;
 }
 
-bool phases_fit_tiles(struct phaser *p, struct phased *k) {
+enum phases_fit phases_fit(struct phaser *p, struct phased *k) {
   const struct schedule_machine *m = schedule_machine_of(p->s, p->s->unit[k->member[0].unit].device);
   struct rounds o;
-  if (!m->phase_items) return true;
-  return find_parts(p, k, &o) && (!use_tiles(&o, m) || fits(&o, m, PLAIN_ROWS, LEAST_COLUMNS, m->groups));
+  if (!m->phase_items) return FITS_TILES;
+  if (!find_parts(p, k, &o)) return FITS_NOT;
+  return !use_tiles(&o, m) || fits(&o, m, PLAIN_ROWS, LEAST_COLUMNS, m->groups) ? FITS_TILES : FITS_ROUNDS;
 }
 
 /* ---- the unit ---- */

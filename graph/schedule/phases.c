@@ -332,12 +332,14 @@ static bool is_circular(struct phaser *p, const struct phased *k) {
 static bool assign(struct phaser *p, uint32_t unit) {
   struct phased own, *k = NULL;
   if (!phases_begin(p, &own, unit, false)) return false;
-  if (!phases_fit_rounds(p, &own) && (!phases_begin(p, &own, unit, true) || !phases_fit_rounds(p, &own))) return false;
+  enum phases_fit fit = phases_fit(p, &own), both;
+  if (!fit && (!phases_begin(p, &own, unit, true) || !(fit = phases_fit(p, &own)))) return false;
   for (size_t i = 0; p->phased && i < p->n && !k; i++) {
     struct phased before = p->phased[i];
     if (!phases_merge(p, &p->phased[i], &own)) continue;
-    bool grows = !phases_fit_tiles(p, &p->phased[i]) && phases_fit_tiles(p, &before) && phases_fit_tiles(p, &own);
-    if (grows || is_circular(p, &p->phased[i]) || !phases_fit_rounds(p, &p->phased[i]))
+    bool fits = (both = phases_fit(p, &p->phased[i]));
+    if (both == FITS_ROUNDS && fit == FITS_TILES) fits = phases_fit(p, &before) != FITS_TILES;
+    if (!fits || is_circular(p, &p->phased[i]))
       p->phased[i] = before;
     else
       k = &p->phased[i];

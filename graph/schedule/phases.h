@@ -133,10 +133,10 @@ void phase_rename_range(struct renamed *r, struct uop *from, struct uop *to);
 struct uop *phase_renamed(struct maker *m, struct uop *u, const struct renamed *r);
 
 /* phase_rounds.c */
-/* Whether the kernel computes all columns at once, or can compute them in rounds. */
-bool phases_fit_rounds(struct phaser *p, struct phased *k);
-/* Whether there is room for the rows that matrix instructions of a whole workgroup compute. True without them. */
-bool phases_fit_tiles(struct phaser *p, struct phased *k);
+/* Whether the kernel computes all columns at once, or can compute them in rounds, and whether there is room for the
+ * rows that matrix instructions of a whole workgroup compute. Without such instructions there is. */
+enum phases_fit { FITS_NOT, FITS_ROUNDS, FITS_TILES };
+enum phases_fit phases_fit(struct phaser *p, struct phased *k);
 /* Whether the kernel can compute its columns in rounds. Chooses the rows of a block and the columns of a round. */
 bool phases_choose_rounds(struct phaser *p, struct phased *k);
 /* Adds the stores of all phases, which compute a block of columns in each round. */

@@ -128,6 +128,7 @@ struct unit {
   bool custom;       /* the launch of a kernel that the user brings */
   bool variable;     /* it depends on a variable: a size or a position */
   bool contracts;    /* see struct planned_kernel */
+  enum { GATHERS_UNKNOWN, GATHERS_NOT, GATHERS } gathers; /* whether an index is loaded; found when it is needed */
   struct uop **load; /* every LOAD in it, those inside reductions first */
   unsigned nloads, ninner, nreduces, depth;
   struct uop **reduce; /* every REDUCE in it */
