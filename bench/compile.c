@@ -135,12 +135,9 @@ static const struct whole {
   unsigned (*build)(struct model *m, db_tensor **out);
   double most_ms; /* required upper bound; 0: none */
 } wholes[] = {
-    {"ResNet-50 forward", resnet_forward, 100},
-    {"ResNet-50 SGD step", resnet_step, 400},
-    {"GPT-2 124M forward", gpt2_forward, 30},
-    {"GPT-2 124M AdamW step", gpt2_step, 150},
-    {"MLP, 100 layers", mlp_100, 0},
-    {"MLP, 1000 layers", mlp_1000, 0},
+    {"ResNet-50 forward", resnet_forward, 40}, {"ResNet-50 SGD step", resnet_step, 150},
+    {"GPT-2 124M forward", gpt2_forward, 30},  {"GPT-2 124M AdamW step", gpt2_step, 100},
+    {"MLP, 100 layers", mlp_100, 0},           {"MLP, 1000 layers", mlp_1000, 0},
 };
 
 /* Compiles one model once. Stores the milliseconds of building, scheduling and lowering, and the number of kernels and

@@ -125,10 +125,11 @@ struct unit {
   struct uop *ordered;             /* the AXIS_ORDERED range, or NULL */
   bool scatters;                   /* it stores at positions that an index selects */
   bool swaps, gone;
-  bool custom;       /* the launch of a kernel that the user brings */
-  bool variable;     /* it depends on a variable: a size or a position */
-  bool contracts;    /* see struct planned_kernel */
-  enum { GATHERS_UNKNOWN, GATHERS_NOT, GATHERS } gathers; /* whether an index is loaded; found when it is needed */
+  bool custom;    /* the launch of a kernel that the user brings */
+  bool variable;  /* it depends on a variable: a size or a position */
+  bool contracts; /* see struct planned_kernel */
+  /* Whether an index is loaded; found when it is needed. */
+  enum { GATHERS_UNKNOWN, GATHERS_NOT, GATHERS } gathers;
   struct uop **load; /* every LOAD in it, those inside reductions first */
   unsigned nloads, ninner, nreduces, depth;
   struct uop **reduce; /* every REDUCE in it */

@@ -57,6 +57,7 @@ struct simt {
   struct uop *product;
   uint64_t own[2], summed; /* axes: of one operand only, and of the sum */
   int64_t size, vector;    /* bytes of an element, elements of an access to workgroup memory */
+  int64_t room;            /* bytes of workgroup memory */
   bool rows_kept[2];       /* the copy is contiguous along the sum */
   double copy[2];          /* instructions per element */
   int64_t lanes[2];        /* elements that are copied at once */
@@ -154,37 +155,51 @@ static int64_t bytes_of(const struct simt *s, const struct block *b) {
   return bytes;
 }
 
+/* Whether the amounts along the sum suit it. */
+static bool divides_sum(const struct simt *s, const struct block *b) {
+  int64_t size = s->c.k->axes[s->c.sum].size, sum = size * s->c.windows, depth = b->depth * b->slices;
+  if (b->slices > 1 && size <= depth) return false; /* the GROUP axis would count fastest */
+  return depth == 1 || round_up(sum, depth) * SMALL_PADDING <= sum * (SMALL_PADDING + 1);
+}
+
+/* Whether a work-item can compute a tile of this size. */
+static bool is_tile(const struct simt *s, const struct block *b) {
+  for (unsigned i = 0; i < 2; i++)
+    if (!s->rows_kept[i] && b->tile[i] % s->vector && b->tile[i] > s->vector) return false;
+  int64_t sides = b->tile[0] + b->tile[1];
+  return sides <= b->tile[0] * b->tile[1] || sides > MOST_TILE;
+}
+
+/* Whether the block suits the axes, and fits into registers and workgroup memory. */
 static bool is_legal(const struct simt *s, const struct block *b) {
   const struct codegen *k = s->c.k;
   double padding = 1;
-  if (b->tile[0] + b->tile[1] > b->tile[0] * b->tile[1] && b->tile[0] + b->tile[1] <= MOST_TILE) return false;
   for (unsigned i = 0; i < 2; i++) {
     int64_t size = k->axes[s->c.side[i].axis].size, block = block_size(b, i);
     if (block >= 2 * size && b->tile[i] * b->lanes[i] > 1) return false;
     padding *= (double)round_up(size, block) / (double)size;
-    if (!s->rows_kept[i] && b->tile[i] % s->vector && b->tile[i] > s->vector) return false;
   }
-  int64_t items = items_along(b, 0) * items_along(b, 1) * b->slices, sum = k->axes[s->c.sum].size * s->c.windows;
-  int64_t depth = b->depth * b->slices, rounds = sum > depth ? 2 : 1;
-  if (b->slices > 1 && k->axes[s->c.sum].size <= depth) return false; /* the GROUP axis would count fastest */
-  if (depth > 1 && round_up(sum, depth) * SMALL_PADDING > sum * (SMALL_PADDING + 1)) return false;
-  return padding <= MOST_PADDING && items <= MOST_ITEMS && words_of(s, b) <= TILE_WORDS &&
-         bytes_of(s, b) * rounds <= local_room(k);
+  int64_t rounds = k->axes[s->c.sum].size * s->c.windows > b->depth * b->slices ? 2 : 1;
+  return padding <= MOST_PADDING && words_of(s, b) <= TILE_WORDS && bytes_of(s, b) * rounds <= s->room;
+}
+
+static void consider(const struct simt *s, struct block *b, struct block *best) {
+  if (!is_legal(s, b)) return;
+  b->time = time_of(s, b);
+  bool square = llabs(b->lanes[1] - b->lanes[0]) < llabs(best->lanes[1] - best->lanes[0]);
+  if (best->time == 0 || b->time < best->time || (b->time == best->time && square)) *best = *b;
 }
 
 /* Chooses the rows and columns for given amounts along the sum. */
 static void choose_sides(const struct simt *s, struct block b, struct block *best) {
-  const int64_t wave = s->c.k->target->wave;
+  const int64_t wave = s->c.k->target->wave, waves = MOST_ITEMS / wave / b.slices;
   for (b.tile[0] = MOST_TILE; b.tile[0]; b.tile[0] /= 2)
     for (b.tile[1] = MOST_TILE; b.tile[1]; b.tile[1] /= 2)
-      for (b.lanes[0] = 1; b.lanes[0] <= wave; b.lanes[0] *= 2)
+      for (b.lanes[0] = 1; b.lanes[0] <= wave && is_tile(s, &b); b.lanes[0] *= 2)
         for (b.waves[0] = 1; b.waves[0] <= MOST_WAVES; b.waves[0] *= 2)
-          for (b.waves[1] = 1; b.waves[1] <= MOST_WAVES; b.waves[1] *= 2) {
+          for (b.waves[1] = 1; b.waves[1] <= MOST_WAVES && b.waves[0] * b.waves[1] <= waves; b.waves[1] *= 2) {
             b.lanes[1] = wave / b.lanes[0];
-            if (!is_legal(s, &b)) continue;
-            b.time = time_of(s, &b);
-            bool square = llabs(b.lanes[1] - b.lanes[0]) < llabs(best->lanes[1] - best->lanes[0]);
-            if (best->time == 0 || b.time < best->time || (b.time == best->time && square)) *best = b;
+            consider(s, &b, best);
           }
 }
 
@@ -192,13 +207,15 @@ static void choose_sides(const struct simt *s, struct block b, struct block *bes
 static bool choose_block(struct simt *s, struct block *best) {
   const struct codegen *k = s->c.k;
   int64_t sum = k->axes[s->c.sum].size;
-  best->time = 0;
+  best->time = 0, s->room = local_room(k);
   for (int64_t depth = DEPTH; depth && (depth >= LEAST_DEPTH || best->time == 0); depth /= 2)
-    for (int64_t slices = 1; slices <= MOST_SLICES; slices *= 2)
-      choose_sides(s, (struct block){.depth = depth, .slices = slices}, best);
+    for (int64_t slices = 1; slices <= MOST_SLICES; slices *= 2) {
+      struct block b = {.depth = depth, .slices = slices};
+      if (divides_sum(s, &b)) choose_sides(s, b, best);
+    }
   if (best->time == 0) return false;
   int64_t rounds = round_up(sum, best->depth * best->slices) / best->depth / best->slices * s->c.windows;
-  best->buffers = local_room(k) / bytes_of(s, best);
+  best->buffers = s->room / bytes_of(s, best);
   if (best->buffers > (k->target->has_fetch ? MOST_COPIES : 2)) best->buffers = k->target->has_fetch ? MOST_COPIES : 2;
   if (best->buffers > rounds) best->buffers = rounds;
   return true;
