@@ -11,7 +11,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-enum { MIN_SQUARE = 4, MAX_SQUARE = 8, READS = 4, SECTOR_BYTES = 32, WORD_BYTES = 4, WORDS = 16 };
+enum { MIN_SQUARE = 4, MAX_SQUARE = 8, READS = 4, SECTOR_BYTES = 32, WORD_BYTES = 4, WORDS = 16, APART = 4 };
 struct copy {
   struct codegen *k;
   struct uop *value;
@@ -20,8 +20,8 @@ struct copy {
   unsigned vec;          /* the dimension along which vectors are copied */
   int64_t lanes, square; /* lanes of such a vector; number of vectors that are transposed together */
   int64_t word;          /* elements along the last dimension that are transposed as one word; 0: single elements */
-  enum fill { BY_COPY, BY_SECTORS, BY_MEMORY } fill; /* what adjacent work-items copy */
-  struct uop *from[MAX_AXES], *to[MAX_AXES];         /* ranges of the ast and their replacements in the copy */
+  enum fill { BY_COPY, BY_ROWS_APART, BY_SECTORS, BY_MEMORY } fill; /* what adjacent work-items copy */
+  struct uop *from[MAX_AXES], *to[MAX_AXES]; /* ranges of the ast and their replacements in the copy */
   unsigned nfrom;
   struct uop *range[MAX_AXES]; /* ranges that the copy binds */
   unsigned nranges;
@@ -212,7 +212,8 @@ struct fill_digit {
 };
 
 /* Lists the digits, the fastest first. BY_COPY: adjacent work-items copy vectors that are adjacent in the copy,
- * BY_MEMORY: in memory; BY_SECTORS: some of them in memory. Returns their number. */
+ * BY_MEMORY: in memory; BY_SECTORS: some of them in memory; BY_ROWS_APART: in rows of the copy, which follow each other
+ * at a distance of APART. Returns their number. */
 static unsigned fill_digits(const struct copy *c, struct fill_digit *out) {
   int64_t vectors = round_up(c->dim[c->vec].size, c->lanes) / c->lanes, first = 1;
   int64_t sector = SECTOR_BYTES / dtype_info[c->value->dtype].size / c->lanes;
@@ -221,11 +222,13 @@ static unsigned fill_digits(const struct copy *c, struct fill_digit *out) {
     first = c->fill == BY_MEMORY ? vectors : sector;
     out[n++] = (struct fill_digit){c->vec, first, 1};
   }
-  for (unsigned d = c->ndims; d-- > 0;)
-    if (d != c->vec)
-      out[n++] = (struct fill_digit){d, c->dim[d].size, 1};
-    else if (c->fill == BY_COPY)
-      out[n++] = (struct fill_digit){d, vectors, 1};
+  bool apart = c->fill == BY_ROWS_APART && c->vec > 0 && c->vec + 1 == c->ndims && c->dim[c->vec - 1].size % APART == 0;
+  for (unsigned d = c->ndims; d-- > 0;) {
+    int64_t count = d == c->vec ? vectors : c->dim[d].size, unit = apart && d + 1 == c->vec ? APART : 1;
+    if (d == c->vec && c->fill > BY_ROWS_APART) continue;
+    out[n++] = (struct fill_digit){d, count / unit, unit};
+    if (unit > 1) out[n++] = (struct fill_digit){d, unit, 1};
+  }
   if (c->fill == BY_SECTORS) out[n++] = (struct fill_digit){c->vec, vectors / first, first};
   return n;
 }
@@ -265,7 +268,8 @@ static int64_t choose_padding(struct copy *c) {
     for (int64_t padding = 0; padding < 8 * step && (c->ndims > 1 || !padding); padding += step) {
       set_strides(c, c->vec, c->lanes, padding);
       unsigned n = row_conflicts(c);
-      if (n < fewest || (n == fewest && c->fill > order)) fewest = n, best = padding, order = c->fill;
+      if (n < fewest || (n == fewest && c->fill > order && c->fill != BY_ROWS_APART))
+        fewest = n, best = padding, order = c->fill;
     }
   c->fill = order;
   return set_strides(c, c->vec, c->lanes, best);

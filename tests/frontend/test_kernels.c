@@ -255,6 +255,22 @@ static void nvidia_warp_groups(void **state) {
   db_close(dev);
 }
 
+/* gfx1100 multiplies with as many matrix instructions as the products need. They are at least 55 % of the vector
+ * instructions of the main loop, whose accesses to workgroup memory have no bank conflicts. */
+static void amd_matrices(void **state) {
+  db_device *dev = db_open("EMU+AMD:gfx1100");
+  if (!dev) fail_msg("%s", db_error());
+  struct emu_stats whole = large_matmul(dev, 1024), half = large_matmul(dev, 512);
+  uint64_t multiplies = whole.detail.executed[EMU_MATRIX_CLASS],
+           more = multiplies - half.detail.executed[EMU_MATRIX_CLASS];
+  uint64_t others = whole.detail.executed[EMU_VALU_CLASS] - half.detail.executed[EMU_VALU_CLASS];
+  assert_int_equal(multiplies, 1024 / 16 * 1024 / 16 * 1024 / 16);
+  assert_int_equal(more, multiplies / 2);
+  if (others * 55 > more * 45) fail_msg("%lu others for %lu", (unsigned long)others, (unsigned long)more);
+  assert_int_equal(whole.detail.lds_conflicts, 0);
+  db_close(dev);
+}
+
 /* A transposed copy moves the bits of elements, NaNs included, without conversions. On GPUs the work-items of a wave
  * are adjacent along rows of both sides, so that an access has few lines. */
 static void check_moves(const char *name) {
@@ -671,6 +687,7 @@ int main(void) {
       cmocka_unit_test(emulated_instructions),
       cmocka_unit_test(nvidia_instructions),
       cmocka_unit_test(nvidia_warp_groups),
+      cmocka_unit_test(amd_matrices),
       cmocka_unit_test(nvidia_boxes),
       cmocka_unit_test(nvidia_boxes_of_pieces),
       cmocka_unit_test(nvidia_persistent),
