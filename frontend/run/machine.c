@@ -57,6 +57,8 @@ struct schedule_machine machine_of_target(const struct target *t, bool any_order
       bool registers = matrices[i].parts == PARTS_MEMORY && !matrix_reads_tile(&matrices[i], MATRIX_A);
       if (registers) m.unaligned_types |= 1u << matrices[i].in; /* the other operand can be in any order of its rows */
     }
+  for (unsigned i = 0; i < matrix_count && t->kind == TARGET_HOST; i++)
+    if (matrix_on(&matrices[i], t) && dtype_is_narrow_float(matrices[i].in)) m.passed_types |= 1u << matrices[i].in;
   if (m.tile_types) m.channel_align = t->load_bytes;
   if (m.tile_types && t->has_fetch)
     m.align = 16, m.straight_types = m.tile_types & (1u << DT_I8 | 1u << DT_U8 | 1u << DT_F8E4M3 | 1u << DT_F8E5M2);

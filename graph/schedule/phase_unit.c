@@ -57,6 +57,14 @@ static void make_rows(struct maker *m) {
   m->row[k->blocked] = simplify(m->p->s->simplifier, uop_binary(g, OP_ADD, m->first, m->in));
 }
 
+/* The type in which the unit's result is passed on: that from which it is widened, if the machine gains from that. */
+static enum dtype passed_type(const struct maker *m, const struct unit *u) {
+  const struct uop *v = u->store[0].value;
+  enum dtype narrow = v->op == OP_CAST ? v->src[0]->dtype : v->dtype;
+  bool widened = dtype_is_narrow_float(narrow) && v->dtype == DT_F32;
+  return widened && schedule_machine_of(m->p->s, u->device)->passed_types >> narrow & 1 ? narrow : v->dtype;
+}
+
 /* Makes the LOCAL memory of each result that is passed on, numbered in the order of the phases. */
 static void make_memories(struct maker *m) {
   unsigned number = 0;
@@ -65,8 +73,8 @@ static void make_memories(struct maker *m) {
     if (!x->passed) continue;
     struct uop *src[MAX_RANK + 1] = {uop_index(m->g, m->k->block * x->stride)};
     memcpy(src + 1, m->around, m->naround * sizeof *src);
-    m->local[i] = uop_new(m->g, OP_LOCAL, phase_unit_of(m, x)->store[0].index->dtype, 1, (union uop_arg){.i = number++},
-                          0, src, m->naround + 1);
+    m->local[i] = uop_new(m->g, OP_LOCAL, passed_type(m, phase_unit_of(m, x)), 1, (union uop_arg){.i = number++}, 0,
+                          src, m->naround + 1);
   }
 }
 
@@ -167,8 +175,9 @@ static struct uop *value_of_load(struct maker *m, unsigned i, const struct membe
     if (limit) valid = is_needed(m, limit->chunk);
   }
   struct uop *index = local_index(m, (unsigned)(x - m->k->member), as, valid);
-  struct uop *src[2] = {index, schedule_zero(m->g, load->dtype)};
-  return uop_new(m->g, OP_LOAD, load->dtype, 1, (union uop_arg){0}, 0, src, valid ? 2 : 1);
+  struct uop *src[2] = {index, schedule_zero(m->g, index->dtype)};
+  struct uop *passed = uop_new(m->g, OP_LOAD, index->dtype, 1, (union uop_arg){0}, 0, src, valid ? 2 : 1);
+  return uop_cast(m->g, passed, load->dtype);
 }
 
 /* The value of member i over its unit's ranges, with loads of other members' results from LOCAL memory, or with their
@@ -212,9 +221,11 @@ static void make_phase(struct maker *m, unsigned i, struct unit *out, struct sto
   *part = (struct part){.nstores = x->written, .npassed = x->passed};
   if (x->written)
     out->store[out->nstores++] = (struct store){phase_renamed(m, u->store[0].index, &to), value, u->store[0].why};
-  if (x->passed)
-    passed[out->npassed++] =
-        (struct store){phase_renamed(m, local_index(m, i, as, valid), &to), value, u->store[0].why};
+  if (x->passed) {
+    struct uop *index = phase_renamed(m, local_index(m, i, as, valid), &to);
+    if (index->dtype != value->dtype) value = value->src[0]; /* passed_type */
+    passed[out->npassed++] = (struct store){index, value, u->store[0].why};
+  }
 }
 
 /* Numbers the ranges of the kernel from 0. */

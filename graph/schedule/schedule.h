@@ -93,6 +93,9 @@ struct schedule_machine {
   int64_t tile_rows;   /* rows of the smallest block of results that phases compute with all instructions of a kind */
   uint32_t tile_types; /* types of their operands: bits of enum dtype */
   uint32_t straight_types; /* those of them whose operands' rows in memory have to lie along the sum for fast copies */
+  /* Narrow types in which phases that compute all columns at once pass on values that are rounded to them, because
+   * instructions multiply them faster than wider ones. */
+  uint32_t passed_types;
   double tile_flops_per_ns;
   int64_t align;            /* bytes at whose multiples rows of their operands have to begin for fast copies; 0: any */
   uint32_t unaligned_types; /* types of matrices that are copied as fast if their rows begin at any element, unless the

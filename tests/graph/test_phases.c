@@ -99,6 +99,36 @@ static void test_phases(void **state) {
   machine_of = NULL;
 }
 
+static const struct schedule_machine *multiplies_bf16(unsigned device) {
+  static struct schedule_machine m;
+  m = *no_scratch(device), m.scratch = 1 << 20, m.passed_types = 1u << DT_BF16;
+  return &m;
+}
+static const struct schedule_machine *multiplies_f32(unsigned device) {
+  static struct schedule_machine m;
+  m = *multiplies_bf16(device), m.passed_types = 0;
+  return &m;
+}
+
+/* Probabilities that are rounded to bf16 are passed on in bf16 if the machine multiplies that faster. */
+static void test_passed_types(void **state) {
+  for (unsigned narrow = 0; narrow < 2; narrow++) {
+    machine_of = narrow ? multiplies_bf16 : multiplies_f32;
+    struct uop *p = shares(scores_of(TENSOR(40, 2), TENSOR(41, 2)));
+    p = uop_cast(g, uop_cast(g, p, DT_BF16), DT_F32);
+    struct schedule s;
+    struct uop *ast = (struct uop *)only_kernel_of(matmul(p, TENSOR(41, 17)), &s);
+    size_t count;
+    struct uop **order = uop_toposort(&ast, 1, &count);
+    unsigned found = 0;
+    for (size_t i = 0; i < count; i++) found += order[i]->op == OP_LOCAL && order[i]->dtype == DT_BF16;
+    assert_int_equal(found, narrow);
+    free(order);
+    schedule_free(&s);
+  }
+  machine_of = NULL;
+}
+
 /* Probabilities, which are 0 for keys after the query if `causal` is set. */
 static struct uop *probabilities(struct uop *q, struct uop *k, bool causal) {
   struct uop *x = mul(matmul(q, permute(k, 0x01)), num(0.25)), *e;
@@ -251,6 +281,7 @@ static void test_recomputed(void **state) {
 int main(void) {
   const struct CMUnitTest tests[] = {
       cmocka_unit_test_setup_teardown(test_phases, setup, teardown),
+      cmocka_unit_test_setup_teardown(test_passed_types, setup, teardown),
       cmocka_unit_test_setup_teardown(test_rounds, setup, teardown),
       cmocka_unit_test_setup_teardown(test_rounds_of_exchanged_rows, setup, teardown),
       cmocka_unit_test_setup_teardown(test_recomputed, setup, teardown),
