@@ -316,8 +316,8 @@ static void consider(struct contraction *c, struct form f, bool pack_rows, bool 
   if (f.pack_columns) {
     double sharing = phases_sharing(k, p);
     double copied = (double)(depth * extent(k, f.columns_only)) * strips * (double)strip * ELEMENT;
-    f.whole = (tiles_only ? sharing > 1 : !direct || sharing > 1) &&
-              copied <= (direct || sharing == 1 ? WHOLE_BYTES : PHASE_BYTES);
+    f.whole =
+        (sharing > 1 || !(direct || tiles_only)) && copied <= (direct || sharing == 1 ? WHOLE_BYTES : PHASE_BYTES);
     if (k->is_phase && direct && !f.whole) f.pack_columns = false;
     is_large = !tiles_only && !k->is_phase && !direct && !f.whole && copied <= FAR_WHOLE_BYTES;
   }
