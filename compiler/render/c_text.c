@@ -27,7 +27,7 @@ const char render_c_prelude[] =
     "(p)[l]; r_; })\n"
     "#define SHUFFLE(t, v, by, items, item) ({ local t all_[items]; int me_ = item; all_[me_] = v; wave_barrier(32); t "
     "r_ = all_[me_ ^ (by)]; wave_barrier(32); r_; })\n"
-    "#define MASK(n) typedef u8 boolx##n __attribute__((vector_size(n)));\n"
+    "#define MASK(n) typedef u8 boolx##n __attribute__((vector_size(n), aligned(1), may_alias));\n"
     "#define AS(to, from) static inline to as_##to##_##from(from x) { to y; memcpy(&y, &x, sizeof y); return y; }\n"
     "AS(f32, u32) AS(f32, i32) AS(u32, f32) AS(i32, f32) AS(f64, i64) AS(f64, u64) AS(i64, f64) AS(u64, f64)\n"
     "AS(f16, u16) AS(f16, i16) AS(u16, f16) AS(i16, f16) AS(u16, bf16) AS(bf16, u16) AS(i16, bf16) AS(bf16, i16)\n"
