@@ -509,7 +509,7 @@ static void masks_are_avoided(void **state) {
 static void kept_sums_have_many_rows(void **state) {
   if (!is_wide()) skip();
   struct target machine = *target_named(HOST_ARCH);
-  machine.reads_ahead = false;
+  machine.unit_bytes = 64, machine.fill_bytes = 40, machine.reads_ahead = false;
   const struct kernel *k = must_compile_for(tuned, &machine, product(4096, 4096, 4096, false));
   bool divided = strstr(k->plan, "thread b:") && !strstr(k->plan, "thread b:2;") && strstr(k->plan, "order c b");
   if (!divided || strstr(k->plan, "pack 0")) fail_msg("'%s'", k->plan);
