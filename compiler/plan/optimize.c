@@ -59,6 +59,13 @@ static bool divides(const struct view *p, int axis, int64_t amount) {
   return axis_is_static(a) && axis_divides(a, amount);
 }
 
+enum { EXPENSIVE = 16 }; /* cost of an operation that is computed by a polynomial */
+
+static unsigned cost_of(const struct uop *u) {
+  bool simple = u->op != OP_EXP2 && u->op != OP_LOG2 && u->op != OP_SIN && u->op != OP_FDIV && u->op != OP_RECIP;
+  return u->dtype == DT_INDEX || op_info[u->op].cls != OPCLASS_ALU ? 0 : simple ? 1 : EXPENSIVE;
+}
+
 /* Reads the kernel's current accesses. If there are more than MAX_ACCESSES, the stores are kept, because they
  * decide. */
 static bool read_accesses(struct view *p) {
@@ -71,8 +78,7 @@ static bool read_accesses(struct view *p) {
   unsigned cost = 0, stores = 0;
   for (size_t i = 0; ok && i < count; i++) {
     struct uop *u = order[i];
-    if (u->dtype != DT_INDEX && op_info[u->op].cls == OPCLASS_ALU)
-      cost += u->op == OP_EXP2 || u->op == OP_LOG2 || u->op == OP_SIN || u->op == OP_FDIV || u->op == OP_RECIP ? 16 : 1;
+    cost += cost_of(u);
     if (u->op == OP_REDUCE && p->nreduces < 16) {
       uint64_t m = 0;
       for (unsigned s = 1; s < u->nsrc; s++) m |= mask[u->src[s]->id];
@@ -89,7 +95,7 @@ static bool read_accesses(struct view *p) {
     a->slot = u->src[0]->src[0]->op == OP_PARAM ? u->src[0]->src[0]->arg.i : -1;
     a->bytes = argument_bytes(u->src[0]);
   }
-  p->expensive = cost >= 16;
+  p->expensive = cost >= EXPENSIVE;
   free(order);
   free(mask);
   return ok || codegen_fail(k, "out of memory");
@@ -230,12 +236,26 @@ static bool reduced_together(const struct codegen *k, unsigned a, unsigned b) {
   return together;
 }
 
+/* Whether the values that are reduced along the axis need an expensive operation each. */
+static bool reduces_powers(const struct codegen *k, unsigned axis) {
+  size_t count;
+  struct uop *ast = k->ast, **order = uop_toposort(&ast, 1, &count);
+  uint64_t *mask = axis_masks(k, false), own = UINT64_C(1) << axis;
+  bool found = false;
+  for (size_t i = 0; order && mask && i < count && !found; i++)
+    found = cost_of(order[i]) >= EXPENSIVE && (mask[order[i]->id] & own);
+  free(order);
+  free(mask);
+  return found;
+}
+
 /* Unrolls the remaining reductions: short ones completely, the innermost axis of long ones by 4. */
 static bool unroll(struct view *p) {
   struct codegen *k = p->k;
-  const bool expensive = p->expensive && !(k->is_phase && k->target->kind != TARGET_HOST);
+  const bool host = k->target->kind == TARGET_HOST;
   for (unsigned a = 0, n = k->naxes; a < n; a++) {
     if (k->axes[a].kind != AXIS_REDUCE) continue;
+    bool expensive = host ? reduces_powers(k, a) : p->expensive && !k->is_phase;
     bool inner = a + 1 == n || k->axes[a + 1].kind != AXIS_REDUCE || !reduced_together(k, a, a + 1);
     int64_t size = k->axes[a].size, amount = size <= (expensive ? 4 : 8) ? size
                                              : inner && !expensive       ? largest_possible(p, STEP_UNROLL, (int)a, 4)
@@ -767,6 +787,21 @@ static bool reduces_windows(const struct view *p, int axis) {
   return moves;
 }
 
+enum { MOST_KEPT = 1 << 14 }; /* elements that stay in a near cache */
+
+/* Computes the powers of a softmax, which are summed and then divided by their sum, only once. */
+static bool keep_powers(struct view *p) {
+  struct codegen *k = p->k;
+  for (unsigned d = 0, n = k->naxes; d < n && p->expensive; d++)
+    for (unsigned b = 0; b < n; b++) {
+      struct step s = {.kind = STEP_KEEP, .list = {k->axes[d].name, k->axes[b].name}, .nlist = 2};
+      bool wanted = k->axes[d].kind == AXIS_REDUCE && k->axes[b].kind == AXIS_SERIAL && k->axes[d].size <= MOST_KEPT;
+      if (!wanted || !reduces_powers(k, d) || !step_possible(k, s, NULL, 0)) continue;
+      return step_apply(k, s) && read_accesses(p);
+    }
+  return true;
+}
+
 static bool optimize_host(struct view *p) {
   struct codegen *k = p->k;
   bool done;
@@ -777,6 +812,7 @@ static bool optimize_host(struct view *p) {
   int columns_at = columns_of(p);
   if (columns_at >= 0 && !optimize_columns(p, columns_at, &done)) return false;
   if (done) return true;
+  if (!keep_powers(p)) return false;
   int strided = -1;
   if (p->nreduces && !split_strides(p, &strided)) return false;
   unsigned width = k->target->vector_bytes;
@@ -795,8 +831,8 @@ static bool optimize_host(struct view *p) {
   /* Reductions whose value is not a vector yet become vectors of partial results in several registers. */
   for (unsigned a = 0, n = k->naxes; a < n && !columns; a++) {
     if (!is_vector_of_sums(p, a)) continue;
-    int64_t amount =
-        largest_padded(p, STEP_VECTOR, (int)a, (p->expensive || u >= 0 ? 1 : 4) * lanes_for(p, (int)a, width));
+    int64_t registers = u >= 0 || reduces_powers(k, a) ? 1 : 4;
+    int64_t amount = largest_padded(p, STEP_VECTOR, (int)a, registers * lanes_for(p, (int)a, width));
     if (amount > 1 && !step_padded(p, STEP_VECTOR, (int)a, amount)) return false;
   }
   return unroll(p) && spread_host(p) && prefetch_rows(p);

@@ -1,5 +1,5 @@
-/* The steps that stage a value: what a kernel loads from an argument (STAGE), or a factor of the products that it sums
- * (PACK), is first computed into local memory, for a block of its axes at once.
+/* The steps that stage a value: what a kernel loads from an argument (STAGE), a factor of the products that it sums
+ * (PACK), or what it sums and uses again (KEEP) is first computed into local memory, for a block of its axes at once.
  *
  * The listed axes of the value become axes of the copy. The copy is repeated at each position of the other axes. Listed
  * axes that only occur together form one dimension of the copy: the parts of one split axis, and axes on whose sum
@@ -329,18 +329,51 @@ static struct uop *load_of(const struct codegen *k, const struct step *s, uint64
   return convert ? cast : load;
 }
 
-static struct uop *value_of(const struct codegen *k, const struct step *s, uint64_t listed, const uint64_t *mask) {
+/* What is reduced along the first listed axis, if the same operations occur again with the second one in its place:
+ * *again is then their result. NULL if there is none or more than one. */
+static struct uop *reduced_of(const struct codegen *k, const struct step *s, struct uop **again) {
+  struct uop *from = k->axes[axis_named(k, s->list[0])].range, *to = k->axes[axis_named(k, s->list[1])].range;
+  size_t count;
+  struct uop *ast = k->ast, **order = uop_toposort(&ast, 1, &count), *found = NULL;
+  unsigned values = 0;
+  for (size_t i = 0; order && i < count; i++) {
+    struct uop *value = order[i]->src[0], *same = NULL;
+    if (order[i]->op != OP_REDUCE || order[i]->nsrc != 2 || order[i]->src[1] != from || value == found) continue;
+    struct uop *other = uop_substitute(k->g, value, &from, &to, 1);
+    for (size_t j = 0; j < count && other != value && !same; j++) same = order[j] == other ? other : NULL;
+    if (same) found = value, *again = same, values++;
+  }
+  free(order);
+  return values == 1 ? found : NULL;
+}
+
+/* The axes along which the step copies, in the order of its list. Returns their number. */
+static unsigned copied_axes(const struct codegen *k, const struct step *s, unsigned *axis) {
+  unsigned n = s->kind == STEP_KEEP ? 1 : s->nlist;
+  for (unsigned i = 0; i < n; i++) axis[i] = (unsigned)axis_named(k, s->list[i]);
+  return n;
+}
+
+/* *again: for KEEP, another use of the value, along another axis; otherwise NULL. */
+static struct uop *value_of(const struct codegen *k, const struct step *s, const uint64_t *mask, struct uop **again) {
+  unsigned axis[MAX_STAGED], n = copied_axes(k, s, axis);
+  uint64_t listed = 0;
+  *again = NULL;
+  if (s->kind == STEP_KEEP) return reduced_of(k, s, again);
+  for (unsigned i = 0; i < n; i++) listed |= UINT64_C(1) << axis[i];
   return (s->kind == STEP_PACK ? factor_of : load_of)(k, s, listed, mask);
 }
 
-bool stage_reduces(struct uop *value) {
+static bool contains(struct uop *value, enum op a, enum op b) {
   size_t count;
   struct uop **order = uop_toposort(&value, 1, &count);
   bool found = !order;
-  for (size_t i = 0; order && i < count; i++) found = found || order[i]->op == OP_REDUCE || order[i]->op == OP_STAGE;
+  for (size_t i = 0; order && i < count; i++) found = found || order[i]->op == a || order[i]->op == b;
   free(order);
   return found;
 }
+
+bool stage_reduces(struct uop *value) { return contains(value, OP_REDUCE, OP_STAGE); }
 
 /* The slot of an argument that the kernel writes and from which the value is loaded, or -1. */
 int64_t stage_written(const struct codegen *k, struct uop *value) {
@@ -370,8 +403,21 @@ static bool is_staged(const struct codegen *k, const struct uop *value) {
   return found;
 }
 
+/* Whether the listed axes are those of a KEEP: a loop of a reduction, and another loop of the same size. */
+static bool keeps_axes(const struct codegen *k, const struct step *s, char *why, size_t cap) {
+  if (k->target->kind != TARGET_HOST) return refuse(why, cap, "the step applies to the host only");
+  if (s->nlist != 2) return refuse(why, cap, "a reduce axis and another one must be listed");
+  const struct axis *from = &k->axes[axis_named(k, s->list[0])], *to = &k->axes[axis_named(k, s->list[1])];
+  if (from->kind != AXIS_REDUCE)
+    return refuse(why, cap, "a %s axis is not a loop of a reduction", axis_kind_name(from->kind));
+  if (to->kind != AXIS_LOOP && to->kind != AXIS_SERIAL)
+    return refuse(why, cap, "a %s axis is not a loop over results", axis_kind_name(to->kind));
+  return from->size == to->size || refuse(why, cap, "the axes have different sizes");
+}
+
 bool stage_possible(const struct codegen *k, const struct step *s, const uint64_t *mask, char *why, size_t cap) {
   uint64_t listed = 0;
+  bool keeps = s->kind == STEP_KEEP;
   if (!s->nlist) return refuse(why, cap, "no axis is listed");
   for (unsigned i = 0; i < s->nlist; i++) {
     int a = axis_named(k, s->list[i]);
@@ -381,11 +427,15 @@ bool stage_possible(const struct codegen *k, const struct step *s, const uint64_
     if (k->axes[a].kind == AXIS_GLOBAL) return refuse(why, cap, "a thread axis spans several workgroups");
     listed |= UINT64_C(1) << a;
   }
-  struct uop *value = value_of(k, s, listed, mask);
+  if (keeps && !keeps_axes(k, s, why, cap)) return false;
+  struct uop *again, *value = value_of(k, s, mask, &again);
+  if (!value && keeps)
+    return refuse(why, cap, "no single value is reduced along the first axis and used along the second");
   if (!value && s->kind == STEP_PACK)
     return refuse(why, cap, "exactly one sum of products must have a factor %" PRId64 " along these axes", s->amount);
   if (!value) return refuse(why, cap, "argument %" PRId64 " is not loaded once along these axes", s->amount);
-  if (stage_reduces(value)) return refuse(why, cap, "it contains a reduction or another copy");
+  if (contains(value, keeps ? OP_STAGE : OP_REDUCE, OP_STAGE))
+    return refuse(why, cap, keeps ? "it contains another copy" : "it contains a reduction or another copy");
   if (k->target->kind != TARGET_HOST && is_staged(k, value))
     return refuse(why, cap, "it is part of another copy that work-items share");
   if (tiles_hold(k, value)) return refuse(why, cap, "a matrix instruction reads it from local memory already");
@@ -718,14 +768,12 @@ bool stage_apply(struct codegen *k, const struct step *s) {
   struct graph *g = k->g;
   bool shared = s->kind == STEP_PACK && k->target->kind != TARGET_HOST;
   if (shared && !condition_to_factors(k)) return codegen_fail(k, "out of memory");
-  uint64_t *mask = axis_masks(k, false), listed = 0;
-  unsigned axis[MAX_STAGED];
-  for (unsigned i = 0; i < s->nlist; i++)
-    axis[i] = (unsigned)axis_named(k, s->list[i]), listed |= UINT64_C(1) << axis[i];
-  struct uop *value = mask ? value_of(k, s, listed, mask) : NULL, *valid = NULL, *over = NULL;
+  uint64_t *mask = axis_masks(k, false);
+  unsigned axis[MAX_STAGED], naxes = copied_axes(k, s, axis);
+  struct uop *again = NULL, *value = mask ? value_of(k, s, mask, &again) : NULL, *valid = NULL, *over = NULL;
   struct copy c = {.k = k, .value = value};
   struct windows w;
-  if (value && windows_of(&w, k, value, mask)) c.ndims = windows_group(&w, axis, s->nlist, c.dim);
+  if (value && windows_of(&w, k, value, mask)) c.ndims = windows_group(&w, axis, naxes, c.dim);
   free(mask);
   if (!c.ndims) return codegen_fail(k, "a stage of too many dimensions");
   int64_t size = choose_layout(&c, s->kind == STEP_PACK);
@@ -744,6 +792,8 @@ bool stage_apply(struct codegen *k, const struct step *s) {
   struct uop *stage = uop_new(g, OP_STAGE, value->dtype, 1, (union uop_arg){.i = size}, 0, src, c.nranges + 2);
   struct uop *index = uop_new(g, OP_INDEX, value->dtype, 1, (union uop_arg){0}, 0, (struct uop *[]){stage, use}, 2);
   struct uop *load = uop_new(g, OP_LOAD, value->dtype, 1, (union uop_arg){0}, 0, &index, 1);
-  k->ast = uop_substitute(g, k->ast, &value, &load, 1);
+  struct uop *from[2] = {value, again}, *to[2] = {load, NULL};
+  if (again) to[1] = uop_substitute(g, load, &k->axes[axis[0]].range, &k->axes[axis_named(k, s->list[1])].range, 1);
+  k->ast = uop_substitute(g, k->ast, from, to, again ? 2 : 1);
   return true;
 }

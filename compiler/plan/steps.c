@@ -183,7 +183,8 @@ static bool mergeable(const struct codegen *k, unsigned a, unsigned b) {
   for (size_t i = 0; ok && i < count; i++) {
     struct uop *u = order[i];
     if (u->op == OP_REDUCE && reduce_binds(u, x->range) != reduce_binds(u, y->range)) ok = false;
-    if ((u->op == OP_REDUCE || u->op == OP_STORE) && direct[u->src[u->op == OP_STORE]->id] & both) ok = false;
+    bool keeps = u->op == OP_REDUCE || u->op == OP_STORE || u->op == OP_STAGE;
+    if (keeps && direct[u->src[u->op == OP_STORE]->id] & both) ok = false;
     if (u->op == OP_LOAD && u->nsrc > 1 && direct[u->src[1]->id] & both) ok = false;
     if (u->op != OP_INDEX) continue;
     if (u->nsrc > 2 && direct[u->src[2]->id] & both) ok = false;
@@ -362,6 +363,19 @@ static int64_t staged_bytes(const struct codegen *k) {
   return bytes;
 }
 
+/* Whether a matrix instruction's results change along the axis. */
+static bool multiplies_over(const struct codegen *k, unsigned axis) {
+  uint64_t *mask = axis_masks(k, false);
+  size_t count;
+  struct uop *ast = k->ast, **order = uop_toposort(&ast, 1, &count);
+  bool found = !mask || !order;
+  for (size_t i = 0; i < count && !found; i++)
+    found = order[i]->op == OP_REDUCE && order[i]->src[0]->op == OP_MMA && (mask[order[i]->id] >> axis & 1);
+  free(mask);
+  free(order);
+  return found;
+}
+
 /* Whether a matrix instruction's results are summed along the range. */
 static bool multiplies_along(const struct codegen *k, const struct uop *range) {
   size_t count;
@@ -405,9 +419,9 @@ static bool multiplies(const struct codegen *k) {
 
 /* Steps whose conditions need the axes on which values depend. */
 static step_condition *const possible_by_masks[STEP_COUNT] = {
-    [STEP_STAGE] = stage_possible,       [STEP_PACK] = stage_possible, [STEP_ORDER] = order_possible,
-    [STEP_MATRIX] = matrix_possible,     [STEP_SKIP] = skip_possible,  [STEP_FRAGMENT] = fragment_possible,
-    [STEP_PREFETCH] = prefetch_possible,
+    [STEP_STAGE] = stage_possible,       [STEP_PACK] = stage_possible,        [STEP_ORDER] = order_possible,
+    [STEP_KEEP] = stage_possible,        [STEP_MATRIX] = matrix_possible,     [STEP_SKIP] = skip_possible,
+    [STEP_FRAGMENT] = fragment_possible, [STEP_PREFETCH] = prefetch_possible,
 };
 
 static bool possible_in_phase(const struct codegen *k, const struct axis *a, const struct step *s, char *why,
@@ -453,6 +467,14 @@ static bool possible_if_ragged(const struct codegen *k, unsigned at, int other, 
       return refuse(why, cap, "the size of another axis depends on it");
   }
   return true;
+}
+
+/* Whether a step that makes lanes of positions along the axis may do so. */
+static bool lanes_possible(const struct codegen *k, unsigned axis, const struct step *s, char *why, size_t cap) {
+  if (s->kind != STEP_VECTOR && s->kind != STEP_GROUP) return true;
+  if (s->amount & (s->amount - 1)) return refuse(why, cap, "the amount must be a power of two");
+  bool lanes = s->kind == STEP_VECTOR && k->target->kind == TARGET_HOST && multiplies(k) && multiplies_over(k, axis);
+  return !lanes || refuse(why, cap, "the results of a matrix instruction are vectors already");
 }
 
 bool step_possible(const struct codegen *k, struct step s, char *why, size_t cap) {
@@ -512,8 +534,7 @@ bool step_possible(const struct codegen *k, struct step s, char *why, size_t cap
   if (tiles && (tiles + staged_bytes(k)) * buffers_of(k) > local_room(k))
     return refuse(why, cap, "the matrices of a workgroup would have %" PRId64 " bytes of local memory", tiles);
   if (expands && s.amount > MAX_EXPANDED) return refuse(why, cap, "the amount must be at most %d", MAX_EXPANDED);
-  if ((s.kind == STEP_VECTOR || s.kind == STEP_GROUP) && s.amount & (s.amount - 1))
-    return refuse(why, cap, "the amount must be a power of two");
+  if (!lanes_possible(k, (unsigned)at, &s, why, cap)) return false;
   if (expands && s.kind != STEP_VECTOR && copy_count(k) * s.amount > MAX_COPIES)
     return refuse(why, cap, "the kernel would have more than %d copies of its operations", MAX_COPIES);
   if (!items) return true;

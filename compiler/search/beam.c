@@ -294,6 +294,11 @@ static void add_all_stages(struct growth *g) {
       add_stages(g, STEP_STAGE, u->src[0]->src[0]->arg.i, mask[u->id]);
     for (unsigned n = 0; product && n < 2; n++) add_stages(g, STEP_PACK, n, mask[product->src[n]->id]);
   }
+  for (unsigned a = 0; a < k->naxes && k->target->kind == TARGET_HOST; a++)
+    for (unsigned b = 0; b < k->naxes && k->axes[a].kind == AXIS_REDUCE; b++) {
+      struct step s = {.kind = STEP_KEEP, .list = {k->axes[a].name, k->axes[b].name}, .nlist = 2};
+      if (k->axes[b].kind == AXIS_LOOP || k->axes[b].kind == AXIS_SERIAL) add_step(g, &s);
+    }
   free(order);
   free(mask);
 }

@@ -225,6 +225,26 @@ HELPER struct random_kernel random_contraction(uint64_t number) {
   return k;
 }
 
+/* Values of each row that are reduced, and computed again for the results, as in a softmax. */
+HELPER struct random_kernel random_normalization(uint64_t number) {
+  static const enum dtype types[] = {DT_F32, DT_F32, DT_F32, DT_F16, DT_BF16, DT_I32, DT_F64, DT_U8};
+  struct random_kernel k = {.seed = number};
+  struct random_maker m = {.k = &k, .t = types[below(sizeof types / sizeof *types)]};
+  bool nested = chance(50); /* the interpreter recomputes a nested reduction in each iteration */
+  int64_t rows = random_size(8), n = random_size(nested ? 24 : 80);
+  struct uop *row = range(rows, 0, AXIS_LOOP), *again = range(n, 1, AXIS_SERIAL), *from = range(n, 2, AXIS_REDUCE),
+             *inner = range(n, 3, AXIS_REDUCE);
+  struct random_axes axes = {.range = {row, from}, .size = {rows, n}, .n = 2};
+  struct uop *out = random_param(&m, m.t, rows * n, 0), *p = random_param(&m, m.t, rows * n, 0);
+  struct uop *v = random_value(&m, m.t, &axes, 1 + below(3), false);
+  if (nested) v = add(v, reduce(OP_MAX, load(at(p, add(mul(row, ix(n)), inner))), &inner, 1));
+  struct uop *all = reduce(chance(70) ? OP_ADD : OP_MAX, v, &from, 1), *same = uop_substitute(G, v, &from, &again, 1);
+  v = chance(50) ? mul(same, all) : uop_binary(G, OP_MAX, same, all);
+  k.nouts = 1;
+  k.ast = sink1(store(at(out, add(mul(row, ix(n)), again)), v));
+  return k;
+}
+
 HELPER struct random_kernel random_kernel(uint64_t number) {
   static const enum dtype types[] = {DT_F32,  DT_F32, DT_F32, DT_F32, DT_I32, DT_I32, DT_F16,
                                      DT_BF16, DT_U8,  DT_I8,  DT_I64, DT_F64, DT_I16, DT_BOOL};
@@ -232,6 +252,7 @@ HELPER struct random_kernel random_kernel(uint64_t number) {
   struct random_maker m = {.k = &k};
   random_state = number * UINT64_C(0xd1342543de82ef95) + 1;
   if (number % 6 == 3) return random_contraction(number);
+  if (number % 12 == 5) return random_normalization(number);
   m.t = types[below(sizeof types / sizeof *types)];
   int64_t points = 1, most = MOST_POINTS;
   unsigned nloops = below(4), nserial = chance(15) ? 1 : 0, ngroups = chance(60) ? 1 + (below(3) == 0) : 0;
@@ -357,14 +378,15 @@ HELPER char *plan_as_text(const struct plan *p) {
 HELPER void random_list(struct codegen *k, const struct random_kernel *r, unsigned kind) {
   for (unsigned tries = 0; tries < 12; tries++) {
     struct step s = {.kind = (uint8_t)kind, .amount = kind == STEP_STAGE ? below(r->nbufs) : below(2)};
-    if (kind == STEP_ORDER) s.amount = 0;
+    if (kind == STEP_ORDER || kind == STEP_KEEP) s.amount = 0;
     for (unsigned a = 0, round = below(k->naxes); kind == STEP_ORDER && a < k->naxes && s.nlist < MAX_STAGED; a++) {
       enum axis_kind x = k->axes[a].kind;
       bool chosen = x == AXIS_REDUCE ? a == round || chance(20) : x == AXIS_UPCAST || (x <= AXIS_SERIAL && chance(60));
       if (chosen && k->axes[a].name.letter) s.list[s.nlist++] = k->axes[a].name;
     }
-    for (unsigned i = 0, n = 1 + below(4), a = below(k->naxes); kind != STEP_ORDER && i < n && a < k->naxes;
-         i++, a += 1 + below(2))
+    while (kind == STEP_KEEP && s.nlist < 2) s.list[s.nlist++] = k->axes[below(k->naxes)].name;
+    bool other = kind != STEP_ORDER && kind != STEP_KEEP;
+    for (unsigned i = 0, n = 1 + below(4), a = below(k->naxes); other && i < n && a < k->naxes; i++, a += 1 + below(2))
       s.list[s.nlist++] = k->axes[a].name;
     if (!step_possible(k, s, NULL, 0)) continue;
     if (!step_apply(k, s)) fail_msg("seed %lu: %s", (unsigned long)r->seed, k->err);

@@ -152,6 +152,11 @@ static void impossible_plans_are_refused(void **state) {
       {HOST_ARCH, "prefetch a 0", "no address in argument 0 is a multiple of the axis"},
       {HOST_ARCH, "prefetch b 7", "no address in argument 7 is a multiple of the axis"},
       {HOST_ARCH, "vector b:4; prefetch b1 2", "a upcast axis is not a loop"},
+      {"gfx1100", "keep c b", "the step applies to the host only"},
+      {HOST_ARCH, "keep c", "a reduce axis and another one must be listed"},
+      {HOST_ARCH, "keep b c", "a loop axis is not a loop of a reduction"},
+      {HOST_ARCH, "vector b:4; keep c b1", "a upcast axis is not a loop over results"},
+      {HOST_ARCH, "keep c b", "the axes have different sizes"},
       {HOST_ARCH, "skip a", "a loop axis is not a loop of a reduction"},
       {HOST_ARCH, "skip c", "no factor of a summed product is 0 in whole rounds of it"},
       {HOST_ARCH, "upcast a:4 | upcast a:4", "the plan has more than 1 sections"},
@@ -162,9 +167,17 @@ static void impossible_plans_are_refused(void **state) {
       {HOST_ARCH, "pad a:8; pad a:16", "the axis, of symbolic size, is padded already"},
       {"gfx1100", "pad a:8; upcast a:16", "its symbolic size is padded to a multiple of 8 only, not of 16"},
   };
+  static const char *const of_softmax[][3] = {
+      {HOST_ARCH, "keep c b; keep c b", "it contains another copy"},
+      {HOST_ARCH, "pad c:64; pad b:64; keep c b", "no single value is reduced along the first axis"},
+      {HOST_ARCH, "keep c b; vector c:2; upcast a:3", "a staged value changes along the axis"},
+      {HOST_ARCH, "upcast a:3; keep c b", "the copy must be along all upcast axes"},
+  };
   struct uop *matmul = case_named("matmul 12x20x36")->ast, *symbolic = case_named("symbolic size")->ast;
   for (unsigned i = 0; i < sizeof wrong / sizeof *wrong; i++) is_refused(matmul, wrong[i]);
   for (unsigned i = 0; i < sizeof of_symbolic / sizeof *of_symbolic; i++) is_refused(symbolic, of_symbolic[i]);
+  struct uop *softmax = case_named("softmax 3x100")->ast;
+  for (unsigned i = 0; i < sizeof of_softmax / sizeof *of_softmax; i++) is_refused(softmax, of_softmax[i]);
 }
 
 static void plans_by_number_and_for_every_kernel(void **state) {
