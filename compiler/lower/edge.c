@@ -17,23 +17,24 @@ static struct uop *rebuild_simplified(struct graph *g, struct uop *u, struct uop
   return uop_new(g, u->op, u->dtype, u->lanes, u->arg, u->aux, src, n);
 }
 
-/* Two versions are not possible with a STAGE, an MMA or fragments. A STAGE is filled outside the loops that use it, so
- * each version would need its own copy. All lanes of a wave take part in an MMA or a shuffle, so a wave cannot be in
- * both versions. */
+/* Two versions are not possible with an MMA or fragments: all lanes of a wave take part in an MMA or a shuffle, so a
+ * wave cannot be in both versions. Nor are they with a STAGE, which is filled outside the loops that use it, so each
+ * version would need its own copy; except for what KEEP keeps, which depends on no axis of results. */
 static bool needs_one_version(const struct codegen *k) {
   size_t count;
   struct uop *ast = k->ast, **order = uop_toposort(&ast, 1, &count);
-  bool found = !order;
+  bool found = !order, kept = false;
+  for (unsigned i = 0; i < k->plan.n; i++) kept = kept || k->plan.step[i].kind == STEP_KEEP;
   for (unsigned a = 0; a < k->naxes; a++) found = found || k->axes[a].fragment;
-  for (size_t i = 0; i < count && !found; i++) found = order[i]->op == OP_STAGE || order[i]->op == OP_MMA;
+  for (size_t i = 0; i < count && !found; i++) found = (order[i]->op == OP_STAGE && !kept) || order[i]->op == OP_MMA;
   free(order);
   return found;
 }
 
-/* Returns the ast with the guards replaced by true, or NULL if memory runs out. */
-static struct uop *without_guards(struct codegen *k, struct uop *const *guard, unsigned nguards) {
+/* Returns `from` with the guards replaced by true, or NULL if memory runs out. */
+static struct uop *without_guards(struct codegen *k, struct uop *from, struct uop *const *guard, unsigned nguards) {
   size_t count, room = graph_node_count(k->g);
-  struct uop **order = uop_toposort(&k->ast, 1, &count), **map = calloc(room, sizeof *map), *result = NULL;
+  struct uop **order = uop_toposort(&from, 1, &count), **map = calloc(room, sizeof *map), *result = NULL;
   if (order && map) {
     for (unsigned i = 0; i < nguards; i++)
       map[guard[i]->id] = uop_new(k->g, OP_CONST, DT_BOOL, 1, (union uop_arg){.i = 1}, 0, NULL, 0);
@@ -46,7 +47,7 @@ static struct uop *without_guards(struct codegen *k, struct uop *const *guard, u
       map[u->id] = same ? u : rebuild_simplified(k->g, u, src);
       if (src != few) free(src);
     }
-    result = map[k->ast->id];
+    result = map[from->id];
   }
 out:
   free(order);
@@ -113,7 +114,7 @@ bool edge_find(struct lowerer *L, struct edge *e) {
   for (unsigned s = 0; s < ast->nsrc; s++) /* both versions would make a store that is outside the check */
     if (e->axes & ~mask_of(L, ast->src[s])) e->n = 0;
   if (!e->n) return true;
-  e->whole = without_guards(k, e->guard, e->n);
+  e->whole = without_guards(k, ast, e->guard, e->n);
   return e->whole ? lower_add_masks(L, &e->whole, 1) : lower_fail(L, "out of memory");
 }
 
@@ -136,6 +137,34 @@ struct uop *edge_inside(struct lowerer *L, const struct edge *e) {
     inside = inside ? build_alu(&L->b, OP_AND, DT_BOOL, (struct uop *[]){inside, ok}, 2) : ok;
   }
   return inside;
+}
+
+/* Whether a STAGE in the value is filled in each round over the axes. */
+static bool is_filled_over(const struct lowerer *L, struct uop *value, uint64_t axes) {
+  size_t count;
+  struct uop **order = uop_toposort(&value, 1, &count);
+  bool found = !order;
+  for (size_t i = 0; i < count && !found; i++) found = order[i]->op == OP_STAGE && (mask_of(L, order[i]) & axes);
+  free(order);
+  return found;
+}
+
+bool edge_of_rounds(struct lowerer *L, uint64_t own, struct uop *const *value, unsigned n, struct edge *e,
+                    struct uop **whole) {
+  struct codegen *k = L->k;
+  *e = (struct edge){0};
+  for (unsigned i = 0; i < k->nguards; i++) {
+    uint64_t m = mask_of(L, k->guard[i]);
+    if (m && !(m & ~own) && last_decides(L, k->guard[i])) e->guard[e->n++] = k->guard[i], e->axes |= m;
+  }
+  if (!(e->axes & ~L->expanded)) return false;
+  bool differs = false;
+  for (unsigned i = 0; i < n; i++) {
+    if (is_filled_over(L, value[i], own)) return false;
+    if (!(whole[i] = without_guards(k, value[i], e->guard, e->n))) return lower_fail(L, "out of memory");
+    differs = differs || whole[i] != value[i];
+  }
+  return differs && lower_add_masks(L, whole, n);
 }
 
 void edge_forget(struct lowerer *L, uint64_t axes) {

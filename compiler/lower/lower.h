@@ -180,7 +180,11 @@ struct edge {
 };
 bool edge_find(struct lowerer *L, struct edge *e);
 struct uop *edge_inside(struct lowerer *L, const struct edge *e); /* NULL: one version suffices */
-void edge_forget(struct lowerer *L, uint64_t axes);               /* removes memoized values that depend on the axes */
+/* The same for the rounds of a reduction over the axes `own`: chooses the guards, and sets whole to the n values
+ * without them. Returns false if no guard is over a loop of the reduction. */
+bool edge_of_rounds(struct lowerer *L, uint64_t own, struct uop *const *value, unsigned n, struct edge *e,
+                    struct uop **whole);
+void edge_forget(struct lowerer *L, uint64_t axes); /* removes memoized values that depend on the axes */
 
 /* group.c: combines a value of each work-item of a group. All of them get the result. */
 struct uop *lower_group_reduce(struct lowerer *L, struct block *in, enum op op, struct uop *value);

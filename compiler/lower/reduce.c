@@ -246,6 +246,7 @@ static void memo_vectors(struct lowerer *L, struct uop *reduce, uint64_t mine, u
 
 struct partial { /* an accumulator */
   struct uop *reduce, *pointer, *value, *last;
+  struct uop *added; /* what each round adds */
   uint64_t code;
   int position[MAX_AXES];
   unsigned lanes, dot; /* dot: as in struct lowerer */
@@ -290,9 +291,8 @@ static bool is_condition(const struct uop *v) {
   return other && other->op == OP_CONST && (dtype_is_float(v->dtype) ? other->arg.f == 0 : other->arg.i == 0);
 }
 
-/* The reduced value where all the terms hold. */
-static struct uop *value_if_terms_hold(const struct uop *reduce, const struct skipped *s) {
-  struct uop *v = reduce->src[0];
+/* The reduced value v where all the terms hold. */
+static struct uop *value_if_terms_hold(struct uop *v, const struct skipped *s) {
   for (bool more = true; more && is_condition(v);) {
     more = false;
     for (unsigned i = 0; i < s->n; i++) more = more || s->term[i] == v->src[0];
@@ -347,6 +347,7 @@ struct shared_loop {
   struct block *opened[2 * MAX_AXES + 1];
   struct skipped skipped;
   bool combined; /* the values of work-items that share the reductions */
+  bool stored;   /* the partial results of a round */
 };
 
 static bool find_members(struct lowerer *L, const struct uop *reduce, struct shared_loop *r) {
@@ -418,7 +419,7 @@ static void begin_partials(struct lowerer *L, struct shared_loop *r, struct uop 
   if (vec) L->position[__builtin_ctzll(vec)] = VEC;
   do {
     struct partial *p = &r->partial[r->npartials++];
-    *p = (struct partial){.reduce = u, .lanes = lanes, .dot = dot, .code = lower_code_of(L, mine)};
+    *p = (struct partial){.reduce = u, .added = u->src[0], .lanes = lanes, .dot = dot, .code = lower_code_of(L, mine)};
     memcpy(p->position, L->position, sizeof p->position);
     if (matrix) p->value = first_sum(L, u), memcpy(L->position, p->position, sizeof p->position);
     if (r->nloops) {
@@ -442,7 +443,7 @@ static uint64_t lanes_of_sum(const struct lowerer *L, const struct shared_loop *
 
 /* Combines the values at the current positions with the partial result. */
 static void add_position(struct lowerer *L, struct shared_loop *r, struct partial *p) {
-  struct uop *value = value_if_terms_hold(p->reduce, &r->skipped);
+  struct uop *value = value_if_terms_hold(p->added, &r->skipped);
   uint64_t own_vec = lanes_of_sum(L, r, p);
   unsigned lanes = own_vec ? (unsigned)L->k->axes[__builtin_ctzll(own_vec)].size : p->lanes;
   p->value = value->op == OP_MMA ? multiply(L, value, p->value) : accumulate(L, p->reduce, value, p->value, lanes);
@@ -500,6 +501,43 @@ static void add_rounds(struct lowerer *L, struct shared_loop *r) {
   } while (m && !L->b.failed);
 }
 
+/* Adds the rounds of vectors along a padded axis in two versions: without conditions, and at the edge with them. In
+ * each one the partial results are stored. Returns false, and adds nothing, if there is no such axis. */
+static bool add_versions(struct lowerer *L, struct shared_loop *r) {
+  struct uop *whole[64], *value[64], *before[MAX_AXES];
+  struct edge e;
+  if (L->k->target->kind != TARGET_HOST || !r->nloops) return false;
+  for (unsigned i = 0; i < r->npartials; i++)
+    if (!lanes_of_sum(L, r, &r->partial[i])) return false;
+  for (unsigned i = 0; i < r->nmembers; i++) value[i] = r->members[i]->src[0];
+  if (!edge_of_rounds(L, r->own, value, r->nmembers, &e, whole)) return false;
+  struct uop *inside = edge_inside(L, &e), *one = build_int(&L->b, DT_BOOL, 1);
+  if (!inside) return false;
+  memcpy(before, L->axis_value, sizeof before);
+  for (unsigned version = 0; version < 2 && !L->b.failed; version++) {
+    struct uop *outside = build_alu(&L->b, OP_XOR, DT_BOOL, (struct uop *[]){inside, one}, 2);
+    struct block *in = lower_if_open(L, r->body, version ? outside : inside);
+    edge_forget(L, r->loops); /* what depends on the round is computed in this version */
+    for (uint64_t m = r->loops; m; m &= m - 1) {
+      struct uop *v = before[__builtin_ctzll(m)];
+      L->axis_value[__builtin_ctzll(m)] = lower_mk_in(L, in, OP_AFTER, v->dtype, (struct uop *[]){v, in->open}, 2);
+    }
+    for (unsigned i = 0; i < r->npartials && !L->b.failed; i++) {
+      struct partial *p = &r->partial[i];
+      struct uop *so_far = p->value;
+      for (unsigned j = 0; j < r->nmembers; j++)
+        if (r->members[j] == p->reduce) p->added = version ? value[j] : whole[j];
+      add_round(L, r, p);
+      lower_mk_in(L, in, OP_STORE, DT_VOID, (struct uop *[]){p->pointer, p->value}, 2);
+      p->value = version ? p->value : so_far;
+    }
+    if (!L->b.failed) r->partial[r->npartials - 1].last = lower_block_close(L, in, NULL, 0);
+  }
+  edge_forget(L, r->loops);
+  memcpy(L->axis_value, before, sizeof before);
+  return r->stored = true;
+}
+
 /* Waits once for all matrix instructions that read memory, stores the partial results and closes the loops. Returns the
  * end of the outermost loop, or NULL if there are no loops. */
 static struct uop *finish_loops(struct lowerer *L, struct shared_loop *r) {
@@ -507,7 +545,8 @@ static struct uop *finish_loops(struct lowerer *L, struct shared_loop *r) {
     struct partial *p = &r->partial[i];
     if (p->reduce->src[0]->op == OP_MMA && reads_memory(p->reduce->src[0]))
       p->value = lower_mk(L, OP_AFTER, p->value->dtype, p->value->lanes, 0, 1, &p->value, 1);
-    if (r->nloops) p->last = lower_mk_in(L, r->body, OP_STORE, DT_VOID, (struct uop *[]){p->pointer, p->value}, 2);
+    if (r->nloops && !r->stored)
+      p->last = lower_mk_in(L, r->body, OP_STORE, DT_VOID, (struct uop *[]){p->pointer, p->value}, 2);
   }
   struct uop *end = NULL;
   for (unsigned i = r->nopened; i-- > 0 && !L->b.failed;) {
@@ -602,7 +641,7 @@ static bool lower_reduces(struct lowerer *L, struct uop *reduce) {
   open_loops(L, reduce, &r);
   for (unsigned i = 0; i < r.nmembers; i++) begin_partials(L, &r, r.members[i]);
   evaluate_operands(L, &r);
-  add_rounds(L, &r);
+  if (!add_versions(L, &r)) add_rounds(L, &r);
   struct uop *end = finish_loops(L, &r);
   if (!L->b.failed) combine_partials(L, &r, end);
   for (unsigned i = 0; i < r.npartials && !L->b.failed; i++) memo_result(L, &r, &r.partial[i], end);

@@ -451,10 +451,11 @@ static bool share_columns(struct view *p, const struct shared *s, int v, int64_t
   int64_t fill = items_for(k, outputs / lanes, bytes);
   int64_t adjacent = line > t->wave ? t->wave : line < 1 ? 1 : line;
   if (lanes > 1 && !step(p, STEP_VECTOR, v, lanes)) return false;
+  bool whole = k->axes[v].kind != AXIS_LOOP; /* a vector has all columns */
   while (amount * 2 <= fill && amount * 2 * adjacent <= t->max_group && amount * 4 <= longest_shared(k, s)) amount *= 2;
   if (amount * adjacent < t->group) adjacent = t->group / amount;
   while (adjacent > 1 && adjacent / 2 >= k->axes[v].size) adjacent /= 2;
-  if (!step_padded(p, STEP_LOCAL, v, adjacent)) return false;
+  if (!whole && adjacent > 1 && !step_padded(p, STEP_LOCAL, v, adjacent)) return false;
   return group_shared(p, s, amount) && unroll(p);
 }
 
@@ -667,8 +668,9 @@ static int64_t groups_of_columns(const struct view *p, int v, int64_t all) {
   return groups < least ? least : groups;
 }
 
-/* Plans sums of columns whose number is no multiple of a vector: tiles of vectors add all rows. If their sums were kept
- * in memory, each round would check its elements (lower/edge.c). */
+/* Plans sums of columns whose number is no multiple of a vector, if the matrix stays in a cache or the machine has no
+ * masked vectors: tiles of vectors add all rows. If their sums were kept in memory, each round would check its elements
+ * (lower/edge.c), but it reads rows in the order of memory. */
 static bool optimize_odd_columns(struct view *p, int v, int64_t lanes, bool *done) {
   int64_t tile = COLUMN_VECTORS * lanes, size = p->k->axes[v].size;
   *done = size >= PADDED * tile && can(p, STEP_PAD, v, tile);
@@ -685,7 +687,9 @@ static bool optimize_columns(struct view *p, int v, bool *done) {
   int64_t lanes = largest_padded(p, STEP_VECTOR, v, lanes_for(p, v, k->target->vector_bytes));
   *done = false;
   if (lanes < 2 || k->axes[v].size < 2 * lanes) return true;
-  if (k->axes[v].size % lanes && !optimize_odd_columns(p, v, lanes, done)) return false;
+  bool near = (double)total(p, AXIS_REDUCE) * (double)k->axes[v].size * sizeof(float) < FAR_BYTES;
+  if (k->axes[v].size % lanes && (near || !k->target->has_masks) && !optimize_odd_columns(p, v, lanes, done))
+    return false;
   if (*done) return true;
   if (!step_padded(p, STEP_VECTOR, v, lanes)) return false;
   struct axis_name lane = k->axes[k->naxes - 1].name;

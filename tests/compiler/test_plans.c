@@ -122,6 +122,13 @@ static void batch(unsigned first, unsigned n) {
   free(made);
 }
 
+/* Kernels and plans that were once wrong. */
+static void kernels_found_before(void **state) {
+  static const unsigned found[] = {20074, 20670, 21093, 30717, 40477, 60735};
+  for (unsigned i = 0; i < sizeof found / sizeof *found; i++) batch(found[i], 1);
+  assert_int_equal(failures, 0);
+}
+
 static void random_kernels_by_random_plans(void **state) {
   for (unsigned i = 0; i < count; i += BATCH) batch(from + i, count - i < BATCH ? count - i : BATCH);
   assert_int_equal(failures, 0);
@@ -135,6 +142,7 @@ static unsigned number_of(const char *name, unsigned otherwise) {
 int main(void) {
   from = number_of("PLANS_SEED", number_of("PLANS_FROM", 1));
   count = getenv("PLANS_SEED") ? 1 : number_of("PLANS_COUNT", COUNT);
-  const struct CMUnitTest tests[] = {cmocka_unit_test(random_kernels_by_random_plans)};
+  const struct CMUnitTest tests[] = {cmocka_unit_test(random_kernels_by_random_plans),
+                                     cmocka_unit_test(kernels_found_before)};
   return cmocka_run_group_tests_name("compiler/plans", tests, setup, teardown);
 }
