@@ -307,7 +307,7 @@ static bool keep_sums(struct contraction *c, struct tiling *t) {
   if (!c->rounds) return true;
   struct list kept = {.n = 0};
   for (uint64_t m = c->rounds; m; m &= m - 1) list(&kept, __builtin_ctzll(m));
-  double bytes = (double)(f->lanes * f->vectors * f->height) * ELEMENT;
+  double bytes = (double)(f->lanes * f->vectors * f->height) * c->element;
   unsigned first = t->inside.n;
   while (!loop && first > 0 && (bytes *= (double)k->axes[t->inside.axis[first - 1]].size) <= KEPT_BYTES) first--;
   for (unsigned i = first; i < t->inside.n; i++) list(&kept, t->inside.axis[i]);
@@ -364,7 +364,7 @@ static bool prefetch_columns(struct contraction *c, const struct tiling *t) {
   const struct form *f = &c->form;
   const struct operand *p = &c->x[f->columns];
   const struct axis *loop = &c->k->axes[t->strips < 0 ? f->column : t->strips];
-  int64_t strip = c->depth * f->lanes * f->vectors * ELEMENT, tiles = tiles_of_strip(c, t);
+  int64_t strip = c->depth * f->lanes * f->vectors * c->element, tiles = tiles_of_strip(c, t);
   if (!f->in_order || !c->k->target->reads_ahead || c->k->is_phase || tiles < FEW_TILES || strip > NEAR_CACHE / 8)
     return true;
   const struct uop *index = p->value->src[0];

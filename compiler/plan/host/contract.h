@@ -13,7 +13,6 @@ enum {
   LONG_SUM = 1 << 11,    /* a longer sum has rounds outside the tiles */
   LONG_TILE_SUM = 1536,  /* the same for tile registers */
   ROUND = 1 << 10,       /* maximum number of products per round */
-  ELEMENT = 4,           /* bytes per copied element */
   NEAR_CACHE = 1 << 20,  /* size of the second-level cache */
   MOST_TERMS = 8,        /* of the conditions outside which a product is 0 */
 };
@@ -60,10 +59,11 @@ struct contraction {
   struct codegen *k;
   enum multiplier by;
   struct operand x[2];
-  bool packs[2]; /* whether PACK can copy it */
-  bool keeps;    /* whether sums can be kept in memory */
-  uint64_t unit; /* axes along which the output is contiguous */
-  bool updates;  /* computing the outputs from the sums loads other arguments */
+  int64_t element; /* bytes per copied element: 4, or 8 for f64 */
+  bool packs[2];   /* whether PACK can copy it */
+  bool keeps;      /* whether sums can be kept in memory */
+  uint64_t unit;   /* axes along which the output is contiguous */
+  bool updates;    /* computing the outputs from the sums loads other arguments */
   struct uop *store;
   uint64_t sum; /* reduced axes */
   int64_t depth, outputs;
@@ -89,9 +89,9 @@ static inline int64_t divide(int64_t n, int64_t by) { return (n + by - 1) / by; 
 /* The number of products that an instruction sums in each lane or element. */
 static inline int64_t together_of(const struct contraction *c) { return c->matrix ? c->matrix->k : 1; }
 
-/* The number of products whose factors have ELEMENT bytes in a copy. */
+/* The number of products whose factors have the bytes of an element in a copy. */
 static inline int64_t per_element(const struct contraction *c) {
-  return c->matrix ? ELEMENT / dtype_info[c->matrix->in].size : 1;
+  return c->matrix ? c->element / dtype_info[c->matrix->in].size : 1;
 }
 
 /* The rows that an instruction multiplies at once. */

@@ -80,18 +80,18 @@ static double choose_tile(const struct contraction *c, struct form *f, int64_t d
   int64_t rows = size_of(c->k, f->row), columns = size_of(c->k, f->column);
   int64_t most = rows < 2 * MAX_HEIGHT ? rows : MAX_HEIGHT;
   double best = 0, round = t->unit_bytes > 32 ? 0.5 : 1; /* cycles that the loop adds to a round, as measured */
-  int64_t widest = c->matrix ? c->matrix->n : t->vector_bytes / 4, narrowest = c->matrix ? widest : widest / 2;
-  for (int64_t lanes = widest; lanes >= narrowest && lanes >= 4; lanes /= 2)
+  int64_t widest = c->matrix ? c->matrix->n : t->vector_bytes / c->element, narrowest = c->matrix ? widest : widest / 2;
+  for (int64_t lanes = widest; lanes >= narrowest && lanes * c->element >= 16; lanes /= 2)
     for (int64_t height = 1; height <= most; height++)
       for (int64_t vectors = 1; vectors * height <= MAX_SUMS && fits_registers(t, vectors, height); vectors++) {
-        double each = (double)divide(lanes * ELEMENT, t->unit_bytes) / t->units;
+        double each = (double)divide(lanes * c->element, t->unit_bytes) / t->units;
         double multiply = (double)(vectors * height) * each;
         if (multiply < LATENCY) multiply = LATENCY;
         double loads = (double)vectors * each + (double)height * (c->matrix ? 1.25 : 0.5);
         double cycles = multiply > loads ? multiply : loads;
         double issue = t->issued ? instructions(f, vectors, height, rows % height) / t->issued : 0;
         if (cycles < issue) cycles = issue;
-        int64_t bytes = lanes * vectors * ELEMENT; /* of the strip in one round */
+        int64_t bytes = lanes * vectors * c->element; /* of the strip in one round */
         if (near && depth * bytes > NEAR_BYTES) continue;
         double far = depth * bytes > NEAR_BYTES ? (double)bytes / t->fill_bytes : 0;
         if (cycles < far) cycles = far;
@@ -117,7 +117,7 @@ int form_paired(const struct contraction *c, const struct form *f) {
 }
 
 /* Chooses the tile of several tile registers with the most useful products per cycle. Returns the cycles of all tiles
- * for ELEMENT bytes of the sum. Rows come from the second-level cache, as do the columns of a strip that exceeds the
+ * for each element of the sum. Rows come from the second-level cache, as do the columns of a strip that exceeds the
  * first one. */
 static double choose_registers(const struct contraction *c, struct form *f, int64_t depth) {
   const struct matrix *x = c->matrix;
@@ -126,7 +126,7 @@ static double choose_registers(const struct contraction *c, struct form *f, int6
   double best = 0, bytes = (double)(x->m * x->k * dtype_info[x->in].size);
   for (int64_t height = 1; height < TILES; height++)
     for (int64_t vectors = 1; height * vectors + height + vectors <= TILES; vectors++) {
-      bool near = depth * x->n * vectors * ELEMENT <= 2 * NEAR_BYTES;
+      bool near = depth * x->n * vectors * c->element <= 2 * NEAR_BYTES;
       double far = (double)(height + (near ? 0 : vectors)) * bytes / c->k->target->fill_bytes;
       double loads = (double)((height + vectors) * TILE_LOAD), cycles = (double)(height * vectors * x->cycles);
       if (cycles < TILE_LATENCY) cycles = TILE_LATENCY;
@@ -180,7 +180,7 @@ static double copying(const struct contraction *c, const struct operand *x, int 
   distinct_elements(x, c->sum | bit(last) | together, &unit);
   bool vectors = unit >= SMALL_SUM;
   double cycles = vectors ? width % 4 ? 1.6 : 1.0 : 8;
-  if (has(x->unit, last)) cycles = width * ELEMENT < LINE_BYTES ? 1.0 : 0.25;
+  if (has(x->unit, last)) cycles = width * c->element < LINE_BYTES ? 1.0 : 0.25;
   return cycles + (x->plain ? 0 : 0.3) + x->work * (vectors ? 1 : 4);
 }
 
@@ -192,14 +192,14 @@ int form_run(const struct contraction *c, const struct form *f) {
   if (!run || run & (run - 1) || has(q->unit, f->row)) return -1;
   int64_t size = c->k->axes[__builtin_ctzll(run)].size;
   if (has_rounds(c) && !c->rounds) size = size * ROUND / c->depth; /* about what choose_rounds leaves */
-  return size >= SMALL_SUM && size * ELEMENT <= APART_BYTES ? __builtin_ctzll(run) : -1;
+  return size >= SMALL_SUM && size * c->element <= APART_BYTES ? __builtin_ctzll(run) : -1;
 }
 
 /* The axes that only the rows have and that are copied together with them, as many as fit. */
 uint64_t form_rows_together(const struct contraction *c, const struct form *f) {
   const struct operand *q = &c->x[!f->columns];
   uint64_t together = f->rows_only;
-  while (together && operand_elements(q, c->sum | bit(f->row) | together) * ELEMENT > IMAGE_BYTES)
+  while (together && operand_elements(q, c->sum | bit(f->row) | together) * c->element > IMAGE_BYTES)
     together &= together - 1;
   return together;
 }
@@ -231,7 +231,7 @@ static void copy_columns(const struct contraction *c, struct form *f, double str
     double n = operand_elements(p, c->sum | bit(f->column) | t);
     double each = strided ? STRIDED_COPY : copying(c, p, f->column, f->lanes * f->vectors, t);
     double cycles = n * times * (double)extent(k, f->columns_only & ~t) * each;
-    bool fits = !t || f->whole || n * padded / strips * ELEMENT <= LOOPS_BYTES;
+    bool fits = !t || f->whole || n * padded / strips * c->element <= LOOPS_BYTES;
     if (!f->copy_columns || (fits && cycles < 0.9 * f->copy_columns)) f->together = t, f->copy_columns = cycles;
     if (f->whole || k->is_phase || (t ? !(t & (t - 1)) : !f->columns_only)) break;
   }
@@ -263,15 +263,16 @@ static bool blocks_are_adjacent(const struct contraction *c, const struct operan
  * few sets of the cache. */
 static bool stays_near(const struct contraction *c, const struct operand *x, int64_t depth, int64_t strip) {
   for (uint64_t m = c->sum & x->mask; m; m &= m - 1)
-    if (x->stride[__builtin_ctzll(m)] * ELEMENT % SET_BYTES == 0) return false;
-  return depth * strip * ELEMENT <= NEAR_BYTES;
+    if (x->stride[__builtin_ctzll(m)] * c->element % SET_BYTES == 0) return false;
+  return depth * strip * c->element <= NEAR_BYTES;
 }
 
 /* Whether the elements of the next product are often on another page, in memory that no near cache holds. */
 bool operand_is_far(const struct contraction *c, const struct operand *x) {
   bool pages = false;
-  for (uint64_t m = c->sum; m; m &= m - 1) pages = pages || x->stride[__builtin_ctzll(m)] * ELEMENT >= PAGE_BYTES / 2;
-  return pages && operand_elements(x, loops(c->k) | c->sum | c->rounds) * ELEMENT > NEAR_CACHE;
+  for (uint64_t m = c->sum; m; m &= m - 1)
+    pages = pages || x->stride[__builtin_ctzll(m)] * c->element >= PAGE_BYTES / 2;
+  return pages && operand_elements(x, loops(c->k) | c->sum | c->rounds) * c->element > NEAR_CACHE;
 }
 
 /* Whether the copies have the elements of a tile register one after the other. Windows along an axis of the tile share
@@ -296,7 +297,7 @@ static void consider(struct contraction *c, struct form f, bool pack_rows, bool 
   bool tiles_only = c->by == BY_TILES;
   double both = (double)extent(k, others & p->mask & q->mask);
   bool reused = rows > MAX_HEIGHT / 2 && (double)width / 32 * (double)extent(k, f.columns_only) > FEW_TILES - 1;
-  bool fits = depth * (tiles_only ? TILE_ROWS : MAX_HEIGHT) * ELEMENT <= BLOCK_BYTES;
+  bool fits = depth * (tiles_only ? TILE_ROWS : MAX_HEIGHT) * c->element <= BLOCK_BYTES;
   f.pack_rows = pack_rows && f.row >= 0 && c->packs[!f.columns] && fits && (tiles_only || reused || !q->plain);
   if ((pack_rows || tiles_only) && !f.pack_rows) return;
   if (tiles_only && !fills_registers(c, &f)) return;
@@ -310,12 +311,12 @@ static void consider(struct contraction *c, struct form f, bool pack_rows, bool 
   double tiles = (double)divide(rows, f.height);
 
   if (near && (rounds || !stays_near(c, p, depth, strip))) return;
-  f.pack_columns = c->packs[f.columns] && depth * strip * ELEMENT <= STRIP_BYTES && !f.in_order && !near &&
+  f.pack_columns = c->packs[f.columns] && depth * strip * c->element <= STRIP_BYTES && !f.in_order && !near &&
                    (!direct || tiles * (double)extent(k, f.rows_only) >= FEW_TILES);
   if (!f.pack_columns && !direct) return;
   if (f.pack_columns) {
     double sharing = phases_sharing(k, p);
-    double copied = (double)(depth * extent(k, f.columns_only)) * strips * (double)strip * ELEMENT;
+    double copied = (double)(depth * extent(k, f.columns_only)) * strips * (double)strip * c->element;
     f.whole =
         (sharing > 1 || !(direct || tiles_only)) && copied <= (direct || sharing == 1 ? WHOLE_BYTES : PHASE_BYTES);
     if (k->is_phase && direct && !f.whole) f.pack_columns = false;
@@ -339,12 +340,12 @@ static void consider(struct contraction *c, struct form f, bool pack_rows, bool 
                                : copying(c, q, run, size_of(k, run), together | bit(f.row)));
     f.cycles += f.copy_rows;
   } else if (f.row >= 0) {
-    int64_t far = q->stride[f.row] * f.height * ELEMENT;
+    int64_t far = q->stride[f.row] * f.height * c->element;
     if (!q->plain) f.cycles *= 4; /* computed again in each round */
     bool along_sum = q->unit & c->sum, apart = !along_sum && !has(q->unit, f.row);
     bool conflict = (k->target->reads_ahead && far > FAR_BYTES) ||
-                    (q->stride[f.row] * ELEMENT % PAGE_BYTES == 0 && f.height > CACHE_WAYS);
-    f.cycles *= conflict || apart ? 2 : !along_sum ? 1.2 : far > 64 * ELEMENT ? 1.01 : 1;
+                    (q->stride[f.row] * c->element % PAGE_BYTES == 0 && f.height > CACHE_WAYS);
+    f.cycles *= conflict || apart ? 2 : !along_sum ? 1.2 : far > 64 * c->element ? 1.01 : 1;
   }
   double store = has(c->unit, f.column) ? 0.15 : has(c->unit, f.row) || c->depth > LONG_SUM ? 2.5 : 8;
   if (c->updates) store *= 2; /* arguments loaded for the outputs have the outputs' layout */

@@ -49,7 +49,7 @@ static bool read_operand(struct contraction *c, struct operand *x, struct uop *v
       x->plain = x->plain && u->nsrc < 3;
       for (unsigned a = 0; a < c->k->naxes; a++) {
         int64_t stride = llabs(index_coefficient(c->k, u, a));
-        int64_t block = block_of(c->k, u, a, mask), vector = c->k->target->vector_bytes / ELEMENT;
+        int64_t block = block_of(c->k, u, a, mask), vector = c->k->target->vector_bytes / c->element;
         x->block[a] = vector && block % vector == 0 ? block : 0;
         if (stride == 1 || x->block[a]) x->unit |= UINT64_C(1) << a;
         if (stride > x->stride[a]) x->stride[a] = stride;
@@ -170,8 +170,9 @@ bool contraction_find(struct contraction *c, enum multiplier by) {
   struct codegen *k = c->k;
   uint64_t *mask = axis_masks(k, false);
   struct uop *reduce = mask ? largest(k, mask) : NULL, *product = reduce ? summed_product(reduce) : NULL;
-  bool ok = product && dtype_info[product->dtype].size <= ELEMENT && product->src[0] != product->src[1] &&
-            (dtype_is_float(product->dtype) || product->dtype == DT_I32);
+  bool ok =
+      product && product->src[0] != product->src[1] && (dtype_is_float(product->dtype) || product->dtype == DT_I32);
+  c->element = ok && product->dtype == DT_F64 ? sizeof(double) : sizeof(float);
   double depth = 1, outputs = 1;
   c->sum = 0, c->store = k->ast->src[0];
   struct uop *operand[2] = {ok ? product->src[0] : NULL, ok ? product->src[1] : NULL};

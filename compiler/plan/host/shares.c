@@ -40,7 +40,9 @@ struct sharing {
   double time; /* of the best */
 };
 
-static double reading(double n) { return n * (n * ELEMENT > LEFT_BYTES ? FAR_READ : NEAR_READ); }
+static double reading(const struct contraction *c, double n) {
+  return n * (n * (double)c->element > LEFT_BYTES ? FAR_READ : NEAR_READ);
+}
 
 static void read_operand_access(const struct contraction *c, unsigned i, struct access *out) {
   struct codegen *k = c->k;
@@ -48,7 +50,7 @@ static void read_operand_access(const struct contraction *c, unsigned i, struct 
   uint64_t all = loops(k) | c->sum | c->rounds;
   double n = operand_elements(x, all);
   out->copy = i == c->form.columns ? c->form.copy_columns : c->form.copy_rows;
-  out->read = reading(n), out->mask = x->mask;
+  out->read = reading(c, n), out->mask = x->mask;
   if (out->copy > 0 && operand_is_far(c, x)) out->copy += n * FAR_COPY;
   memcpy(out->stride, x->stride, sizeof out->stride);
   for (uint64_t m = loops(k) & x->mask; m; m &= m - 1) {
@@ -62,20 +64,21 @@ static void read_operand_access(const struct contraction *c, unsigned i, struct 
 }
 
 static void read_output_access(const struct contraction *c, struct access *out) {
-  out->read = reading((double)c->outputs) * (c->updates ? 2 : 1);
+  out->read = reading(c, (double)c->outputs) * (c->updates ? 2 : 1);
   out->mask = loops(c->k);
   for (unsigned a = 0; a < c->k->naxes; a++) out->stride[a] = llabs(index_coefficient(c->k, c->store->src[0], a));
 }
 
 /* The cycles of all workgroups together, of which n[a] follow each other along axis a. Workgroups with the same
  * elements read and copy them again. Those that share a row of memory access short runs. */
-static double access_time(const struct codegen *k, const struct access *x, const int64_t *n) {
+static double access_time(const struct contraction *c, const struct access *x, const int64_t *n) {
+  const struct codegen *k = c->k;
   double times = 1, runs = 1;
   for (uint64_t m = loops(k); m; m &= m - 1) {
     unsigned a = (unsigned)__builtin_ctzll(m);
-    double more = (double)(n[a] - 1), run = (double)(k->axes[a].size * x->stride[a] * ELEMENT) / (double)n[a];
+    double more = (double)(n[a] - 1), run = (double)(k->axes[a].size * x->stride[a] * c->element) / (double)n[a];
     times *= x->mask >> a & 1 ? 1 + more * x->overlap[a] : 1 + more;
-    if (more > 0 && run > 0 && x->stride[a] * ELEMENT < LINE_BYTES) runs *= 1 + RUN_BYTES / run;
+    if (more > 0 && run > 0 && x->stride[a] * c->element < LINE_BYTES) runs *= 1 + RUN_BYTES / run;
   }
   return (x->copy + x->read * runs) * times;
 }
@@ -97,8 +100,8 @@ static double time_of_shares(const struct sharing *g) {
     padded *= form_masking(g->c, f, f->vectors, f->height);
   double tasks = 1;
   for (uint64_t m = loops(g->c->k); m; m &= m - 1) tasks *= (double)n[__builtin_ctzll(m)];
-  double work = (f->cycles - f->copy_columns - f->copy_rows) * padded + access_time(g->c->k, &g->output, n);
-  for (unsigned i = 0; i < 2; i++) work += access_time(g->c->k, &g->operand[i], n);
+  double work = (f->cycles - f->copy_columns - f->copy_rows) * padded + access_time(g->c, &g->output, n);
+  for (unsigned i = 0; i < 2; i++) work += access_time(g->c, &g->operand[i], n);
   double turns = ceil(tasks / (double)g->cores) + 0.12;
   return (work / tasks + START_CYCLES) * turns + (tasks > 1 ? WAKE_CYCLES : 0);
 }
@@ -112,7 +115,7 @@ static bool keeps_near(const struct sharing *g) {
   int64_t rows = s->tiles * f->height, columns = s->strips * f->lanes * f->vectors, all = size_of(g->c->k, f->column);
   int64_t kept = rows * (columns < all ? columns : all) * extent(g->c->k, f->columns_only);
   for (uint64_t m = f->columns_only; m; m &= m - 1) kept /= s->of[__builtin_ctzll(m)];
-  return kept * ELEMENT <= KEPT_BYTES;
+  return kept * g->c->element <= KEPT_BYTES;
 }
 
 /* Tries the shares of the tiles and strips, with the given number of workgroups along the other axes. */
@@ -145,7 +148,7 @@ static void try_shares(struct sharing *g, uint64_t axes, int64_t tasks) {
  * fits into the cache. */
 static int64_t fewest_blocks(const struct contraction *c, const struct form *f, int64_t depth, int64_t height) {
   int64_t tiles = divide(size_of(c->k, f->row), height);
-  int64_t block = f->pack_rows ? (has_rounds(c) ? ROUND_BYTES : BLOCK_BYTES) / ELEMENT / depth / height : tiles;
+  int64_t block = f->pack_rows ? (has_rounds(c) ? ROUND_BYTES : BLOCK_BYTES) / c->element / depth / height : tiles;
   return block < 1 ? tiles : divide(tiles, block);
 }
 
@@ -158,9 +161,9 @@ static void limit_tile_shares(struct sharing *g) {
   int64_t elements[2] = {f->height, f->lanes * f->vectors}, copied = divide(c->depth, per_element(c));
   unsigned block = f->by_rows, other = !block;
   if (f->by_rows) copied *= extent(c->k, f->columns_only);
-  int64_t most = TILE_BLOCK_BYTES / ELEMENT / copied / elements[block], kept;
+  int64_t most = TILE_BLOCK_BYTES / c->element / copied / elements[block], kept;
   most = most < 1 ? 1 : most > tiles[block] ? tiles[block] : most;
-  kept = TILE_KEPT_BYTES / ELEMENT / (most * elements[block]) / elements[other];
+  kept = TILE_KEPT_BYTES / c->element / (most * elements[block]) / elements[other];
   *fewest[block] = divide(tiles[block], most);
   *fewest[other] = !c->rounds ? 1 : divide(tiles[other], kept < 1 ? 1 : kept);
 }
