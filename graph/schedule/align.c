@@ -182,9 +182,10 @@ struct uop *schedule_align(struct graph *g, const struct schedule_machine *m, co
   for (unsigned i = 0; i < 2; i++) {
     const struct uop *f = below_casts(x->src[i]);
     if (!(m->tile_types >> f->dtype & 1) || dtype_info[f->dtype].size >= m->align) return x;
-    int64_t uses = shape_numel(x->shape) / shape_numel(f->shape);
+    int64_t n = shape_numel(f->shape);
     src[i] = x->src[i];
-    if (f->op != OP_BUFFER) continue;
+    if (f->op != OP_BUFFER || !n) continue;
+    int64_t uses = shape_numel(x->shape) / n;
     int64_t pay = shape_numel(x->shape) < MANY_PRODUCTS ? LEAST_STRAIGHT_USES : LEAST_USES;
     if (uses >= pay && m->straight_types >> f->dtype & 1) src[i] = straighten(g, src[i], reduce, m->align);
     if (uses >= LEAST_USES && src[i] == x->src[i]) src[i] = align_factor(g, src[i], m->align);

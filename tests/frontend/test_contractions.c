@@ -342,6 +342,55 @@ static void products_of_bytes(void **state) {
   if (has_ptxas()) check_bytes("EMU+NV:sm_90", true), check_bytes("EMU+NV:sm_80", true);
 }
 
+/* Expects that all elements of y are 0. */
+static void expect_zeros(const char *device, db_dtype t, int line, db_tensor *y) {
+  size_t n = (size_t)db_numel(y);
+  float *got = malloc((n + 1) * sizeof *got);
+  assert_non_null(got);
+  memset(got, 0x55, (n + 1) * sizeof *got);
+  if (db_read(db_cast(y, DB_F32), got, n * sizeof *got))
+    fail_msg("%s, %s, line %d: %s", device, db_dtype_name(t), line, db_error());
+  for (size_t i = 0; i < n; i++)
+    if (got[i] != 0) fail_msg("%s, %s, line %d: element %zu is %g", device, db_dtype_name(t), line, i, (double)got[i]);
+  free(got);
+}
+
+/* Sums of no products, products without results, and sums of padding only. */
+static void check_empty(const char *name, db_device *dev, db_dtype t) {
+  static const uint8_t memory[65536];
+#define X(...)   db_from(memory, t, dev, __VA_ARGS__)
+#define ZEROS(y) expect_zeros(name, t, __LINE__, y)
+  ZEROS(db_matmul(X(4, 0), X(0, 3)));
+  ZEROS(db_matmul(X(256, 0), X(0, 511)));
+  ZEROS(db_matmul(X(64, 0), db_transpose(X(65, 0), 0, 1)));
+  ZEROS(db_matmul(db_transpose(X(0, 64), 0, 1), X(0, 130)));
+  ZEROS(db_matmul(X(8, 64, 0), X(8, 0, 65)));
+  ZEROS(db_matmul(X(0, 64, 32), X(32, 65)));
+  ZEROS(db_matmul(X(0, 32), X(32, 65)));
+  ZEROS(db_matmul(X(65, 32), X(32, 0)));
+  ZEROS(db_matmul(X(0, 0), X(0, 0)));
+  ZEROS(db_matmul(X(64, 100), db_pad(X(0, 256), 0, 100, 0, 0)));
+  ZEROS(db_pad(db_matmul(X(64, 0), X(0, 256)), 1, 1, 1, 1));
+  ZEROS(db_matmul(db_matmul(X(64, 100), X(100, 0)), X(0, 100)));
+  ZEROS(db_conv2d(X(2, 0, 8, 8), X(4, 0, 3, 3), NULL));
+  ZEROS(db_conv2d(X(2, 0, 28, 28), X(64, 0, 3, 3), NULL));
+  ZEROS(db_conv2d(X(0, 64, 28, 28), X(16, 64, 3, 3), NULL));
+#undef ZEROS
+#undef X
+}
+static void empty_sums_are_zero(void **state) {
+  static const char *const names[] = {"CPU", EMULATED, EMULATED_NVIDIA, "EMU+NV:sm_80", "EMU+NV:sm_89"};
+  static const db_dtype types[] = {DB_I8, DB_U8, DB_F8E4M3, DB_F16, DB_BF16, DB_F32};
+  for (unsigned d = 0; d < (has_ptxas() ? 5 : 2); d++) {
+    db_device *dev = open_device(names[d]);
+    for (unsigned i = 0; i < sizeof types / sizeof *types; i++) {
+      DB_SCOPED;
+      check_empty(names[d], dev, types[i]);
+    }
+    db_close(dev);
+  }
+}
+
 int main(void) {
   const struct CMUnitTest tests[] = {cmocka_unit_test(values_are_exact),
                                      cmocka_unit_test(few_other_instructions),
@@ -349,6 +398,7 @@ int main(void) {
                                      cmocka_unit_test(rows_do_not_mix),
                                      cmocka_unit_test(convolutions_are_exact),
                                      cmocka_unit_test(copies_access_few_lines),
-                                     cmocka_unit_test(products_of_bytes)};
+                                     cmocka_unit_test(products_of_bytes),
+                                     cmocka_unit_test(empty_sums_are_zero)};
   return cmocka_run_group_tests_name("frontend/contractions", tests, NULL, NULL);
 }
