@@ -361,6 +361,7 @@ static bool lower_with_fewer_steps(const struct compiler_options *o, struct code
         given = plan, named = true;
       else if (o->plan)
         given = plan_line(o->plan, out->shape, out->number, &named);
+      if (o->plan && o->plan_marks) plan_mark_lines(o->plan, out->shape, out->number, o->plan_marks);
       if (steps == STEPS_GIVEN && !given) k->steps = steps = best, k->err = fresh.err, k->errcap = fresh.errcap;
     }
     if (collected && kernel_plan(k, steps == STEPS_GIVEN ? given : NULL) && lower(k)) {

@@ -21,6 +21,7 @@ struct compiler_options {
   const char *plan;      /* plans given by hand, one per line (compiler/plan/plan.h). "NAME = plan" and "NUMBER = plan"
                           * apply to the kernel of that shape or number, any other line to every kernel that it fits.
                           * NULL: the optimizer chooses all plans. */
+  bool *plan_marks;      /* NULL, or one for each line of plan: set if a kernel was compiled that the line names */
   const char *cache_dir; /* disk cache; NULL if there is none */
   const char *ptxas;     /* path of NVIDIA's assembler; if NULL, compiling for sm_* fails with a message */
 };

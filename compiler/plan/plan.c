@@ -182,23 +182,56 @@ static const char *next_line(const char *line) {
   return *line ? line + 1 : line;
 }
 
-const char *plan_line(const char *lines, const char *name, unsigned number, bool *named) {
-  const char *every = NULL, *to;
+/* Whether the text from `from` to `to` is the kernel's name or number. */
+static bool is_name_of(const char *from, const char *to, const char *name, unsigned number) {
   char digits[16];
+  size_t n = (size_t)(to - from);
   snprintf(digits, sizeof digits, "%u", number);
+  return (n == strlen(name) && !memcmp(from, name, n)) || (n == strlen(digits) && !memcmp(from, digits, n));
+}
+
+/* Sets *at to the first word of the line. Returns false if the line is empty or a comment. */
+static bool line_begins(const char *line, const char **at) {
+  *at = line + strspn(line, " \t");
+  return **at && **at != '\n' && **at != '#';
+}
+
+const char *plan_line(const char *lines, const char *name, unsigned number, bool *named) {
+  const char *every = NULL, *to, *at;
   for (const char *line = lines; *line; line = next_line(line)) {
-    line += strspn(line, " \t");
-    if (*line == '\n' || *line == '#' || !*line) continue;
-    const char *plan = text_after_name(line, &to);
-    size_t n = (size_t)(to - line);
-    *named = plan != line;
+    if (!line_begins(line, &at)) continue;
+    const char *plan = text_after_name(at, &to);
+    *named = plan != at;
     if (!*named)
       every = plan;
-    else if ((n == strlen(name) && !memcmp(line, name, n)) || (n == strlen(digits) && !memcmp(line, digits, n)))
+    else if (is_name_of(at, to, name, number))
       return plan;
   }
   *named = false;
   return every;
+}
+
+unsigned plan_count_lines(const char *lines) {
+  unsigned n = 0;
+  for (const char *line = lines; *line; line = next_line(line)) n++;
+  return n;
+}
+
+void plan_mark_lines(const char *lines, const char *name, unsigned number, bool *marks) {
+  const char *to, *at;
+  for (const char *line = lines; *line; line = next_line(line), marks++)
+    if (line_begins(line, &at) && text_after_name(at, &to) != at && is_name_of(at, to, name, number)) *marks = true;
+}
+
+void plan_print_unmarked(FILE *f, const char *lines, const bool *marks) {
+  unsigned n = plan_count_lines(lines), i = 0;
+  const char *to, *at;
+  for (const char *line = lines; i < n; line = next_line(line), i++) {
+    if (marks[i] || !line_begins(line, &at) || text_after_name(at, &to) == at) continue;
+    bool number = strspn(at, "0123456789") == (size_t)(to - at);
+    fprintf(f, "PLAN: line %u, '%.*s': no kernel with this %s was compiled; DEBUG=3 prints the kernels\n", i + 1,
+            (int)(to - at), at, number ? "number" : "name");
+  }
 }
 
 bool plan_check_sections(const char *text, char *err, size_t errcap) {
@@ -212,8 +245,15 @@ bool plan_check(const char *lines, char *err, size_t errcap) {
   char why[384];
   for (const char *line = lines; *line; line = next_line(line)) {
     number++;
-    const char *to, *p = line + strspn(line, " \t");
-    if (*p == '#' || plan_check_sections(text_after_name(p, &to), why, sizeof why)) continue;
+    const char *to, *at;
+    if (!line_begins(line, &at)) continue;
+    const char *plan = text_after_name(at, &to);
+    if (plan != at && to == at)
+      snprintf(why, sizeof why, "at '=': the name or number of a kernel is expected before it");
+    else if (plan == at && strspn(at, " \t\r;|") == strcspn(at, "\n"))
+      snprintf(why, sizeof why, "at '%c': a plan for every kernel has at least one step", *at);
+    else if (plan_check_sections(plan, why, sizeof why))
+      continue;
     snprintf(err, errcap, "line %u, %s", number, why);
     return false;
   }

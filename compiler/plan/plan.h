@@ -65,6 +65,12 @@ bool plan_check_sections(const char *text, char *err, size_t errcap);
  * the text after `=`, or NULL if there is none. Sets *named to whether the line names the kernel. */
 const char *plan_line(const char *lines, const char *name, unsigned number, bool *named);
 
+/* A mark for each line shows whether its kernel was compiled. plan_mark_lines marks the lines that name this kernel,
+ * plan_print_unmarked prints a message for each other line that names a kernel. */
+unsigned plan_count_lines(const char *lines);
+void plan_mark_lines(const char *lines, const char *name, unsigned number, bool *marks);
+void plan_print_unmarked(FILE *f, const char *lines, const bool *marks);
+
 /* Checks the syntax of plans given by hand. On failure err names the line, the column and the word that is wrong. */
 bool plan_check(const char *lines, char *err, size_t errcap);
 #endif

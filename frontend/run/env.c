@@ -7,6 +7,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
 static const struct {
   const char *name;
@@ -49,6 +50,27 @@ static int read_plan(const char **text) {
 
 static void print_match_stats(void) { graph_match_stats_print(stderr); }
 
+/* ---- plans of no kernel ---- */
+static struct {
+  const char *lines;
+  bool *marks;
+  pid_t process; /* a child of fork does not print what its parent prints */
+} plans;
+
+static void print_plans_of_no_kernel(void) {
+  if (getpid() == plans.process) plan_print_unmarked(stderr, plans.lines, plans.marks);
+}
+
+/* Prints, when the process ends, which plans name no kernel that was compiled. Returns a mark for each line. */
+static bool *watch_plans(const char *lines) {
+  plans.lines = lines, plans.process = getpid();
+  plans.marks = calloc(plan_count_lines(lines), sizeof *plans.marks);
+  if (plans.marks) atexit(print_plans_of_no_kernel);
+  return plans.marks;
+}
+
+/* ---- all variables ---- */
+
 int env_get(const struct env **out) {
   static struct env env;
   static bool done;
@@ -80,6 +102,7 @@ int env_get(const struct env **out) {
                        .code = recorded && (value[PROF_CODE] || value[VIZ]),
                        .rewrites = recorded && value[VIZ],
                        .plan = plan,
+                       .plan_marks = plan ? watch_plans(plan) : NULL,
                        .any_order = !value[DETERMINISTIC],
                        .beam = value[BEAM]};
     graph_check_rewrites(value[SPEC] > 1);

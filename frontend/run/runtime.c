@@ -135,6 +135,7 @@ int runtime_init(void) {
                                .debug = env->code ? ALL_TEXTS : env->debug,
                                .rewrites = env->rewrites,
                                .plan = env->plan,
+                               .plan_marks = env->plan_marks,
                                .cache_dir = env->cache ? cache_directory(cache_dir, sizeof cache_dir) : NULL,
                                .ptxas = ptxas};
   if (!o.cache_dir) *cache_dir = 0;

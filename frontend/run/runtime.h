@@ -24,6 +24,7 @@ struct env {
   bool code;        /* the record has how kernels are compiled */
   bool rewrites;    /* and each rewrite */
   const char *plan; /* plans given by hand, or NULL */
+  bool *plan_marks; /* one for each line of plan: set if a kernel was compiled that the line names */
   int beam;         /* width of the search; 0: no search, but known plans are used; -1: neither */
 };
 /* Returns 0, or -EINVAL with a message that names the variable and its value. */

@@ -78,6 +78,10 @@ static void syntax_errors_name_the_word(void **state) {
       {"merge a", "an axis is expected"},
       {"upcast ab:2", "an axis is a letter, or a letter and a number"},
       {"upcast a256:2", "the number is more than 255"},
+      {"=", "line 1, at '=': the name or number of a kernel is expected before it"},
+      {"\n = upcast a:2", "line 2, at '=': the name or number of a kernel is expected before it"},
+      {"|", "line 1, at '|': a plan for every kernel has at least one step"},
+      {"upcast a:2\n ; |\n", "line 2, at ';': a plan for every kernel has at least one step"},
   };
   char err[256];
   for (unsigned i = 0; i < sizeof wrong / sizeof *wrong; i++) {
@@ -88,6 +92,34 @@ static void syntax_errors_name_the_word(void **state) {
   for (unsigned i = 0; i <= MAX_STEPS; i++) strcat(many, "upcast a:2;");
   assert_false(plan_check(many, err, sizeof err));
   assert_non_null(strstr(err, "more than 128 steps"));
+}
+
+static void empty_plans_are_plans_of_named_kernels(void **state) {
+  static const char *const right[] = {"", "\n# nothing\n\n", "r_1 =", "r_1 = | |\n2 = ;", "| upcast a:2"};
+  char err[256];
+  for (unsigned i = 0; i < sizeof right / sizeof *right; i++)
+    if (!plan_check(right[i], err, sizeof err)) fail_msg("'%s': %s", right[i], err);
+}
+
+/* Lines that name no kernel, by name or number, are printed; others are not. */
+static void plans_of_no_kernel_are_found(void **state) {
+  char lines[512], *out = NULL;
+  bool marks[7] = {false};
+  size_t n;
+  const struct kernel *k = must_compile(chosen, HOST_ARCH, cases[0].ast);
+  snprintf(lines, sizeof lines, "# r_0 = comment\n\n  nosuch  = upcast a:2\n%s = \n0 = \n1 =\nloop a:2", k->shape);
+  assert_int_equal(plan_count_lines(lines), 7);
+  struct compiler *c =
+      compiler_new(&(struct compiler_options){.debug = 6, .lower_only = true, .plan = lines, .plan_marks = marks});
+  must_compile(c, HOST_ARCH, cases[0].ast);
+  compiler_free(c);
+  FILE *f = open_memstream(&out, &n);
+  assert_non_null(f);
+  plan_print_unmarked(f, lines, marks);
+  fclose(f);
+  assert_string_equal(out, "PLAN: line 3, 'nosuch': no kernel with this name was compiled; DEBUG=3 prints the kernels\n"
+                           "PLAN: line 6, '1': no kernel with this number was compiled; DEBUG=3 prints the kernels\n");
+  free(out);
 }
 
 /* A plan that names its kernel but cannot be applied is an error that says which step is wrong and why. A plan for all
@@ -282,6 +314,8 @@ int main(void) {
       cmocka_unit_test(recorded_plans_rebuild_their_kernels),
       cmocka_unit_test(printed_plans_are_parsed),
       cmocka_unit_test(syntax_errors_name_the_word),
+      cmocka_unit_test(empty_plans_are_plans_of_named_kernels),
+      cmocka_unit_test(plans_of_no_kernel_are_found),
       cmocka_unit_test(impossible_plans_are_refused),
       cmocka_unit_test(plans_by_number_and_for_every_kernel),
       cmocka_unit_test(parts_are_named_in_order),

@@ -720,6 +720,14 @@ static void environment_is_checked(void **state) {
   setenv("PLAN", "r_2 = pad a:3; unrol a:3", 1);
   EXPECT(1, "bench --dev CPU --case dot");
   assert_contains(out, "PLAN: line 1, column 10 of the plan, at 'unrol': not a step");
+  setenv("PLAN", "=", 1);
+  EXPECT(1, "bench --dev CPU --case dot");
+  assert_contains(out, "PLAN: line 1, at '=': the name or number of a kernel is expected");
+  setenv("PLAN", "r_3 = upcast a:3\nr_2 = \n99 = upcast a:2", 1);
+  EXPECT(0, "bench --dev CPU --case dot");
+  assert_contains(out, "PLAN: line 1, 'r_3': no kernel with this name was compiled");
+  assert_contains(out, "PLAN: line 3, '99': no kernel with this number was compiled");
+  assert_null(strstr(out, "PLAN: line 2"));
   setenv("PLAN", "@/no/such/file", 1);
   EXPECT(1, "bench --dev CPU --case dot");
   assert_contains(out, "PLAN=@/no/such/file: No such file or directory");
