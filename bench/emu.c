@@ -26,6 +26,7 @@
 #include <sys/wait.h>
 #include <time.h>
 #include <unistd.h>
+#include "help.h"
 #include "bench/emu/kernels.h"
 #include "bench/emu/driver.h"
 #include "emu/doorbell-emu.h"
@@ -316,9 +317,17 @@ static cpu_set_t first_processors(int n) {
   return some;
 }
 
+static const char usage[] =
+    "usage: emu [KERNELS_DIR | counting]\n"
+    "  KERNELS_DIR  the folder of the kernels; default: ../kernels, relative to this program's folder\n"
+    "  counting     measure only what counting costs\n"
+    "REMU and TINYGRAD name other emulators to measure.\n"
+    "example: emu counting\n";
+
 int main(int argc, char **argv) {
   if (argc == 4 && !strcmp(argv[1], "--serve")) return serve(argv[2], atoi(argv[3]));
   char exe[PATH_MAX], here[PATH_MAX], dir[PATH_MAX + 16], library[PATH_MAX + 32];
+  if (print_help(argc, argv, usage)) return 0;
   ssize_t n = readlink("/proc/self/exe", exe, sizeof exe - 1);
   if (n < 0) return 1;
   exe[n] = 0, self = exe;

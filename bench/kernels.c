@@ -7,11 +7,11 @@
  * DEV names the device. A case runs if each WORD is a word of its name. A WORD may be several alternatives separated by
  * commas, and may contain * and ?. A WORD after ^ must not occur in the name: `kernels matmul f32 512,1024`, `kernels
  * conv 16 ^7x7`. On the CPU the cases run once for each number of threads, in a separate process that is bound to this
- * number of the CPUs that taskset allows. --case runs another case instead of the list, given as an operation, a type
- * and the numbers of bench/speed/ops.c: --case 'matmul bf16 1x2048x2048x512'. An emulated GPU runs small cases once.
- * Its counts are printed instead of times, with model time (emu/exec/cost.def), which is not a measurement, and its
- * bound: the model time of the case's bytes and launches, relative to it. --cpu-time measures the processor time of one
- * thread instead of wall time; use it for ratios on a machine with other work. */
+ * number of the CPUs that taskset allows. --case runs one case instead of the list, given by its name in the list, or
+ * by an operation, a type and the numbers of bench/speed/ops.c: --case 'matmul bf16 1x2048x2048x512'. An emulated GPU
+ * runs small cases once. Its counts are printed instead of times, with model time (emu/exec/cost.def), which is not a
+ * measurement, and its bound: the model time of the case's bytes and launches, relative to it. --cpu-time measures the
+ * processor time of one thread instead of wall time; use it for ratios on a machine with other work. */
 #define _GNU_SOURCE
 #include "speed/speed.h"
 #include "emu/emu.h"
@@ -373,7 +373,6 @@ static int run_device(unsigned threads, const struct result *one, struct result 
   int bad = 0;
   for (unsigned i = 0; i < n; i++) {
     if (!wanted(&cases[i], on)) continue;
-    fflush(stdout);
     run_case(&cases[i], dev, counted, peers, npeers, options.seconds, &results[i]);
     for (unsigned k = 0; k < i; k++)
       if (cases[k].op == cases[i].op && cases[k].dtype == DB_F32 && cases[i].dtype != DB_F32 && results[k].ok &&
@@ -395,6 +394,7 @@ static int run_device(unsigned threads, const struct result *one, struct result 
       printf("%s%s\n", results[i].ok ? "" : "  WRONG: ", results[i].reason);
       if (options.plans) show_plans(&cases[i], dev);
     }
+    fflush(stdout);
   }
   if (!options.json && !counted) {
     print_mean(cases, results, n, "conv", "1", BESIDE_TORCH, 1);
@@ -425,14 +425,25 @@ static int run_threads(unsigned threads, const struct result *one, struct result
   return bad;
 }
 
+static const char usage[] =
+    "usage: kernels [--threads N,N] [--cpu-time] [--seconds S] [--json] [--plans] [--list] [--case TEXT]... [WORD...]\n"
+    "  --threads N,N  on the CPU: the numbers of threads, with a run for each\n"
+    "  --cpu-time     measure the processor time of one thread\n"
+    "  --seconds S    seconds for each case\n"
+    "  --json         print the results as JSON\n"
+    "  --plans        print the plans of each case's kernels\n"
+    "  --list         print the names of the cases for the device\n"
+    "  --case TEXT    run this case: a name that --list prints, or an operation, a type and numbers\n"
+    "  WORD           run the cases of the list that have all these words (a,b: one of them; ^a: not a; * and ?)\n"
+    "DEV names the device.\n"
+    "examples: kernels matmul f32 512,1024; kernels --case 'matmul f32 1024 x@w^T' --case 'matmul bf16 "
+    "1x2048x2048x512'\n";
+
 int main(int argc, char **argv) {
   unsigned n, chosen = 0;
   if (argc == 2 && !strcmp(argv[1], "--cuda")) return cuda_child();
   options = (struct options){.threads = {1, count_cpus()}, .nthreads = count_cpus() > 1 ? 2 : 1, .seconds = 0.6};
-  if (!options_read(&options, argc, argv, true,
-                    "usage: kernels [--threads N,N] [--cpu-time] [--seconds S] [--json] [--plans] [--list] "
-                    "[--case TEXT]... [WORD...]"))
-    return 2;
+  if (!options_read(&options, argc, argv, true, usage)) return 2;
   const char *name = getenv("DEV");
   bool host = !name || !strncmp(name, "CPU", 3);
   enum machine on = host ? ON_HOST : !strncmp(name, "EMU+", 4) ? ON_EMULATOR : ON_GPU;

@@ -13,6 +13,7 @@
  *                        interrupts a measurement of this length */
 #define _GNU_SOURCE
 #include "frontend/nn.h"
+#include "help.h"
 #include <errno.h>
 #include <libgen.h>
 #include <limits.h>
@@ -351,6 +352,11 @@ static void run_cuda(void) {
 int main(int argc, char **argv) {
   static const char *all[] = {"CPU", "EMU+AMD:gfx1100", "EMU+NV:sm_90"};
   char self[PATH_MAX];
+  if (print_help(argc, argv,
+                 "usage: launch [DEV...]\n"
+                 "  DEV  devices; default: CPU EMU+AMD:gfx1100 EMU+NV:sm_90\n"
+                 "example: launch CPU EMU+NV:sm_90\n"))
+    return 0;
   if (!realpath("/proc/self/exe", self)) return perror("launch"), 1;
   strcpy(kernels_dir, self);
   dirname(kernels_dir);

@@ -13,6 +13,10 @@ bytes. Only their f16 factors are chosen, so that the values of a matrix have th
 import argparse
 import sys
 
+if {"-h", "--help"} & set(sys.argv[1:]):  # before the imports of packages that may be missing
+    print(__doc__)
+    sys.exit()
+
 import gguf
 import numpy as np
 

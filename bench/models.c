@@ -364,13 +364,22 @@ static void print(const struct row *w, unsigned threads, const struct result *r,
   printf("%s%s\n", r->ok ? "" : "  FAILED: ", r->reason);
 }
 
+static const char usage[] =
+    "usage: models [--threads N,N] [--cpu-time] [--seconds S] [--json] [--list] [WORD...]\n"
+    "  --threads N,N  on the CPU: the numbers of threads, with a run for each\n"
+    "  --cpu-time     measure the processor time of one thread\n"
+    "  --seconds S    seconds for each model\n"
+    "  --json         print the results as JSON\n"
+    "  --list         print the names of the models for the device\n"
+    "  WORD           run the models that have all these words (a,b: one of them; ^a: not a; * and ?)\n"
+    "DEV names the device.\n"
+    "example: models step ^gpt2\n";
+
 int main(int argc, char **argv) {
   struct options o = {.threads = {1, count_cpus()}, .nthreads = count_cpus() > 1 ? 2 : 1, .seconds = 2};
   unsigned chosen = 0;
   bool has_header = false;
-  if (!options_read(&o, argc, argv, false,
-                    "usage: models [--threads N,N] [--cpu-time] [--seconds S] [--json] [--list] [WORD...]"))
-    return 2;
+  if (!options_read(&o, argc, argv, false, usage)) return 2;
   const char *name = getenv("DEV");
   bool host = !name || !strcmp(name, "CPU"), emulated = name && !strncmp(name, "EMU+", 4);
   if (!host) o.nthreads = 1, o.threads[0] = 0;

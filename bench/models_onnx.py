@@ -11,6 +11,10 @@ import os
 import sys
 import time
 
+if {"-h", "--help"} & set(sys.argv[1:]):  # before the imports of packages that may be missing
+    print(__doc__)
+    sys.exit()
+
 # The library's thread-local data is part of the static block, where glibc keeps little room for loaded libraries.
 if "GLIBC_TUNABLES" not in os.environ:
     os.environ["GLIBC_TUNABLES"] = "glibc.rtld.optional_static_tls=16384"

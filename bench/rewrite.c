@@ -6,6 +6,7 @@
 #include <string.h>
 #include <time.h>
 #include "graph/rules.h"
+#include "help.h"
 
 enum { ROUNDS = 5 };
 
@@ -134,6 +135,12 @@ static int rules(unsigned count) {
 
 int main(int argc, char **argv) {
   static const size_t steps[] = {100, 1000, 10000, 100000, 400000};
+  if (print_help(argc, argv,
+                 "usage: rewrite [NODES | rules NODES]\n"
+                 "  NODES        time only making and walking a graph of this size\n"
+                 "  rules NODES  time only rules, in a graph of this size\n"
+                 "example: rewrite rules 100000\n"))
+    return 0;
   if (argc > 2 && !strcmp(argv[1], "rules"))
     return rules((unsigned)strtoul(argv[2], NULL, 10)); /* one size, for a profiler */
   if (argc > 1) return consing(strtoul(argv[1], NULL, 10));

@@ -191,7 +191,7 @@ static const struct {
 } batches[] = {{ON_HOST, DB_F32, 1}, {ON_HOST, DB_F32, 16}, {ON_GPU, DB_F16, 16}, {ON_EMULATOR, DB_F16, 1}};
 enum { BATCHES = sizeof batches / sizeof *batches };
 
-static struct speed_case list[ROWS + BATCHES * CONVOLUTIONS + REDUCED + MAX_GIVEN];
+static struct speed_case list[ROWS + BATCHES * CONVOLUTIONS + REDUCED], given[MAX_GIVEN];
 static unsigned nlist, ngiven;
 
 static struct speed_case *add(enum machine on, const char *op, db_dtype dtype) {
@@ -220,58 +220,6 @@ static void add_convolution(enum machine on, db_dtype dtype, int64_t batch, cons
   memcpy(&c->n[1], s, 5 * sizeof *s);
 }
 
-static bool refuse_case(const char *text, const char *why, const char *what) {
-  fprintf(stderr, "kernels: --case '%s': %s%s\n", text, why, what);
-  return false;
-}
-
-/* Whether the operation can have the first n numbers of the case. */
-static bool numbers_fit(const struct speed_case *c, unsigned n) {
-  unsigned i = 0;
-  bool optional = false;
-  for (const char *word = c->op->numbers; *word; word += strspn(word, " ")) {
-    size_t length = strcspn(word, " ");
-    bool is_switch = word[length - 1] == '?';
-    optional = optional || is_switch;
-    if (i == n) return optional;
-    if (is_switch ? c->n[i] > 1 : !optional && c->n[i] < 1) return false;
-    i++, word += length;
-  }
-  return i == n;
-}
-
-bool speed_give_case(const char *text, enum machine on) {
-  static const double most = 0x1p38; /* elements of a tensor */
-  char op[16], type[16];
-  int at = 0;
-  if (ngiven == MAX_GIVEN) return refuse_case(text, "too many cases", "");
-  if (sscanf(text, "%15s %15s %n", op, type, &at) < 2 || !at || !speed_op(op))
-    return refuse_case(text, "does not begin with an operation and a type, as in 'matmul f32 1x512x512x512'", "");
-  db_dtype dtype = DB_BOOL;
-  while (strcmp(db_dtype_name(dtype), type) != 0)
-    if (dtype++ == DB_F8E5M2) return refuse_case(text, "there is no type ", type);
-  if (!ngiven++) nlist = 0;
-  struct speed_case *c = add(on, op, dtype);
-  unsigned n = 0;
-  const char *p = text + at;
-  for (bool more = true; more && n < MAX_NUMBERS; p += more) {
-    char *end;
-    c->n[n] = strtoll(p, &end, 10);
-    if (end == p || c->n[n] < 0 || c->n[n] > INT32_MAX) return refuse_case(text, "no number at ", *p ? p : "the end");
-    n++, p = end, more = *p == 'x';
-  }
-  if (*p || !numbers_fit(c, n)) return refuse_case(text, "the numbers must be ", c->op->numbers);
-  for (unsigned i = 0; i <= c->op->ninputs; i++) {
-    struct tensor_shape shape = c->op->shape(c, i);
-    double elements = 1;
-    for (unsigned d = 0; d < shape.n; d++) elements *= (double)shape.dim[d];
-    if (elements < 1 || elements > most)
-      return refuse_case(text, "a tensor would have too few or too many elements", "");
-  }
-  snprintf(c->name, sizeof c->name, "%s %s", type, text + at);
-  return true;
-}
-
 static void add_reductions(db_dtype dtype) {
   const char *type = db_dtype_name(dtype);
   for (unsigned i = 0; i < COUNT(matrix); i++) {
@@ -292,14 +240,122 @@ static void add_reductions(db_dtype dtype) {
   }
 }
 
+static void make_list(void) {
+  if (nlist) return;
+  for (unsigned i = 0; i < ROWS; i++) add_row(&rows[i]);
+  for (unsigned b = 0; b < BATCHES; b++)
+    for (unsigned i = 0; i < CONVOLUTIONS; i++)
+      add_convolution(batches[b].on, batches[b].dtype, batches[b].batch, convolutions[i]);
+  for (unsigned i = 0; i < COUNT(reduced_types); i++) add_reductions(reduced_types[i]);
+}
+
 const struct speed_case *speed_cases(unsigned *n) {
-  if (!nlist && !ngiven) {
-    for (unsigned i = 0; i < ROWS; i++) add_row(&rows[i]);
-    for (unsigned b = 0; b < BATCHES; b++)
-      for (unsigned i = 0; i < CONVOLUTIONS; i++)
-        add_convolution(batches[b].on, batches[b].dtype, batches[b].batch, convolutions[i]);
-    for (unsigned i = 0; i < COUNT(reduced_types); i++) add_reductions(reduced_types[i]);
+  make_list();
+  *n = ngiven ? ngiven : nlist;
+  return ngiven ? given : list;
+}
+
+/* ---- cases given as text ---- */
+
+/* The number of numbers of a case that cannot be left out. */
+static unsigned count_required(const struct speed_op *op) {
+  unsigned n = 0;
+  for (const char *word = op->numbers; *word; word += strspn(word, " "), n++) {
+    size_t length = strcspn(word, " ");
+    if (word[length - 1] == '?') break;
+    word += length;
   }
-  *n = nlist;
-  return list;
+  return n;
+}
+
+/* Prints why the text is wrong, and examples of right ones: as numbers and, if it differs, the name of a case of the
+ * list. op: the operation that the text names, or NULL. Returns false. */
+static bool refuse_case(const char *text, const struct speed_op *op, const char *why, const char *what) {
+  const struct speed_case *like = NULL;
+  fprintf(stderr, "kernels: --case '%s': %s%s\n", text, why, what);
+  for (unsigned i = 0; i < nlist && !like; i++)
+    if (!op || !strcmp(list[i].op->numbers, op->numbers)) like = &list[i];
+  if (!like) return false;
+  fprintf(stderr, "example: kernels --case '%s %s", op ? op->name : like->op->name, db_dtype_name(like->dtype));
+  for (unsigned i = 0; i < count_required(like->op); i++)
+    fprintf(stderr, "%c%lld", i ? 'x' : ' ', (long long)like->n[i]);
+  fprintf(stderr, "', or a name that --list prints, such as '%s %s'\n", like->group, like->name);
+  return false;
+}
+
+/* Whether the operation can have the first n numbers of the case. Numbers that are left out are 0, an axis is -1. */
+static bool numbers_fit(struct speed_case *c, unsigned n) {
+  unsigned i = 0;
+  bool optional = false;
+  for (const char *word = c->op->numbers; *word; word += strspn(word, " ")) {
+    size_t length = strcspn(word, " ");
+    bool is_switch = word[length - 1] == '?';
+    optional = optional || is_switch;
+    if (i == n && !strncmp(word, "axis", 4)) c->n[i] = -1;
+    if (i == n) return optional;
+    if (is_switch ? c->n[i] > 1 : !optional && c->n[i] < 1) return false;
+    i++, word += length;
+  }
+  return i == n;
+}
+
+/* The case of the list with this name, on this kind of machine if there is one, otherwise on any. */
+static const struct speed_case *case_named(const char *text, enum machine on) {
+  const struct speed_case *found = NULL;
+  for (unsigned i = 0; i < nlist; i++) {
+    size_t n = strlen(list[i].group);
+    if (strncmp(text, list[i].group, n) != 0 || text[n] != ' ' || strcmp(text + n + 1, list[i].name) != 0) continue;
+    if (list[i].on == on) return &list[i];
+    if (!found) found = &list[i];
+  }
+  return found;
+}
+
+/* Reads the numbers of case c, which are the end of the text. */
+static bool read_numbers(struct speed_case *c, const char *text, const char *numbers) {
+  static const double most = 0x1p38; /* elements of a tensor */
+  unsigned n = 0;
+  const char *p = numbers;
+  for (bool more = true; more && n < MAX_NUMBERS; p += more) {
+    char *end;
+    c->n[n] = strtoll(p, &end, 10);
+    if (end == p || c->n[n] < 0 || c->n[n] > INT32_MAX)
+      return refuse_case(text, c->op, "no number at ", *p ? p : "the end");
+    n++, p = end, more = *p == 'x';
+  }
+  if (*p || !numbers_fit(c, n)) return refuse_case(text, c->op, "the numbers must be ", c->op->numbers);
+  for (unsigned i = 0; i <= c->op->ninputs; i++) {
+    struct tensor_shape shape = c->op->shape(c, i);
+    double elements = 1;
+    for (unsigned d = 0; d < shape.n; d++) elements *= (double)shape.dim[d];
+    if (elements < 1 || elements > most)
+      return refuse_case(text, c->op, "a tensor would have too few or too many elements", "");
+  }
+  return true;
+}
+
+bool speed_give_case(const char *text, enum machine on) {
+  char op[16], type[16];
+  int at = 0;
+  make_list();
+  if (ngiven == MAX_GIVEN) return refuse_case(text, NULL, "too many cases", "");
+  struct speed_case *c = &given[ngiven];
+  const struct speed_case *named = case_named(text, on);
+  if (named) {
+    *c = *named;
+    if (c->on != on) c->goal = 0, c->on = on;
+    ngiven++;
+    return true;
+  }
+  if (sscanf(text, "%15s %15s %n", op, type, &at) < 2 || !at || !speed_op(op))
+    return refuse_case(text, NULL, "does not begin with an operation and a type", "");
+  db_dtype dtype = DB_BOOL;
+  while (strcmp(db_dtype_name(dtype), type) != 0)
+    if (dtype++ == DB_F8E5M2) return refuse_case(text, speed_op(op), "there is no type ", type);
+  *c = (struct speed_case){.on = on, .op = speed_op(op), .dtype = dtype};
+  if (!read_numbers(c, text, text + at)) return false;
+  snprintf(c->group, sizeof c->group, "%s", op);
+  snprintf(c->name, sizeof c->name, "%s %s", type, text + at);
+  ngiven++;
+  return true;
 }

@@ -63,8 +63,8 @@ int run_in_child(int (*fn)(void *ctx), void *ctx, void *result, size_t size) {
   if (!pid) {
     close(fd[0]);
     int bad = fn(ctx);
-    fflush(NULL);
-    _exit(!write_all(fd[1], result, size) || bad);
+    bool written = write_all(fd[1], result, size);
+    exit(!written || bad); /* exit handlers print what PLAN and TRACK_MATCH_STATS found */
   }
   close(fd[1]);
   FILE *f = fdopen(fd[0], "r");

@@ -70,8 +70,9 @@ const struct speed_op *speed_op(const char *name);
 /* Returns the list of cases, or the given ones if there are any. */
 const struct speed_case *speed_cases(unsigned *n);
 enum { MAX_GIVEN = 16 };
-/* Adds a case given as text: an operation, a type, and the operation's numbers in the order of ops.c, such as
- * "matmul bf16 1x2048x2048x512". If the text is wrong, says why on stderr and returns false. */
+/* Adds a case given as text: the name of a case of the list for any machine, or an operation, a type, and the
+ * operation's numbers in the order of ops.c, such as "matmul bf16 1x2048x2048x512". If the text is wrong, prints why,
+ * and an example, on stderr and returns false. */
 bool speed_give_case(const char *text, enum machine on);
 db_dtype speed_type(const struct speed_case *c, unsigned i);
 int64_t speed_numel(struct tensor_shape s);
@@ -158,7 +159,8 @@ struct options {
   unsigned nwords;
 };
 /* Reads a command line into *o, which holds the defaults, and sets speed_cpu_time. kernels: the program accepts --plans
- * and --case. On an error prints `usage` and returns false. */
+ * and --case. --help prints `usage` and ends the program. On an error prints the usage on stderr and returns false.
+ * Also makes stdout write whole lines, so that those of finished cases are not lost if the program is ended. */
 bool options_read(struct options *o, int argc, char **argv, bool kernels, const char *usage);
 /* Returns true if a word of text matches one of the alternatives ("f32,bf16"; they may contain * and ?). */
 bool has_word(const char *text, const char *alternatives);

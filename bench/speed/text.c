@@ -18,19 +18,27 @@ static unsigned parse_threads(const char *text, unsigned out[MAX_THREADS]) {
 }
 
 bool options_read(struct options *o, int argc, char **argv, bool kernels, const char *usage) {
-  static const struct option long_options[] = {
-      {"threads", required_argument, NULL, 't'}, {"seconds", required_argument, NULL, 's'},
-      {"cpu-time", no_argument, NULL, 'c'},      {"json", no_argument, NULL, 'j'},
-      {"plans", no_argument, NULL, 'p'},         {"case", required_argument, NULL, 'k'},
-      {"list", no_argument, NULL, 'l'},          {0}};
+  static const struct option long_options[] = {{"threads", required_argument, NULL, 't'},
+                                               {"seconds", required_argument, NULL, 's'},
+                                               {"cpu-time", no_argument, NULL, 'c'},
+                                               {"json", no_argument, NULL, 'j'},
+                                               {"plans", no_argument, NULL, 'p'},
+                                               {"case", required_argument, NULL, 'k'},
+                                               {"list", no_argument, NULL, 'l'},
+                                               {"help", no_argument, NULL, 'h'},
+                                               {0}};
   bool good = true;
-  for (int c; good && (c = getopt_long(argc, argv, "", long_options, NULL)) >= 0;) {
+  setvbuf(stdout, NULL, _IOLBF, 0);
+  for (int c; good && (c = getopt_long(argc, argv, "h", long_options, NULL)) >= 0;) {
     char *end = NULL;
     if (c == 't')
       good = (o->nthreads = parse_threads(optarg, o->threads));
     else if (c == 's')
       good = (o->seconds = strtod(optarg, &end)) > 0 && !*end;
-    else if (c == 'c')
+    else if (c == 'h') {
+      printf("%s", usage);
+      exit(0);
+    } else if (c == 'c')
       speed_cpu_time = true;
     else if (c == 'j')
       o->json = true;
@@ -47,7 +55,7 @@ bool options_read(struct options *o, int argc, char **argv, bool kernels, const 
   good = good && argc - optind <= MAX_WORDS;
   for (; good && optind < argc; optind++) o->words[o->nwords++] = argv[optind];
   if (speed_cpu_time) o->threads[0] = o->nthreads = 1;
-  if (!good) fprintf(stderr, "%s\n", usage);
+  if (!good) fprintf(stderr, "%s", usage);
   return good;
 }
 
