@@ -17,6 +17,8 @@ int emu_stats(struct os *os, unsigned gpu, struct emu_stats *out);
 /* Enables or disables per-instruction counting (struct emu_detail) for dispatches that begin after this call. Counting
  * slows execution several times. Returns -EINVAL if os is not an emulated machine. */
 int emu_detail(struct os *os, bool on);
+/* Whether the detail of GPUs of this architecture has model time. */
+bool emu_has_model(const char *arch);
 /* Writes the same counts per kernel, sorted by number of instructions, largest first. The caller frees *out. Returns
  * -EINVAL as emu_stats does, or -ENOMEM. */
 struct emu_kernel_stats {

@@ -6,6 +6,7 @@
  *     latency of its instructions, some of which are in flight together;
  *   - memory, for every line that the dispatch accesses, once. Caches are assumed to hold the rest. */
 #include "cost.h"
+#include "../emu.h"
 #include <string.h>
 
 enum pipe { PIPE_ISSUE, PIPE_SALU, PIPE_VALU, PIPE_TRANS, PIPE_MATRIX, PIPE_L1, PIPE_LDS, PIPE_COUNT };
@@ -52,6 +53,8 @@ static const struct machine *machine_of(const char *arch) {
     if (!strcmp(machines[i].arch, arch)) return &machines[i];
   return NULL;
 }
+
+bool emu_has_model(const char *arch) { return machine_of(arch) != NULL; }
 
 uint64_t emu_model_bound_ps(const char *arch, double bytes, uint64_t launches) {
   const struct machine *m = machine_of(arch);

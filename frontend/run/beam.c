@@ -16,12 +16,30 @@
 
 static struct beam_cache *cache; /* guarded by rt.lock */
 static char *ptxas;
-static int no_file; /* errno of the first failed write of the cache; reported once */
+static int no_file;                           /* errno of the first failed write of the cache; reported once */
+static const struct target *without_times[8]; /* targets of devices for which it was reported that there is no search */
 
 void beam_shutdown(void) {
   beam_cache_close(cache);
   free(ptxas);
   cache = NULL, ptxas = NULL;
+  memset(without_times, 0, sizeof without_times);
+}
+
+/* Whether kernels of a slot can be searched. Reports once for each kind of device that they cannot. */
+static bool can_search(unsigned slot) {
+  const struct target *t = slot_target(slot);
+  const char *arch = db_device_arch(slot_device(slot));
+  unsigned i = 0, n = sizeof without_times / sizeof *without_times;
+  if (beam_has_times(slot)) return true;
+  while (i < n && without_times[i] && without_times[i] != t) i++;
+  if (i == n || without_times[i]) return false;
+  without_times[i] = t;
+  fprintf(stderr,
+          "doorbell: BEAM is off for %s: there is no model of the time of an emulated %s; its kernels have the default "
+          "plans\n",
+          db_device_name(slot_device(slot)), arch);
+  return false;
 }
 
 static double now_s(void) {
@@ -175,7 +193,7 @@ int beam_plan(const struct env *env, const struct schedule *schedule, size_t at,
   name_machine(item->device, r.machine, sizeof r.machine);
   const struct beam_record *known = beam_cache_find(cache, r.key, r.machine);
   bool enough = known && !known->round && known->width >= r.width;
-  if (env->beam && !enough) {
+  if (env->beam && !enough && can_search(item->device)) {
     char *begin_with = known ? strdup(known->plan) : NULL;
     int err = search(env, schedule, at, r, begin_with);
     free(begin_with);

@@ -18,6 +18,8 @@ void beam_shutdown(void);
 /* ---- beam_measure.c ---- */
 
 struct beam_measure;
+/* Whether kernels of a slot can be compared by time: emulated devices need model time. */
+bool beam_has_times(unsigned slot);
 /* Allocates memory and signals to measure the kernels of an item. Returns NULL after db_fail. */
 struct beam_measure *beam_measure_new(const struct schedule_item *item);
 void beam_measure_free(struct beam_measure *m);

@@ -132,13 +132,22 @@ static int make_memory(struct beam_measure *m, const struct schedule_item *item)
   return err ? err : fill_all(m);
 }
 
+static bool is_emulated(db_device *dev) {
+  struct emu_stats stats;
+  return !emu_stats(db_device_os(dev), db_device_index(dev), &stats);
+}
+
+bool beam_has_times(unsigned slot) {
+  db_device *dev = slot_device(slot);
+  return !is_emulated(dev) || emu_has_model(db_device_arch(dev));
+}
+
 struct beam_measure *beam_measure_new(const struct schedule_item *item) {
   struct beam_measure *m = calloc(1, sizeof *m);
-  struct emu_stats stats;
   if (!m) return db_fail_null(-ENOMEM, "BEAM: out of memory");
   m->slot = item->device;
   db_device *dev = slot_device(m->slot);
-  m->model = !emu_stats(db_device_os(dev), db_device_index(dev), &stats);
+  m->model = is_emulated(dev);
   m->begin = db_signal_new(dev), m->end = db_signal_new(dev);
   if (item->nbufs + item->nvars > MAX_KERNEL_ARGS)
     db_fail(-E2BIG, "BEAM: a kernel has more than %d arguments", MAX_KERNEL_ARGS);
@@ -195,7 +204,7 @@ static int model_launch(struct beam_measure *m, const struct call *c, double *se
   emu_detail(os, false);
   *seconds = (double)(after.detail.model_ps - before.detail.model_ps) * 1e-12;
   if (err || *seconds > 0) return err;
-  return db_fail(-ENOTSUP, "not supported: BEAM on %s, for which emu/exec/cost.def has no model", db_device_name(dev));
+  return db_fail(-EPROTO, "BEAM: %s computed no model time", db_device_name(dev));
 }
 
 static double workgroups(const struct call *c) { return (double)c->grid[0] * c->grid[1] * c->grid[2]; }

@@ -188,6 +188,23 @@ static void survives_damage(void **state) {
   free(whole);
 }
 
+/* Emulated devices whose time has no model run the default plans, and a line says so, once. */
+static void is_off_without_a_model(void **state) {
+  static const char *const names[] = {"EMU+NV:sm_80", "EMU+NV:sm_89"};
+  static const char said_once[] =
+      "doorbell: BEAM is off for EMU+NV:sm_80: there is no model of the time of an emulated "
+      "sm_80; its kernels have the default plans\n";
+  char said[4096];
+  if (!has_ptxas()) skip();
+  for (unsigned i = 0; i < 2; i++) {
+    unlink(path);
+    assert_int_equal(compute(names[i], said, sizeof said), 1);
+    if (!i) assert_string_equal(said, said_once);
+    assert_contains(said, names[i]);
+    assert_null(strstr(contents(path), names[i]));
+  }
+}
+
 static void reads_lines(void **state) {
   static const struct {
     const char *line, *why; /* why: part of the message; NULL if the line is a valid record */
@@ -230,9 +247,8 @@ int main(void) {
   setenv("BEAM", "2", 1);
   setenv("SPEC", "1", 1);
   const struct CMUnitTest tests[] = {
-      cmocka_unit_test(finds_and_keeps_plans),
-      cmocka_unit_test(searches_kernels_of_phases),
-      cmocka_unit_test(survives_damage),
+      cmocka_unit_test(finds_and_keeps_plans), cmocka_unit_test(searches_kernels_of_phases),
+      cmocka_unit_test(survives_damage),       cmocka_unit_test(is_off_without_a_model),
       cmocka_unit_test(reads_lines),
   };
   int failed = cmocka_run_group_tests(tests, NULL, NULL);
