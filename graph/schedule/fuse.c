@@ -139,6 +139,18 @@ static unsigned axis_count(const struct unit *u) {
   return n;
 }
 
+/* Whether the unit reduces along the columns of a large matrix, on a machine that reads rows in order for that. */
+static bool reads_columns(const struct scheduler *s, const struct unit *u) {
+  if (!schedule_machine_of(s, u->device)->columns) return false;
+  for (unsigned i = 0; i < u->ninner; i++) {
+    struct uop *index = u->load[i]->src[0]->src[1], *buffer = memory_of(u->load[i]);
+    if (buffer->src[0]->arg.i * dtype_info[buffer->dtype].size < COLUMNS_BYTES) continue;
+    for (unsigned r = 0; r < u->nranges; r++)
+      if (schedule_distance(index, u->range[r]) == 1 && uop_max(u->range[r]) + 1 >= COLUMNS_LEAST) return true;
+  }
+  return false;
+}
+
 static bool can_join(struct fuser *f, uint32_t a, uint32_t b, bool *early, bool *feeds) {
   const struct unit *x = &f->s->unit[a], *y = &f->s->unit[b];
   if (x->device != y->device || x->scatters || y->scatters || x->swaps || y->swaps || unit_is_fixed(x) ||
@@ -149,6 +161,7 @@ static bool can_join(struct fuser *f, uint32_t a, uint32_t b, bool *early, bool 
   bool back = false;
   *feeds = false;
   if (!write_apart(f, x, y) || !reads_in_place(f, x, y, feeds) || !reads_in_place(f, y, x, &back) || back) return false;
+  if (*feeds && x->nreduces && y->nreduces && (reads_columns(f->s, x) || reads_columns(f->s, y))) return false;
   if (*feeds && (x->nreduces + y->nreduces > 4 || x->depth + y->depth > MOST_DEPTH)) return false;
   if (axis_count(x) + axis_count(y) > MOST_AXES + x->nranges) return false;
   if (!is_profitable(x, y, *feeds)) return false;

@@ -172,3 +172,27 @@ struct uop *schedule_view(struct scheduler *s, struct uop *u, struct uop *const 
   struct uop *src[3] = {schedule_buffer(s, node_of(s, u)), simplify_under(s->simplifier, at, valid), valid};
   return uop_new(s->graph, OP_INDEX, u->dtype, 1, (union uop_arg){0}, 0, src, valid ? 3 : 2);
 }
+
+bool linear_add(struct linear *l, struct uop *u, int64_t factor) {
+  switch (u->op) {
+  case OP_CONST: l->constant += factor * u->arg.i; return true;
+  case OP_ADD: return linear_add(l, u->src[0], factor) && linear_add(l, u->src[1], factor);
+  case OP_NEG: return linear_add(l, u->src[0], -factor);
+  case OP_MUL: return u->src[1]->op == OP_CONST && linear_add(l, u->src[0], factor * u->src[1]->arg.i);
+  case OP_RANGE:
+    for (unsigned i = 0; i < l->n; i++)
+      if (l->range[i] == u) return false;
+    if (l->n == MAX_RANK * 2) return false;
+    l->range[l->n] = u, l->distance[l->n++] = factor;
+    return true;
+  default: return false;
+  }
+}
+
+int64_t schedule_distance(struct uop *index, const struct uop *range) {
+  struct linear l = {.n = 0};
+  if (!linear_add(&l, index, 1)) return 0;
+  for (unsigned i = 0; i < l.n; i++)
+    if (l.range[i] == range) return l.distance[i];
+  return 0;
+}

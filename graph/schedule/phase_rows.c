@@ -24,43 +24,10 @@ unsigned phases_own(const struct unit *u, const struct uop *r) {
 
 /* ---- positions in memory ---- */
 
-/* An index as a sum of ranges, each times the distance in memory between two of its iterations. */
-struct linear {
-  struct uop *range[MAX_RANK * 2];
-  int64_t distance[MAX_RANK * 2], constant;
-  unsigned n;
-};
-
-/* Adds u times `factor`. Returns false if u is not such a sum. */
-static bool add_linear(struct linear *l, struct uop *u, int64_t factor) {
-  switch (u->op) {
-  case OP_CONST: l->constant += factor * u->arg.i; return true;
-  case OP_ADD: return add_linear(l, u->src[0], factor) && add_linear(l, u->src[1], factor);
-  case OP_NEG: return add_linear(l, u->src[0], -factor);
-  case OP_MUL: return u->src[1]->op == OP_CONST && add_linear(l, u->src[0], factor * u->src[1]->arg.i);
-  case OP_RANGE:
-    for (unsigned i = 0; i < l->n; i++)
-      if (l->range[i] == u) return false;
-    if (l->n == MAX_RANK * 2) return false;
-    l->range[l->n] = u, l->distance[l->n++] = factor;
-    return true;
-  default: return false;
-  }
-}
-
-/* The distance in memory between two iterations of the range, or 0 if it is not known. */
-static int64_t distance(struct uop *index, const struct uop *range) {
-  struct linear l = {.n = 0};
-  if (!add_linear(&l, index, 1)) return 0;
-  for (unsigned i = 0; i < l.n; i++)
-    if (l.range[i] == range) return l.distance[i];
-  return 0;
-}
-
 bool phases_match(const struct unit *from, const struct uop *load, struct uop **as) {
   struct linear stored = {.n = 0}, read = {.n = 0};
-  if (load->src[0]->nsrc > 2 || !add_linear(&read, load->src[0]->src[1], 1) ||
-      !add_linear(&stored, from->store[0].index->src[1], 1) || read.n != stored.n || stored.n != from->nranges ||
+  if (load->src[0]->nsrc > 2 || !linear_add(&read, load->src[0]->src[1], 1) ||
+      !linear_add(&stored, from->store[0].index->src[1], 1) || read.n != stored.n || stored.n != from->nranges ||
       read.constant != stored.constant)
     return false;
   for (unsigned i = 0; i < stored.n; i++) {
@@ -110,12 +77,12 @@ static bool split_like(struct scheduler *s, struct unit *u, struct uop *index, s
   struct uop *there[MAX_RANK * 2];
   unsigned n = schedule_ranges_in(other, there, MAX_RANK * 2);
   for (unsigned r = 0; r < u->nranges; r++) {
-    int64_t far = distance(index, u->range[r]), size = u->range[r]->src[0]->arg.i;
+    int64_t far = schedule_distance(index, u->range[r]), size = u->range[r]->src[0]->arg.i;
     for (unsigned b = 0; b < n && far; b++) {
       int64_t inner = there[b]->src[0]->arg.i;
-      if (inner == size || size % inner || distance(other, there[b]) != far) continue;
+      if (inner == size || size % inner || schedule_distance(other, there[b]) != far) continue;
       for (unsigned a = 0; a < n; a++)
-        if (there[a]->src[0]->arg.i == size / inner && distance(other, there[a]) == inner * far)
+        if (there[a]->src[0]->arg.i == size / inner && schedule_distance(other, there[a]) == inner * far)
           return split_range(s, u, r, inner);
     }
   }
@@ -305,7 +272,7 @@ static unsigned innermost(struct phaser *p, const struct phased *k) {
   for (unsigned i = 0; i < k->n && found == NO_ROW; i++) {
     const struct unit *u = &p->s->unit[k->member[i].unit];
     for (unsigned r = 0; r < u->nranges && p->role[k->member[i].unit] == ROLE_RECOMPUTED; r++) {
-      int64_t far = distance(u->store[0].index->src[1], u->range[r]);
+      int64_t far = schedule_distance(u->store[0].index->src[1], u->range[r]);
       if (k->member[i].row[r] != NO_ROW && far < nearest) nearest = far, found = k->member[i].row[r];
     }
   }

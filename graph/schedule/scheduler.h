@@ -196,6 +196,9 @@ static inline struct uop *base_of(struct uop *u) {
   return u;
 }
 
+/* Columns that are reduced row by row: the matrix is large, so it is read from memory, and has this many of both. */
+enum { COLUMNS_BYTES = 1 << 22, COLUMNS_ROWS = 16, COLUMNS_LEAST = 64 };
+
 /* schedule.c */
 __attribute__((format(printf, 3, 4))) int schedule_fail(struct scheduler *s, int status, const char *fmt, ...);
 int schedule_no_memory(struct scheduler *s);
@@ -269,6 +272,16 @@ struct uop *schedule_channels(struct scheduler *s, const struct schedule_machine
 bool schedule_place_constants(struct scheduler *s, struct uop **roots, unsigned nroots);
 
 /* index.c */
+/* An index as a sum of ranges, each times the distance in memory between two of its iterations. */
+struct linear {
+  struct uop *range[MAX_RANK * 2];
+  int64_t distance[MAX_RANK * 2], constant;
+  unsigned n;
+};
+/* Adds u times `factor`. Returns false if u is not such a sum. */
+bool linear_add(struct linear *l, struct uop *u, int64_t factor);
+/* The distance in memory between two iterations of the range, or 0 if it is not known. */
+int64_t schedule_distance(struct uop *index, const struct uop *range);
 struct uop *schedule_zero(struct graph *g, enum dtype t);
 struct uop **schedule_index_array(struct scheduler *s, unsigned rank);
 /* The BUFFER of a value that is in memory. A COPY to the device that already holds its source needs no new BUFFER. */

@@ -230,6 +230,27 @@ static bool is_mostly_padding(const struct node *n, const struct use *w) {
   return w->valid && n->numel > 0 && schedule_elements(w->kernel, (1u << w->kernel->nranges) - 1) / n->numel >= 2;
 }
 
+/* Whether x is computed element by element from a tensor in memory of the same shape. */
+static bool reads_elements(const struct scheduler *s, struct uop *x, unsigned depth) {
+  enum { DEEP = 8 };
+  if (x->op != OP_CAST && !is_alu(x)) return in_memory(node_of(s, base_of(x)));
+  bool found = false;
+  for (unsigned i = 0; i < x->nsrc && depth < DEEP && !found; i++) found = reads_elements(s, x->src[i], depth + 1);
+  return found;
+}
+
+/* Whether a machine that sums columns row by row reads a large matrix from memory for a reduction along its columns. It
+ * does so for one reduction at a time, whose results go to memory: several kernels that read in order take less time
+ * than one that reads each column twice. */
+static bool reads_columns(const struct scheduler *s, const struct node *n) {
+  struct uop *u = n->reduce->u, *x = u->src[0];
+  unsigned rank = x->shape->rank;
+  int64_t all = shape_numel(x->shape), columns = rank < 2 ? 0 : uop_max(x->shape->dim[rank - 1]);
+  bool large = columns >= COLUMNS_LEAST && !(u->arg.i >> (rank - 1) & 1) && n->reduce->numel > 0 &&
+               all * dtype_info[x->dtype].size >= COLUMNS_BYTES && all / n->reduce->numel >= COLUMNS_ROWS;
+  return large && schedule_machine_of(s, n->device)->columns && reads_elements(s, x, 0);
+}
+
 /* The reason why a node that passes on a reduce must be realized, or -1 if it stays in its only kernel. */
 static int realize_reduce_reason(struct scheduler *s, struct node *n, struct use *w) {
   struct planned_kernel *k = w->kernel;
@@ -243,12 +264,15 @@ static int realize_reduce_reason(struct scheduler *s, struct node *n, struct use
       term = is_integer_term(n, w);
       if (!term && !is_short_inside(s, n, w)) return SCHEDULE_NESTED;
       inside = !term;
-    } else if (!once || (left && !repeats_row(s, n, w, left) && !is_narrow(s, n, w, left)))
+    } else if (left && reads_columns(s, n))
+      return SCHEDULE_REPEATED;
+    else if (!once || (left && !repeats_row(s, n, w, left) && !is_narrow(s, n, w, left)))
       return SCHEDULE_REPEATED;
     else
       serial = left;
   }
   if (n->u->op != OP_REDUCE_AXIS) return -1;
+  if (w->in_reduce && !inside && !term && reads_columns(s, n)) return SCHEDULE_NESTED;
   if (k->nreduces && k->next_axis + n->u->src[0]->shape->rank > MOST_AXES) return SCHEDULE_CROWDED;
   bool together = k->serial == serial || schedule_elements(k, k->serial | serial) <= NARROW;
   bool contracts = is_large_contraction(n->u);

@@ -315,6 +315,29 @@ static void test_sums_with_much_padding(void **state) {
   }
 }
 
+/* A host reads a large matrix row by row for each of several reductions along its columns. In other cases one kernel
+ * reads it. */
+static void test_reductions_of_columns(void **state) {
+  static const struct {
+    int64_t rows, columns;
+    uint32_t axis;    /* mask of the reduced one */
+    unsigned kernels; /* of a maximum and a sum; those of a softmax have one more for the results */
+  } cases[] = {{64, 1 << 16, 1, 2}, {1 << 16, 64, 2, 1}, {16, 1 << 15, 1, 1}};
+  for (unsigned i = 0; i < sizeof cases / sizeof *cases; i++) {
+    int64_t m = cases[i].rows, n = cases[i].columns;
+    struct uop *x = TENSOR(m, n), *top = EXPAND(reduce(OP_MAX, x, cases[i].axis), m, n);
+    struct uop *power = uop_unary(g, OP_EXP2, sub(x, top)), *sum = reduce(OP_ADD, power, cases[i].axis);
+    struct uop *roots[] = {sum, mul(power, uop_unary(g, OP_RECIP, EXPAND(sum, m, n)))};
+    for (unsigned r = 0; r < 2; r++) {
+      struct schedule s;
+      char err[500];
+      assert_int_equal(graph_schedule_on(other_host, &roots[r], 1, &next_buffer, &s, err, sizeof err), 0);
+      assert_int_equal(s.nitems, cases[i].kernels + (r && cases[i].kernels > 1));
+      schedule_free(&s);
+    }
+  }
+}
+
 /* A sum over movement of a sum becomes one sum. Only one factor has the padding's condition: the weights are read
  * everywhere. */
 static void test_sum_of_moved_sum(void **state) {
@@ -1164,6 +1187,7 @@ int main(void) {
       cmocka_unit_test_setup_teardown(test_shear, setup, teardown),
       cmocka_unit_test_setup_teardown(test_sum_of_moved_sum, setup, teardown),
       cmocka_unit_test_setup_teardown(test_sums_with_much_padding, setup, teardown),
+      cmocka_unit_test_setup_teardown(test_reductions_of_columns, setup, teardown),
       cmocka_unit_test_setup_teardown(test_iota, setup, teardown),
       cmocka_unit_test_setup_teardown(test_gather, setup, teardown),
       cmocka_unit_test_setup_teardown(test_assign, setup, teardown),
