@@ -236,6 +236,8 @@ static bool reduced_together(const struct codegen *k, unsigned a, unsigned b) {
   return together;
 }
 
+enum { LONG_ROW = 1000 }; /* with fewer elements, more code at once costs more than it saves */
+
 /* Whether the values that are reduced along the axis need an expensive operation each. */
 static bool reduces_powers(const struct codegen *k, unsigned axis) {
   size_t count;
@@ -253,9 +255,10 @@ static bool reduces_powers(const struct codegen *k, unsigned axis) {
 static bool unroll(struct view *p) {
   struct codegen *k = p->k;
   const bool host = k->target->kind == TARGET_HOST;
+  const int64_t many = LONG_ROW / (4 * (int64_t)(k->target->vector_bytes / sizeof(float)));
   for (unsigned a = 0, n = k->naxes; a < n; a++) {
     if (k->axes[a].kind != AXIS_REDUCE) continue;
-    bool expensive = host ? reduces_powers(k, a) : p->expensive && !k->is_phase;
+    bool expensive = p->expensive && (host ? k->axes[a].size < many || reduces_powers(k, a) : !k->is_phase);
     bool inner = a + 1 == n || k->axes[a + 1].kind != AXIS_REDUCE || !reduced_together(k, a, a + 1);
     int64_t size = k->axes[a].size, amount = size <= (expensive ? 4 : 8) ? size
                                              : inner && !expensive       ? largest_possible(p, STEP_UNROLL, (int)a, 4)
@@ -835,7 +838,8 @@ static bool optimize_host(struct view *p) {
   /* Reductions whose value is not a vector yet become vectors of partial results in several registers. */
   for (unsigned a = 0, n = k->naxes; a < n && !columns; a++) {
     if (!is_vector_of_sums(p, a)) continue;
-    int64_t registers = u >= 0 || reduces_powers(k, a) ? 1 : 4;
+    bool cheap = !p->expensive || (k->axes[a].size >= LONG_ROW && !reduces_powers(k, a));
+    int64_t registers = cheap && u < 0 ? 4 : 1;
     int64_t amount = largest_padded(p, STEP_VECTOR, (int)a, registers * lanes_for(p, (int)a, width));
     if (amount > 1 && !step_padded(p, STEP_VECTOR, (int)a, amount)) return false;
   }
