@@ -22,7 +22,7 @@ static const struct schedule_machine *the_machine(unsigned device) {
 }
 static int schedule_for(const char *arch, struct uop *const *roots, unsigned n, int64_t *next, struct schedule *s,
                         char *err, size_t errcap) {
-  machine = machine_of_target(target_find(arch), false);
+  machine = machine_of_target(target_find(arch), false, false);
   return graph_schedule_on(the_machine, roots, n, next, s, err, errcap);
 }
 

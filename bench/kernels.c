@@ -48,6 +48,12 @@ static double epsilon(db_dtype t) {
   return t == DB_BF16 ? 0x1p-8 : t == DB_F16 ? 0x1p-11 : t == DB_F8E4M3 ? 0x1p-4 : t == DB_F8E5M2 ? 0x1p-3 : 0;
 }
 
+/* The largest error of a product whose operands keep 10 of their 23 fraction bits (TF32=1 on NVIDIA). */
+static double tf32_error(const struct speed_case *c) {
+  const char *tf32 = getenv("TF32");
+  return tf32 && !strcmp(tf32, "1") && c->op->flops && c->dtype == DB_F32 ? 0x1p-9 : 0;
+}
+
 static float *read_floats(db_tensor *t, int64_t n) {
   float *x = malloc((size_t)n * sizeof *x);
   if (x && !db_read(db_cast(t, DB_F32), x, (size_t)n * sizeof *x)) return x;
@@ -62,7 +68,7 @@ static bool check(const struct speed_case *c, float *const *in, const float *got
   double affordable = 2e8 / c->op->cost(c);
   int64_t count = affordable < SAMPLES ? (int64_t)fmax(affordable, 16) : SAMPLES;
   if (count > n) count = n;
-  r->tolerance = c->op->tolerance + (1 + c->op->rounded) * epsilon(c->dtype);
+  r->tolerance = c->op->tolerance + (1 + c->op->rounded) * epsilon(c->dtype) + tf32_error(c);
   for (int64_t i = 0; i < count; i++) {
     int64_t at = count == 1 ? 0 : (int64_t)((double)i / (double)(count - 1) * (double)(n - 1));
     struct expected e = c->op->element(c, in, at);

@@ -49,7 +49,7 @@ struct compiler *compiler_new(const struct compiler_options *options) {
   c->options = *options;
   c->cache_dir = options->cache_dir ? strdup(options->cache_dir) : NULL;
   const char *plan = options->plan ? options->plan : "";
-  if (asprintf(&c->choice, "%d %s", options->noopt, plan) < 0) c->choice = NULL;
+  if (asprintf(&c->choice, "%d %d %s", options->noopt, options->tf32, plan) < 0) c->choice = NULL;
   c->options.plan = c->plan = options->plan ? strdup(options->plan) : NULL;
   c->ptxas = ptxas_new(options->ptxas, 0, 0);
   if (!c->ptxas || !c->choice || (options->cache_dir && !c->cache_dir) || (options->plan && !c->plan)) {
@@ -427,7 +427,8 @@ static const struct target *supported_target(struct compiler *c, const struct ta
 static struct entry *find_or_begin(struct compiler *c, const struct target *t, struct uop *ast, const char *plan,
                                    char *err, size_t errcap) {
   t = supported_target(c, t);
-  struct codegen k = {.target = t, .spec = c->options.spec, .stage = "import", .err = err, .errcap = errcap};
+  struct codegen k = {
+      .target = t, .spec = c->options.spec, .tf32 = c->options.tf32, .stage = "import", .err = err, .errcap = errcap};
   struct entry *e = NULL;
   uint64_t hash = 0;
   size_t key_size = 0;

@@ -16,6 +16,7 @@ struct compiler_options {
   bool noopt;            /* NOOPT=1: no optimization steps, one work-item per output element */
   bool spec;             /* SPEC=1: verify the graph between stages */
   int debug;             /* >= 4 stores C text in the kernel, >= 5 the graph, >= 6 linear UOps, >= 7 disassembly */
+  bool tf32;             /* TF32=1: f32 products may use matrix instructions that round their operands to tf32 */
   bool rewrites;         /* stores the rewrites of each kernel */
   bool lower_only;       /* stop before LLVM: kernels have no image; for measuring the stages before LLVM */
   const char *plan;      /* plans given by hand, one per line (compiler/plan/plan.h). "NAME = plan" and "NUMBER = plan"

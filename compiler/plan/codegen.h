@@ -151,6 +151,7 @@ struct codegen {
   struct codegen *around;         /* of a phase: the kernel */
   const struct matrix *fragments; /* around phases: their rows are distributed like this instruction's results */
   bool spec;                      /* the ast is verified before and after planning */
+  bool tf32;                      /* matrix instructions may round operands of f32 to tf32 */
   int64_t phase_ranges;           /* around phases: the lowest range number that they do not use */
   int64_t passed_bytes;           /* of the memory in which phases pass on values within a round */
   uint32_t local_bytes;

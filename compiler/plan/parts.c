@@ -69,6 +69,7 @@ static bool collect_axes_of_parts(struct codegen *k) {
                           .ast = k->ast->src[i],
                           .is_part = true,
                           .spec = k->spec,
+                          .tf32 = k->tf32,
                           .err = k->err,
                           .errcap = k->errcap};
     if (!collect_axes(p) || !join_params(k, p)) return false;
@@ -92,7 +93,7 @@ struct codegen *kernel_section(struct codegen *k, unsigned i) {
   k->stage = "plan";
   if (phased && !collect_axes_of_phase(k, i - 1)) return NULL;
   struct codegen *p = &k->parts[i - phased];
-  p->steps = k->steps, p->spec = k->spec;
+  p->steps = k->steps, p->spec = k->spec, p->tf32 = k->tf32;
   return p;
 }
 

@@ -81,7 +81,7 @@ struct beam {
   bool failed; /* memory ran out: the search ends */
 };
 
-uint64_t beam_key(const struct target *t, struct uop *ast) {
+uint64_t beam_key(const struct target *t, struct uop *ast, bool tf32) {
   char *choice = NULL;
   size_t size;
   uint64_t hash = 0;
@@ -90,6 +90,7 @@ uint64_t beam_key(const struct target *t, struct uop *ast) {
   fprintf(f, "%d %s %u %u; %s; %s;", VERSION, t->arch, t->vector_bytes, t->vectors, t->matrix ? t->matrix : "",
           t->features ? t->features : target_features(t));
   for (unsigned i = 0; i < STEP_COUNT; i++) fprintf(f, " %s", step_word(i));
+  if (tf32) fputs(" tf32", f);
   if (!fclose(f)) free(ast_key(ast, NULL, choice, &size, &hash)); /* it must not depend on the target's address */
   free(choice);
   return hash;
@@ -138,7 +139,8 @@ static void trial_free(struct trial *t) {
 static struct trial *trial_new(const struct beam *b) {
   struct trial *t = calloc(1, sizeof *t);
   if (!t) return NULL;
-  t->k = (struct codegen){.target = b->target, .stage = "beam", .err = t->err, .errcap = sizeof t->err};
+  t->k = (struct codegen){
+      .target = b->target, .tf32 = b->options.tf32, .stage = "beam", .err = t->err, .errcap = sizeof t->err};
   t->k.g = graph_new();
   if (t->k.g) t->k.ast = uop_import(t->k.g, b->ast);
   if (t->k.g && !graph_error(t->k.g) && kernel_collect(&t->k)) return t;
@@ -330,7 +332,7 @@ static void add_matrix(struct growth *g, int64_t row, const unsigned *axis) {
 static void add_matrices(struct growth *g) {
   const struct codegen *k = g->at[g->first];
   for (unsigned row = 0; row < matrix_count && k->target->matrix; row++) {
-    if (matrices[row].in == DT_F32) continue; /* tf32 would round the operands */
+    if (matrices[row].in == DT_F32 && !k->tf32) continue;
     for (unsigned a = 0; a < k->naxes; a++)
       for (unsigned b = 0; b < k->naxes; b++)
         for (unsigned c = 0; c < k->naxes; c++)

@@ -20,7 +20,7 @@ struct beam_options {
 struct beam;
 /* Returns a key of the ast, the target and the plans that may be proposed. It is equal for equal kernels and targets in
  * every process. */
-uint64_t beam_key(const struct target *t, struct uop *ast);
+uint64_t beam_key(const struct target *t, struct uop *ast, bool tf32);
 /* o: options of the compiler that will build the kernel; its caches are not used. Returns NULL and writes err if the
  * kernel does not compile or memory runs out. */
 struct beam *beam_new(const struct compiler_options *o, const struct target *t, struct uop *ast,

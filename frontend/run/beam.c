@@ -153,7 +153,7 @@ static int run_rounds(struct search *s) {
 static int search(const struct env *env, const struct schedule *schedule, size_t at, struct beam_record record,
                   const char *begin_with) {
   const struct schedule_item *item = &schedule->items[at];
-  struct compiler_options o = {.spec = env->spec, .ptxas = ptxas};
+  struct compiler_options o = {.spec = env->spec, .tf32 = env->tf32, .ptxas = ptxas};
   struct beam_options options = {.width = (unsigned)env->beam, .plan = begin_with};
   struct search s = {.env = env,
                      .m = beam_measure_new(item),
@@ -189,7 +189,8 @@ int beam_plan(const struct env *env, const struct schedule *schedule, size_t at,
   if (!cache && !(cache = beam_cache_open(env->cache ? runtime_cache_dir() : NULL)))
     return db_fail(-ENOMEM, "BEAM: out of memory");
   if (!ptxas) ptxas = ptxas_find(getenv("PTXAS"), getenv("PATH"));
-  struct beam_record r = {.key = beam_key(slot_target(item->device), item->ast), .width = (unsigned)env->beam};
+  struct beam_record r = {.key = beam_key(slot_target(item->device), item->ast, env->tf32),
+                          .width = (unsigned)env->beam};
   name_machine(item->device, r.machine, sizeof r.machine);
   const struct beam_record *known = beam_cache_find(cache, r.key, r.machine);
   bool enough = known && !known->round && known->width >= r.width;

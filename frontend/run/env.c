@@ -104,6 +104,7 @@ int env_get(const struct env **out) {
                        .plan = plan,
                        .plan_marks = plan ? watch_plans(plan) : NULL,
                        .any_order = !value[DETERMINISTIC],
+                       .tf32 = value[TF32],
                        .beam = value[BEAM]};
     graph_check_rewrites(value[SPEC] > 1);
     graph_match_stats(value[TRACK_MATCH_STATS]);

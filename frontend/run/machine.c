@@ -21,7 +21,13 @@ static const struct {
  * and gpu/simt.c choose the real ones. */
 enum { TILE = 64, BLOCK_ROWS = 32, BLOCK_COLUMNS = 64 };
 
-struct schedule_machine machine_of_target(const struct target *t, bool any_order) {
+/* Sets what depends on the types for which the machine has matrix instructions. Those of 16 bits can be transposed. */
+static void set_types(struct schedule_machine *m, const struct target *t) {
+  m->phase_types = m->tile_types & ~(1u << DT_F32), m->large_types = 1u << DT_F32;
+  if (t->has_fetch) m->straight_types = m->tile_types & ~(1u << DT_F16 | 1u << DT_BF16);
+}
+
+struct schedule_machine machine_of_target(const struct target *t, bool any_order, bool tf32) {
   struct schedule_machine m = {.groups = t->workgroups,
                                .launch_ns = 3000,
                                .access_ns = 700,
@@ -51,16 +57,16 @@ struct schedule_machine machine_of_target(const struct target *t, bool any_order
       m.tile = TILE, m.tile_flops_per_ns = rates[i].tile_flops_per_ns;
     }
   for (unsigned i = 0; i < matrix_count && m.tile; i++)
-    if (matrix_on(&matrices[i], t) && matrices[i].in != DT_F32) {
+    if (matrix_on(&matrices[i], t) && (matrices[i].in != DT_F32 || tf32)) {
       m.tile_types |= 1u << matrices[i].in;
       if (!m.tile_rows) m.tile_rows = matrices[i].m;
       bool registers = matrices[i].parts == PARTS_MEMORY && !matrix_reads_tile(&matrices[i], MATRIX_A);
       if (registers) m.unaligned_types |= 1u << matrices[i].in; /* the other operand can be in any order of its rows */
     }
+  set_types(&m, t);
   for (unsigned i = 0; i < matrix_count && t->kind == TARGET_HOST; i++)
     if (matrix_on(&matrices[i], t) && dtype_is_narrow_float(matrices[i].in)) m.passed_types |= 1u << matrices[i].in;
   if (m.tile_types) m.channel_align = t->load_bytes;
-  if (m.tile_types && t->has_fetch)
-    m.align = 16, m.straight_types = m.tile_types & (1u << DT_I8 | 1u << DT_U8 | 1u << DT_F8E4M3 | 1u << DT_F8E5M2);
+  if (m.tile_types && t->has_fetch) m.align = 16;
   return m;
 }

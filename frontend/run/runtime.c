@@ -132,6 +132,7 @@ int runtime_init(void) {
   char *ptxas = ptxas_find(getenv("PTXAS"), getenv("PATH"));
   struct compiler_options o = {.noopt = env->noopt,
                                .spec = env->spec,
+                               .tf32 = env->tf32,
                                .debug = env->code ? ALL_TEXTS : env->debug,
                                .rewrites = env->rewrites,
                                .plan = env->plan,
@@ -194,7 +195,7 @@ static int slot_add(db_device *dev, bool is_default) {
   if (!s) return db_fail(-ENOMEM, "out of memory for a device slot");
   s->device = dev;
   s->target = target;
-  s->machine = machine_of_target(target, env->any_order);
+  s->machine = machine_of_target(target, env->any_order, env->tf32);
   s->is_default = is_default;
   rt.slots[i] = s;
   return (int)i;

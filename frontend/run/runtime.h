@@ -19,6 +19,7 @@ struct env {
   int debug;
   bool noopt, spec, cache, jit;
   bool any_order;   /* sums of floats need not be in the same order in every run */
+  bool tf32;        /* products of f32 may be computed in tf32 */
   bool launched;    /* started as one of several processes */
   bool profile;     /* write a trace or a record */
   bool code;        /* the record has how kernels are compiled */
@@ -31,7 +32,7 @@ struct env {
 int env_get(const struct env **out);
 
 /* ---- machine.c ---- */
-struct schedule_machine machine_of_target(const struct target *t, bool any_order);
+struct schedule_machine machine_of_target(const struct target *t, bool any_order, bool tf32);
 
 /* ---- runtime.c: device slots, memory by BUFFER id, loaded programs. Called with rt.lock held ---- */
 

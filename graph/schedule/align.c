@@ -10,9 +10,15 @@ enum {
   LEAST_USES = 128,           /* uses of an element that pay for its copy */
   LEAST_STRAIGHT_USES = 1024, /* uses that pay for a transposed copy, which reads single elements */
   MANY_PRODUCTS = 1 << 26,    /* with so many, LEAST_USES pay for it, too, on an emulated sm_90 */
+  MANY_RESULTS = 1 << 16,     /* of a product that is large */
   BLOCK = 64,                 /* rows, columns and products of a result that are computed at once */
   MOST_PADDING = 36, /* maximum factor of products computed, with padding to whole blocks, to products needed */
 };
+
+bool schedule_tiles_pay(const struct schedule_machine *m, const struct uop *reduce, const struct uop *x, enum dtype t) {
+  bool large = shape_numel(x->shape) >= MANY_PRODUCTS && shape_numel(reduce->shape) >= MANY_RESULTS;
+  return m->tile_types >> t & 1 && (large || !(m->large_types >> t & 1));
+}
 
 /* Whether a RESHAPE only adds and removes axes of size 1. */
 static bool keeps_axes(const struct uop *u) {
@@ -181,7 +187,7 @@ struct uop *schedule_align(struct graph *g, const struct schedule_machine *m, co
   if (turned) return turned;
   for (unsigned i = 0; i < 2; i++) {
     const struct uop *f = below_casts(x->src[i]);
-    if (!(m->tile_types >> f->dtype & 1) || dtype_info[f->dtype].size >= m->align) return x;
+    if (!schedule_tiles_pay(m, reduce, x, f->dtype) || dtype_info[f->dtype].size >= m->align) return x;
     int64_t n = shape_numel(f->shape);
     src[i] = x->src[i];
     if (f->op != OP_BUFFER || !n) continue;

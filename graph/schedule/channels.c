@@ -185,7 +185,7 @@ struct uop *schedule_channels(struct scheduler *s, const struct schedule_machine
     const struct view *f = &p.factor[i].least;
     enum dtype t = p.factor[i].narrow;
     int64_t size = dtype_info[t].size, n = shape_numel(f->base->shape);
-    if (!(m->tile_types >> t & 1) || size >= m->channel_align || n < 1) return x;
+    if (!schedule_tiles_pay(m, reduce, x, t) || size >= m->channel_align || n < 1) return x;
     /* Without a window or instructions that copy boxes, only an operand whose elements are not adjacent is copied. */
     int64_t unit = p.window || m->align ? m->channel_align / size : 1;
     if (is_aligned(&p, &p.factor[i].memory, unit)) continue;

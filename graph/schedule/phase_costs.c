@@ -58,8 +58,8 @@ static double products(const struct unit *u) {
 }
 
 bool phases_use_tiles(const struct schedule_machine *m, const struct unit *u) {
-  bool tiles = m->tile_types && phases_contracts(u);
-  for (unsigned i = 0; i < u->ninner; i++) tiles = tiles && (m->tile_types >> memory_of(u->load[i])->dtype & 1);
+  bool tiles = m->phase_types && phases_contracts(u);
+  for (unsigned i = 0; i < u->ninner; i++) tiles = tiles && (m->phase_types >> memory_of(u->load[i])->dtype & 1);
   return tiles;
 }
 

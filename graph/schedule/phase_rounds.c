@@ -324,7 +324,7 @@ static enum dtype factor_type(const struct rounds *o, unsigned w) {
     for (unsigned j = 0; j < u->ninner; j++) {
       enum dtype other = u->load[j]->src[0]->src[0]->dtype;
       if (member_of(o, u->load[j]) != MOST_MEMBERS) continue;
-      if (!dtype_is_narrow_float(other) || !(m->tile_types >> other & 1) || (t != DT_VOID && t != other))
+      if (!dtype_is_narrow_float(other) || !(m->phase_types >> other & 1) || (t != DT_VOID && t != other))
         return DT_VOID;
       t = other;
     }

@@ -90,8 +90,11 @@ struct schedule_machine {
   double stream_per_ns;   /* bytes per ns that one workgroup reads while the others are idle */
   int64_t tile; /* rows and columns of results that a workgroup computes by matrix instructions; 0: it has none */
   int64_t block_rows, block_columns; /* of results that a workgroup computes without them; 0: products are not split */
-  int64_t tile_rows;   /* rows of the smallest block of results that phases compute with all instructions of a kind */
-  uint32_t tile_types; /* types of their operands: bits of enum dtype */
+  int64_t tile_rows;    /* rows of the smallest block of results that phases compute with all instructions of a kind */
+  uint32_t tile_types;  /* types of their operands: bits of enum dtype */
+  uint32_t phase_types; /* those of them that kernels of phases multiply so */
+  uint32_t large_types; /* those of them for which copies of operands pay for large products only, because products
+                         * without the instructions are fast, too */
   uint32_t straight_types; /* those of them whose operands' rows in memory have to lie along the sum for fast copies */
   /* Narrow types in which phases that compute all columns at once pass on values that are rounded to them, because
    * instructions multiply them faster than wider ones. */

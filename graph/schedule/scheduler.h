@@ -261,6 +261,9 @@ bool schedule_split_reduces(struct scheduler *s, struct uop **roots, unsigned nr
  * is not split */
 struct uop *schedule_align(struct graph *g, const struct schedule_machine *m, const struct uop *reduce, struct uop *x,
                            bool whole);
+/* Whether the machine computes the sum of x with matrix instructions for operands of type t, or copies operands so that
+ * it can. */
+bool schedule_tiles_pay(const struct schedule_machine *m, const struct uop *reduce, const struct uop *x, enum dtype t);
 struct uop *schedule_exchange_axes(struct graph *g, struct uop *x, unsigned a,
                                    unsigned b); /* x with two axes exchanged */
 

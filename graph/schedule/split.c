@@ -71,7 +71,7 @@ static struct blocks blocks_of(const struct schedule_machine *m, const struct uo
   struct blocks none = {0}, b = {1, m->tile_flops_per_ns};
   if (!product || u->aux != OP_ADD || dtype_info[u->dtype].size < 4) return none;
   bool matrix = m->tile && (u->dtype == DT_F32 || u->dtype == DT_I32);
-  for (unsigned i = 0; i < 2; i++) matrix = matrix && (m->tile_types >> below_casts(product->src[i])->dtype & 1);
+  for (unsigned i = 0; i < 2; i++) matrix = matrix && schedule_tiles_pay(m, u, x, below_casts(product->src[i])->dtype);
   for (unsigned i = 0; i < u->shape->rank; i++) {
     int64_t n = u->shape->dim[i]->arg.i;
     b.n *= n;

@@ -216,17 +216,19 @@ static void computes_the_same(void **state) {
 static void keys_distinguish_kernels(void **state) {
   const struct target *host = target_find(HOST_ARCH), *gpu = target_find("gfx1100");
   struct uop *a = case_named("matmul 64")->ast, *b = case_named("matmul f16")->ast;
-  assert_true(beam_key(host, a) != beam_key(host, b));
-  assert_true(beam_key(host, a) != beam_key(gpu, a));
+  assert_true(beam_key(host, a, false) != beam_key(host, b, false));
+  assert_true(beam_key(host, a, false) != beam_key(gpu, a, false));
+  assert_true(beam_key(host, a, false) != beam_key(host, a, true));
   struct target fewer = *host; /* the same machine without some of its instructions */
   fewer.features = "sse3";
-  assert_true(beam_key(host, a) != beam_key(&fewer, a));
-  assert_true(beam_key(target_find("sm_90"), a) != beam_key(target_for_release(target_find("sm_90"), 1108), a));
+  assert_true(beam_key(host, a, false) != beam_key(&fewer, a, false));
+  assert_true(beam_key(target_find("sm_90"), a, false) !=
+              beam_key(target_for_release(target_find("sm_90"), 1108), a, false));
   struct graph *other = graph_new(), *mine = G;
   uop_index(other, 12345); /* nodes get different ids */
   G = other;
   struct uop *again = uop_import(other, a);
-  assert_true(beam_key(host, again) == beam_key(host, a));
+  assert_true(beam_key(host, again, false) == beam_key(host, a, false));
   G = mine;
   graph_free(other);
 }

@@ -739,6 +739,10 @@ static void environment_is_checked(void **state) {
   EXPECT(1, "bench --dev CPU --case dot");
   assert_contains(out, "BEAM=65: expected a number from 0 to 64");
   unsetenv("BEAM");
+  setenv("TF32", "x", 1);
+  EXPECT(1, "bench --dev CPU --case dot");
+  assert_contains(out, "TF32=x: expected a number from 0 to 1");
+  unsetenv("TF32");
   setenv("NOOPT", "1", 1);
   EXPECT(0, "bench --dev CPU --case dot --case perceptron");
   unsetenv("NOOPT");

@@ -33,6 +33,7 @@ enum {
   STREAM_SUM = 128,  /* minimum length of its sum */
   FEW_BUFFERS = 3,   /* enough to hide the copies' latency */
   MOST_BUFFERS = 4,
+  MANY_PRODUCTS = 1 << 26, /* of f32, for which tf32 is faster */
   FETCHED = 1,
   COMPUTED = 9,       /* FETCHED, COMPUTED: cost of copying an element, in halves of an instruction */
   CACHE_BYTES = 6154, /* per cycle, for all workgroups together, from an H100's L2 cache */
@@ -108,7 +109,7 @@ bool choice_axes(struct choice *c, const struct matrix_product *p, const uint64_
 
 bool choice_fetches(const struct choice *c, const struct side *s) {
   int64_t lanes = 16 / dtype_info[matrices[c->row].in].size;
-  if (s->slot < 0 || !c->k->target->has_fetch || s->by_sum == s->by_axis || (s->by_axis && lanes > 8)) return false;
+  if (s->slot < 0 || !c->k->target->has_fetch || s->by_sum == s->by_axis || (s->by_axis && lanes != 8)) return false;
   struct affine a;
   affine_of(s->value->src[0]->src[1], &a);
   for (unsigned i = 0; i < a.n; i++)
@@ -506,6 +507,17 @@ static bool possible(struct choice *c) {
   return ok;
 }
 
+/* Whether the instruction is faster than plain multiplications. Those of f32 (simt.c) are as fast as tf32 for small
+ * products, and if elements of an operand are copied one by one. */
+static bool is_fast(const struct choice *c) {
+  const struct matrix *x = &matrices[c->row];
+  double products = 1;
+  if (x->in != DT_F32) return true;
+  for (unsigned a = 0; a < c->k->naxes; a++) products *= (double)c->k->axes[a].size;
+  return products >= MANY_PRODUCTS && matrix_in_memory(x) && choice_fetches(c, &c->side[0]) &&
+         choice_fetches(c, &c->side[1]);
+}
+
 /* Without classes of rows, elements of an operand are copied one by one. */
 static bool is_better(const struct choice *c, const struct choice *best) {
   bool boxes = c->classes || c->streams, were = best->classes || best->streams;
@@ -524,15 +536,15 @@ bool contract_gpu(struct codegen *k, bool *done) {
     for (int row = 0; row < (int)matrix_count && order[i]->op == OP_REDUCE; row++) {
       struct matrix_product p = {.reduce = order[i]};
       struct choice c = {.k = k, .row = row, .buffers = 1};
-      if (matrices[row].in == DT_F32) continue;                      /* tf32 would round the operands */
-      if (k->is_phase && matrix_in_memory(&matrices[row])) continue; /* what phases pass on is not in tiles */
-      if (matrices[row].parts == PARTS_EXCHANGED) continue;          /* of results in registers (fragments.c) */
+      if (matrices[row].in == DT_F32 && (!k->tf32 || k->is_phase)) continue; /* tf32 rounds the operands */
+      if (k->is_phase && matrix_in_memory(&matrices[row])) continue;         /* what phases pass on is not in tiles */
+      if (matrices[row].parts == PARTS_EXCHANGED) continue;                  /* of results in registers (fragments.c) */
       bool ok = matrix_product(k, &matrices[row], &p, NULL, 0) && choice_axes(&c, &p, mask);
       if (ok) choice_join(&c);
       bool loads = matrices[row].parts == PARTS_MEMORY && !matrix_reads_tile(&matrices[row], MATRIX_A);
       c.classes = ok && have_classes(&c);
       c.streams = ok && has_stream(&c);
-      ok = ok && (!loads || c.classes) && possible(&c) &&
+      ok = ok && (!loads || c.classes) && is_fast(&c) && possible(&c) &&
            (k->is_phase                           ? choose_phase
             : matrices[row].parts == PARTS_MEMORY ? choose_group
                                                   : choose_tiles)(&c);
