@@ -353,6 +353,13 @@ static struct uop *index_vector(struct lowerer *L, struct uop *index, int axis) 
   return build_alu(&L->b, OP_ADD, t, src, 2);
 }
 
+/* Whether u converts an 8-bit float in memory to f16, which needs fewer instructions than by way of f32. */
+static bool widens_float8(const struct uop *u) {
+  if (u->op != OP_CAST || u->dtype != DT_F16 || dtype_info[u->src[0]->dtype].size != 1) return false;
+  const struct uop *v = u->src[0]->op == OP_WHERE && is_zero(u->src[0]->src[2]) ? u->src[0]->src[1] : u->src[0];
+  return dtype_is_float(v->dtype) && v->op == OP_LOAD;
+}
+
 static struct uop *eval_alu(struct lowerer *L, struct uop *u) {
   struct uop *src[3] = {u, u, u};
   unsigned lanes = 1;
@@ -360,6 +367,7 @@ static struct uop *eval_alu(struct lowerer *L, struct uop *u) {
     lower_fail(L, "malformed operation");
     return u;
   }
+  if (widens_float8(u)) return build_cast(&L->b, lower_eval_as(L, u->src[0], u->src[0]->dtype), u->dtype);
   int vec = lower_vector_axis(L, mask_of(L, u));
   if (vec >= 0 && (u->dtype == DT_INDEX || !index_sources_are_linear(L, u, vec))) return lower_each_lane(L, u, vec);
   for (unsigned i = 0; i < u->nsrc; i++) {

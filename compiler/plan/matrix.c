@@ -140,12 +140,21 @@ bool matrix_on(const struct matrix *x, const struct target *t) {
   return listed && (t->kind != TARGET_HOST || target_has(t, x->machine));
 }
 
-/* Whether the instruction's operands can have elements of type t: its own type, or a narrower integer. */
-static bool takes(const struct matrix *x, enum dtype t) {
+/* Whether the target has an instruction with operands of type t. */
+static bool has_row_of(const struct target *t, enum dtype type) {
+  bool any = false;
+  for (unsigned i = 0; i < matrix_count; i++) any = any || (matrices[i].in == type && matrix_on(&matrices[i], t));
+  return any;
+}
+
+/* Whether the instruction's operands can have elements of type t: its own type, or a narrower integer, or an 8-bit
+ * float, which f16 represents exactly, on a machine without instructions for those. */
+static bool takes(const struct codegen *k, const struct matrix *x, enum dtype t) {
   char from = dtype_info[t].cls, to = dtype_info[x->in].cls;
   bool widens = to == 'i' && (from == 'i' || from == 'u') && dtype_info[t].size < dtype_info[x->in].size;
   bool byte = x->parts == PARTS_BYTES && (t == DT_U8 || t == DT_I8);
-  return t == x->in || byte || (widens && x->parts == PARTS_PRODUCTS);
+  bool float8 = (t == DT_F8E4M3 || t == DT_F8E5M2) && x->in == DT_F16 && !k->is_phase && !has_row_of(k->target, t);
+  return t == x->in || byte || float8 || (widens && x->parts == PARTS_PRODUCTS);
 }
 
 bool matrix_product(const struct codegen *k, const struct matrix *x, struct matrix_product *p, char *why, size_t cap) {
@@ -171,7 +180,8 @@ bool matrix_product(const struct codegen *k, const struct matrix *x, struct matr
       if (operand->src[c]->op == OP_CONST) p->factor *= operand->src[c]->arg.f, operand = operand->src[1 - c];
     p->operand[i] = narrowed(operand, x->in);
     enum dtype t = p->operand[i]->dtype;
-    if (!takes(x, t)) return refuse(why, cap, "an operand is %s, not %s", dtype_info[t].name, dtype_info[x->in].name);
+    if (!takes(k, x, t))
+      return refuse(why, cap, "an operand is %s, not %s", dtype_info[t].name, dtype_info[x->in].name);
   }
   return true;
 }

@@ -21,10 +21,13 @@ static const struct {
  * and gpu/simt.c choose the real ones. */
 enum { TILE = 64, BLOCK_ROWS = 32, BLOCK_COLUMNS = 64 };
 
-/* Sets what depends on the types for which the machine has matrix instructions. Those of 16 bits can be transposed. */
+/* Sets what depends on the types for which the machine has matrix instructions. Those of 16 bits can be transposed. f8
+ * is converted to f16 where there are no instructions for it. */
 static void set_types(struct schedule_machine *m, const struct target *t) {
+  const uint32_t f8 = 1u << DT_F8E4M3 | 1u << DT_F8E5M2;
   m->phase_types = m->tile_types & ~(1u << DT_F32), m->large_types = 1u << DT_F32;
   if (t->has_fetch) m->straight_types = m->tile_types & ~(1u << DT_F16 | 1u << DT_BF16);
+  if (m->tile_types >> DT_F16 & 1) m->tile_types |= f8;
 }
 
 struct schedule_machine machine_of_target(const struct target *t, bool any_order, bool tf32) {

@@ -391,6 +391,59 @@ static void empty_sums_are_zero(void **state) {
   }
 }
 
+/* Machines without matrix instructions for 8-bit floats convert them to f16. The identity matrix times all finite codes
+ * gives their values. Products of codes are summed in f32, with at most 1.5 instructions for 32 products. */
+static void check_float8(const char *device, db_dtype x_type, db_dtype w_type) {
+  enum { M = 130, N = 96, K = 256 };
+  uint8_t *codes = malloc((size_t)K * K), *identity = calloc(1, (size_t)K * K);
+  float *x = malloc((size_t)K * K * 4), *w = malloc((size_t)K * N * 4), *got = malloc((size_t)K * K * 4);
+  assert_true(codes && identity && x && w && got);
+  for (unsigned i = 0; i < K * K; i++) { /* row i / K has the codes that begin with i / K */
+    uint8_t code = (uint8_t)(i + i / K), largest = x_type == DB_F8E4M3 || w_type == DB_F8E4M3 ? 0x77 : 0x7b;
+    codes[i] = (code & 0x7f) > largest ? code & 0x80 : code;
+  }
+  for (unsigned i = 0; i < K; i++) identity[i * K + i] = w_type == DB_F8E4M3 ? 0x38 : 0x3c; /* 1 */
+  DB_SCOPED;
+  db_device *dev = open_device(device), *cpu = open_device("CPU");
+  must_read(db_cast(db_from(codes, x_type, cpu, K, K), DB_F32), x, (size_t)K * K * 4);
+  must_read(db_cast(db_from(codes, w_type, cpu, K, N), DB_F32), w, (size_t)K * N * 4);
+  db_tensor *a = db_cast(db_from(codes, x_type, dev, K, K), DB_F32),
+            *one = db_cast(db_from(identity, w_type, dev, K, K), DB_F32);
+  must_read(db_matmul(a, one), got, (size_t)K * K * 4);
+  for (unsigned i = 0; i < K * K; i++)
+    if (got[i] != x[i]) fail_msg("%s: code %02x is %g, not %g", device, codes[i], (double)got[i], (double)x[i]);
+  a = db_shrink(a, 0, M, 0, K);
+  db_tensor *y = db_matmul(a, db_cast(db_from(codes, w_type, dev, K, N), DB_F32));
+  assert_int_equal(emu_detail(db_device_os(dev), true), 0);
+  struct emu_detail before = executed_so_far(dev), after;
+  must_read(y, got, (size_t)M * N * 4);
+  after = executed_so_far(dev);
+  assert_true(after.executed[EMU_MATRIX_CLASS] > before.executed[EMU_MATRIX_CLASS]);
+  uint64_t all = 0;
+  for (unsigned i = 0; i < EMU_CLASS_COUNT; i++) all += after.executed[i] - before.executed[i];
+  if (all > M * N * K / 32 * 3 / 2) fail_msg("%s: %lu instructions", device, (unsigned long)all);
+  for (unsigned i = 0; i < M * N; i++) {
+    double want = 0, size = 0;
+    for (unsigned k = 0; k < K; k++) {
+      double p = (double)x[i / N * K + k] * (double)w[k * N + i % N];
+      want += p, size += fabs(p);
+    }
+    if (!(fabs((double)got[i] - want) <= size * (K + 1) * 0x1p-24))
+      fail_msg("%s: element %u is %.9g, not %.9g", device, i, (double)got[i], want);
+  }
+  db_close(dev);
+  db_close(cpu);
+  free(codes), free(identity), free(x), free(w), free(got);
+}
+static void products_of_float8(void **state) {
+  static const char *const names[] = {EMULATED, "EMU+NV:sm_80", "EMU+NV:sm_89"};
+  for (unsigned d = 0; d < (has_ptxas() ? 3 : 1); d++) {
+    check_float8(names[d], DB_F8E4M3, DB_F8E4M3);
+    check_float8(names[d], DB_F8E5M2, DB_F8E5M2);
+    check_float8(names[d], DB_F8E4M3, DB_F8E5M2);
+  }
+}
+
 int main(void) {
   const struct CMUnitTest tests[] = {cmocka_unit_test(values_are_exact),
                                      cmocka_unit_test(few_other_instructions),
@@ -399,6 +452,7 @@ int main(void) {
                                      cmocka_unit_test(convolutions_are_exact),
                                      cmocka_unit_test(copies_access_few_lines),
                                      cmocka_unit_test(products_of_bytes),
-                                     cmocka_unit_test(empty_sums_are_zero)};
+                                     cmocka_unit_test(empty_sums_are_zero),
+                                     cmocka_unit_test(products_of_float8)};
   return cmocka_run_group_tests_name("frontend/contractions", tests, NULL, NULL);
 }

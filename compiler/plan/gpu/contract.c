@@ -107,9 +107,16 @@ bool choice_axes(struct choice *c, const struct matrix_product *p, const uint64_
   return true;
 }
 
+/* Whether the operand is converted to the type of the instruction. */
+static bool is_converted(const struct choice *c, const struct side *s) {
+  return s->value->dtype != matrices[c->row].in;
+}
+
 bool choice_fetches(const struct choice *c, const struct side *s) {
   int64_t lanes = 16 / dtype_info[matrices[c->row].in].size;
-  if (s->slot < 0 || !c->k->target->has_fetch || s->by_sum == s->by_axis || (s->by_axis && lanes != 8)) return false;
+  if (s->slot < 0 || !c->k->target->has_fetch || is_converted(c, s) || s->by_sum == s->by_axis ||
+      (s->by_axis && lanes != 8))
+    return false;
   struct affine a;
   affine_of(s->value->src[0]->src[1], &a);
   for (unsigned i = 0; i < a.n; i++)
@@ -120,7 +127,7 @@ bool choice_fetches(const struct choice *c, const struct side *s) {
 /* Whether the address of the operand consists of a row and a position in it, along the sum or along the output axis. */
 static bool is_plain(const struct choice *c, const struct side *s) {
   struct affine a;
-  if (s->slot < 0 || s->by_sum == s->by_axis) return false;
+  if (s->slot < 0 || is_converted(c, s) || s->by_sum == s->by_axis) return false;
   affine_of(s->value->src[0]->src[1], &a);
   for (unsigned i = 0; i < a.n; i++)
     if (a.term[i] != c->k->axes[c->sum].range && a.term[i] != c->k->axes[s->axis].range) return false;
@@ -475,6 +482,7 @@ static bool apply(struct choice *c) {
   for (unsigned i = 0; i < 2 && !tiles_in_memory;
        i++) { /* rows or columns first, then the sum, so the copy is contiguous along it */
     struct step s = {.kind = STEP_STAGE, .amount = c->side[i].slot};
+    if (is_converted(c, &c->side[i])) s.kind = STEP_PACK, s.amount = i; /* the copy is converted */
     if (wave[i].letter) s.list[s.nlist++] = wave[i];
     if (tile[i].letter) s.list[s.nlist++] = tile[i];
     s.nlist += matrix_axes(k, i, i, s.list + s.nlist);
