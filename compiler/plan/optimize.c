@@ -323,10 +323,20 @@ struct shared {
   int64_t total; /* positions along all axes of the longest reduction */
 };
 
+/* Whether positions along the axis of a reduction are adjacent in memory. What is the same for all outputs, such as the
+ * vector that is multiplied by a matrix, counts only if there is nothing else. */
 static bool is_adjacent(const struct view *p, int axis) {
-  bool unit = false;
-  for (unsigned i = 0; i < p->n; i++) unit = unit || stride(p, &p->access[i], axis) == 1;
-  return unit;
+  bool unit[2] = {false, false}, any = false;
+  uint64_t outputs = 0;
+  for (unsigned a = 0; a < p->k->naxes; a++)
+    if (p->k->axes[a].kind == AXIS_LOOP && p->k->axes[a].size > 1) outputs |= UINT64_C(1) << a;
+  for (unsigned i = 0; i < p->n; i++) {
+    const struct access *x = &p->access[i];
+    bool varies = !x->store && x->mask & outputs && x->mask >> axis & 1;
+    any = any || varies;
+    unit[varies] = unit[varies] || stride(p, x, axis) == 1;
+  }
+  return unit[any];
 }
 
 /* The axis of a reduction that work-items share: the longest one that is contiguous in memory, unless it is short. */

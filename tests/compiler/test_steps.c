@@ -309,6 +309,22 @@ static void odd_sizes_have_the_steps_of_round_ones(void **state) {
   make_cases();
 }
 
+/* The work-items of a group share the sums of a vector times a matrix, and adjacent ones load adjacent columns of the
+ * matrix. Those of a matrix times a vector load along its rows. */
+static void groups_read_a_matrix_by_rows(void **state) {
+  static const char *const targets[] = {"sm_90", "gfx1100"};
+  const unsigned first = ncases;
+  case_matmul("vector times large matrix", DT_F32, 1, 4096, 4096);
+  case_matmul("large matrix times vector", DT_F32, 4096, 1, 4096);
+  for (unsigned t = 0; t < 2; t++)
+    for (unsigned i = 0; i < 2; i++) {
+      const struct kernel *k = must_compile(chosen, targets[t], cases[first + i].ast);
+      const char *want = i ? "vector c:4; group c:256" : "vector b:4; local b:8; group c:";
+      if (strncmp(k->plan, want, strlen(want)) != 0) fail_msg("%s: %s", targets[t], k->plan);
+    }
+  ncases = first;
+}
+
 int main(void) {
   const struct CMUnitTest tests[] = {
       cmocka_unit_test(recorded_plans_rebuild_their_kernels),
@@ -321,6 +337,7 @@ int main(void) {
       cmocka_unit_test(parts_are_named_in_order),
       cmocka_unit_test(workgroups_take_turns),
       cmocka_unit_test(odd_sizes_have_the_steps_of_round_ones),
+      cmocka_unit_test(groups_read_a_matrix_by_rows),
   };
   return cmocka_run_group_tests_name("compiler/steps", tests, setup, teardown);
 }
