@@ -19,6 +19,7 @@ enum {
 };
 /* adjacent work-items along the stores of a transposition; more are adjacent along its loads */
 enum { TRANSPOSED = 2 };
+enum { MOST_ROWS = 2 };      /* that a work-item computes, of a product of few rows; gpu/simt.c plans 4 and more */
 enum { PHASE_EXPANDED = 8 }; /* most positions of a loop that are expanded after all other steps of a phase */
 enum { PADDED = 4 }; /* an axis is padded only if it has at least this many whole amounts, so the padding is small */
 
@@ -526,6 +527,15 @@ static int broadcast_axis(const struct view *p) {
   return best;
 }
 
+/* Whether a work-item should compute all rows of a few columns, because there are so few results that work-items have
+ * to share the sums. */
+static bool few_rows(const struct view *p, int u, int v, int64_t outputs) {
+  const struct codegen *k = p->k;
+  int64_t rows = k->axes[u].size, lanes = lanes_for(p, v, k->target->load_bytes);
+  if (k->steps != STEPS_ALL || k->is_phase || rows > MOST_ROWS || !can(p, STEP_UPCAST, u, rows)) return false;
+  return items_for(k, outputs / rows / lanes, k->target->load_bytes) > 1;
+}
+
 static bool optimize_gpu(struct view *p) {
   struct codegen *k = p->k;
   const struct target *t = k->target;
@@ -539,6 +549,11 @@ static bool optimize_gpu(struct view *p) {
 
   int u = p->nreduces ? tile_axis(p, stored) : -1;
   if (u >= 0) v = stored;
+  if (u >= 0 && few_rows(p, u, v, outputs)) {
+    outputs /= k->axes[u].size;
+    if (!step(p, STEP_UPCAST, u, k->axes[u].size)) return false;
+    u = -1;
+  }
   if (u >= 0 && largest_padded(p, STEP_VECTOR, v, 4) > 1) {
     if (!step_padded(p, STEP_VECTOR, v, largest_padded(p, STEP_VECTOR, v, 4))) return false;
     int64_t rows = largest_padded(p, STEP_UPCAST, u, 4);
