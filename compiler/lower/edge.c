@@ -19,7 +19,7 @@ static struct uop *rebuild_simplified(struct graph *g, struct uop *u, struct uop
 
 /* Two versions are not possible with an MMA or fragments: all lanes of a wave take part in an MMA or a shuffle, so a
  * wave cannot be in both versions. Nor are they with a STAGE, which is filled outside the loops that use it, so each
- * version would need its own copy; except for what KEEP keeps, which depends on no axis of results. */
+ * version would need its own copy. What KEEP keeps of a row is the same in both versions, or each computes it. */
 static bool needs_one_version(const struct codegen *k) {
   size_t count;
   struct uop *ast = k->ast, **order = uop_toposort(&ast, 1, &count);
