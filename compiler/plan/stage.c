@@ -337,10 +337,11 @@ static struct uop *reduced_of(const struct codegen *k, const struct step *s, str
   struct uop *ast = k->ast, **order = uop_toposort(&ast, 1, &count), *found = NULL;
   unsigned values = 0;
   for (size_t i = 0; order && i < count; i++) {
-    const struct uop *u = order[i];
-    if (u->op != OP_REDUCE || u->nsrc != 2 || u->src[1] != from || u->src[0] == found) continue;
-    struct uop *value = u->src[0], *other = uop_substitute(k->g, value, &from, &to, 1), *same = NULL;
-    for (size_t j = 0; j < count && other != value && !same; j++) same = order[j] == other ? other : NULL;
+    bool along = order[i]->op == OP_REDUCE && order[i]->nsrc == 2 && order[i]->src[1] == from;
+    struct uop *value = along ? order[i]->src[0] : NULL, *same = NULL;
+    if (!value || value == found) continue;
+    struct uop *other = uop_substitute(k->g, value, &from, &to, 1);
+    for (size_t j = 0; j < count && other && other != value && !same; j++) same = order[j] == other ? other : NULL;
     if (same) found = value, *again = same, values++;
   }
   free(order);
