@@ -256,7 +256,7 @@ static bool reduces_powers(const struct codegen *k, unsigned axis) {
 static bool unroll(struct view *p) {
   struct codegen *k = p->k;
   const bool host = k->target->kind == TARGET_HOST;
-  const int64_t many = LONG_ROW / (4 * (int64_t)(k->target->vector_bytes / sizeof(float)));
+  const int64_t many = LONG_ROW / k->target->vector_bytes; /* rounds of four vectors of f32 */
   for (unsigned a = 0, n = k->naxes; a < n; a++) {
     if (k->axes[a].kind != AXIS_REDUCE) continue;
     bool expensive = p->expensive && (host ? k->axes[a].size < many || reduces_powers(k, a) : !k->is_phase);
