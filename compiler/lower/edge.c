@@ -23,8 +23,7 @@ static struct uop *rebuild_simplified(struct graph *g, struct uop *u, struct uop
 static bool needs_one_version(const struct codegen *k) {
   size_t count;
   struct uop *ast = k->ast, **order = uop_toposort(&ast, 1, &count);
-  bool found = !order, kept = false;
-  for (unsigned i = 0; i < k->plan.n; i++) kept = kept || k->plan.step[i].kind == STEP_KEEP;
+  bool found = !order, kept = plan_has(&k->plan, STEP_KEEP);
   for (unsigned a = 0; a < k->naxes; a++) found = found || k->axes[a].fragment;
   for (size_t i = 0; i < count && !found; i++) found = (order[i]->op == OP_STAGE && !kept) || order[i]->op == OP_MMA;
   free(order);
@@ -62,46 +61,56 @@ static bool is_whole(const struct lowerer *L, unsigned axis) {
   return (L->expanded >> axis & 1) || kind == AXIS_GROUP || (L->grouped && kind == AXIS_LOCAL);
 }
 
-/* Whether the guard holds for all positions of such axes if it holds for the last one of each. It may not if a position
- * is a remainder, which begins again at 0. */
-static bool last_decides(const struct lowerer *L, const struct uop *guard) {
+/* Whether the guard holds for all positions of such axes if it holds for the first or last one of each; sets *first to
+ * the axes of which the first decides. It may not if a position is a remainder, which begins again at 0. */
+static bool ends_decide(const struct lowerer *L, const struct uop *guard, uint64_t *first) {
   struct affine a; /* > 0 where the guard holds */
   uint64_t whole = 0;
+  *first = 0;
   for (unsigned i = 0; i < L->k->naxes; i++)
     if (is_whole(L, i)) whole |= UINT64_C(1) << i;
   if (guard->op != OP_CMPLT) return false;
   affine_of(uop_binary(L->g, OP_SUB, guard->src[1], guard->src[0]), &a);
-  for (unsigned i = 0; i < a.n; i++)
-    if ((mask_of(L, a.term[i]) & whole) && (a.term[i]->op != OP_RANGE || a.coef[i] > 0)) return false;
+  for (unsigned i = 0; i < a.n; i++) {
+    uint64_t own = mask_of(L, a.term[i]) & whole;
+    if (own && a.term[i]->op != OP_RANGE) return false;
+    if (a.coef[i] > 0) *first |= own;
+  }
   return true;
 }
 
 /* Chooses the guards that the versions check. Guards over axes of outputs are checked once for a whole body, inside
  * every loop on which one of them depends. A reduction that depends on a guarded axis runs inside that check. If that
- * is inside a loop on which the reduction does not depend, it would be repeated in each round; then its guards stay as
- * they are. */
-static void choose_guards(const struct lowerer *L, struct edge *e) {
+ * is inside a loop on which the reduction does not depend, it would be repeated in each round; then versions differ
+ * only in axes on which no reduction depends, and guards over other axes alone stay as they are. So do guards over axes
+ * that are bound by a reduction or a stage. */
+static bool choose_guards(struct lowerer *L, struct edge *e) {
   const struct codegen *k = L->k;
-  uint64_t loops = 0, inner = 0, outer = 0;
+  size_t count;
+  struct uop *ast = k->ast, **order = uop_toposort(&ast, 1, &count);
+  if (!order) return lower_fail(L, "out of memory");
+  uint64_t loops = 0, inner = 0, outer = 0, first;
   for (unsigned a = 0; a < k->naxes; a++)
     if (k->axes[a].kind == AXIS_SERIAL || k->axes[a].kind == AXIS_LOOP) loops |= UINT64_C(1) << a;
-  for (unsigned i = 0; i < L->nreduces; i++) {
-    outer |= mask_of(L, L->reduces[i]);
-    for (unsigned s = 1; s < L->reduces[i]->nsrc; s++) inner |= mask_of(L, L->reduces[i]->src[s]);
-  }
+  for (unsigned i = 0; i < L->nreduces; i++)
+    outer |= mask_of(L, L->reduces[i]), inner |= lower_bound_axes(L, L->reduces[i]);
+  for (size_t i = 0; i < count; i++)
+    if (order[i]->op == OP_STAGE) inner |= lower_bound_axes(L, order[i]);
+  free(order);
   bool again = false;
   for (unsigned pass = 0; pass < (again ? 2 : 1); pass++) {
     e->n = 0, e->axes = 0;
     for (unsigned i = 0; i < k->nguards; i++) {
       uint64_t m = mask_of(L, k->guard[i]);
-      if (!m || (m & inner) || (pass && (m & outer)) || !last_decides(L, k->guard[i])) continue;
-      e->guard[e->n++] = k->guard[i], e->axes |= m;
+      if (!m || (m & inner) || (pass && !(m & ~outer)) || !ends_decide(L, k->guard[i], &first)) continue;
+      e->guard[e->n++] = k->guard[i], e->axes |= pass ? m & ~outer : m;
     }
     for (unsigned i = 0; i < L->nreduces; i++) {
       uint64_t own = mask_of(L, L->reduces[i]);
       again = again || ((own & e->axes) && (e->axes & loops & ~own));
     }
   }
+  return true;
 }
 
 bool edge_find(struct lowerer *L, struct edge *e) {
@@ -110,7 +119,7 @@ bool edge_find(struct lowerer *L, struct edge *e) {
   *e = (struct edge){0};
   L->one_version = k->nguards && !k->is_phase && needs_one_version(k);
   if (!k->nguards || needs_one_version(k)) return true;
-  choose_guards(L, e);
+  if (!choose_guards(L, e)) return false;
   for (unsigned s = 0; s < ast->nsrc; s++) /* both versions would make a store that is outside the check */
     if (e->axes & ~mask_of(L, ast->src[s])) e->n = 0;
   if (!e->n) return true;
@@ -123,12 +132,14 @@ bool edge_find(struct lowerer *L, struct edge *e) {
 struct uop *edge_inside(struct lowerer *L, const struct edge *e) {
   struct codegen *k = L->k;
   struct uop *from[MAX_AXES], *to[MAX_AXES], *inside = NULL;
-  unsigned n = 0;
-  for (unsigned a = 0; a < k->naxes; a++) {
-    if (!is_whole(L, a)) continue;
-    from[n] = k->axes[a].range, to[n++] = uop_index(k->g, k->axes[a].size - 1);
-  }
   for (unsigned i = 0; i < e->n; i++) {
+    uint64_t first;
+    unsigned n = 0;
+    ends_decide(L, e->guard[i], &first);
+    for (unsigned a = 0; a < k->naxes; a++) {
+      if (!is_whole(L, a)) continue;
+      from[n] = k->axes[a].range, to[n++] = uop_index(k->g, first >> a & 1 ? 0 : k->axes[a].size - 1);
+    }
     struct uop *guard = uop_substitute(k->g, e->guard[i], from, to, n), *ok = NULL;
     if (!uop_max(guard)) return NULL;
     if (!uop_min(guard)) ok = lower_eval(L, guard);
@@ -154,8 +165,8 @@ bool edge_of_rounds(struct lowerer *L, uint64_t own, struct uop *const *value, u
   struct codegen *k = L->k;
   *e = (struct edge){0};
   for (unsigned i = 0; i < k->nguards; i++) {
-    uint64_t m = mask_of(L, k->guard[i]);
-    if (m && !(m & ~own) && last_decides(L, k->guard[i])) e->guard[e->n++] = k->guard[i], e->axes |= m;
+    uint64_t m = mask_of(L, k->guard[i]), first;
+    if (m && !(m & ~own) && ends_decide(L, k->guard[i], &first)) e->guard[e->n++] = k->guard[i], e->axes |= m;
   }
   if (!(e->axes & ~L->expanded)) return false;
   bool differs = false;
@@ -183,4 +194,18 @@ void edge_forget(struct lowerer *L, uint64_t axes) {
   L->memo_n = 0;
   for (size_t i = 0; i < n; i++) lower_memo_put(L, kept[i].key, kept[i].code, kept[i].value);
   free(kept);
+}
+
+struct block *edge_open(struct lowerer *L, struct block *in, struct uop *inside, unsigned version, uint64_t loops,
+                        struct uop *const *before) {
+  struct uop *one = build_int(&L->b, DT_BOOL, 1);
+  struct uop *outside = build_alu(&L->b, OP_XOR, DT_BOOL, (struct uop *[]){inside, one}, 2);
+  struct block *opened = lower_if_open(L, in, version ? outside : inside);
+  edge_forget(L, loops);
+  for (uint64_t m = loops; m; m &= m - 1) {
+    struct uop *v = before[__builtin_ctzll(m)];
+    struct uop *now = lower_mk_in(L, opened, OP_AFTER, v->dtype, (struct uop *[]){v, opened->open}, 2);
+    L->axis_value[__builtin_ctzll(m)] = now;
+  }
+  return opened;
 }

@@ -235,8 +235,9 @@ static struct uop *zero_of(struct lowerer *L, enum dtype t) {
   return lower_mk(L, OP_BITCAST, t, 1, 0, 0, &zero, 1);
 }
 
-/* Loads the elements along an axis at once. Elements that are not valid are 0. */
-static struct uop *load_masked(struct lowerer *L, struct uop *index, int along) {
+/* Evaluates a LOAD of the elements along an axis at once. Elements that are not valid are 0. */
+static struct uop *load_masked(struct lowerer *L, const struct uop *u, int along) {
+  struct uop *index = u->src[0];
   unsigned n = (unsigned)L->k->axes[along].size;
   int p = L->position[along];
   L->position[along] = VEC;
@@ -246,7 +247,7 @@ static struct uop *load_masked(struct lowerer *L, struct uop *index, int along) 
   L->position[along] = p;
   struct uop *zero = lower_broadcast(L, zero_of(L, index->dtype), n);
   struct uop *pointer = lower_mk(L, OP_INDEX, index->dtype, 1, 0, 0, (struct uop *[]){base, at, valid}, 3);
-  return lower_mk(L, OP_LOAD, index->dtype, n, 0, 0, (struct uop *[]){pointer, zero}, 2);
+  return lower_mk(L, OP_LOAD, index->dtype, n, u->arg.i, 0, (struct uop *[]){pointer, zero}, 2);
 }
 
 /* Evaluates a LOAD of memory that is in registers: an element, or the elements along the vector axis, in type t. */
@@ -275,7 +276,7 @@ static struct uop *eval_load(struct lowerer *L, struct uop *u, enum dtype t) {
               (dtype_is_float(u->dtype) ? u->src[1]->arg.f == 0 && !signbit(u->src[1]->arg.f) : !u->src[1]->arg.i);
   bool masks = L->k->target->has_masks;
   if (masks && along >= 0 && index->nsrc > 2 && zero && (mask_of(L, index->src[2]) >> along & 1)) {
-    struct uop *v = build_cast(&L->b, load_masked(L, index, along), t);
+    struct uop *v = build_cast(&L->b, load_masked(L, u, along), t);
     return L->position[along] == VEC ? v : lower_gep(L, v, (unsigned)L->position[along]);
   }
   if (masks && along >= 0 && index->nsrc > 2 && (mask_of(L, index->src[2]) >> along & 1)) along = -1;

@@ -184,6 +184,10 @@ struct uop *edge_inside(struct lowerer *L, const struct edge *e); /* NULL: one v
  * without them. Returns false if no guard is over a loop of the reduction. */
 bool edge_of_rounds(struct lowerer *L, uint64_t own, struct uop *const *value, unsigned n, struct edge *e,
                     struct uop **whole);
+/* Opens a version of a round: 0 where `inside` holds, 1 elsewhere. What depends on the loops is computed in it. before:
+ * the axes' values outside of the versions; the caller restores them, and forgets what depends on the loops. */
+struct block *edge_open(struct lowerer *L, struct block *in, struct uop *inside, unsigned version, uint64_t loops,
+                        struct uop *const *before);
 void edge_forget(struct lowerer *L, uint64_t axes); /* removes memoized values that depend on the axes */
 
 /* group.c: combines a value of each work-item of a group. All of them get the result. */

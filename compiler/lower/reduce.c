@@ -511,17 +511,11 @@ static bool add_versions(struct lowerer *L, struct shared_loop *r) {
     if (!lanes_of_sum(L, r, &r->partial[i])) return false;
   for (unsigned i = 0; i < r->nmembers; i++) value[i] = r->members[i]->src[0];
   if (!edge_of_rounds(L, r->own, value, r->nmembers, &e, whole)) return false;
-  struct uop *inside = edge_inside(L, &e), *one = build_int(&L->b, DT_BOOL, 1);
+  struct uop *inside = edge_inside(L, &e);
   if (!inside) return false;
   memcpy(before, L->axis_value, sizeof before);
   for (unsigned version = 0; version < 2 && !L->b.failed; version++) {
-    struct uop *outside = build_alu(&L->b, OP_XOR, DT_BOOL, (struct uop *[]){inside, one}, 2);
-    struct block *in = lower_if_open(L, r->body, version ? outside : inside);
-    edge_forget(L, r->loops); /* what depends on the round is computed in this version */
-    for (uint64_t m = r->loops; m; m &= m - 1) {
-      struct uop *v = before[__builtin_ctzll(m)];
-      L->axis_value[__builtin_ctzll(m)] = lower_mk_in(L, in, OP_AFTER, v->dtype, (struct uop *[]){v, in->open}, 2);
-    }
+    struct block *in = edge_open(L, r->body, inside, version, r->loops, before);
     for (unsigned i = 0; i < r->npartials && !L->b.failed; i++) {
       struct partial *p = &r->partial[i];
       struct uop *so_far = p->value;

@@ -238,6 +238,30 @@ struct uop *lower_stage_memory(struct lowerer *L, const struct uop *u, int64_t b
   return lower_mk(L, OP_LOCAL, u->dtype, 1, L->next_local++, tiles ? TILE_ALIGN_BITS : 0, &size, 1);
 }
 
+/* Fills a stage that keeps values of a padded row in two versions: without conditions, and at the edge with them.
+ * Returns the end of the last one, or NULL, and fills nothing, if there is no such axis. */
+static struct uop *fill_versions(struct lowerer *L, struct uop *u, const struct place *to) {
+  struct uop *value = u->src[0], *whole, *before[MAX_AXES], *last = NULL, *src[MAX_AXES + 2];
+  uint64_t own = lower_bound_axes(L, u);
+  struct edge e;
+  if (!plan_has(&L->k->plan, STEP_KEEP) || u->aux || !to->write || to->kept || u->nsrc > MAX_AXES + 2) return NULL;
+  if (!edge_of_rounds(L, own, &value, 1, &e, &whole)) return NULL;
+  struct uop *inside = edge_inside(L, &e);
+  if (!inside) return NULL;
+  memcpy(before, L->axis_value, sizeof before);
+  memcpy(src, u->src, u->nsrc * sizeof *src);
+  for (unsigned version = 0; version < 2 && !L->b.failed; version++) {
+    struct place at = *to;
+    at.in = edge_open(L, to->in, inside, version, own & ~L->expanded, before);
+    src[0] = version ? value : whole;
+    fill_stage(L, uop_with_src(L->g, u, src), &at);
+    if (!L->b.failed) last = lower_block_close(L, at.in, NULL, 0);
+  }
+  edge_forget(L, own & ~L->expanded);
+  memcpy(L->axis_value, before, sizeof before);
+  return last;
+}
+
 /* Fills n stages over the same ranges, in loops over those ranges that are not ids. Returns the last STORE, or the end
  * of the loops. */
 static struct uop *fill_stages(struct lowerer *L, struct uop *const *stage, const struct place *to, unsigned n) {
@@ -255,7 +279,8 @@ static struct uop *fill_stages(struct lowerer *L, struct uop *const *stage, cons
       opened[nloops++] = in = lower_loop_open(L, in, a, AXIS_SERIAL);
   }
   for (unsigned i = 0; i < n; i++) at[i] = to[i], at[i].in = in;
-  for (unsigned pass = nloops ? 0 : 1; pass < 2; pass++)
+  bool versions = n == 1 && nloops && (last = fill_versions(L, stage[0], &at[0]));
+  for (unsigned pass = nloops ? 0 : 1; pass < 2 && !versions; pass++)
     for (unsigned i = 0; i < n && !L->b.failed; i++) {
       at[i].write = pass && to[i].write;
       last = fill_stage(L, stage[i], &at[i]);

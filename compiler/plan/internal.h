@@ -52,6 +52,13 @@ typedef bool step_condition(const struct codegen *k, const struct step *s, const
 /* Rewrites the ast and the guards with from -> to. A node that binds a replaced range binds the ranges of the
  * replacement instead. */
 bool replace_ranges(struct codegen *k, struct uop *const *from, struct uop *const *to, unsigned n);
+/* Restricts everything over the range to positions where valid holds: accesses get the condition, and a reduction gets
+ * the identity element elsewhere. */
+bool guard_range(struct codegen *k, struct uop *range, struct uop *valid);
+
+/* align.c: the step that begins the vectors of rows at aligned addresses */
+bool align_possible(const struct codegen *k, unsigned axis, int64_t amount, char *why, size_t cap);
+bool align_apply(struct codegen *k, unsigned axis, int64_t amount);
 
 /* fragment.c: the step that distributes a phase's elements like a matrix instruction's results */
 step_condition fragment_possible;

@@ -834,6 +834,18 @@ static bool keep_powers(struct view *p) {
   return true;
 }
 
+/* Begins the vectors of long rows of a large output at cache lines, so that whole lines are stored past the caches. */
+static bool align_rows(struct view *p, int v) {
+  const struct target *t = p->k->target;
+  int64_t line = 0;
+  for (unsigned i = 0; i < p->n; i++) {
+    const struct access *x = &p->access[i];
+    bool streams = x->store && stride(p, x, v) == 1 && t->stream_bytes && x->bytes >= t->stream_bytes;
+    if (streams) line = LINE_BYTES / dtype_info[x->dtype].size;
+  }
+  return p->k->axes[v].size < LONG_ROW || !can(p, STEP_ALIGN, v, line) || step(p, STEP_ALIGN, v, line);
+}
+
 static bool optimize_host(struct view *p) {
   struct codegen *k = p->k;
   bool done;
@@ -854,6 +866,7 @@ static bool optimize_host(struct view *p) {
   if (v < 0 || contiguous(p, AXIS_SERIAL, false) >= 0) v = contiguous(p, AXIS_SERIAL, false);
   for (unsigned i = 0; strided >= 0 && i < p->n; i++)
     if (stride(p, &p->access[i], strided) == 1) v = strided;
+  if (v >= 0 && u < 0 && !align_rows(p, v)) return false;
   int64_t lanes = v >= 0 ? largest_padded(p, STEP_VECTOR, v, lanes_for(p, v, u >= 0 ? 2 * width : width)) : 1;
   bool columns = lanes > 1 && k->axes[v].kind == AXIS_LOOP && p->nreduces;
   if (lanes > 1 && !step_padded(p, STEP_VECTOR, v, lanes)) return false;

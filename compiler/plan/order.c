@@ -84,8 +84,7 @@ static bool reduce_possible(const struct codegen *k, const struct uop *u, const 
 bool order_possible(const struct codegen *k, const struct step *s, const uint64_t *mask, char *why, size_t cap) {
   struct listed p;
   if (k->target->kind != TARGET_HOST) return refuse(why, cap, "the step applies to the host only");
-  for (unsigned i = 0; i < k->plan.n; i++)
-    if (k->plan.step[i].kind == STEP_KEEP) return refuse(why, cap, "values of a reduction are kept");
+  if (plan_has(&k->plan, STEP_KEEP)) return refuse(why, cap, "values of a reduction are kept");
   if (!list_axes(k, s, &p, why, cap)) return false;
   size_t count;
   struct uop *ast = k->ast, **order = uop_toposort(&ast, 1, &count);

@@ -49,6 +49,12 @@ struct plan {
 const char *step_word(enum step_kind kind);
 const char *step_arguments(enum step_kind kind); /* a letter for each argument: steps.def */
 
+static inline bool plan_has(const struct plan *p, enum step_kind kind) {
+  bool found = false;
+  for (unsigned i = 0; i < p->n; i++) found = found || p->step[i].kind == kind;
+  return found;
+}
+
 void step_print(FILE *f, const struct step *s);
 void plan_print(FILE *f, const struct plan *p);
 /* Parses a plan up to the end of the text, the end of the line or `|`, and returns a pointer to where it stopped.

@@ -785,6 +785,7 @@ bool stage_apply(struct codegen *k, const struct step *s) {
   struct uop *copied = uop_substitute(g, value, c.from, c.to, c.nfrom);
   if (c.word) copied = divide_positions(g, copied);
   if (valid && over) copied = guard_loads(&c, copied, over, valid);
+  if (valid && s->kind == STEP_KEEP && k->nguards < MAX_GUARDS) k->guard[k->nguards++] = valid;
   if (shared) copied = without_conditions(&c, copied);
   rename_unstored(&c);
   struct uop *src[MAX_AXES + 2] = {copied, at};

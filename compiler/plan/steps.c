@@ -122,9 +122,7 @@ static bool sums_zero_unless(const struct uop *reduce, const struct uop *value, 
   return value->op == OP_MUL && zero_unless(value->src[0], when) && zero_unless(value->src[1], when);
 }
 
-/* Restricts everything over the range to positions where valid holds: accesses get the condition, and a reduction gets
- * the identity element elsewhere. */
-static bool guard_range(struct codegen *k, struct uop *range, struct uop *valid) {
+bool guard_range(struct codegen *k, struct uop *range, struct uop *valid) {
   size_t count, room = graph_node_count(k->g);
   struct uop **order = uop_toposort(&k->ast, 1, &count), **map = calloc(room, sizeof *map);
   bool *over = calloc(room, sizeof *over), ok = order && map && over;
@@ -458,7 +456,7 @@ static bool persist_possible(const struct codegen *k, unsigned axis, int64_t amo
  * reductions, which therefore must not be ragged. */
 static bool possible_if_ragged(const struct codegen *k, unsigned at, int other, const struct step *s, char *why,
                                size_t cap) {
-  bool expands = s->kind == STEP_VECTOR || s->kind == STEP_UPCAST || s->kind == STEP_PAD;
+  bool expands = s->kind == STEP_VECTOR || s->kind == STEP_UPCAST || s->kind == STEP_PAD || s->kind == STEP_ALIGN;
   for (unsigned i = 0; i < k->naxes; i++) {
     if (!k->axes[i].ragged) continue;
     if (strchr(step_arguments(s->kind), 'l') || i == at || (int)i == other)
@@ -510,6 +508,7 @@ bool step_possible(const struct codegen *k, struct step s, char *why, size_t cap
   if (s.kind == STEP_PIPELINE) return pipeline_possible(k, (unsigned)at, s.amount, why, cap);
   if (a->buffers) return refuse(why, cap, "the axis is pipelined");
   if (a->padded) return refuse(why, cap, "the axis was split by a local step that leaves work-items idle");
+  if (s.kind == STEP_ALIGN) return align_possible(k, (unsigned)at, s.amount, why, cap);
   if (s.kind == STEP_PAD) {
     if (a->kind > AXIS_SERIAL) return refuse(why, cap, "a %s axis cannot be padded", kind_name[a->kind]);
     if (s.amount > MAX_PAD) return refuse(why, cap, "the amount must be at most %d", MAX_PAD);
@@ -726,6 +725,7 @@ bool step_apply(struct codegen *k, struct step s) {
   if (s.kind == STEP_MERGE || s.kind == STEP_JOIN)
     return unite_axes(k, a, &k->axes[axis_named(k, s.other)], s.kind == STEP_MERGE);
   if (s.kind == STEP_PERSIST) return persist_axis(k, a, s.amount);
+  if (s.kind == STEP_ALIGN) return align_apply(k, (unsigned)(a - k->axes), s.amount);
   return s.kind == STEP_PAD ? pad_axis(k, a, s.amount) : split_axis(k, a, &s);
 }
 

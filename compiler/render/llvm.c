@@ -154,8 +154,8 @@ static LLVMValueRef build_load(struct render *r, const struct uop *u) {
   else {
     v = LLVMBuildLoad2(r->b, memory_type(r, u->dtype, u->lanes), render_value(r, index), "");
     LLVMSetAlignment(v, alignment(r, index, u->lanes));
-    if (u->arg.i) prefetch(r, u);
   }
+  if (u->arg.i) prefetch(r, u);
   if (base->op == OP_PARAM && !(r->written[base->arg.i / 64] >> (base->arg.i % 64) & 1))
     LLVMSetMetadata(v, r->invariant, LLVMMetadataAsValue(r->c, LLVMMDNodeInContext2(r->c, NULL, 0)));
   if (u->dtype == DT_BOOL) v = LLVMBuildICmp(r->b, LLVMIntNE, v, LLVMConstNull(memory_type(r, DT_BOOL, u->lanes)), "");

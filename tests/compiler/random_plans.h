@@ -470,7 +470,8 @@ HELPER void random_steps(struct codegen *k, const struct random_kernel *r) {
     }
     bool expands = s.kind == STEP_VECTOR || s.kind == STEP_UPCAST || s.kind == STEP_UNROLL;
     if (expands && copies * (double)s.amount > COPIES) continue;
-    if ((s.kind == STEP_PAD || s.kind == STEP_LOCAL) && points * (double)s.amount > 16 * MOST_POINTS) continue;
+    bool pads = s.kind == STEP_PAD || s.kind == STEP_ALIGN || s.kind == STEP_LOCAL;
+    if (pads && points * (double)s.amount > 16 * MOST_POINTS) continue;
     if (!step_apply(k, s)) fail_msg("seed %lu: %s", (unsigned long)r->seed, k->err);
   }
 }

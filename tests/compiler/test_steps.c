@@ -189,6 +189,11 @@ static void impossible_plans_are_refused(void **state) {
       {HOST_ARCH, "keep b c", "a loop axis is not a loop of a reduction"},
       {HOST_ARCH, "vector b:4; keep c b1", "a upcast axis is not a loop over results"},
       {HOST_ARCH, "keep c b", "the axes have different sizes"},
+      {HOST_ARCH, "align c:8", "no row is stored along a reduce axis"},
+      {HOST_ARCH, "align a:8", "the stores along the axis are not of one row"},
+      {HOST_ARCH, "align b:4", "all rows begin at a multiple of 4 elements"},
+      {HOST_ARCH, "upcast b:2; align b:8", "the stores along the axis are not of one row"},
+      {HOST_ARCH, "pack 1 c; align b:8", "a staged value changes along the axis"},
       {HOST_ARCH, "skip a", "a loop axis is not a loop of a reduction"},
       {HOST_ARCH, "skip c", "no factor of a summed product is 0 in whole rounds of it"},
       {HOST_ARCH, "upcast a:4 | upcast a:4", "the plan has more than 1 sections"},
@@ -327,6 +332,30 @@ static void groups_read_a_matrix_by_rows(void **state) {
   ncases = first;
 }
 
+static unsigned occurrences(const char *text, const char *of) {
+  unsigned n = 0;
+  for (const char *at = text; (at = strstr(at, of)); at += strlen(of)) n++;
+  return n;
+}
+
+/* Long rows of an output that is stored past the caches: whole lines are stored without conditions. The sum of the row
+ * is computed once for both versions. */
+static void odd_rows_are_stored_in_lines(void **state) {
+  const struct target *t = target_find(HOST_ARCH);
+  const unsigned first = ncases;
+  if (!t->stream_bytes) skip();
+  int64_t rows = t->stream_bytes / 4099 / (int64_t)sizeof(float) + 1;
+  case_softmax("odd", rows, 4099);
+  case_softmax("round", rows, 4096);
+  case_softmax("small", 3, 4099);
+  const struct kernel *odd = must_compile(chosen, HOST_ARCH, cases[first].ast);
+  assert_non_null(strstr(odd->plan, "align b:16"));
+  assert_int_equal(occurrences(odd->linear_text, "  EXP2") + occurrences(odd->linear_text, "  SHL"), 2);
+  for (unsigned i = 1; i < 3; i++)
+    assert_null(strstr(must_compile(chosen, HOST_ARCH, cases[first + i].ast)->plan, "align"));
+  ncases = first;
+}
+
 int main(void) {
   const struct CMUnitTest tests[] = {
       cmocka_unit_test(recorded_plans_rebuild_their_kernels),
@@ -340,6 +369,7 @@ int main(void) {
       cmocka_unit_test(workgroups_take_turns),
       cmocka_unit_test(odd_sizes_have_the_steps_of_round_ones),
       cmocka_unit_test(groups_read_a_matrix_by_rows),
+      cmocka_unit_test(odd_rows_are_stored_in_lines),
   };
   return cmocka_run_group_tests_name("compiler/steps", tests, setup, teardown);
 }
