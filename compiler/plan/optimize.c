@@ -583,6 +583,35 @@ static bool optimize_gpu(struct view *p) {
 
 /* ---- the host -------------------------------------------------------------------------------------------------- */
 
+/* Whether an access has smaller steps in the order of the axes than in the reverse order. */
+static bool is_transposed(const struct view *p, int outer, int inner) {
+  bool found = false;
+  for (unsigned i = 0; i < p->n; i++) {
+    int64_t far = llabs(stride(p, &p->access[i], outer)), near = llabs(stride(p, &p->access[i], inner));
+    found = found || (far && far < near);
+  }
+  return found;
+}
+
+/* Moves the loops over axes [first, end) inside those that were split off from the axes before them, axes [end, ...). A
+ * workgroup then computes its part in the order of memory. Where something is transposed, the order of the results is
+ * not that of all loads, so the loops stay as they are. */
+static bool restore_order(struct view *p, unsigned first, unsigned end) {
+  struct codegen *k = p->k;
+  struct axis_name name[MAX_AXES];
+  unsigned n = 0;
+  if (!read_accesses(p)) return false;
+  for (unsigned a = first; a < end; a++) {
+    if (k->axes[a].kind != AXIS_LOOP || k->axes[a].size < 2) continue;
+    for (unsigned part = end; part < k->naxes; part++)
+      if (is_transposed(p, (int)part, (int)a)) return true;
+    name[n++] = k->axes[a].name;
+  }
+  for (unsigned i = 0; i < n; i++)
+    if (!step(p, STEP_INNER, axis_named(k, name[i]), 0)) return false;
+  return true;
+}
+
 /* Splits the outermost axes into as many workgroups as are useful. The rest become loops. */
 static bool spread_host(struct view *p) {
   struct codegen *k = p->k;
@@ -590,7 +619,8 @@ static bool spread_host(struct view *p) {
   double work = 1;
   for (unsigned a = 0; a < k->naxes; a++) work *= (double)k->axes[a].size;
   int64_t most = work / WORK < k->target->workgroups ? (int64_t)(work / WORK) : k->target->workgroups, used = 1;
-  for (unsigned a = 0, n = k->naxes; a < n && used < most; a++) {
+  unsigned before = k->naxes, split = 0;
+  for (unsigned a = 0; a < before && used < most; a++) {
     struct axis *x = &k->axes[a];
     if (x->kind != AXIS_LOOP || x->size < 2) continue;
     int64_t groups = most / used;
@@ -603,8 +633,9 @@ static bool spread_host(struct view *p) {
     if (groups < 2 || !can(p, STEP_THREAD, (int)a, groups)) break;
     if (!step(p, STEP_THREAD, (int)a, groups)) return false;
     used *= k->axes[a].size;
+    if (k->naxes > before) split = a + 1;
   }
-  return true;
+  return !split || restore_order(p, split, before);
 }
 
 enum {

@@ -332,6 +332,19 @@ static void groups_read_a_matrix_by_rows(void **state) {
   ncases = first;
 }
 
+/* Each workgroup of a host stores its rows in the order of memory. A transposition keeps the order of its loads. */
+static void rows_are_computed_in_order(void **state) {
+  enum { N = 4096 };
+  struct uop *i = range(N, 0, AXIS_LOOP), *j = range(N, 1, AXIS_LOOP), *x = param(1, DT_F32, N * N);
+  struct uop *to = at(param(0, DT_F32, N * N), add(mul(i, ix(N)), j)), *row = load(at(param(2, DT_F32, N), j));
+  struct uop *plain = sink1(store(to, add(load(at(x, add(mul(i, ix(N)), j))), row)));
+  struct uop *transposed = sink1(store(to, load(at(x, add(mul(j, ix(N)), i)))));
+  const struct kernel *k = must_compile(chosen, HOST_ARCH, plain);
+  if (!strstr(k->plan, "thread a:") || !strstr(k->plan, "inner b")) fail_msg("%s", k->plan);
+  k = must_compile(chosen, HOST_ARCH, transposed);
+  if (!strstr(k->plan, "thread a:") || strstr(k->plan, "inner b")) fail_msg("%s", k->plan);
+}
+
 static unsigned occurrences(const char *text, const char *of) {
   unsigned n = 0;
   for (const char *at = text; (at = strstr(at, of)); at += strlen(of)) n++;
@@ -369,6 +382,7 @@ int main(void) {
       cmocka_unit_test(workgroups_take_turns),
       cmocka_unit_test(odd_sizes_have_the_steps_of_round_ones),
       cmocka_unit_test(groups_read_a_matrix_by_rows),
+      cmocka_unit_test(rows_are_computed_in_order),
       cmocka_unit_test(odd_rows_are_stored_in_lines),
   };
   return cmocka_run_group_tests_name("compiler/steps", tests, setup, teardown);
