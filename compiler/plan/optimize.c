@@ -877,6 +877,61 @@ static bool align_rows(struct view *p, int v) {
   return p->k->axes[v].size < LONG_ROW || !can(p, STEP_ALIGN, v, line) || step(p, STEP_ALIGN, v, line);
 }
 
+/* The output axis along which a load is contiguous that is not along v; -1 if there is none. */
+static int axis_of_columns(const struct view *p, int v) {
+  for (unsigned i = 0; i < p->n; i++)
+    for (unsigned a = 0; a < p->k->naxes && !p->access[i].store; a++)
+      if (p->k->axes[a].kind == AXIS_LOOP && (int)a != v && stride(p, &p->access[i], (int)a) == 1 &&
+          llabs(stride(p, &p->access[i], v)) > 1)
+        return (int)a;
+  return -1;
+}
+
+enum {
+  LONG_BLOCK = 1024, /* elements of a row that are read at once */
+  LEAST_BLOCK = 64,  /* the same if that needs less padding: */
+  MOST_PADDING = 16, /* 1 / the part of the axis that padding may add */
+  WAY_BYTES = 4096,  /* distance of addresses that are in the same set of the first-level cache */
+};
+
+/* Copies squares of matrices that are loaded along their columns, which are axis `rows` and the lanes: elements below
+ * each other are in the same set of a cache, which holds few of them. */
+static bool copy_squares(struct view *p, struct axis_name rows, struct axis_name lane, int64_t lanes) {
+  struct axis_name row;
+  int w = axis_named(p->k, rows), v = axis_named(p->k, lane);
+  bool collides = false;
+  uint64_t slots = 0;
+  for (unsigned i = 0; i < p->n; i++) {
+    const struct access *x = &p->access[i];
+    int64_t down = llabs(stride(p, x, v)) * dtype_info[x->dtype].size;
+    if (x->store || x->slot < 0 || x->slot >= 64 || stride(p, x, w) != 1) continue;
+    collides = collides || (down > 0 && down % WAY_BYTES == 0), slots |= UINT64_C(1) << x->slot;
+  }
+  if (!collides || p->k->nguards || p->k->axes[w].size <= lanes || !divides(p, w, lanes)) return true;
+  if (!step_split(p->k, STEP_SERIAL, rows, lanes, &row)) return false;
+  for (; slots; slots &= slots - 1) {
+    struct step s = {.kind = STEP_STAGE, .amount = __builtin_ctzll(slots), .list = {row, lane}, .nlist = 2};
+    if (step_possible(p->k, s, NULL, 0) && !step_apply(p->k, s)) return false;
+  }
+  return step_unless_one(p->k, STEP_UPCAST, row, lanes);
+}
+
+/* Plans the loops of a kernel that loads matrices along their columns, axis w, for vectors along v. A workgroup reads
+ * long parts of the rows of a matrix, as many rows at once as a vector has lanes. */
+static bool transpose(struct view *p, int v, int w, int64_t lanes) {
+  struct codegen *k = p->k;
+  struct axis_name rows = k->axes[w].name, columns = k->axes[v].name, lane, part;
+  int64_t size = k->axes[w].size, block = LONG_BLOCK;
+  while (block > LEAST_BLOCK && (size + block - 1) / block * block - size > size / MOST_PADDING) block /= 2;
+  if (size <= LONG_BLOCK) block = size;
+  if (!divides(p, w, block) && !step(p, STEP_PAD, w, block)) return false;
+  if (!axis_divides(&k->axes[v], lanes) && !step(p, STEP_PAD, v, lanes)) return false;
+  if (!step_split(k, STEP_VECTOR, columns, lanes, &lane) || !step_split(k, STEP_SERIAL, rows, block, &part))
+    return false;
+  return read_accesses(p) && copy_squares(p, part, lane, lanes) && spread_host(p) &&
+         step(p, STEP_INNER, axis_named(k, part), 0);
+}
+
 static bool optimize_host(struct view *p) {
   struct codegen *k = p->k;
   bool done;
@@ -897,9 +952,11 @@ static bool optimize_host(struct view *p) {
   if (v < 0 || contiguous(p, AXIS_SERIAL, false) >= 0) v = contiguous(p, AXIS_SERIAL, false);
   for (unsigned i = 0; strided >= 0 && i < p->n; i++)
     if (stride(p, &p->access[i], strided) == 1) v = strided;
-  if (v >= 0 && u < 0 && !align_rows(p, v)) return false;
+  int w = v >= 0 && !p->nreduces ? axis_of_columns(p, v) : -1;
+  if (v >= 0 && u < 0 && w < 0 && !align_rows(p, v)) return false;
   int64_t lanes = v >= 0 ? largest_padded(p, STEP_VECTOR, v, lanes_for(p, v, u >= 0 ? 2 * width : width)) : 1;
   bool columns = lanes > 1 && k->axes[v].kind == AXIS_LOOP && p->nreduces;
+  if (w >= 0 && lanes > 1 && k->axes[w].size > lanes) return transpose(p, v, w, lanes);
   if (lanes > 1 && !step_padded(p, STEP_VECTOR, v, lanes)) return false;
   int64_t rows = u >= 0 ? largest_padded(p, STEP_UPCAST, u, 4) : 1;
   if (rows > 1 && !step_padded(p, STEP_UPCAST, u, rows)) return false;
