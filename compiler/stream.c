@@ -17,10 +17,15 @@ void streamed_slots(const struct codegen *k, uint64_t slots[MAX_PARAMS / 64]) {
     if (u->op == OP_RANGE && depth < 64) outer[depth++] = rounds, rounds *= (double)uop_max(u->src[0]);
     if (u->op == OP_END && depth) rounds = outer[--depth];
     if (!base || base->op != OP_PARAM) continue;
-    if (u->op == OP_LOAD)
+    if (u->op == OP_LOAD) {
       read[base->arg.i] = true;
-    else
-      bytes[base->arg.i] += rounds * u->src[1]->lanes * dtype_info[base->dtype].size;
+      continue;
+    }
+    /* Bounds of loops may be smaller than their maxima, and of two versions one is computed. */
+    unsigned size = dtype_info[base->dtype].size;
+    double *sum = &bytes[base->arg.i], most = (double)uop_max(base->src[0]) * size;
+    *sum += rounds * u->src[1]->lanes * size;
+    if (*sum > most) *sum = most;
   }
   for (unsigned s = 0; s < k->nparams && s < MAX_BUFFERS; s++)
     if (!read[s] && bytes[s] >= k->target->stream_bytes) slots[s / 64] |= UINT64_C(1) << (s % 64);

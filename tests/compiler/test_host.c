@@ -345,9 +345,10 @@ static void large_outputs(void **state) {
     enum dtype t;
     bool in_place, streams;
   } rows[] = {
-      {LARGE, 0, DT_F32, false, true},      {LARGE, 4, DT_F32, false, true},      {LARGE + 5, 0, DT_F32, false, true},
-      {LARGE * 2, 0, DT_BF16, false, true}, {LARGE * 2, 6, DT_BF16, false, true}, {LARGE, 0, DT_F32, true, false},
-      {LARGE / 8, 0, DT_F32, false, false},
+      {LARGE, 0, DT_F32, false, true},      {LARGE, 4, DT_F32, false, true},
+      {LARGE + 5, 0, DT_F32, false, true},  {LARGE * 2, 0, DT_BF16, false, true},
+      {LARGE * 2, 6, DT_BF16, false, true}, {LARGE, 0, DT_F32, true, false},
+      {LARGE / 8, 0, DT_F32, false, false}, {LARGE / 8 + 5, 0, DT_F32, false, false},
   };
   const struct target *on[2];
   unsigned n = hosts(on);
