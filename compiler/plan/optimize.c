@@ -850,6 +850,19 @@ static bool reduces_windows(const struct view *p, int axis) {
   return moves;
 }
 
+enum { SHORT_SUM = 64 }; /* with more elements, adding up lanes costs less than an operation for each */
+
+/* Whether short reductions load the same elements for all outputs along the axis: the lanes of a vector of outputs need
+ * not be added up. */
+static bool reduces_for_all(const struct view *p, int axis) {
+  double n = 1;
+  for (unsigned i = 0; i < p->n; i++)
+    if (!p->access[i].store && (p->access[i].mask >> axis & 1)) return false;
+  for (unsigned a = 0; a < p->k->naxes; a++)
+    if (p->k->axes[a].kind == AXIS_REDUCE) n *= (double)p->k->axes[a].size;
+  return n <= SHORT_SUM;
+}
+
 enum { MOST_KEPT = 1 << 14 }; /* elements that stay in a near cache */
 
 /* Computes the powers of a softmax, which are summed and then divided by their sum, only once. */
@@ -948,7 +961,8 @@ static bool optimize_host(struct view *p) {
   unsigned width = k->target->vector_bytes;
   int v = contiguous(p, AXIS_LOOP, p->nreduces), stored = contiguous(p, AXIS_LOOP, false);
   int u = p->nreduces ? tile_axis(p, stored) : -1;
-  if (v < 0 && u < 0 && p->nreduces && stored >= 0 && reduces_windows(p, stored)) v = stored;
+  if (v < 0 && u < 0 && p->nreduces && stored >= 0 && (reduces_windows(p, stored) || reduces_for_all(p, stored)))
+    v = stored;
   if (v < 0 || contiguous(p, AXIS_SERIAL, false) >= 0) v = contiguous(p, AXIS_SERIAL, false);
   for (unsigned i = 0; strided >= 0 && i < p->n; i++)
     if (stride(p, &p->access[i], strided) == 1) v = strided;

@@ -356,6 +356,20 @@ static void rows_are_computed_in_order(void **state) {
   }
 }
 
+/* A running sum in blocks: all outputs of a block add up elements of the same block. They are the lanes of vectors,
+ * whose sums need not be added up. The outputs of longer sums are computed one by one, from vectors of elements. */
+static void short_sums_are_lanes(void **state) {
+  for (int64_t n = 16; n <= 256; n *= 16) {
+    struct uop *i = range(4096, 0, AXIS_LOOP), *j = range(n, 1, AXIS_LOOP), *k = range(n, 2, AXIS_REDUCE);
+    struct uop *x = load(at(param(1, DT_F32, 4096 * n), add(mul(i, ix(n)), k)));
+    struct uop *before = uop_where(G, uop_binary(G, OP_CMPLT, j, k), uop_const_float(G, DT_F32, 0), x);
+    struct uop *to = at(param(0, DT_F32, 4096 * n), add(mul(i, ix(n)), j));
+    const struct kernel *made = must_compile(chosen, HOST_ARCH, sink1(store(to, reduce(OP_ADD, before, &k, 1))));
+    bool outputs = strstr(made->plan, "vector b:"), elements = strstr(made->plan, "vector c:");
+    if (outputs != (n == 16) || elements != (n == 256)) fail_msg("%ld: %s", (long)n, made->plan);
+  }
+}
+
 static unsigned occurrences(const char *text, const char *of) {
   unsigned n = 0;
   for (const char *at = text; (at = strstr(at, of)); at += strlen(of)) n++;
@@ -394,6 +408,7 @@ int main(void) {
       cmocka_unit_test(odd_sizes_have_the_steps_of_round_ones),
       cmocka_unit_test(groups_read_a_matrix_by_rows),
       cmocka_unit_test(rows_are_computed_in_order),
+      cmocka_unit_test(short_sums_are_lanes),
       cmocka_unit_test(odd_rows_are_stored_in_lines),
   };
   return cmocka_run_group_tests_name("compiler/steps", tests, setup, teardown);
