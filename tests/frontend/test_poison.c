@@ -47,6 +47,8 @@ static void shapes(void **state) {
     poisoned(db_unfold(x, 1, 4, 1), "unfold", "windows of 4");
     poisoned(db_norm(x, NAN), "norm", "NaN");
     poisoned(db_cumsum(x, 2), "cumsum", "no axis 2");
+    poisoned(db_cumsum(db_zeros(DB_F32, NULL, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 130), 14), "cumsum",
+             "more than 14 axes");
     poisoned(db_argmax(x, 0, 1), "argmax", "2 axes");
     poisoned(db_pad(x, INT64_MAX, 1, 0, 0), "pad", "axis 0 becomes too large");
     poisoned(db_shrink(x, 0, 3, 0, 3), "shrink", "[0, 3) is not within [0, 2)");
