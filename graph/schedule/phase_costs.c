@@ -9,6 +9,7 @@ enum {
   MUCH_BYTES = 1 << 30,  /* saving this much is worth any time */
   WORTH = 4,
   ELEMENT_FLOPS = 16, /* recomputing an element from others */
+  FULL_ROWS = 16,     /* of a host's block; products of fewer rows fill its vectors and registers only partly */
   TILE_SHARE = 4,     /* 1 / the fraction of the rate of matrix instructions that rounds of a GPU reach */
   ROUND_SHARE = 8,    /* the same for other instructions, which load operands more often */
 };
@@ -42,7 +43,8 @@ static double read_again(struct phaser *p, const struct phased *k) {
 /* What kernels that compute the same results save and cost together. */
 struct balance {
   double passed, rest;          /* bytes of the recomputed results; bytes of what else the units read and write */
-  double saved, again, compute; /* bytes that are not accessed; bytes that are read again; ns to recompute */
+  double saved, again, compute; /* bytes that are not accessed; bytes that are read again; ns to recompute, and
+                                 * that few rows cost */
   bool contracts;
 };
 
@@ -85,6 +87,8 @@ static void add_rest(struct phaser *p, const struct member *m, struct balance *b
 
 /* Adds the kernels that compute results in common with kernel `at`, directly or through others. */
 static void count_traffic(struct phaser *p, size_t at, uint8_t *grouped, struct balance *b) {
+  const struct unit *first = &p->s->unit[p->phased[at].member[0].unit];
+  const struct schedule_machine *machine = schedule_machine_of(p->s, first->device);
   struct uop *seen[4 * MOST_MEMBERS];
   unsigned nseen = 0;
   bool contracts_last = false, contracts_first = false;
@@ -110,6 +114,8 @@ static void count_traffic(struct phaser *p, size_t at, uint8_t *grouped, struct 
       bool recomputed = p->role[unit] == ROLE_RECOMPUTED, before = false;
       *(recomputed ? &contracts_first : &contracts_last) |= phases_contracts(u);
       add_rest(p, &p->phased[i].member[m], b, seen, &nseen);
+      if (!machine->phase_items && p->phased[i].block < FULL_ROWS && phases_contracts(u))
+        b->compute += products(u) / rate_of(p, u) * ((double)FULL_ROWS / (double)p->phased[i].block - 1);
       for (size_t k = 0; k < i && !before; k++) before = grouped[k] == 2 && phases_computes(&p->phased[k], unit);
       if (recomputed && before) b->compute += products(u) / rate_of(p, u);
       if (!recomputed || before) continue;

@@ -47,6 +47,22 @@ static void kernels_of_gradients(void **state) {
   db_close(dev);
 }
 
+/* A gradient that reads the convolution's result: computing that again in blocks of a few channels would take longer
+ * than writing it to memory. */
+static void gradient_of_a_square(void **state) {
+  db_device *dev = open_device("CPU");
+  {
+    DB_SCOPED;
+    db_tensor *x = db_rand(DB_F32, dev, 8, 32, 56, 56), *w = db_rand(DB_F32, dev, 64, 32, 3, 3);
+    assert_int_equal(db_realize(x, w), 0);
+    db_tensor *y = db_conv2d(x, w, NULL, .padding = DB_LIST(1)), *d = db_grad(db_sum(db_mul(y, y)), w);
+    unsigned before = kernels_so_far(dev);
+    if (db_realize(d)) fail_msg("%s", db_error());
+    assert_int_equal(kernels_so_far(dev) - before, 2);
+  }
+  db_close(dev);
+}
+
 static void empty_batch(void **state) {
   {
     DB_SCOPED;
@@ -203,8 +219,11 @@ static void products_of_boxes(void **state) {
 static int finish(void **state) { return db_shutdown(); }
 
 int main(void) {
-  const struct CMUnitTest tests[] = {cmocka_unit_test(one_kernel), cmocka_unit_test(kernels_of_gradients),
-                                     cmocka_unit_test(empty_batch), cmocka_unit_test(refused),
+  const struct CMUnitTest tests[] = {cmocka_unit_test(one_kernel),
+                                     cmocka_unit_test(kernels_of_gradients),
+                                     cmocka_unit_test(gradient_of_a_square),
+                                     cmocka_unit_test(empty_batch),
+                                     cmocka_unit_test(refused),
                                      cmocka_unit_test(products_of_boxes)};
   has_ptxas(); /* sets the cache folder before anything is compiled */
   return cmocka_run_group_tests_name("conv", tests, NULL, finish);
