@@ -23,6 +23,7 @@ struct joining {
   struct uop **order;
   size_t n;
   uint32_t *users;  /* by node id */
+  uint16_t *device; /* by node id */
   uint8_t *is_part; /* by node id: the node belongs to the expression of a JOIN */
   uint32_t *inside; /* ids of the nodes in the expression that is being read */
   size_t ninside, inside_capacity;
@@ -135,11 +136,6 @@ static bool read_sum(struct joining *j, struct uop *u, int *axis) {
 
 /* ---- the JOIN ---- */
 
-unsigned schedule_device_under(const struct uop *u) {
-  while (!uop_names_device(u) && u->nsrc) u = u->src[u->op == OP_WHERE];
-  return uop_names_device(u) ? u->aux : NO_DEVICE;
-}
-
 /* The CONTIGUOUS whose elements are those of the piece, if nothing else uses it; otherwise NULL. */
 static struct uop *only_written(const struct joining *j, struct uop *x) {
   while (x && (x->op == OP_PAD || x->op == OP_RESHAPE || x->op == OP_PERMUTE) && j->users[x->id] == 1) x = x->src[0];
@@ -162,7 +158,7 @@ static bool is_profitable(const struct joining *j, const struct uop *u, int axis
   if (are_written(j, u, axis)) return true;
   if (j->npieces < LEAST_PIECES) return false;
   if (j->npieces > MANY_PIECES) return true;
-  const struct schedule_machine *m = schedule_machine_of(j->s, schedule_device_under(u));
+  const struct schedule_machine *m = schedule_machine_of(j->s, j->device[u->id]);
   bool outer = true; /* pieces that are adjacent in memory become parts of one launch */
   for (int i = 0; i < axis; i++) outer &= uop_is_const(u->shape->dim[i]) && u->shape->dim[i]->arg.i == 1;
   double looks = (double)all * (double)(j->npieces - 2) * dtype_info[u->dtype].size;
@@ -216,7 +212,8 @@ bool schedule_make_joins(struct scheduler *s, struct uop **roots, unsigned nroot
   bool any = false, ok = false;
   j.users = calloc(room + 1, sizeof *j.users);
   j.is_part = calloc(room + 1, 1);
-  if (!j.order || !begins || !j.users || !j.is_part) goto out;
+  j.device = j.order ? schedule_devices(s, j.order, j.n) : NULL;
+  if (!j.device || !begins || !j.users || !j.is_part) goto out;
   for (size_t i = 0; i < j.n; i++) {
     if (j.order[i]->nsrc > most) most = j.order[i]->nsrc;
     for (unsigned k = 0; k < j.order[i]->nsrc; k++) j.users[j.order[i]->src[k]->id]++;
@@ -248,6 +245,7 @@ out:
   if (!ok) schedule_no_memory(s);
   free(j.order);
   free(j.users);
+  free(j.device);
   free(j.is_part);
   free(j.piece);
   free(j.stack);

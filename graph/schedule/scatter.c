@@ -248,13 +248,14 @@ bool schedule_make_scatters(struct scheduler *s, struct uop **roots, unsigned nr
   size_t n = 0, room = graph_node_count(g), most = 1;
   struct uop **order = uop_toposort(roots, nroots, &n), **now = NULL, **src = NULL;
   uint8_t *found = calloc(room + 1, 1); /* enum way, by node id */
-  bool any = false, ok = order && found;
+  uint16_t *device = order ? schedule_devices(s, order, n) : NULL;
+  bool any = false, ok = device && found;
   struct scattered x;
   if (!ok) goto out;
   for (size_t i = 0; i < n; i++) {
     if (order[i]->nsrc > most) most = order[i]->nsrc;
     if (!read_scatter(g, order[i], &x)) continue;
-    found[order[i]->id] = cheapest(g, schedule_machine_of(s, schedule_device_under(x.index)), order[i], &x);
+    found[order[i]->id] = cheapest(g, schedule_machine_of(s, device[order[i]->id]), order[i], &x);
     any |= found[order[i]->id] != COMPARE;
   }
   if (!any) goto out;
@@ -267,7 +268,7 @@ bool schedule_make_scatters(struct scheduler *s, struct uop **roots, unsigned nr
     for (unsigned k = 0; k < u->nsrc; k++) src[k] = now[u->src[k]->id], same &= src[k] == u->src[k];
     now[u->id] = same ? u : uop_with_src(g, u, src);
     if (!found[u->id] || !read_scatter(g, now[u->id], &x)) continue;
-    const struct schedule_machine *m = schedule_machine_of(s, schedule_device_under(x.index));
+    const struct schedule_machine *m = schedule_machine_of(s, device[u->id]);
     struct uop *scatter = scatter_of(g, m, now[u->id], &x, found[u->id]);
     if (scatter) now[u->id] = scatter;
   }
@@ -276,6 +277,7 @@ out:
   if (!ok) schedule_no_memory(s);
   free(order);
   free(found);
+  free(device);
   free(now);
   free(src);
   return ok;

@@ -78,6 +78,17 @@ unsigned schedule_nsources(const struct uop *u) {
                                 : 1;
 }
 
+uint16_t *schedule_devices(const struct scheduler *s, struct uop *const *order, size_t n) {
+  uint16_t *device = malloc((graph_node_count(s->graph) + 1) * sizeof *device);
+  for (size_t i = 0; device && i < n; i++) {
+    const struct uop *u = order[i];
+    uint16_t *d = &device[u->id];
+    *d = uop_names_device(u) ? u->aux : NO_DEVICE;
+    for (unsigned k = 0; k < schedule_nsources(u) && *d == NO_DEVICE; k++) *d = device[u->src[k]->id];
+  }
+  return device;
+}
+
 static bool keeps_size(const struct uop *u) {
   return is_alu(u) || u->op == OP_RESHAPE || u->op == OP_PERMUTE || u->op == OP_FLIP || u->op == OP_CONTIGUOUS;
 }

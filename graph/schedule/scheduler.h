@@ -207,6 +207,10 @@ unsigned schedule_nsources(const struct uop *u);
 /* Grows an array of n elements if needed, so that it has room for one more. Returns NULL when out of memory. */
 void *schedule_grow(struct scheduler *s, void *array, size_t n, size_t *capacity, size_t size);
 
+/* The device of each node of a list with sources before users, by node id: that of the first memory below it, or
+ * NO_DEVICE. The caller frees the array. Returns NULL when out of memory. */
+uint16_t *schedule_devices(const struct scheduler *s, struct uop *const *order, size_t n);
+
 /* The cost of an operation, in additions. */
 uint32_t schedule_op_cost(const struct uop *u);
 /* The model of a device's machine; for NO_DEVICE that of device 0. */
@@ -217,9 +221,6 @@ bool schedule_make_joins(struct scheduler *s, struct uop **roots, unsigned nroot
 /* Plan the uses that the kernels of a JOIN make of its sources, and build the values that they write. */
 void schedule_join_uses(struct scheduler *s, struct node *n);
 void schedule_join_values(struct scheduler *s, struct node *n);
-
-/* The device of the first memory below u, or NO_DEVICE. */
-unsigned schedule_device_under(const struct uop *u);
 
 /* scatter.c */
 enum scatter_order {

@@ -231,7 +231,7 @@ bool schedule_split_reduces(struct scheduler *s, struct uop **roots, unsigned nr
   size_t n = 0, room = graph_node_count(g), most = 1;
   bool any = false, ok = false;
   struct uop **order = uop_toposort(roots, nroots, &n), **now = calloc(room + 1, sizeof *now), **src = NULL;
-  uint16_t *device = calloc(room + 1, sizeof *device);
+  uint16_t *device = order ? schedule_devices(s, order, n) : NULL;
   if (!order || !now || !device) {
     schedule_no_memory(s);
     goto out;
@@ -239,9 +239,6 @@ bool schedule_split_reduces(struct scheduler *s, struct uop **roots, unsigned nr
   for (size_t i = 0; i < n; i++) {
     const struct uop *u = order[i];
     if (u->nsrc > most) most = u->nsrc;
-    device[u->id] = uop_names_device(u) ? u->aux : NO_DEVICE;
-    for (unsigned k = 0; k < schedule_nsources(u) && device[u->id] == NO_DEVICE; k++)
-      device[u->id] = device[u->src[k]->id];
     if (u->op != OP_REDUCE_AXIS) continue;
     const struct schedule_machine *m = schedule_machine_of(s, device[u->id]);
     any = any || m->align || m->channel_align || part_count(m, u, u->src[0]) > 1;
