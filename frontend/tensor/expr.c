@@ -183,22 +183,27 @@ struct expr expr_pad_value(struct expr x, const int64_t *pairs, struct expr valu
   return expr_where(inside, padded, value);
 }
 
-struct expr expr_cat(const struct expr *x, unsigned n, unsigned axis) {
-  struct expr joined = x[n - 1];
-  int64_t pairs[2 * MAX_RANK] = {0}, total = 0, begin;
-  for (unsigned i = 0; i < n; i++) total = dim_sum(total, x[i].dim[axis]);
-  begin = total - joined.dim[axis];
-  pairs[2 * axis] = begin;
-  joined = expr_bounds(OP_PAD, joined, pairs);
-  for (unsigned i = n - 1; i-- > 0;) {
-    begin -= x[i].dim[axis];
+/* The elements of x[0..n) along an axis from `begin` on, padded to `total` elements. The choices form a balanced tree,
+ * so that a slice of many tensors reaches its tensor in few steps. */
+static struct expr cat_padded(const struct expr *x, unsigned n, unsigned axis, int64_t begin, int64_t total) {
+  if (n == 1) {
+    int64_t pairs[2 * MAX_RANK] = {0};
     pairs[2 * axis] = begin;
-    pairs[2 * axis + 1] = total - begin - x[i].dim[axis];
-    struct expr before = expr_count_along(total <= INT32_MAX ? DT_I32 : DT_I64, axis, x[i].rank, joined.dim);
-    before = expr_binary(OP_CMPLT, before, expr_const(before.dtype, 0, begin + x[i].dim[axis]));
-    joined = expr_where(before, expr_bounds(OP_PAD, x[i], pairs), joined);
+    pairs[2 * axis + 1] = total - begin - x->dim[axis];
+    return expr_bounds(OP_PAD, *x, pairs);
   }
-  return joined;
+  int64_t middle = begin;
+  for (unsigned i = 0; i < n / 2; i++) middle += x[i].dim[axis];
+  struct expr left = cat_padded(x, n / 2, axis, begin, total);
+  struct expr right = cat_padded(x + n / 2, n - n / 2, axis, middle, total);
+  struct expr before = expr_count_along(total <= INT32_MAX ? DT_I32 : DT_I64, axis, left.rank, left.dim);
+  return expr_where(expr_binary(OP_CMPLT, before, expr_const(before.dtype, 0, middle)), left, right);
+}
+
+struct expr expr_cat(const struct expr *x, unsigned n, unsigned axis) {
+  int64_t total = 0;
+  for (unsigned i = 0; i < n; i++) total = dim_sum(total, x[i].dim[axis]);
+  return cat_padded(x, n, axis, 0, total);
 }
 
 struct expr expr_slice(struct expr x, unsigned axis, int64_t begin, int64_t end) {

@@ -2,10 +2,11 @@
  * result's memory.
  *
  * Frontends write cat and stack, and gradients of slices add up to, expressions over the whole result: WHERE(index <
- * end of the first, PAD(first), WHERE(...)), and ADD of PADs that do not overlap. Evaluated at every element of the
- * result, each of n tensors is evaluated n times too often. If that costs more than the launches, the expression
- * becomes a JOIN here. Two or three tensors (the halves of a rotation) remain an expression, unless all of them have to
- * be written to memory of their own that nothing else reads: they are then written to the result's memory instead. */
+ * end of the first, PAD(first), WHERE(...)) or a tree of these, and ADD of PADs that do not overlap. Evaluated at every
+ * element of the result, each of n tensors is evaluated n times too often. If that costs more than the launches, the
+ * expression becomes a JOIN here. Two or three tensors (the halves of a rotation) remain an expression, unless all of
+ * them have to be written to memory of their own that nothing else reads: they are then written to the result's memory
+ * instead. */
 #include "../movement.h"
 #include "../rules.h"
 #include "scheduler.h"
@@ -18,6 +19,10 @@ struct piece {
   struct uop *x; /* has the shape of the whole result; NULL: zeros */
   int64_t begin, end;
 };
+struct pending { /* an expression that is still to be read, up to the end of its elements */
+  struct uop *u;
+  int64_t end;
+};
 struct joining {
   struct scheduler *s;
   struct uop **order;
@@ -29,7 +34,7 @@ struct joining {
   size_t ninside, inside_capacity;
   struct piece *piece;
   size_t npieces, capacity;
-  struct uop **stack;
+  struct pending *stack;
   size_t stack_capacity;
 };
 
@@ -59,18 +64,33 @@ static int splits_along(const struct uop *u, int64_t *end) {
   return counts_along(u->src[0]->src[0]);
 }
 
+static bool push_node(struct joining *j, size_t *depth, struct uop *u, int64_t end) {
+  struct pending *p = schedule_grow(j->s, j->stack, *depth, &j->stack_capacity, sizeof *p);
+  if (!p) return false;
+  j->stack = p;
+  p[(*depth)++] = (struct pending){u, end};
+  return true;
+}
+
+/* Reads a tree of choices from left to right: `begin` is where the next piece begins. */
 static bool read_choices(struct joining *j, struct uop *u, int *axis) {
-  int64_t end, begin = 0, size;
-  struct uop *rest = u;
+  int64_t end, begin = 0;
+  size_t depth = 0;
   if ((*axis = splits_along(u, &end)) < 0 || !uop_is_const(u->shape->dim[*axis])) return false;
-  size = u->shape->dim[*axis]->arg.i;
-  while (splits_along(rest, &end) == *axis && end > begin && end <= size && (rest == u || j->users[rest->id] == 1)) {
-    if (!add_piece(j, rest->src[1], begin, end)) return false;
-    begin = end;
-    if (rest != u && !record_inside(j, rest)) return false;
-    rest = rest->src[2];
+  if (!push_node(j, &depth, u, u->shape->dim[*axis]->arg.i)) return false;
+  while (depth) {
+    struct pending p = j->stack[--depth];
+    bool splits = splits_along(p.u, &end) == *axis && end > begin && end <= p.end;
+    if (splits && (p.u == u || j->users[p.u->id] == 1)) {
+      if ((p.u != u && !record_inside(j, p.u)) || !push_node(j, &depth, p.u->src[2], p.end) ||
+          !push_node(j, &depth, p.u->src[1], end))
+        return false;
+      continue;
+    }
+    if (!add_piece(j, p.u, begin, p.end)) return false;
+    begin = p.end;
   }
-  return add_piece(j, rest, begin, size);
+  return true;
 }
 
 /* ---- sums of PADs that do not overlap ---- */
@@ -95,23 +115,16 @@ static int by_begin(const void *a, const void *b) {
   return (x->begin > y->begin) - (x->begin < y->begin);
 }
 
-static bool push_node(struct joining *j, size_t *depth, struct uop *u) {
-  struct uop **p = schedule_grow(j->s, j->stack, *depth, &j->stack_capacity, sizeof *p);
-  if (!p) return false;
-  j->stack = p;
-  p[(*depth)++] = u;
-  return true;
-}
-
 static bool read_sum(struct joining *j, struct uop *u, int *axis) {
   size_t depth = 0, first;
   int64_t begin, end, at = 0, size;
   *axis = -1;
-  if (u->op != OP_ADD || !push_node(j, &depth, u)) return false;
+  if (u->op != OP_ADD || !push_node(j, &depth, u, 0)) return false;
   while (depth) {
-    struct uop *v = j->stack[--depth];
+    struct uop *v = j->stack[--depth].u;
     if (v->op == OP_ADD && (v == u || j->users[v->id] == 1)) {
-      if ((v != u && !record_inside(j, v)) || !push_node(j, &depth, v->src[0]) || !push_node(j, &depth, v->src[1]))
+      if ((v != u && !record_inside(j, v)) || !push_node(j, &depth, v->src[0], 0) ||
+          !push_node(j, &depth, v->src[1], 0))
         return false;
       continue;
     }
@@ -182,7 +195,13 @@ static struct uop *build_join(const struct joining *j, const struct uop *u, int 
     src[i] = uop_new(g, OP_SHRINK, u->dtype, 1, (union uop_arg){0}, 0, bounds, 2 * u->shape->rank + 1);
     if (u->op == OP_ADD && p->x) src[i] = uop_binary(g, OP_ADD, src[i], schedule_zero(g, u->dtype)); /* -0 + 0 is 0 */
   }
-  return uop_new(g, OP_JOIN, u->dtype, 1, (union uop_arg){.i = axis}, 0, src, (unsigned)j->npieces);
+  size_t n = j->npieces, groups = 0;
+  for (size_t at = 0; n > UINT16_MAX && at < n;
+       at += UINT16_MAX, groups++) { /* more than a node has: a JOIN of JOINs */
+    unsigned more = n - at < UINT16_MAX ? (unsigned)(n - at) : UINT16_MAX;
+    src[groups] = uop_new(g, OP_JOIN, u->dtype, 1, (union uop_arg){.i = axis}, 0, src + at, more);
+  }
+  return uop_new(g, OP_JOIN, u->dtype, 1, (union uop_arg){.i = axis}, 0, src, (unsigned)(groups ? groups : n));
 }
 
 /* Reads the expression of u into pieces. Returns false if a JOIN is not possible or would not be faster. */
