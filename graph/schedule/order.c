@@ -35,6 +35,7 @@ void schedule_add_reader(struct scheduler *s, struct uop *buffer, uint32_t unit)
   uint32_t v = schedule_version(s, buffer);
   if (v == NO_UNIT) return;
   struct version *x = &s->version[v];
+  x->exchanged |= s->unit[unit].swaps;
   if (x->nreaders && x->reader[x->nreaders - 1] == unit) return;
   if (x->nreaders == x->capacity) {
     unsigned c = x->capacity ? 2 * x->capacity : 4;
@@ -62,8 +63,11 @@ static void set_writer(struct scheduler *s, struct uop *buffer, uint32_t unit) {
 }
 
 void schedule_versions(struct scheduler *s) {
-  for (size_t v = 0; v < s->nversions; v++)
-    s->version[v].nreaders = 0, s->version[v].first_writer = s->version[v].writer = s->version[v].next_writer = NO_UNIT;
+  for (size_t v = 0; v < s->nversions; v++) {
+    struct version *x = &s->version[v];
+    x->nreaders = 0, x->exchanged = false;
+    x->first_writer = x->writer = x->next_writer = NO_UNIT;
+  }
   for (size_t i = 0; i < s->nunits && !s->status; i++) {
     struct unit *u = &s->unit[i];
     if (u->gone) continue;

@@ -25,10 +25,7 @@ static struct version *version_at(struct scheduler *s, struct uop *buffer) {
  * with that of an assigned buffer. */
 static bool remains(struct scheduler *s, struct uop *buffer) {
   const struct version *v = version_at(s, buffer);
-  if (!v || v->next_writer != NO_UNIT) return false;
-  for (unsigned i = 0; i < v->nreaders; i++)
-    if (s->unit[v->reader[i]].swaps) return false;
-  return true;
+  return v && v->next_writer == NO_UNIT && !v->exchanged;
 }
 
 static struct uop *load_of(struct scheduler *s, struct uop *index) {

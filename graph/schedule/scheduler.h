@@ -91,6 +91,7 @@ struct version {
   uint32_t first_writer, writer;        /* units; they differ only for a JOIN; NO_UNIT if none */
   uint32_t next_writer;
   bool kept;         /* a root uses it */
+  bool exchanged;    /* a reader exchanges its memory with that of an assigned buffer */
   struct uop *saved; /* a copy for roots, if the memory is overwritten */
   uint32_t *reader;
   unsigned nreaders, capacity;
