@@ -35,28 +35,19 @@ uint64_t bytes_hash(const void *p, size_t n, uint64_t h) {
 void *ast_key(struct uop *ast, const struct target *t, const char *choice, size_t *size, uint64_t *hash) {
   size_t count, at = 0, chosen = strlen(choice) + 1, cap = sizeof t + chosen;
   struct uop **order = uop_toposort(&ast, 1, &count);
-  uint32_t low = UINT32_MAX, high = 0, *number = NULL;
   uint8_t *key = NULL;
   if (!order) return NULL;
   for (size_t i = 0; i < count; i++) {
     struct uop *u = order[i];
     cap += 20 + 4u * u->nsrc + (u->op == OP_VAR ? strlen(u->arg.s) : 0);
-    if (u->id < low) low = u->id;
-    if (u->id > high) high = u->id;
   }
-  number = malloc((high - low + 1) * sizeof *number);
   key = malloc(cap);
-  if (!number || !key) {
-    free(key);
-    key = NULL;
-    goto out;
-  }
+  if (!key) goto out;
   memcpy(key, &t, sizeof t);
   memcpy(key + sizeof t, choice, chosen);
   at = sizeof t + chosen;
   for (size_t i = 0; i < count; i++) {
     struct uop *u = order[i];
-    number[u->id - low] = (uint32_t)i;
     size_t name = u->op == OP_VAR ? strlen(u->arg.s) : 0;
     uint16_t head[6] = {u->op, u->dtype, u->lanes, u->aux, u->nsrc, (uint16_t)name};
     memcpy(key + at, head, sizeof head);
@@ -65,12 +56,12 @@ void *ast_key(struct uop *ast, const struct target *t, const char *choice, size_
       memcpy(key + at, u->arg.s, name), at += name;
     else
       memcpy(key + at, &u->arg, 8), at += 8;
-    for (unsigned s = 0; s < u->nsrc; s++, at += 4) memcpy(key + at, &number[u->src[s]->id - low], 4);
+    for (unsigned s = 0; s < u->nsrc; s++, at += 4)
+      memcpy(key + at, &(uint32_t){(uint32_t)uop_position(order, u->src[s])}, 4);
   }
   *size = at;
   *hash = bytes_hash(key, at, 1);
 out:
-  free(number);
   free(order);
   return key;
 }

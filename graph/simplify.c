@@ -79,14 +79,15 @@ static bool add_loads(struct uop *u, struct uop **value, struct uop **stand_in, 
  * simplifications need numbers that are not negative. */
 static struct uop *substitute_back(struct graph *g, struct uop *u, struct uop *const *from, struct uop *const *to,
                                    unsigned n) {
-  size_t count, room = graph_node_count(g);
-  struct uop **order = uop_toposort(&u, 1, &count), **map = calloc(room, sizeof *map), *result = NULL;
-  bool few = order && map; /* each node has at most three sources */
+  size_t count;
+  struct uop **order = uop_toposort(&u, 1, &count), *result = NULL;
+  struct uop **map = order ? malloc(count * sizeof *map) : NULL; /* by position in the order */
+  bool few = order && map;                                       /* each node has at most three sources */
   for (size_t i = 0; few && i < count; i++) few = order[i]->nsrc <= 3;
   for (size_t i = 0; few && i < count; i++) {
     struct uop *x = order[i], *src[3] = {NULL}, *made = x;
     for (unsigned f = 0; f < n; f++) made = x == from[f] ? to[f] : made;
-    for (unsigned k = 0; k < x->nsrc; k++) src[k] = map[x->src[k]->id];
+    for (unsigned k = 0; k < x->nsrc; k++) src[k] = map[uop_position(order, x->src[k])];
     if (made == x && x->nsrc) made = uop_with_src(g, x, src);
     bool division = (x->op == OP_IDIV || x->op == OP_MOD) && x->dtype == DT_INDEX && uop_is_const(x->src[1]) &&
                     x->src[1]->arg.i > 0 && src[0];
@@ -95,7 +96,7 @@ static struct uop *substitute_back(struct graph *g, struct uop *u, struct uop *c
       made = uop_binary(g, x->op, uop_binary(g, OP_ADD, src[0], uop_index(g, times * c)), x->src[1]);
       if (x->op == OP_IDIV) made = uop_binary(g, OP_ADD, made, uop_index(g, -times));
     }
-    result = map[x->id] = made;
+    result = map[i] = made;
   }
   free(order);
   free(map);

@@ -172,6 +172,9 @@ bool shape_equal(const struct shape *a, const struct shape *b);
 /* Returns every node reachable from the roots, sources before users. The caller frees the array. NULL when out of
  * memory. */
 struct uop **uop_toposort(struct uop *const *roots, unsigned nroots, size_t *count);
+/* The index of u, a node of `order`, in this array. Valid until the next walk over the graph (uop_toposort,
+ * uop_substitute or uop_import). */
+static inline size_t uop_position(struct uop *const *order, const struct uop *u) { return u->mark - order[0]->mark; }
 /* Rebuilds u with every from[i] in it replaced by to[i]. */
 struct uop *uop_substitute(struct graph *g, struct uop *u, struct uop *const *from, struct uop *const *to, unsigned n);
 

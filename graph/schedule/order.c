@@ -140,21 +140,31 @@ static void find_windows(struct scheduler *s, struct uop *const *order, size_t n
   }
 }
 
-/* Rebuilds an ast, given as its nodes with sources before users, with BUFFERs replaced by PARAMs and u's serial and
+/* Rebuilds an ast, given as the nodes of the last walk, with BUFFERs replaced by PARAMs and u's serial and
  * ordered ranges marked. Returns the last node. */
 static struct uop *replace_buffers_by_params(struct scheduler *s, const struct unit *u, struct uop *const *order,
                                              size_t n, const struct window *w) {
   struct graph *g = s->graph;
-  struct uop_map now = {0};
   struct uop *last = NULL, *few[16] = {0}, **src = few;
-  size_t most = 0;
-  for (size_t i = 0; i < n; i++)
+  size_t most = 0, nsources = 0;
+  for (size_t i = 0; i < n; i++) {
+    nsources += order[i]->nsrc;
     if (order[i]->nsrc > most) most = order[i]->nsrc;
-  if (most > 16 && !(src = graph_alloc(g, most * sizeof *src))) return schedule_no_memory(s), NULL;
-  for (size_t i = 0; i < n && !s->status; i++) {
+  }
+  struct uop **now = malloc((n + 1) * sizeof *now);
+  size_t *from = malloc((nsources + 1) * sizeof *from), *at = from; /* the position of each source */
+  if (most > 16) src = graph_alloc(g, most * sizeof *src);
+  if (!now || !from || !src) {
+    schedule_no_memory(s);
+    goto out;
+  }
+  for (size_t i = 0; i < n; i++)
+    for (unsigned k = 0; k < order[i]->nsrc; k++) *at++ = uop_position(order, order[i]->src[k]);
+  at = from;
+  for (size_t i = 0; i < n; i++) {
     struct uop *x = last = order[i];
     bool same = true;
-    for (unsigned k = 0; k < x->nsrc; k++) src[k] = uop_map_get(&now, x->src[k]), same &= src[k] == x->src[k];
+    for (unsigned k = 0; k < x->nsrc; k++) src[k] = now[*at++], same &= src[k] == x->src[k];
     if (x->op == OP_BUFFER || (x->op == OP_INDEX && x->src[0]->op != OP_LOCAL)) {
       const struct uop *real = real_memory(s, x->op == OP_INDEX ? x->src[0] : x);
       unsigned slot = 0;
@@ -168,9 +178,11 @@ static struct uop *replace_buffers_by_params(struct scheduler *s, const struct u
       if (u->range[k] == x && (u->serial >> k & 1)) last = uop_range(g, src[0], x->arg.i, AXIS_SERIAL);
     if (u->ordered == x) last = uop_range(g, src[0], x->arg.i, AXIS_ORDERED);
     if (last == x && (!same || x->op == OP_INDEX)) last = uop_with_src(g, x, src);
-    if (!uop_map_put(&now, x, last)) schedule_no_memory(s);
+    now[i] = last;
   }
-  uop_map_free(&now);
+out:
+  free(now);
+  free(from);
   return last;
 }
 
