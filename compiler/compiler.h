@@ -103,6 +103,8 @@ const struct kernel *compiler_compile(struct compiler *c, const struct target *t
 void compiler_prepare_by(struct compiler *c, const struct target *t, struct uop *ast, const char *plan);
 const struct kernel *compiler_compile_by(struct compiler *c, const struct target *t, struct uop *ast, const char *plan,
                                          char *err, size_t errcap);
+/* Marks a kernel that compiler_compile returned as found in memory. */
+void compiler_found_again(const struct kernel *k);
 /* Assembles LLVM IR text, whose kernel is `name`, to an image as in struct kernel. ptxas: as in the options. On success
  * the caller frees *image. On failure returns false and writes a message to err. */
 bool compiler_assemble(const struct target *t, const char *ptxas, const char *name, const char *ir, void **image,

@@ -201,6 +201,25 @@ static int var_index(const struct binding *b, const char *name) {
   return -1;
 }
 
+/* The command of the first item with the same ast, if it runs the kernel that item i runs; otherwise NULL. */
+static const struct exec_command *same_kernel(const struct making *m, size_t i) {
+  const struct schedule_item *items = m->sched.items;
+  size_t first = items[i].first;
+  return first < i && items[first].device == items[i].device && m->plans[first] == m->plans[i] ? &m->e->commands[first]
+                                                                                               : NULL;
+}
+
+/* Makes a command that runs the kernel of another one. */
+static void make_again(struct making *m, const struct exec_command *other, struct exec_command *c) {
+  const struct kernel *k = c->kernel = other->kernel;
+  c->nvars = other->nvars;
+  c->program = other->program;
+  memcpy(m->e->args + c->args + c->nbuffers, m->e->args + other->args + other->nbuffers, c->nvars * sizeof *m->e->args);
+  compiler_found_again(k);
+  report_kernel(m->env, k);
+  record_kernel(m->env, slot_device(c->slot), k);
+}
+
 static int make_kernel(struct making *m, const struct schedule_item *item, const char *plan, struct exec_command *c) {
   char err[1024];
   const struct target *t = slot_target(item->device);
@@ -266,7 +285,7 @@ static int make_all_commands(struct making *m) {
     if (item->kind != SCHEDULE_KERNEL) continue;
     int err = beam_plan(m->env, s, i, &m->plans[i]);
     if (err) return err;
-    compiler_prepare_by(rt.compiler, slot_target(item->device), item->ast, m->plans[i]);
+    if (!same_kernel(m, i)) compiler_prepare_by(rt.compiler, slot_target(item->device), item->ast, m->plans[i]);
   }
   for (size_t i = 0; i < s->nitems; i++) {
     const struct schedule_item *item = &s->items[i];
@@ -282,7 +301,9 @@ static int make_all_commands(struct making *m) {
       e->slots |= UINT64_C(1) << item->bufs[k]->aux;
     }
     e->slots |= UINT64_C(1) << item->device;
-    if (item->kind == SCHEDULE_KERNEL) {
+    const struct exec_command *same = item->kind == SCHEDULE_KERNEL ? same_kernel(m, i) : NULL;
+    if (same) make_again(m, same, c);
+    if (item->kind == SCHEDULE_KERNEL && !same) {
       int err = make_kernel(m, item, m->plans[i], c);
       if (err) return err;
     }

@@ -227,6 +227,19 @@ static void list_outputs(struct scheduler *s, struct uop *const *roots, unsigned
   uop_map_free(&named);
 }
 
+/* Finds the first of the items that have the same ast. */
+static void find_equal_asts(struct scheduler *s) {
+  struct uop_map first = {0}; /* ast -> number of its first item + 1 */
+  for (size_t i = 0; i < s->out->nitems && !s->status; i++) {
+    struct schedule_item *item = &s->out->items[i];
+    if (item->kind != SCHEDULE_KERNEL) continue;
+    size_t known = (size_t)uop_map_get(&first, item->ast);
+    item->first = known ? known - 1 : i;
+    if (!known && !uop_map_put(&first, item->ast, (void *)(i + 1))) schedule_no_memory(s);
+  }
+  uop_map_free(&first);
+}
+
 /* Realizes the roots. */
 static void realize_roots(struct scheduler *s, struct uop *const *roots, unsigned nroots) {
   for (unsigned i = 0; i < nroots; i++) {
@@ -335,6 +348,7 @@ int graph_schedule_on(const struct schedule_machine *(*machine_of)(unsigned devi
   if (!s.status) schedule_items(&s);
   if (!s.status) list_outputs(&s, mine, nroots);
   if (!s.status) schedule_in_place(&s);
+  if (!s.status) find_equal_asts(&s);
   if (!s.status && graph_error(s.graph)) schedule_no_memory(&s);
 out:
   simplifier_free(s.simplifier);

@@ -70,6 +70,7 @@ struct schedule_item {
   unsigned nbufs, noutputs;
   struct uop **vars; /* the VARs that the ast depends on, in the order of the kernel's arguments */
   unsigned nvars;
+  size_t first;              /* KERNEL: number of the first item that has the same ast */
   unsigned device;           /* device slot that the item runs on */
   enum schedule_reason *why; /* for each output */
   bool swaps; /* copies all of bufs[1], which is not needed afterwards, to bufs[0]; exchanging their memory is
