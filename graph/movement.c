@@ -211,11 +211,4 @@ struct uop *reduce_scalar(struct graph *g, struct uop *u, struct uop *number) {
   return dtype_is_int(u->dtype) && u->dtype != DT_INDEX ? mul_constants(g, number, konst(g, number, n)) : NULL;
 }
 
-int graph_simplify_tensors(struct graph *g, struct uop **roots, unsigned n) {
-  static const struct ruleset *const sets[] = {&rules_movement, &rules_fold, &rules_algebra, NULL};
-  struct rewriter *r = rewriter_new(g, sets, NULL);
-  if (!r) graph_set_error(g, "out of memory");
-  for (unsigned i = 0; i < n && r; i++) roots[i] = rewriter_run(r, roots[i]);
-  rewriter_free(r);
-  return graph_error(g) ? -1 : 0;
-}
+const struct ruleset *const rules_tensors[] = {&rules_movement, &rules_fold, &rules_algebra, NULL};

@@ -44,10 +44,6 @@ struct rewriter *rewriter_new(struct graph *g, const struct ruleset *const *sets
 struct uop *rewriter_run(struct rewriter *r, struct uop *u);
 void rewriter_free(struct rewriter *r);
 
-/* Applies constant folding, the identities and the movement rules to the roots of a tensor graph, in place. Returns a
- * negative value when out of memory (graph_error). */
-int graph_simplify_tensors(struct graph *g, struct uop **roots, unsigned n);
-
 /* Applies the first rule of the set that matches root itself and counts it if statistics are on. Returns NULL if none
  * matches. */
 struct uop *ruleset_apply(const struct ruleset *s, struct graph *g, void *ctx, struct uop *root);
@@ -68,6 +64,7 @@ void graph_watch_rewrites(graph_watch_fn *watch, void *ctx);
 
 extern const struct ruleset rules_fold, rules_algebra, rules_symbolic, rules_devectorize, rules_movement,
     rules_gradient;
+extern const struct ruleset *const rules_tensors[];  /* for tensor graphs: movement, fold and algebra */
 extern const struct ruleset *const rules_simplify[]; /* fold, algebra and symbolic, as graph_rewrite takes them */
 
 /* ---- helpers for conditions and replacements --------------------------------------------------- */

@@ -259,7 +259,7 @@ bool schedule_make_joins(struct scheduler *s, struct uop **roots, unsigned nroot
     ok = now[u->id] != NULL;
   }
   for (unsigned i = 0; i < nroots && ok; i++) roots[i] = now[roots[i]->id];
-  ok = ok && !graph_simplify_tensors(g, roots, nroots);
+  ok = ok && schedule_simplify(s, roots, nroots);
 out:
   if (!ok) schedule_no_memory(s);
   free(j.order);

@@ -66,6 +66,12 @@ void *schedule_grow(struct scheduler *s, void *array, size_t n, size_t *capacity
   return p;
 }
 
+bool schedule_simplify(struct scheduler *s, struct uop **roots, unsigned nroots) {
+  for (unsigned i = 0; i < nroots; i++) roots[i] = rewriter_run(s->tensors, roots[i]);
+  if (graph_error(s->graph)) schedule_no_memory(s);
+  return !s->status;
+}
+
 unsigned schedule_nsources(const struct uop *u) {
   if (is_alu(u)) return u->nsrc;
   if (u->op == OP_BUFFER || u->op == OP_IOTA || op_info[u->op].cls == OPCLASS_LEAF) return 0;
@@ -324,18 +330,15 @@ int graph_schedule_on(const struct schedule_machine *(*machine_of)(unsigned devi
   struct uop **mine = calloc(nroots + 1, sizeof *mine);
   s.graph = out->graph = graph_new();
   s.simplifier = s.graph ? simplifier_new(s.graph) : NULL;
-  if (!s.simplifier || !mine) {
+  s.tensors = s.graph ? rewriter_new(s.graph, rules_tensors, NULL) : NULL;
+  if (!s.simplifier || !s.tensors || !mine) {
     schedule_no_memory(&s);
     goto out;
   }
   if (!import(&s, roots, nroots, mine)) goto out;
-  if (graph_simplify_tensors(s.graph, mine, nroots)) {
-    schedule_no_memory(&s);
-    goto out;
-  }
-  if (!schedule_make_joins(&s, mine, nroots) || !schedule_make_scatters(&s, mine, nroots) ||
-      !schedule_place_constants(&s, mine, nroots) || !schedule_split_reduces(&s, mine, nroots) ||
-      !number_nodes(&s, mine, nroots))
+  if (!schedule_simplify(&s, mine, nroots) || !schedule_make_joins(&s, mine, nroots) ||
+      !schedule_make_scatters(&s, mine, nroots) || !schedule_place_constants(&s, mine, nroots) ||
+      !schedule_split_reduces(&s, mine, nroots) || !number_nodes(&s, mine, nroots))
     goto out;
   realize_roots(&s, mine, nroots);
   for (size_t i = s.nnodes; i-- > 0 && !s.status;) schedule_uses(&s, &s.node[i]);
@@ -352,6 +355,7 @@ int graph_schedule_on(const struct schedule_machine *(*machine_of)(unsigned devi
   if (!s.status && graph_error(s.graph)) schedule_no_memory(&s);
 out:
   simplifier_free(s.simplifier);
+  rewriter_free(s.tensors);
   uop_map_free(&s.version_of);
   for (size_t i = 0; i < s.nversions; i++) free(s.version[i].reader);
   free(s.version);

@@ -140,6 +140,7 @@ struct scheduler {
   struct graph *graph; /* the graph of the schedule */
   const struct schedule_machine *(*machine_of)(unsigned device);
   struct simplifier *simplifier;
+  struct rewriter *tensors; /* applies rules_tensors */
   struct node *node;
   size_t nnodes;
   uint32_t *number; /* number[u->id] is the index of u in `node` */
@@ -203,6 +204,8 @@ enum { COLUMNS_BYTES = 1 << 22, COLUMNS_ROWS = 16, COLUMNS_LEAST = 64 };
 /* schedule.c */
 __attribute__((format(printf, 3, 4))) int schedule_fail(struct scheduler *s, int status, const char *fmt, ...);
 int schedule_no_memory(struct scheduler *s);
+/* Applies rules_tensors to the roots of a tensor graph, in place. */
+bool schedule_simplify(struct scheduler *s, struct uop **roots, unsigned nroots);
 /* Number of sources that are tensors. */
 unsigned schedule_nsources(const struct uop *u);
 /* Grows an array of n elements if needed, so that it has room for one more. Returns NULL when out of memory. */
