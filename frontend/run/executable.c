@@ -369,7 +369,8 @@ static int build_executable(struct making *m) {
     goto out;
   }
   record_schedule_begin(m->env);
-  err = graph_schedule_on(slot_machine, roots, b->nroots, &next, &m->sched, text, sizeof text);
+  err = graph_schedule_within(g, slot_machine, roots, b->nroots, &next, &m->sched, text, sizeof text);
+  g = NULL;
   record_schedule_end(m->env);
   if (!err)
     err = plan_memory(&m->sched, &(struct plan_options){.alignment = TEMPORARY_ALIGNMENT}, &m->plan, text, sizeof text);

@@ -275,8 +275,8 @@ static void keep_roots(struct scheduler *s, struct uop *const *roots, unsigned n
   if (any && !s->status) schedule_versions(s);
 }
 
-/* Imports the roots into the schedule's graph, in one walk. */
-static bool import(struct scheduler *s, struct uop *const *roots, unsigned nroots, struct uop **mine) {
+/* Copies the roots to g, in one walk. Returns false when out of memory. */
+static bool copy_roots(struct graph *g, struct uop *const *roots, unsigned nroots, struct uop **mine) {
   size_t n, most = 1;
   struct uop **order = uop_toposort(roots, nroots, &n), **src = NULL, **to = NULL;
   uint32_t last = 0;
@@ -287,10 +287,9 @@ static bool import(struct scheduler *s, struct uop *const *roots, unsigned nroot
   src = calloc(most, sizeof *src);
   to = malloc((last + 1) * sizeof *to);
   bool ok = order && src && to;
-  if (!ok) schedule_no_memory(s);
   for (size_t i = 0; ok && i < n; i++) {
     for (unsigned k = 0; k < order[i]->nsrc; k++) src[k] = to[order[i]->src[k]->id];
-    to[order[i]->id] = uop_with_src(s->graph, order[i], src);
+    to[order[i]->id] = uop_with_src(g, order[i], src);
   }
   for (unsigned i = 0; ok && i < nroots; i++) mine[i] = to[roots[i]->id];
   free(order);
@@ -322,20 +321,36 @@ int graph_schedule(struct uop *const *roots, unsigned nroots, int64_t *next_buff
 
 int graph_schedule_on(const struct schedule_machine *(*machine_of)(unsigned device), struct uop *const *roots,
                       unsigned nroots, int64_t *next_buffer, struct schedule *out, char *err, size_t errcap) {
-  struct scheduler s = {.machine_of = machine_of, .next_buffer = next_buffer, .out = out, .err = err, .errcap = errcap};
-  *out = (struct schedule){0};
-  if (errcap) *err = 0;
-  int malformed = uop_verify(roots, nroots, STAGE_TENSOR, err, errcap);
-  if (malformed) return malformed;
+  struct graph *g = graph_new();
   struct uop **mine = calloc(nroots + 1, sizeof *mine);
-  s.graph = out->graph = graph_new();
-  s.simplifier = s.graph ? simplifier_new(s.graph) : NULL;
-  s.tensors = s.graph ? rewriter_new(s.graph, rules_tensors, NULL) : NULL;
+  int status = -ENOMEM;
+  *out = (struct schedule){0};
+  if (g && mine && copy_roots(g, roots, nroots, mine)) {
+    status = graph_schedule_within(g, machine_of, mine, nroots, next_buffer, out, err, errcap);
+  } else {
+    if (errcap) snprintf(err, errcap, "out of memory while scheduling");
+    graph_free(g);
+  }
+  free(mine);
+  return status;
+}
+
+int graph_schedule_within(struct graph *g, const struct schedule_machine *(*machine_of)(unsigned device),
+                          struct uop *const *roots, unsigned nroots, int64_t *next_buffer, struct schedule *out,
+                          char *err, size_t errcap) {
+  struct scheduler s = {
+      .graph = g, .machine_of = machine_of, .next_buffer = next_buffer, .out = out, .err = err, .errcap = errcap};
+  *out = (struct schedule){.graph = g};
+  if (errcap) *err = 0;
+  struct uop **mine = calloc(nroots + 1, sizeof *mine);
+  if ((s.status = uop_verify(roots, nroots, STAGE_TENSOR, err, errcap))) goto out;
+  s.simplifier = simplifier_new(g);
+  s.tensors = rewriter_new(g, rules_tensors, NULL);
   if (!s.simplifier || !s.tensors || !mine) {
     schedule_no_memory(&s);
     goto out;
   }
-  if (!import(&s, roots, nroots, mine)) goto out;
+  memcpy(mine, roots, nroots * sizeof *mine);
   if (!schedule_simplify(&s, mine, nroots) || !schedule_make_joins(&s, mine, nroots) ||
       !schedule_make_scatters(&s, mine, nroots) || !schedule_place_constants(&s, mine, nroots) ||
       !schedule_split_reduces(&s, mine, nroots) || !number_nodes(&s, mine, nroots))

@@ -131,5 +131,9 @@ int graph_schedule(struct uop *const *roots, unsigned nroots, int64_t *next_buff
  * NULL, a typical host is assumed. */
 int graph_schedule_on(const struct schedule_machine *(*machine_of)(unsigned device), struct uop *const *roots,
                       unsigned nroots, int64_t *next_buffer, struct schedule *out, char *err, size_t errcap);
+/* The same for roots in a graph that becomes the schedule's, or is freed if there is an error. */
+int graph_schedule_within(struct graph *g, const struct schedule_machine *(*machine_of)(unsigned device),
+                          struct uop *const *roots, unsigned nroots, int64_t *next_buffer, struct schedule *out,
+                          char *err, size_t errcap);
 void schedule_free(struct schedule *s);
 #endif
