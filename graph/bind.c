@@ -10,7 +10,13 @@
 #include <stdlib.h>
 #include <string.h>
 
-enum { NO_NUMBER = UINT32_MAX, HEAD_WORDS = 4, MOST_STEPS = 10000 };
+enum {
+  NO_NUMBER = UINT32_MAX,
+  HEAD_WORDS = 4,
+  MOST_STEPS = 10000,
+  MEAN_WORDS = 7,     /* of a record */
+  EXPECTED_GROWTH = 4 /* nodes that scheduling makes of one node */
+};
 
 struct seen {
   uint32_t stamp, number;
@@ -367,6 +373,7 @@ bool bound_graph(const uint32_t *key, size_t nkey, struct graph *g, struct uop *
   struct uop **node = malloc((nkey / HEAD_WORDS + 1) * sizeof *node), **src = NULL;
   size_t n = 0, at = 0, room = 0;
   char name[UINT16_MAX + 1];
+  graph_reserve(g, EXPECTED_GROWTH * nkey / MEAN_WORDS);
   while (node && at < nkey - nroots) {
     const uint32_t *p = key + at;
     unsigned nsrc = p[1] & 0xffff, length = p[1] >> 16;

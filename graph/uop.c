@@ -179,8 +179,7 @@ static void table_free(struct slot *slot, unsigned log2) {
 
 static inline uint8_t byte_of(uint32_t tag) { return (uint8_t)(tag | 0x80); }
 
-static bool table_grow(struct graph *g) {
-  unsigned log2 = g->log2 + (g->log2 < 16 ? 2 : 1); /* a small table grows faster, to rehash less often */
+static bool table_grow(struct graph *g, unsigned log2) {
   struct slot *slot = log2 <= 32 ? table_new(log2) : NULL;
   if (!slot) return false;
   size_t mask = ((size_t)1 << log2) - 1;
@@ -198,6 +197,12 @@ static bool table_grow(struct graph *g) {
   g->byte = byte;
   g->grow_at = mask / 8 * 5;
   return true;
+}
+
+void graph_reserve(struct graph *g, size_t n) {
+  unsigned log2 = g->log2;
+  while (log2 < 32 && ((size_t)1 << log2) / 8 * 5 < n) log2++;
+  if (log2 > g->log2) table_grow(g, log2);
 }
 
 struct graph *graph_new(void) {
@@ -353,7 +358,9 @@ static struct uop *find_or_make(struct graph *g, uint64_t head, union uop_arg ar
   g->slot[at] = (struct slot){tag, where_of(u)};
   g->byte[at] = byte_of(tag);
   g->count++;
-  if (g->count > g->grow_at && !table_grow(g) && g->count + 1 >= (size_t)1 << g->log2) {
+  /* a small table grows faster, to rehash less often */
+  if (g->count > g->grow_at && !table_grow(g, g->log2 + (g->log2 < 16 ? 2 : 1)) &&
+      g->count + 1 >= (size_t)1 << g->log2) {
     g->error = "out of memory";
     /* Empty the table, so that later lookups terminate. Ids keep counting: arrays by id have room for
      * graph_node_count() nodes. */

@@ -102,6 +102,8 @@ struct graph;
 struct graph *graph_new(void);
 void graph_free(struct graph *g);
 size_t graph_node_count(const struct graph *g);
+/* Makes room for n nodes, which is faster than growing in steps. Does nothing when out of memory. */
+void graph_reserve(struct graph *g, size_t n);
 size_t graph_bytes(const struct graph *g);
 const char *graph_intern(struct graph *g, const char *s);
 struct graph *uop_graph(const struct uop *u);    /* the graph that owns it */

@@ -190,6 +190,7 @@ static struct uop **copy_nodes(struct graph *g, struct uop *const *roots, unsign
   for (size_t i = 0; order && i < count; i++)
     if (order[i]->id > most) most = order[i]->id;
   struct uop **copy = order ? calloc(most + 1, sizeof *copy) : NULL;
+  graph_reserve(g, count);
   for (size_t i = 0; copy && i < count; i++) {
     const struct uop *u = order[i];
     struct uop *few[8], **src = u->nsrc <= 8 ? few : malloc(u->nsrc * sizeof *src);
