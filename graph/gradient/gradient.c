@@ -21,11 +21,15 @@ struct place {         /* a node of the walk */
 struct walk {
   struct graph *graph;
   struct place *place;
-  struct uop_map at; /* node to its place */
+  uint32_t *number; /* by node id: 1 + the index of the node's place; 0 if it has none */
+  size_t nids;
   struct uop *dy, *none;
 };
 
-static struct place *place_of(const struct walk *w, const struct uop *u) { return uop_map_get(&w->at, u); }
+static struct place *place_of(const struct walk *w, const struct uop *u) {
+  uint32_t number = u->id < w->nids ? w->number[u->id] : 0;
+  return number ? &w->place[number - 1] : NULL;
+}
 
 struct uop *gradient_dy(const void *ctx) { return ((const struct walk *)ctx)->dy; }
 struct uop *gradient_none(const void *ctx) { return ((const struct walk *)ctx)->none; }
@@ -117,12 +121,11 @@ int graph_gradient(struct graph *g, struct uop *root, struct uop *seed, struct u
   for (unsigned i = 0; i < nlinks; i++) roots[i] = links[i].expr;
   roots[nlinks] = root;
   order = uop_toposort(roots, nlinks + 1, &count);
+  w.nids = graph_node_count(g);
   w.place = calloc(count + 1, sizeof *w.place);
-  if (!order || !w.place) goto out;
-  for (size_t i = 0; i < count; i++) {
-    w.place[i].u = order[i];
-    if (!uop_map_put(&w.at, order[i], &w.place[i])) goto out;
-  }
+  w.number = calloc(w.nids + 1, sizeof *w.number);
+  if (!order || !w.place || !w.number) goto out;
+  for (size_t i = 0; i < count; i++) w.place[i].u = order[i], w.number[order[i]->id] = (uint32_t)i + 1;
   for (unsigned i = 0; i < nlinks; i++) {
     struct place *p = place_of(&w, links[i].memory);
     if (p && links[i].hand)
@@ -174,7 +177,7 @@ int graph_gradient(struct graph *g, struct uop *root, struct uop *seed, struct u
   }
   status = graph_error(g) ? -ENOMEM : 0;
 out:
-  uop_map_free(&w.at);
+  free(w.number);
   free(w.place);
   free(order);
   free(roots);
