@@ -232,7 +232,8 @@ void graph_collect(void) {
   graph_free(rt.graph);
   rt.graph = g;
   rt.graphs++;
-  rt.collect_at = 2 * graph_node_count(g);
+  /* while a program builds a large graph, there is little to free */
+  rt.collect_at = (graph_node_count(g) > count / 2 ? 4 : 2) * graph_node_count(g);
 }
 
 int values_replace(const struct reach *reach) {
