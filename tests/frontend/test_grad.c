@@ -1,6 +1,7 @@
 /* Gradients of tensors: every differentiable operation compared with central differences in f64 on the CPU, conventions
  * with PyTorch's values, and the gradients that db_backward collects. */
 #include "support.h"
+#include <pthread.h>
 
 enum { MOST = 64 };
 
@@ -429,13 +430,78 @@ static void test_kernel_counts(void **state) {
   db_watch(NULL, NULL);
 }
 
+/* The sum of the squares of the last state of an LSTM by hand of n steps, f64. */
+enum { HIDDEN = 3 };
+static db_tensor *lstm_loss(db_tensor *x, db_tensor *w) {
+  int64_t n = db_dim(x, 0), gates = 4 * (int64_t)HIDDEN;
+  db_tensor *h = db_zeros(DB_F64, cpu, 1, HIDDEN), *c = h, *gate[4];
+  for (int64_t t = 0; t < n; t++) {
+    db_tensor *z = db_add(db_matmul(h, w), db_shrink(x, t, t + 1, 0, gates));
+    for (int64_t k = 0; k < 4; k++) gate[k] = db_shrink(z, 0, 1, k * HIDDEN, (k + 1) * HIDDEN);
+    c = db_add(db_mul(db_sigmoid(gate[0]), c), db_mul(db_sigmoid(gate[1]), db_tanh(gate[2])));
+    h = db_mul(db_sigmoid(gate[3]), db_tanh(c));
+  }
+  return db_sum(db_square(h));
+}
+
+/* The gradient of the loss of n steps, computed by a thread. */
+struct lstm_run {
+  unsigned n;
+  const double *x, *w;
+  double dw[HIDDEN * 4 * HIDDEN];
+  uint64_t kernels; /* that were compiled for it */
+  int err;
+};
+static void *lstm_gradient(void *arg) {
+  struct lstm_run *r = arg;
+  struct db_cache_counters before, after;
+  DB_SCOPED;
+  db_tensor *x = f64(r->x, DB_LIST(r->n, 4 * HIDDEN)), *w = f64(r->w, DB_LIST(HIDDEN, 4 * HIDDEN)), *d[2];
+  db_grad_all(lstm_loss(x, w), NULL, ((db_tensor *[]){w, x}), 2, d);
+  db_cache_counters(&before);
+  r->err = db_realize_all(d, 2);
+  db_cache_counters(&after);
+  r->kernels = after.kernels - before.kernels;
+  if (!r->err) r->err = db_read(d[0], r->dw, sizeof r->dw);
+  return NULL;
+}
+
+/* The gradient of a recurrence: more steps compile hardly any more kernels, its value is right, and thousands of steps
+ * need no deep stack. */
+static void test_recurrence(void **state) {
+  enum { STEPS = 6000 };
+  double *x = calloc(STEPS, 4 * HIDDEN * sizeof *x), w[HIDDEN * 4 * HIDDEN], loss[2];
+  assert_non_null(x);
+  for (int i = 0; i < STEPS * 4 * HIDDEN; i++) x[i] = sin(i);
+  for (int i = 0; i < HIDDEN * 4 * HIDDEN; i++) w[i] = cos(i);
+  struct lstm_run runs[] = {{60, x, w}, {600, x, w}, {STEPS, x, w}};
+  pthread_attr_t small;
+  pthread_attr_init(&small);
+  assert_int_equal(pthread_attr_setstacksize(&small, 1 << 20), 0);
+  for (int i = 0; i < 3; i++) {
+    pthread_t thread;
+    assert_int_equal(pthread_create(&thread, &small, lstm_gradient, &runs[i]), 0);
+    pthread_join(thread, NULL);
+    assert_int_equal(runs[i].err, 0);
+    assert_in_range(runs[i].kernels, 0, i ? 12 : 40);
+  }
+  pthread_attr_destroy(&small);
+  for (int side = 0; side < 2; side++) {
+    DB_SCOPED;
+    w[5] = cos(5) + (side ? 1e-6 : -1e-6);
+    read64(lstm_loss(f64(x, DB_LIST(60, 4 * HIDDEN)), f64(w, DB_LIST(HIDDEN, 4 * HIDDEN))), &loss[side]);
+  }
+  assert_true(fabs((loss[1] - loss[0]) / 2e-6 - runs[0].dw[5]) < 1e-6);
+  free(x);
+}
+
 int main(void) {
   const struct CMUnitTest tests[] = {
       cmocka_unit_test(test_differences),  cmocka_unit_test(test_conventions),   cmocka_unit_test(test_types),
       cmocka_unit_test(test_higher_order), cmocka_unit_test(test_realized),      cmocka_unit_test(test_assigned),
       cmocka_unit_test(test_lifetimes),    cmocka_unit_test(test_steps),         cmocka_unit_test(test_equal_values),
       cmocka_unit_test(test_many),         cmocka_unit_test(test_bad_calls),     cmocka_unit_test(test_devices),
-      cmocka_unit_test(test_symbolic),     cmocka_unit_test(test_kernel_counts),
+      cmocka_unit_test(test_symbolic),     cmocka_unit_test(test_kernel_counts), cmocka_unit_test(test_recurrence),
   };
   return cmocka_run_group_tests(tests, setup, teardown);
 }

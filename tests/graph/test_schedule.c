@@ -564,23 +564,76 @@ static void test_windows(void **state) {
   schedule_free(&s);
 }
 
-/* n tensors concatenated along an axis, as a choice by index (cat) or as a sum (the form of gradients of slices). */
-static struct uop *side_by_side(struct uop **x, unsigned n, unsigned axis, bool choose) {
-  int64_t end[64], total = 0, pads[2 * MAX_RANK] = {0}, dims[MAX_RANK];
-  struct uop *all = NULL;
-  unsigned rank = x[0]->shape->rank;
-  for (unsigned i = 0; i < n; i++) end[i] = total += dim_of(x[i], axis);
-  for (unsigned i = n; i-- > 0;) {
-    pads[2 * axis] = end[i] - dim_of(x[i], axis), pads[2 * axis + 1] = total - end[i];
-    struct uop *padded = movement(OP_PAD, x[i], 2 * rank, pads);
-    if (all && choose) {
-      for (unsigned k = 0; k < rank; k++) dims[k] = k == axis ? total : 1;
-      struct uop *place = expand_like(movement(OP_RESHAPE, iota(DT_I32, total), rank, dims), padded);
-      all = uop_where(g, uop_binary(g, OP_CMPLT, place, uop_const_int(g, DT_I32, end[i])), padded, all);
-    } else
-      all = all ? add(all, padded) : padded;
+/* n tensors concatenated along an axis: as a sum (the form of gradients of slices), or as choices by index, a chain or
+ * a balanced tree (cat). */
+enum form { SUM, CHAIN, TREE, FORMS };
+static struct uop *beside(struct uop **x, unsigned n, unsigned axis, enum form form, int64_t begin, int64_t total) {
+  int64_t pads[2 * MAX_RANK] = {0}, dims[MAX_RANK], middle = begin;
+  unsigned rank = x[0]->shape->rank, half = form == TREE ? n / 2 : 1;
+  if (n == 1) {
+    pads[2 * axis] = begin, pads[2 * axis + 1] = total - begin - dim_of(x[0], axis);
+    return movement(OP_PAD, x[0], 2 * rank, pads);
   }
-  return all;
+  for (unsigned i = 0; i < half; i++) middle += dim_of(x[i], axis);
+  struct uop *left = beside(x, half, axis, form, begin, total);
+  struct uop *right = beside(x + half, n - half, axis, form, middle, total);
+  if (form == SUM) return add(right, left);
+  for (unsigned k = 0; k < rank; k++) dims[k] = k == axis ? total : 1;
+  struct uop *place = expand_like(movement(OP_RESHAPE, iota(DT_I32, total), rank, dims), left);
+  return uop_where(g, uop_binary(g, OP_CMPLT, place, uop_const_int(g, DT_I32, middle)), left, right);
+}
+static struct uop *side_by_side(struct uop **x, unsigned n, unsigned axis, enum form form) {
+  int64_t total = 0;
+  for (unsigned i = 0; i < n; i++) total += dim_of(x[i], axis);
+  return beside(x, n, axis, form, 0, total);
+}
+
+/* The number of different asts of a recurrence of n steps whose state is computed from slices of its inputs. */
+static size_t recurrence(unsigned n) {
+  struct schedule s;
+  char err[500];
+  size_t asts = 0;
+  struct uop *x = TENSOR(n, 256), *w = TENSOR(256, 256), *h = TENSOR(1, 256), *steps[32];
+  for (unsigned i = 0; i < n; i++) {
+    struct uop *z = uop_unary(g, OP_EXP2, add(matmul(h, w), SHRINK(x, i, i + 1, 0, 256)));
+    for (unsigned k = 0; k < 4; k++) steps[k] = SHRINK(z, 0, 1, 64 * k, 64 * k + 64);
+    h = side_by_side(steps, 4, 1, i & 1 ? TREE : SUM);
+  }
+  assert_int_equal(graph_schedule_on(machine_of, &h, 1, &next_buffer, &s, err, sizeof err), 0);
+  assert_true(s.nitems >= n);
+  for (size_t i = 0; i < s.nitems; i++) {
+    const struct schedule_item *first = &s.items[s.items[i].first];
+    assert_ptr_equal(s.items[i].ast, first->ast);
+    assert_int_equal(s.items[i].nbufs, first->nbufs);
+    asts += s.items[i].first == i;
+  }
+  schedule_free(&s);
+  return asts;
+}
+
+/* More steps need no more kernels, whether or not results are written over operands. */
+static void test_recurrences(void **state) {
+  for (unsigned m = 0; m < 2; m++) {
+    machine_of = m ? eager_machine : NULL;
+    assert_int_equal(recurrence(600), recurrence(60));
+  }
+  machine_of = NULL;
+}
+
+/* More tensors than a node has sources can be concatenated. */
+static void test_very_many_joined(void **state) {
+  enum { MANY = 70000 };
+  struct uop **x = calloc(MANY, sizeof(struct uop *)), *all = TENSOR(MANY), *w = NULL;
+  struct schedule s;
+  char err[500];
+  assert_non_null(x);
+  for (unsigned i = 0; i < MANY; i++) x[i] = uop_unary(g, OP_NEG, SHRINK(all, MANY - 1 - i, MANY - i));
+  w = side_by_side(x, MANY, 0, TREE);
+  if (graph_schedule(&w, 1, &next_buffer, &s, err, sizeof err)) fail_msg("%s", err);
+  assert_in_range(s.nitems, MANY, MANY + 2);
+  assert_int_equal(s.noutputs, 1);
+  schedule_free(&s);
+  free(x);
 }
 
 /* Each of many concatenated tensors is computed into its part of the result; a few remain an expression. */
@@ -588,20 +641,20 @@ static void test_joins(void **state) {
   struct uop *x[40], *w = TENSOR(3, 3);
   struct schedule s;
   char err[500];
-  for (unsigned choose = 0; choose < 2; choose++) {
+  for (enum form form = SUM; form < FORMS; form++) {
     for (unsigned i = 0; i < 40; i++) x[i] = i % 3 ? TENSOR(1 + i % 2, 3) : uop_unary(g, OP_NEG, TENSOR(2, 3));
-    assert_int_equal(check(side_by_side(x, 40, 0, choose)), 2);
-    assert_int_equal(check(side_by_side(x, 3, 0, choose)), 1);
-    struct uop *all = side_by_side(x, 40, 0, choose);
+    assert_int_equal(check(side_by_side(x, 40, 0, form)), 2);
+    assert_int_equal(check(side_by_side(x, 3, 0, form)), 1);
+    struct uop *all = side_by_side(x, 40, 0, form);
     assert_int_equal(check(add(all, num(1))), 3); /* and its user */
     check(SHRINK(all, 5, 20, 1, 3));
     check(reduce(OP_ADD, all, 1));
     x[7] = matmul(TENSOR(4, 3), w);
-    assert_int_equal(check(side_by_side(x, 40, 0, choose)), 3);
+    assert_int_equal(check(side_by_side(x, 40, 0, form)), 3);
     for (unsigned i = 0; i < 40; i++) x[i] = permute(TENSOR(1 + i % 2, 3), 0x01);
-    assert_int_equal(check(side_by_side(x, 40, 1, choose)), 40);
+    assert_int_equal(check(side_by_side(x, 40, 1, form)), 40);
     for (unsigned i = 0; i < 12; i++) x[i] = TENSOR(i < 11 ? 1 : 500, 70);
-    struct uop *last = side_by_side(x, 12, 0, choose);
+    struct uop *last = side_by_side(x, 12, 0, form);
     assert_int_equal(graph_schedule(&last, 1, &next_buffer, &s, err, sizeof err), 0);
     assert_int_equal(s.nitems, 1);
     assert_int_equal(s.items[0].why[0], SCHEDULE_JOINED);
@@ -612,22 +665,22 @@ static void test_joins(void **state) {
   /* Tensors that have to be written anyway are written to the result, unless something else reads one of them, their
    * rows begin at other addresses than those of vectors, or one of them need not be written. */
   struct uop *square = TENSOR(8, 8), *odd = TENSOR(7, 7);
-  for (unsigned choose = 0; choose < 2; choose++)
+  for (enum form form = SUM; form < FORMS; form++)
     for (unsigned axis = 0; axis < 2; axis++) {
       for (unsigned i = 0; i < 3; i++) x[i] = contiguous(matmul(TENSOR(8, 8), square));
-      struct uop *both[] = {side_by_side(x, 3, axis, choose), add(x[1], num(1))};
+      struct uop *both[] = {side_by_side(x, 3, axis, form), add(x[1], num(1))};
       assert_int_equal(check(both[0]), 3);
       assert_int_equal(check_roots(both, 2), 4);
       both[1] = x[2];
       assert_int_equal(check_roots(both, 2), 4);
       x[0] = TENSOR(8, 8);
-      assert_int_equal(check(side_by_side(x, 3, axis, choose)), 3);
+      assert_int_equal(check(side_by_side(x, 3, axis, form)), 3);
       for (unsigned i = 0; i < 3; i++) x[i] = contiguous(matmul(TENSOR(7, 7), odd));
-      assert_int_equal(check(side_by_side(x, 3, axis, choose)), 4);
+      assert_int_equal(check(side_by_side(x, 3, axis, form)), 4);
     }
   /* a scalar, a gap, integers, overwritten memory, several users, and the sign of zero */
   for (unsigned i = 0; i < 40; i++) x[i] = full_like(TENSOR(2), i);
-  check(side_by_side(x, 40, 0, true));
+  check(side_by_side(x, 40, 0, CHAIN));
   struct uop *sum = NULL, *b = buffer(DT_F32, 120);
   for (unsigned i = 0; i < 40; i++) {
     struct uop *part = i == 11 ? full_like(TENSOR(2), -0.0) : TENSOR(2);
@@ -640,7 +693,7 @@ static void test_joins(void **state) {
   check(add(TENSOR(120), sum)); /* the rest of a longer sum */
   check(add(PAD(TENSOR(3), 4, 113), sum));
   for (unsigned i = 0; i < 40; i++) x[i] = tensor(DT_I32, 1, (int64_t[]){1 + i % 3});
-  check(side_by_side(x, 40, 0, false));
+  check(side_by_side(x, 40, 0, SUM));
 }
 
 /* The reduction over axis `walked` of values whose index equals the position along axis `places`; both are [.., count,
@@ -1192,7 +1245,9 @@ int main(void) {
       cmocka_unit_test_setup_teardown(test_gather, setup, teardown),
       cmocka_unit_test_setup_teardown(test_assign, setup, teardown),
       cmocka_unit_test_setup_teardown(test_windows, setup, teardown),
+      cmocka_unit_test_setup_teardown(test_recurrences, setup, teardown),
       cmocka_unit_test_setup_teardown(test_joins, setup, teardown),
+      cmocka_unit_test_setup_teardown(test_very_many_joined, setup, teardown),
       cmocka_unit_test_setup_teardown(test_scatters, setup, teardown),
       cmocka_unit_test_setup_teardown(test_sorted_and_atomic_scatters, setup, teardown),
       cmocka_unit_test_setup_teardown(test_selections, setup, teardown),
