@@ -24,12 +24,13 @@ static int no_memory(void) { return db_fail(-ENOMEM, "jit: out of memory"); }
 
 /* ---- dependencies ---- */
 
-/* A command that touched a memory and may still cause a dependency. */
-struct toucher {
-  struct toucher *next;
-  uint32_t command;
-  bool written;
-  uint64_t begin, end;
+/* A part of a memory, in which every command touches all bytes or none: its last writer, and who read it since. */
+struct segment {
+  uint32_t memory, writer, reader; /* 1 + a command, 1 + the newest of the readers; 0 if there is none */
+  uint64_t begin;
+};
+struct reader {
+  uint32_t command, next; /* 1 + the next older one, or 0 */
 };
 
 struct dependencies {
@@ -53,53 +54,87 @@ static bool add_dependency(struct dependencies *d, uint32_t command, uint32_t on
   return true;
 }
 
-static bool depend_on_conflicts(struct dependencies *d, const struct toucher *t, const struct program_access *a,
-                                uint32_t command) {
-  uint64_t begin = a->offset, end = a->offset + a->bytes;
-  for (; t; t = t->next)
-    if (t->begin < end && t->end > begin && (t->written || a->written) && !add_dependency(d, command, t->command))
-      return false;
+static int by_place(const void *x, const void *y) {
+  const struct segment *a = x, *b = y;
+  if (a->memory != b->memory) return a->memory < b->memory ? -1 : 1;
+  return (a->begin > b->begin) - (a->begin < b->begin);
+}
+
+/* The segments of all memories, sorted, one behind each place where an access begins or ends. */
+static struct segment *make_segments(const struct program *p, size_t *count) {
+  size_t n = 0, most = 0;
+  for (size_t i = 0; i < p->ncommands; i++) most += 2 * (size_t)p->commands[i].naccesses;
+  struct segment *s = calloc(most + 1, sizeof *s);
+  if (!s) return NULL;
+  for (size_t i = 0; i < p->ncommands; i++)
+    for (uint32_t k = 0; k < p->commands[i].naccesses; k++) {
+      const struct program_access *a = &p->accesses[p->commands[i].first + k];
+      s[n++] = (struct segment){.memory = a->memory, .begin = a->offset};
+      s[n++] = (struct segment){.memory = a->memory, .begin = a->offset + a->bytes};
+    }
+  if (n) qsort(s, n, sizeof *s, by_place);
+  for (size_t i = *count = 0; i < n; i++)
+    if (!*count || by_place(&s[*count - 1], &s[i]) != 0) s[(*count)++] = s[i];
+  return s;
+}
+
+/* The segments that a touches: from *first on, as many as are returned. */
+static size_t segments_of(struct segment *s, size_t n, const struct program_access *a, struct segment **first) {
+  const struct segment begin = {.memory = a->memory, .begin = a->offset};
+  struct segment *at = *first = bsearch(&begin, s, n, sizeof *s, by_place);
+  while (at && at->begin < a->offset + a->bytes) at++;
+  return at ? (size_t)(at - *first) : 0;
+}
+
+static bool depend_on_conflicts(struct dependencies *d, const struct segment *s, size_t n, const struct reader *readers,
+                                bool writes, uint32_t command) {
+  for (size_t i = 0; i < n; i++) {
+    for (uint32_t r = writes ? s[i].reader : 0; r; r = readers[r - 1].next)
+      // NOLINTNEXTLINE(clang-analyzer-core.NullDereference): a segment has a reader only after one was added
+      if (!add_dependency(d, command, readers[r - 1].command)) return false;
+    if (s[i].writer && !add_dependency(d, command, s[i].writer - 1)) return false;
+  }
   return true;
 }
 
-static bool add_toucher(struct toucher **of, const struct program_access *a, uint32_t command) {
-  uint64_t begin = a->offset, end = a->offset + a->bytes;
-  for (struct toucher **t = of; a->written && *t;) {
-    struct toucher *old = *t;
-    if (old->begin < begin || old->end > end || old->command == command) {
-      t = &old->next;
-      continue;
-    }
-    *t = old->next; /* whatever conflicts with it also conflicts with this write, which is ordered after it */
-    free(old);
+static bool add_reader(struct segment *s, struct reader **readers, size_t *n, uint32_t command) {
+  if ((*n & (*n - 1)) == 0) {
+    struct reader *more = realloc(*readers, (*n ? 2 * *n : 1) * sizeof *more);
+    if (!more) return false;
+    *readers = more;
   }
-  struct toucher *t = malloc(sizeof *t);
-  if (!t) return false;
-  *t = (struct toucher){*of, command, a->written, begin, end};
-  *of = t;
+  (*readers)[(*n)++] = (struct reader){command, s->reader};
+  s->reader = (uint32_t)*n;
   return true;
 }
 
 static bool find_dependencies(const struct program *p, struct dependencies *d) {
-  struct toucher **of = calloc(p->nmemories + 1, sizeof(struct toucher *)); /* by memory */
+  size_t nsegments = 0, nreaders = 0, n;
+  struct segment *segments = make_segments(p, &nsegments), *s;
+  struct reader *readers = NULL;
   d->first = calloc(p->ncommands + 1, sizeof *d->first);
   d->by = calloc(p->ncommands + 1, sizeof *d->by);
-  bool ok = of && d->first && d->by;
+  bool ok = segments && d->first && d->by;
   for (uint32_t i = 0; i < p->ncommands && ok; i++) {
     const struct program_command *c = &p->commands[i];
     const struct program_access *a = &p->accesses[c->first];
     d->first[i] = (uint32_t)d->n;
-    for (uint32_t k = 0; k < c->naccesses && ok; k++) ok = depend_on_conflicts(d, of[a[k].memory], &a[k], i);
-    for (uint32_t k = 0; k < c->naccesses && ok; k++) ok = add_toucher(&of[a[k].memory], &a[k], i);
+    for (uint32_t k = 0; k < c->naccesses && ok; k++) {
+      n = segments_of(segments, nsegments, &a[k], &s);
+      ok = depend_on_conflicts(d, s, n, readers, a[k].written, i);
+    }
+    for (uint32_t k = 0; k < c->naccesses && ok; k++) {
+      n = segments_of(segments, nsegments, &a[k], &s);
+      for (size_t at = 0; at < n && ok; at++)
+        if (a[k].written) /* whatever conflicts with the readers also conflicts with this write, which follows them */
+          s[at].writer = i + 1, s[at].reader = 0;
+        else
+          ok = add_reader(&s[at], &readers, &nreaders, i);
+    }
     d->first[i + 1] = (uint32_t)d->n;
   }
-  for (unsigned i = 0; of && i < p->nmemories; i++)
-    while (of[i]) {
-      struct toucher *t = of[i];
-      of[i] = t->next;
-      free(t);
-    }
-  free(of);
+  free(segments);
+  free(readers);
   return ok;
 }
 

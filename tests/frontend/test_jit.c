@@ -722,6 +722,44 @@ static void mistakes(void **state) {
   db_close(dev);
 }
 
+/* The gradient of a recurrence of many steps, which read the same weight and write parts of the same memory. */
+static int recurrence(void *ctx, db_tensor *const *in, db_tensor **out) {
+  calls++;
+  DB_SCOPED;
+  db_tensor *h = db_zeros(DB_F32, db_device_of(in[0]), 1, 4);
+  for (int t = 0; t < 3000; t++) h = db_tanh(db_add(db_matmul(h, in[1]), in[0]));
+  out[0] = db_keep(h);
+  out[1] = db_keep(db_grad(db_sum(db_square(h)), in[1]));
+  return 0;
+}
+
+static void recurrences_are_captured(void **state) {
+  db_device *dev = open_device("CPU");
+  db_jit *j = make(recurrence, NULL, 2, 2);
+  float w[16], want[2][16], got[16];
+  for (int i = 0; i < 16; i++) w[i] = (float)(i % 5) / 10;
+  for (int i = 0; i < 4; i++) {
+    DB_SCOPED;
+    float f = (float)i / 10;
+    db_tensor *out[2],
+        *in[2] = {db_from(((float[]){f, 0.5f, -f, 1}), DB_F32, dev, 1, 4), db_from(w, DB_F32, dev, 4, 4)};
+    OK(db_realize(in[0], in[1]));
+    OK(db_jit_call(j, in, out));
+    int before = calls;
+    if (i < 2) continue;
+    must_read(out[0], want[0], 4 * sizeof(float)), must_read(out[1], want[1], sizeof want[1]);
+    assert_int_equal(recurrence(NULL, in, out), 0);
+    must_read(out[0], got, 4 * sizeof(float));
+    assert_memory_equal(got, want[0], 4 * sizeof(float));
+    must_read(out[1], got, sizeof got);
+    assert_memory_equal(got, want[1], sizeof got);
+    calls = before;
+  }
+  assert_int_equal(calls, 2);
+  db_jit_free(j);
+  db_close(dev);
+}
+
 int main(void) {
   const struct CMUnitTest tests[] = {
       cmocka_unit_test(inputs_change),
@@ -738,6 +776,7 @@ int main(void) {
       cmocka_unit_test(others_keep_their_values),
       cmocka_unit_test(sizes_of_outputs_change),
       cmocka_unit_test(memory_takes_turns),
+      cmocka_unit_test(recurrences_are_captured),
       cmocka_unit_test(dropping),
       cmocka_unit_test(mistakes),
   };
