@@ -249,6 +249,11 @@ static int64_t phase_room(const struct codegen *k) {
   return k->target->group_bytes ? k->target->group_bytes : k->target->local_bytes;
 }
 
+/* Whether a lane's columns are adjacent. */
+static bool interleaves(const struct choice *c) {
+  return !matrix_in_memory(&matrices[c->row]) && (!c->side[1].by_axis || c->side[1].slot < 0);
+}
+
 /* Like choose_tiles, for a phase: the waves of the workgroup divide its results. Chooses also how much of the sum is
  * copied at once, by the memory that passed values leave. */
 static bool choose_phase(struct choice *c) {
@@ -262,6 +267,8 @@ static bool choose_phase(struct choice *c) {
     for (unsigned i = 0; i < 2; i++) {
       double blocks = ceil((double)axis[i]->size / (double)(size[i] * by[i]));
       for (tiles[i] = 1; 2 * tiles[i] <= PHASE_TILE / size[i] && tiles[i] < blocks;) tiles[i] *= 2;
+      bool vector = i && interleaves(c); /* its lanes are a power of two */
+      if (tiles[i] > blocks && !vector) tiles[i] = (int64_t)blocks;
       registers *= tiles[i], cost *= (double)tiles[i], rounds *= ceil(blocks / (double)tiles[i]);
       load += load_cost(c, &c->side[i], i, tiles[i]);
     }
@@ -470,7 +477,7 @@ static bool apply(struct choice *c) {
   if (!choice_join_parts(c, &c->columns, STEP_ADJACENT, &name[1]) || !choice_join_parts(c, &c->sums, STEP_SERIAL, &sum))
     return false;
   bool tiles_in_memory = matrix_in_memory(x);
-  bool interleave = !tiles_in_memory && (!c->side[1].by_axis || c->side[1].slot < 0);
+  bool interleave = interleaves(c);
   if (interleave && !step_split(k, STEP_VECTOR, name[1], c->tiles[1], &tile[1])) return false;
   struct step matrix = {.kind = STEP_MATRIX, .amount = c->row, .list = {name[0], name[1], sum}, .nlist = 3};
   if (!step_apply(k, matrix)) return false;
