@@ -19,6 +19,7 @@ enum {
   ENOUGH_GROUPS = 4,      /* 1 / the fraction of the workgroups that keep the machine busy that is enough */
   PAD_BYTES = 16,         /* between rows of LOCAL memory whose length is a multiple of all banks */
   BANK_BYTES = 128,
+  SUM_BYTES = 256, /* of a row of sums: tiles that pad it do not reach the next row, so registers can hold them */
 };
 
 /* A value without the factors that are not known before the last round. */
@@ -401,9 +402,9 @@ static struct uop *stored_value(const struct rounds *o, unsigned i, double *fact
   return plain ? plain : v;
 }
 
-/* The distance of rows of n elements: accesses to a column of consecutive rows use all banks. */
-static int64_t row_stride(int64_t n, enum dtype t) {
-  int64_t size = dtype_info[t].size, bytes = (n * size + BANK_BYTES - 1) / BANK_BYTES * BANK_BYTES + PAD_BYTES;
+/* The distance of rows of n elements in units of bytes: accesses to a column of consecutive rows use all banks. */
+static int64_t row_stride(int64_t n, enum dtype t, int64_t unit) {
+  int64_t size = dtype_info[t].size, bytes = (n * size + unit - 1) / unit * unit + PAD_BYTES;
   return n == 1 ? 1 : bytes / size;
 }
 
@@ -418,7 +419,7 @@ static int64_t measure(struct rounds *o, int64_t rows, int64_t columns, int64_t 
     m->length = o->part[i].kind == ROUND_WIDE ? columns : 1;
     for (unsigned r = 0; r < u->nranges && o->part[i].kind != ROUND_WIDE; r++)
       if (m->row[r] == NO_ROW) m->length *= u->range[r]->src[0]->arg.i;
-    m->stride = row_stride(m->length, t);
+    m->stride = row_stride(m->length, t, o->part[i].kind == ROUND_SUM ? SUM_BYTES : BANK_BYTES);
     if (o->part[i].reduce && m->length > *most_sums) *most_sums = m->length;
     int64_t memory = (rows * m->stride * dtype_info[t].size + BANK_BYTES - 1) / BANK_BYTES * BANK_BYTES;
     bytes += memory * (o->part[i].kind == ROUND_MAXIMUM ? 3 : 1);
