@@ -130,7 +130,7 @@ static void check_executed(const struct one_kernel *c, const char *device, const
   uint64_t blocks = after->matrix_blocks - before->matrix_blocks;
   bool nvidia = !strcmp(device, EMULATED_NVIDIA) && c->t != DB_F32;
   if ((n > 0) == (c->t != DB_F32) && (!nvidia || blocks >= 16 * n) &&
-      (!nvidia || c->width % 64 || c->columns % 64 || after->lds_conflicts == before->lds_conflicts))
+      (!nvidia || c->width % 32 || c->columns % 32 || after->lds_conflicts == before->lds_conflicts))
     return;
   fail_msg("%s, %ld x %ld x %ld: %lu matrix instructions, %lu blocks, %lu bank conflicts", device, (long)c->queries,
            (long)c->keys, (long)c->width, (unsigned long)n, (unsigned long)blocks,
@@ -208,15 +208,20 @@ static void is_one_kernel(void **state) {
 /* On GPUs the keys are processed in rounds, with and without matrix instructions. */
 static void is_one_kernel_on_gpus(void **state) {
   static const struct one_kernel cases[] = {
-      {2, 128, 192, 64, 64, 1, DB_F16, NO_MASK, false},   {1, 131, 261, 40, 40, 1, DB_F16, CAUSAL, false},
-      {1, 130, 200, 17, 33, 1, DB_BF16, CAUSAL, false},   {1, 128, 255, 16, 80, 1, DB_BF16, NO_MASK, false},
-      {1, 91, 131, 17, 19, 1, DB_F32, NO_MASK, true},     {1, 93, 257, 12, 20, 1, DB_F32, BOOLS, false},
-      {1, 403, 307, 12, 33, 1, DB_F32, ADDED, false},     {1, 128, 128, 16, 16, 1e4, DB_F32, CAUSAL, false},
-      {12, 500, 300, 160, 160, 1, DB_F16, CAUSAL, false}, {1, 640, 640, 200, 200, 1, DB_F16, NO_MASK, false},
-      {16, 200, 131, 40, 24, 1, DB_BF16, CAUSAL, false},  {13, 256, 192, 64, 128, 1, DB_F16, NO_MASK, false},
-      {1, 192, 256, 64, 64, 1, DB_F16, NEAR, false},      {1, 131, 261, 40, 40, 1, DB_BF16, NEAR, false},
-      {2, 256, 512, 64, 64, 1, DB_F16, PADDED, false},    {1, 403, 500, 20, 33, 1, DB_F32, PADDED, false},
-      {2, 256, 512, 64, 64, 1, DB_BF16, PADDED, false},
+      {2, 128, 192, 64, 64, 1, DB_F16, NO_MASK, false},    {1, 131, 261, 40, 40, 1, DB_F16, CAUSAL, false},
+      {1, 130, 200, 17, 33, 1, DB_BF16, CAUSAL, false},    {1, 128, 255, 16, 80, 1, DB_BF16, NO_MASK, false},
+      {1, 91, 131, 17, 19, 1, DB_F32, NO_MASK, true},      {1, 93, 257, 12, 20, 1, DB_F32, BOOLS, false},
+      {1, 403, 307, 12, 33, 1, DB_F32, ADDED, false},      {1, 128, 128, 16, 16, 1e4, DB_F32, CAUSAL, false},
+      {12, 500, 300, 160, 160, 1, DB_F16, CAUSAL, false},  {1, 640, 640, 200, 200, 1, DB_F16, NO_MASK, false},
+      {16, 200, 131, 40, 24, 1, DB_BF16, CAUSAL, false},   {13, 256, 192, 64, 128, 1, DB_F16, NO_MASK, false},
+      {1, 192, 256, 64, 64, 1, DB_F16, NEAR, false},       {1, 131, 261, 40, 40, 1, DB_BF16, NEAR, false},
+      {2, 256, 512, 64, 64, 1, DB_F16, PADDED, false},     {1, 403, 500, 20, 33, 1, DB_F32, PADDED, false},
+      {2, 256, 512, 64, 64, 1, DB_BF16, PADDED, false},    {2, 515, 521, 192, 192, 1, DB_F16, CAUSAL, false},
+      {1, 513, 515, 160, 160, 1, DB_BF16, NO_MASK, false}, {2, 515, 517, 256, 256, 1, DB_F16, CAUSAL, false},
+      {2, 258, 259, 80, 80, 1, DB_F16, NO_MASK, false},    {2, 259, 258, 96, 96, 1, DB_BF16, CAUSAL, false},
+      {2, 257, 259, 112, 112, 1, DB_F16, NO_MASK, false},  {2, 259, 259, 65, 65, 1, DB_F16, CAUSAL, false},
+      {1, 514, 515, 184, 184, 1, DB_F16, NO_MASK, false},  {4, 512, 512, 192, 192, 1, DB_F16, NO_MASK, false},
+      {4, 512, 512, 96, 96, 1, DB_F16, NO_MASK, false},    {4, 512, 512, 160, 160, 1, DB_F16, NO_MASK, false},
   };
   for (unsigned i = 0; i < sizeof cases / sizeof *cases; i++) {
     check_one_kernel(&cases[i], EMULATED);
@@ -401,6 +406,8 @@ static void gradients_are_kernels_on_gpus(void **state) {
       {64, 2, 100, 190, 48, DB_F16, CAUSAL, true, 3},
       {34, 1, 91, 190, 24, DB_F16, CAUSAL, false, 3},
       {2, 1, 300, 192, 96, DB_BF16, CAUSAL, false, 3},
+      {1, 1, 515, 514, 160, DB_F16, NO_MASK, false, 3},
+      {1, 1, 513, 515, 192, DB_BF16, NO_MASK, false, 3},
   };
   for (unsigned i = 0; i < sizeof cases / sizeof *cases; i++) {
     check_gradients(&cases[i], EMULATED);
@@ -454,25 +461,27 @@ static void gradients_of_long_rows_are_two_kernels(void **state) {
 }
 
 /* The memory that an attention needs besides its result is much less than that of its scores. */
-static void check_memory(const char *device) {
-  enum { LENGTH = 384, WIDTH = 16 };
+static void check_memory(const char *device, int64_t width) {
+  enum { LENGTH = 1024 };
   db_device *dev = db_open(device);
   struct db_device_counters before, after;
   {
     DB_SCOPED;
-    db_tensor *x = db_randn(DB_F16, dev, LENGTH, WIDTH);
+    db_tensor *x = db_randn(DB_F16, dev, LENGTH, width);
     assert_int_equal(db_realize(x), 0);
     db_device_counters(dev, &before);
     assert_int_equal(db_realize(db_attention(x, x, x, .causal = true)), 0);
     db_device_counters(dev, &after);
   }
-  assert_true(after.bytes_allocated_peak - before.bytes_allocated <= LENGTH * LENGTH);
+  uint64_t more = after.bytes_allocated_peak - before.bytes_allocated;
+  if (more > LENGTH * LENGTH) fail_msg("%s, width %ld: %lu more bytes", device, (long)width, (unsigned long)more);
   db_close(dev);
 }
 
 static void memory_is_linear_on_gpus(void **state) {
-  check_memory(EMULATED);
-  if (has_ptxas()) check_memory(EMULATED_NVIDIA);
+  static const int64_t widths[] = {16, 65, 80, 112, 160, 192, 256};
+  for (unsigned i = 0; i < sizeof widths / sizeof *widths; i++) check_memory(EMULATED, widths[i]);
+  if (has_ptxas()) check_memory(EMULATED_NVIDIA, widths[0]); /* of others, registers may be in device memory */
 }
 
 /* Four times the length takes at most four times the memory: the scores never exist as a whole. */

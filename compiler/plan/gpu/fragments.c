@@ -137,10 +137,10 @@ static int64_t products_of(const struct codegen *around) {
 }
 
 /* Divides the sum into rounds of copies, so that the tiles fit in the workgroup's memory. */
-static int64_t depth_for(const struct codegen *k, const struct matrix *x, int64_t columns, int64_t sum) {
+static int64_t depth_for(const struct codegen *k, const struct matrix *x, int64_t side, int64_t sum) {
   int64_t most = sum / x->k, room = x->parts == PARTS_MEMORY ? k->target->group_bytes : k->target->local_bytes;
   for (int64_t depth = most < MOST_DEPTH ? most : MOST_DEPTH; depth > 0; depth--)
-    if (most % depth == 0 && columns * depth * x->k * dtype_info[x->in].size * products_of(k->around) <= room)
+    if (most % depth == 0 && side * depth * x->k * dtype_info[x->in].size * products_of(k->around) <= room)
       return depth;
   return 0;
 }
@@ -240,10 +240,11 @@ static bool stage_values(struct codegen *k, char rows) {
   return true;
 }
 
-/* Lets the tiles of the next round be copied during this one, if there is room for both. */
-static bool copy_ahead(struct codegen *k, int64_t bytes) {
+/* Lets the tiles of the next round be copied during this one, if there is room for both. fixed: bytes of the tile that
+ * serves all rounds. */
+static bool copy_ahead(struct codegen *k, int64_t bytes, int64_t fixed) {
   struct step ahead = {.kind = STEP_PIPELINE, .axis = {ROUNDS_LETTER, 0}, .amount = BUFFERS};
-  bool fits = products_of(k->around) * BUFFERS * bytes <= local_room(k);
+  bool fits = products_of(k->around) * (BUFFERS * bytes + fixed) <= local_room(k);
   return !k->target->has_fetch || !fits || !step_possible(k, ahead, NULL, 0) || step_apply(k, ahead);
 }
 
@@ -260,7 +261,8 @@ static bool plan_product(struct codegen *k, const struct matrix *x, bool *done) 
   const int axis[3] = {turned ? g.column : g.row, turned ? g.row : g.column, g.sum};
   const int64_t to[3] = {y->m, y->n, y->k};
   int64_t waves = waves_for(k, y, k->axes[g.row].size), columns = round_up(k->axes[g.column].size, columns_of(y));
-  int64_t depth = depth_for(k, y, columns, round_up(k->axes[g.sum].size, y->k));
+  int64_t fixed = matrix_reads_tile(y, MATRIX_A) ? rows_of(y) * waves : 0; /* rows in workgroup memory */
+  int64_t depth = depth_for(k, y, fixed + columns, round_up(k->axes[g.sum].size, y->k));
   struct step matrix = {.kind = STEP_MATRIX, .amount = row, .nlist = 3};
   for (unsigned i = 0; i < 3; i++) matrix.list[i] = k->axes[axis[i]].name;
   if (!waves || !depth || !possible_padded(k, &matrix, axis, to)) return true;
@@ -274,7 +276,8 @@ static bool plan_product(struct codegen *k, const struct matrix *x, bool *done) 
       !step_unless_one(k, STEP_LOCAL, rows, waves) || !step_split(k, STEP_UNROLL, sum, depth, &deep))
     return false;
   if (turned) return stage_columns(k, p.operand[second], tile, deep);
-  return copy_ahead(k, columns * depth * y->k * dtype_info[y->in].size);
+  int64_t bytes = depth * y->k * dtype_info[y->in].size;
+  return copy_ahead(k, columns * bytes, fixed * bytes);
 }
 
 /* Another phase: its values are distributed like the results of x. */
