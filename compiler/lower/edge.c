@@ -142,7 +142,8 @@ struct uop *edge_inside(struct lowerer *L, const struct edge *e) {
     }
     struct uop *guard = uop_substitute(k->g, e->guard[i], from, to, n), *ok = NULL;
     if (!uop_max(guard)) return NULL;
-    if (!uop_min(guard)) ok = lower_eval(L, guard);
+    /* Its axes must be known: a nested version forgets what depends on them. */
+    if (!uop_min(guard) && lower_add_masks(L, &guard, 1)) ok = lower_eval(L, guard);
     if (L->b.failed) return NULL;
     if (!ok) continue;
     inside = inside ? build_alu(&L->b, OP_AND, DT_BOOL, (struct uop *[]){inside, ok}, 2) : ok;

@@ -370,6 +370,20 @@ static void short_sums_are_lanes(void **state) {
   }
 }
 
+/* A padded reduction, which has two versions of its rounds, inside the two versions of padded outputs. */
+static void versions_are_nested(void **state) {
+  struct uop *i = range(37, 0, AXIS_LOOP), *k = range(8, 1, AXIS_REDUCE);
+  struct uop *x = load(at(param(2, DT_F32, 296), add(mul(i, ix(8)), k))), *w = load(at(param(3, DT_F32, 8), k));
+  struct uop *sum = reduce(OP_ADD, mul(x, w), &k, 1), *bytes = load(at(param(4, DT_U8, 1), ix(0)));
+  struct uop *stores[] = {store(at(param(0, DT_F32, 37), i), sum),
+                          store(at(param(1, DT_U8, 37), i), reduce(OP_ADD, bytes, &k, 1))};
+  struct compiler *c = compiler_new(&(struct compiler_options){.debug = 6, .plan = "pad b:16; pad a:5; vector b:4"});
+  const struct kernel *made =
+      must_compile(c, HOST_ARCH, uop_new(G, OP_SINK, DT_VOID, 1, (union uop_arg){0}, 0, stores, 2));
+  assert_null(made->plan_refused);
+  compiler_free(c);
+}
+
 static unsigned occurrences(const char *text, const char *of) {
   unsigned n = 0;
   for (const char *at = text; (at = strstr(at, of)); at += strlen(of)) n++;
@@ -409,6 +423,7 @@ int main(void) {
       cmocka_unit_test(groups_read_a_matrix_by_rows),
       cmocka_unit_test(rows_are_computed_in_order),
       cmocka_unit_test(short_sums_are_lanes),
+      cmocka_unit_test(versions_are_nested),
       cmocka_unit_test(odd_rows_are_stored_in_lines),
   };
   return cmocka_run_group_tests_name("compiler/steps", tests, setup, teardown);
