@@ -19,7 +19,7 @@ enum {
 };
 /* adjacent work-items along the stores of a transposition; more are adjacent along its loads */
 enum { TRANSPOSED = 2 };
-enum { MOST_ROWS = 2 };      /* that a work-item computes, of a product of few rows; gpu/simt.c plans 4 and more */
+enum { MOST_ROWS = 3 };      /* that a work-item computes, of a product of few rows; gpu/simt.c plans 4 and more */
 enum { PHASE_EXPANDED = 8 }; /* most positions of a loop that are expanded after all other steps of a phase */
 enum { PADDED = 4 }; /* an axis is padded only if it has at least this many whole amounts, so the padding is small */
 
@@ -218,8 +218,10 @@ static int tile_axis(struct view *p, int v) {
       only_a = only_a || ((m >> a & 1) && !(m >> v & 1));
       only_v = only_v || (!(m >> a & 1) && (m >> v & 1));
     }
-    if (only_a && only_v && largest_padded(p, STEP_UPCAST, (int)a, 4) > 1 &&
-        (best < 0 || p->k->axes[a].size >= p->k->axes[best].size))
+    int64_t size = p->k->axes[a].size;
+    bool few = p->k->target->kind != TARGET_HOST && size <= MOST_ROWS && can(p, STEP_UPCAST, (int)a, size);
+    if (only_a && only_v && (few || largest_padded(p, STEP_UPCAST, (int)a, 4) > 1) &&
+        (best < 0 || size >= p->k->axes[best].size))
       best = (int)a;
   }
   return best;

@@ -322,10 +322,12 @@ static void groups_read_a_matrix_by_rows(void **state) {
   case_matmul("vector times large matrix", DT_F32, 1, 4096, 4096);
   case_matmul("large matrix times vector", DT_F32, 4096, 1, 4096);
   case_matmul("two vectors times large matrix", DT_F32, 2, 4096, 4096);
-  static const char *const want[] = {"vector b:4; local b:8; group c:", "vector c:4; group c:256",
-                                     "upcast a:2; vector b:4; local b:8; group c:"};
+  case_matmul("three vectors times large matrix", DT_F32, 3, 4096, 4096);
+  static const char *const want[] = {
+      "vector b:4; local b:8; group c:", "vector c:4; group c:256",
+      "upcast a:2; vector b:4; local b:8; group c:", "upcast a:3; vector b:4; local b:8; group c:"};
   for (unsigned t = 0; t < 2; t++)
-    for (unsigned i = 0; i < 3; i++) {
+    for (unsigned i = 0; i < 4; i++) {
       const struct kernel *k = must_compile(chosen, targets[t], cases[first + i].ast);
       if (strncmp(k->plan, want[i], strlen(want[i])) != 0) fail_msg("%s: %s", targets[t], k->plan);
     }
