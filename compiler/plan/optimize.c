@@ -892,14 +892,19 @@ static bool align_rows(struct view *p, int v) {
   return p->k->axes[v].size < LONG_ROW || !can(p, STEP_ALIGN, v, line) || step(p, STEP_ALIGN, v, line);
 }
 
-/* The output axis along which a load is contiguous that is not along v; -1 if there is none. */
+/* The output axis of constant size along which a load is contiguous that is not along v; -1 if there is none. */
 static int axis_of_columns(const struct view *p, int v) {
-  for (unsigned i = 0; i < p->n; i++)
-    for (unsigned a = 0; a < p->k->naxes && !p->access[i].store; a++)
-      if (p->k->axes[a].kind == AXIS_LOOP && (int)a != v && stride(p, &p->access[i], (int)a) == 1 &&
-          llabs(stride(p, &p->access[i], v)) > 1)
-        return (int)a;
-  return -1;
+  const struct codegen *k = p->k;
+  int found = -1;
+  for (unsigned a = 0; a < k->naxes; a++) {
+    if (k->axes[a].ragged) return -1;
+    if (k->axes[a].kind != AXIS_LOOP || !axis_is_static(&k->axes[a]) || (int)a == v) continue;
+    for (unsigned i = 0; i < p->n; i++) {
+      const struct access *x = &p->access[i];
+      if (!x->store && stride(p, x, (int)a) == 1 && llabs(stride(p, x, v)) > 1) found = (int)a;
+    }
+  }
+  return found;
 }
 
 enum {
