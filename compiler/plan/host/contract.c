@@ -398,7 +398,7 @@ static bool contract(struct contraction *c) {
 }
 
 /* Whether each element of the columns is read once, so that a copy does not pay off. Such a sum reads memory in order
- * instead (optimize.c): rows of a matrix that it adds up, or rows that are its terms. */
+ * instead (loops.c, columns.c): rows of a matrix that it adds up, or rows that are its terms. */
 static bool reads_once(const struct contraction *c) {
   const struct form *f = &c->form;
   const struct operand *p = &c->x[f->columns];
