@@ -334,9 +334,9 @@ static int check_reduce(const struct check *c) {
 
 static int check_mma(const struct check *c) {
   const struct uop *u = c->u;
-  bool bytes = u->src[0]->dtype == DT_I8 && u->src[1]->dtype == DT_U8;
-  if (u->src[0]->dtype != u->src[1]->dtype && !bytes)
-    return malformed(c, "multiplies %s and %s", dtype_info[u->src[0]->dtype].name, dtype_info[u->src[1]->dtype].name);
+  enum dtype a = u->src[0]->dtype, b = u->src[1]->dtype;
+  bool bytes = (a == DT_I8 && b == DT_U8) || (a == DT_U8 && b == DT_I8);
+  if (a != b && !bytes) return malformed(c, "multiplies %s and %s", dtype_info[a].name, dtype_info[b].name);
   if (c->stage == STAGE_LINEAR) {
     const struct uop *sum = u->src[2];
     bool tiles = (u->nsrc == 5 || u->nsrc == 7) && u->src[1]->op == OP_INDEX;

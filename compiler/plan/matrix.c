@@ -132,7 +132,8 @@ static struct uop *narrowed(struct uop *x, enum dtype t) {
 }
 
 enum dtype matrix_in(const struct matrix *x, enum matrix_operand o) {
-  return x->parts == PARTS_BYTES && o == MATRIX_B ? DT_U8 : x->in;
+  enum dtype other = x->in == DT_U8 ? DT_I8 : DT_U8;
+  return x->parts == PARTS_BYTES && o == MATRIX_B ? other : x->in;
 }
 
 bool matrix_on(const struct matrix *x, const struct target *t) {
@@ -183,6 +184,8 @@ bool matrix_product(const struct codegen *k, const struct matrix *x, struct matr
     if (!takes(k, x, t))
       return refuse(why, cap, "an operand is %s, not %s", dtype_info[t].name, dtype_info[x->in].name);
   }
+  if (x->parts == PARTS_BYTES && p->operand[0]->dtype == p->operand[1]->dtype)
+    return refuse(why, cap, "both operands are %s", dtype_info[p->operand[0]->dtype].name);
   return true;
 }
 

@@ -113,9 +113,9 @@ static db_tensor *scale_along(struct onnx_call *c, unsigned i, unsigned rank, in
 }
 db_tensor *onnx_op_qlinear_matmul(struct onnx_call *c) {
   int ra = (int)db_rank(node_input(c, 0)), rb = (int)db_rank(node_input(c, 3));
-  db_tensor *a = db_mul(db_cast(centered(c, 0, 2, ra - 2, DB_I32), DB_F32), scale_along(c, 1, (unsigned)ra, ra - 2));
-  db_tensor *b = db_mul(db_cast(centered(c, 3, 5, rb - 1, DB_I32), DB_F32), scale_along(c, 4, (unsigned)rb, rb - 1));
-  return requantize(c, db_matmul(a, b), node_input(c, 6), node_input(c, 7));
+  db_tensor *sum = db_matmul(centered(c, 0, 2, ra - 2, DB_I32), centered(c, 3, 5, rb - 1, DB_I32));
+  db_tensor *scale = db_mul(scale_along(c, 1, (unsigned)ra, ra - 2), scale_along(c, 4, (unsigned)rb, rb - 1));
+  return requantize(c, db_mul(db_cast(sum, DB_F32), scale), node_input(c, 6), node_input(c, 7));
 }
 db_tensor *onnx_op_qlinear_conv(struct onnx_call *c) {
   unsigned rank = db_rank(node_input(c, 0));

@@ -39,6 +39,7 @@
   X(PARTIAL, "it holds the partial results of a long reduction")                                                       \
   X(ALIGNED, "its rows begin at aligned addresses and lie along a sum, as matrix instructions need them")              \
   X(CHANNELS, "its channels are adjacent, so that several are loaded at once")                                         \
+  X(BYTES, "its bytes, or their sums, are parts of a sum of products that matrix instructions compute")                \
   X(SHARED, "several uses share a reduction")                                                                          \
   X(NESTED, "another reduction uses a reduction and would repeat it")                                                  \
   X(REPEATED, "an expanded axis would repeat a reduction")                                                             \
@@ -110,6 +111,13 @@ struct schedule_machine {
     ATOMICS_EXACT, /* where the result does not depend on the order: integers */
     ATOMICS_ANY    /* also sums of f32 and f64 */
   } atomics;       /* use of atomic operations in memory */
+  /* Sums of products of bytes that are computed faster than those of i32. */
+  enum {
+    BYTES_NONE,
+    BYTES_ANY,   /* of any two of u8 and i8 */
+    BYTES_EQUAL, /* of two u8 or two i8 */
+    BYTES_MIXED  /* of an u8 and an i8 */
+  } bytes;
   bool overwrites; /* kernels write results over operands that are not needed afterwards */
   bool skips;      /* iterations of a sum whose products are all 0 by a condition on indices take no time */
 };

@@ -2,7 +2,7 @@
  * units of work that result.
  *
  * schedule.c calls the others. place.c gives each device its own constants, join.c finds tensors that are
- * concatenated, and split.c splits large reductions, whose factors align.c and channels.c first copy to aligned rows or
+ * concatenated, and split.c splits large reductions, whose factors the files of operands/ first copy to aligned rows or
  * adjacent channels. use.c decides what is realized, and index.c computes the
  * location of an element in memory. kernel.c builds the value of every use and makes units, sum.c merges a sum over
  * movement of another sum with that sum, select.c replaces reductions of values that are 0 except at one position,
@@ -27,6 +27,7 @@ enum {
   CONTIGUOUS_PARTIAL = 1,  /* arg of a CONTIGUOUS of partial results */
   CONTIGUOUS_ALIGNED = 2,  /* of a matrix with aligned rows */
   CONTIGUOUS_CHANNELS = 3, /* of a tensor with adjacent channels */
+  CONTIGUOUS_BYTES = 4,    /* of the bytes of another type, or of the sums of bytes, of operands/bytes.c */
 };
 
 /* A kernel as planned from its root: it computes one value for every combination of its ranges. */
@@ -262,8 +263,8 @@ double schedule_share(const struct schedule_machine *m, int64_t workgroups);
 int64_t schedule_workgroups(const struct schedule_machine *m, const struct uop *reduce);
 bool schedule_split_reduces(struct scheduler *s, struct uop **roots, unsigned nroots);
 
-/* align.c: x, which the reduction sums, with factors whose rows are aligned if the machine needs that. whole: the sum
- * is not split */
+/* operands/align.c: x, which the reduction sums, with factors whose rows are aligned if the machine needs that. whole:
+ * the sum is not split */
 struct uop *schedule_align(struct graph *g, const struct schedule_machine *m, const struct uop *reduce, struct uop *x,
                            bool whole);
 /* Whether the machine computes the sum of x with matrix instructions for operands of type t, or copies operands so that
@@ -272,9 +273,14 @@ bool schedule_tiles_pay(const struct schedule_machine *m, const struct uop *redu
 struct uop *schedule_exchange_axes(struct graph *g, struct uop *x, unsigned a,
                                    unsigned b); /* x with two axes exchanged */
 
-/* channels.c: x, which the reduction sums, with factors whose channels are adjacent if it is a convolution */
+/* operands/channels.c: x, which the reduction sums, with factors whose channels are adjacent if it is a convolution */
 struct uop *schedule_channels(struct scheduler *s, const struct schedule_machine *m, const struct uop *reduce,
                               struct uop *x);
+
+/* operands/bytes.c: x, which the reduction sums, with bytes that the machine multiplies. Sets *rest to what is then
+ * added to the sum, or to NULL. */
+struct uop *schedule_bytes(struct graph *g, const struct schedule_machine *m, const struct uop *reduce, struct uop *x,
+                           struct uop **rest);
 
 /* place.c */
 bool schedule_place_constants(struct scheduler *s, struct uop **roots, unsigned nroots);

@@ -241,7 +241,7 @@ bool schedule_split_reduces(struct scheduler *s, struct uop **roots, unsigned nr
     if (u->nsrc > most) most = u->nsrc;
     if (u->op != OP_REDUCE_AXIS) continue;
     const struct schedule_machine *m = schedule_machine_of(s, device[u->id]);
-    any = any || m->align || m->channel_align || part_count(m, u, u->src[0]) > 1;
+    any = any || m->align || m->channel_align || m->bytes || part_count(m, u, u->src[0]) > 1;
   }
   src = calloc(most, sizeof *src);
   if (!src) {
@@ -254,8 +254,9 @@ bool schedule_split_reduces(struct scheduler *s, struct uop **roots, unsigned nr
     for (unsigned k = 0; k < u->nsrc; k++) src[k] = now[u->src[k]->id], same &= src[k] == u->src[k];
     const struct schedule_machine *m = u->op == OP_REDUCE_AXIS ? schedule_machine_of(s, device[u->id]) : NULL;
     if (m) {
-      struct uop *x = schedule_channels(s, m, u, src[0]);
-      now[u->id] = split_reduce(g, m, u, schedule_align(g, m, u, x, part_count(m, u, x) < 2));
+      struct uop *rest, *x = schedule_channels(s, m, u, schedule_bytes(g, m, u, src[0], &rest));
+      x = split_reduce(g, m, u, schedule_align(g, m, u, x, part_count(m, u, x) < 2));
+      now[u->id] = rest ? uop_binary(g, OP_ADD, x, rest) : x;
     } else
       now[u->id] = same ? u : uop_with_src(g, u, src);
   }

@@ -439,6 +439,7 @@ void schedule_realize_source(struct scheduler *s, struct node *n) {
                              : u->arg.i == CONTIGUOUS_PARTIAL  ? SCHEDULE_PARTIAL
                              : u->arg.i == CONTIGUOUS_ALIGNED  ? SCHEDULE_ALIGNED
                              : u->arg.i == CONTIGUOUS_CHANNELS ? SCHEDULE_CHANNELS
+                             : u->arg.i == CONTIGUOUS_BYTES    ? SCHEDULE_BYTES
                                                                : SCHEDULE_CONTIGUOUS;
   if (!in_memory(b)) mark_realized(b, why);
   if (u->op == OP_COPY && b->device == NO_DEVICE) b->device = n->device;

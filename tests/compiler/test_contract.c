@@ -77,7 +77,8 @@ static struct uop *product(int64_t m, int64_t n, int64_t q, bool transposed) {
 
 /* Multiplies x[m, q] and y[q, n], transposed or not, of small numbers, and compares with the interpreter: on this host,
  * with instructions that sum pairs of products, of this host and of one with narrower vectors, and without. */
-static void check_pairs(enum dtype in, enum dtype out, int64_t m, int64_t n, int64_t q, bool transposed) {
+static void check_pairs(enum dtype in, enum dtype in_y, enum dtype out, int64_t m, int64_t n, int64_t q,
+                        bool transposed) {
   struct target machine[4];
   for (unsigned i = 0; i < 4; i++) machine[i] = *target_named(HOST_ARCH);
   machine[1].vector_bytes = machine[1].load_bytes = 32, machine[1].vectors = 16, machine[1].has_masks = false;
@@ -87,16 +88,17 @@ static void check_pairs(enum dtype in, enum dtype out, int64_t m, int64_t n, int
   int64_t count[3] = {m * n, m * q, q * n};
   struct uop *a = range(m, 0, AXIS_LOOP), *b = range(n, 1, AXIS_LOOP), *k = range(q, 2, AXIS_REDUCE);
   struct uop *x = load(at(param(1, in, m * q), add(mul(a, ix(q)), k)));
-  struct uop *y = load(at(param(2, in, q * n), transposed ? add(mul(b, ix(q)), k) : add(mul(k, ix(n)), b)));
+  struct uop *y = load(at(param(2, in_y, q * n), transposed ? add(mul(b, ix(q)), k) : add(mul(k, ix(n)), b)));
   struct uop *sum = reduce(OP_ADD, mul(uop_cast(G, x, out), uop_cast(G, y, out)), &k, 1);
   struct uop *ast = sink1(store(at(param(0, out, m * n), add(mul(a, ix(n)), b)), sum));
   void *got[3], *want = calloc((size_t)count[0], 4);
   for (unsigned p = 0; p < 3; p++) {
-    got[p] = calloc((size_t)count[p], p ? dtype_info[in].size : 4);
+    enum dtype type = p == 1 ? in : p ? in_y : out;
+    got[p] = calloc((size_t)count[p], dtype_info[type].size);
     for (int64_t e = 0; p && e < count[p]; e++) {
       int64_t v = (e * 7 + p * 3 + e / 13) % 5 - 2;
       if (!dtype_is_float(in)) v = e % 4 ? v * 50 : -(INT64_C(1) << (8 * dtype_info[in].size - 1)); /* sums may wrap */
-      write_element(in, got[p], e, dtype_is_float(in) ? (union value){.f = (double)v} : (union value){.i = v});
+      write_element(type, got[p], e, dtype_is_float(in) ? (union value){.f = (double)v} : (union value){.i = v});
     }
   }
   reference(ast, (void *[]){want, got[1], got[2]}, 0);
@@ -106,7 +108,8 @@ static void check_pairs(enum dtype in, enum dtype out, int64_t m, int64_t n, int
     bool any = false; /* the processor has an instruction for these types */
     for (unsigned i = 0; i < matrix_count; i++)
       any = any || (matrix_on(&matrices[i], t) && matrices[i].out == out &&
-                    (matrices[i].in == in || matrices[i].parts == PARTS_PRODUCTS));
+                    (matrices[i].parts == PARTS_PRODUCTS ||
+                     (matrix_in(&matrices[i], MATRIX_A) == in && matrix_in(&matrices[i], MATRIX_B) == in_y)));
     memset(got[0], 0, (size_t)count[0] * 4);
     run_host(kernel, got, 0);
     compare(out, got[0], want, count[0], 0, kernel->plan);
@@ -117,14 +120,15 @@ static void check_pairs(enum dtype in, enum dtype out, int64_t m, int64_t n, int
   free(want);
 }
 
-/* bf16 and integers of 8 and 16 bits are multiplied in pairs along the sum, of any size, if the processor supports it,
- * and otherwise as f32 and i32. Long sums are done in rounds. */
+/* bf16 and integers of 8 and 16 bits are multiplied in pairs or fours along the sum, of any size, if the processor
+ * supports it, and otherwise as f32 and i32. Long sums are done in rounds. */
 static void products_of_pairs(void **state) {
-  static const enum dtype types[][2] = {{DT_BF16, DT_F32}, {DT_I8, DT_I32}, {DT_U8, DT_I32}, {DT_I16, DT_I32}};
+  static const enum dtype types[][3] = {{DT_BF16, DT_BF16, DT_F32}, {DT_I8, DT_I8, DT_I32}, {DT_U8, DT_U8, DT_I32},
+                                        {DT_U8, DT_I8, DT_I32},     {DT_I8, DT_U8, DT_I32}, {DT_I16, DT_I16, DT_I32}};
   static const int64_t sizes[][3] = {{40, 64, 64}, {37, 53, 71}, {4, 32, 8200}};
   for (unsigned t = 0; t < sizeof types / sizeof *types; t++)
     for (unsigned i = 0; i < 2 * sizeof sizes / sizeof *sizes; i++)
-      check_pairs(types[t][0], types[t][1], sizes[i / 2][0], sizes[i / 2][1], sizes[i / 2][2], i % 2);
+      check_pairs(types[t][0], types[t][1], types[t][2], sizes[i / 2][0], sizes[i / 2][1], sizes[i / 2][2], i % 2);
 }
 
 /* Compares sums of multiples of sums of products of bytes with the interpreter, on this host and on one with narrower

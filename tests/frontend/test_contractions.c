@@ -342,6 +342,69 @@ static void products_of_bytes(void **state) {
   if (has_ptxas()) check_bytes("EMU+NV:sm_90", true), check_bytes("EMU+NV:sm_80", true);
 }
 
+/* Bytes minus a zero point of each operand, whose sums of products are i32. */
+struct quantized {
+  uint8_t byte[4096];
+  db_dtype t;
+  int zero;
+};
+
+static int quantized_at(const struct quantized *q, int64_t i) {
+  return (q->t == DB_U8 ? (int)q->byte[i] : (int)(int8_t)q->byte[i]) - q->zero;
+}
+
+static db_tensor *quantized_tensor(const struct quantized *q, db_device *dev, int64_t n) {
+  db_tensor *x = db_cast(db_from(q->byte, q->t, dev, n), DB_I32);
+  return q->zero ? db_sub(x, db_from(((int32_t[]){q->zero}), DB_I32, dev, 1)) : x;
+}
+
+static void check_quantized(db_device *dev, const struct quantized q[2], bool matrix) {
+  enum { M = 35, N = 41, K = 83, SIDE = 7, OUT = 17, IN = 3 };
+  static int32_t got[M * N], image[SIDE * SIDE * OUT];
+  DB_SCOPED;
+  db_tensor *y = db_matmul(db_reshape(quantized_tensor(&q[0], dev, (int64_t)M * K), M, K),
+                           db_reshape(quantized_tensor(&q[1], dev, (int64_t)K * N), K, N));
+  struct emu_detail before = {{0}};
+  if (matrix) before = executed_so_far(dev);
+  must_read(y, got, sizeof got);
+  if (matrix) assert_true(executed_so_far(dev).executed[EMU_MATRIX_CLASS] > before.executed[EMU_MATRIX_CLASS]);
+  for (int i = 0; i < M * N; i++) {
+    int want = 0;
+    for (int k = 0; k < K; k++) want += quantized_at(&q[0], i / N * K + k) * quantized_at(&q[1], k * N + i % N);
+    if (got[i] != want) fail_msg("product %d is %d, not %d", i, got[i], want);
+  }
+  db_tensor *x = db_reshape(quantized_tensor(&q[0], dev, (int64_t)IN * SIDE * SIDE), 1, IN, SIDE, SIDE);
+  db_tensor *w = db_reshape(quantized_tensor(&q[1], dev, (int64_t)OUT * IN * 9), OUT, IN, 3, 3);
+  must_read(db_conv2d(x, w, NULL, .padding = DB_LIST(1)), image, sizeof image);
+  for (int i = 0; i < SIDE * SIDE * OUT; i++) {
+    int out = i / (SIDE * SIDE), row = i / SIDE % SIDE, column = i % SIDE, want = 0;
+    for (int k = 0; k < IN * 9; k++) {
+      int r = row + k / 3 % 3 - 1, s = column + k % 3 - 1;
+      if (r >= 0 && s >= 0 && r < SIDE && s < SIDE)
+        want += quantized_at(&q[0], (k / 9 * SIDE + r) * SIDE + s) * quantized_at(&q[1], out * IN * 9 + k);
+    }
+    if (image[i] != want) fail_msg("pixel %d is %d, not %d", i, image[i], want);
+  }
+}
+
+/* Matrix instructions compute sums of products of any bytes minus any zero points, also where a convolution pads. */
+static void products_of_quantized(void **state) {
+  static const char *const device[] = {"CPU", "EMU+AMD:gfx1100", "EMU+NV:sm_80", "EMU+NV:sm_90"};
+  static const int zeros[][2] = {{0, 0}, {3, 0}, {0, -5}, {121, 7}};
+  struct quantized q[2];
+  for (unsigned i = 0; i < sizeof q[0].byte; i++)
+    q[0].byte[i] = (uint8_t)(i * 2654435761u >> 13), q[1].byte[i] = (uint8_t)(i * 2246822519u >> 17);
+  for (unsigned d = 0; d < (has_ptxas() ? 4 : 2); d++) {
+    db_device *dev = open_device(device[d]);
+    if (d) assert_int_equal(emu_detail(db_device_os(dev), true), 0);
+    for (unsigned i = 0; i < 16; i++) {
+      for (unsigned o = 0; o < 2; o++) q[o].t = i >> o & 1 ? DB_U8 : DB_I8, q[o].zero = zeros[i / 4][o];
+      check_quantized(dev, q, d);
+    }
+    db_close(dev);
+  }
+}
+
 /* Expects that all elements of y are 0. */
 static void expect_zeros(const char *device, db_dtype t, int line, db_tensor *y) {
   size_t n = (size_t)db_numel(y);
@@ -452,6 +515,7 @@ int main(void) {
                                      cmocka_unit_test(convolutions_are_exact),
                                      cmocka_unit_test(copies_access_few_lines),
                                      cmocka_unit_test(products_of_bytes),
+                                     cmocka_unit_test(products_of_quantized),
                                      cmocka_unit_test(empty_sums_are_zero),
                                      cmocka_unit_test(products_of_float8)};
   return cmocka_run_group_tests_name("frontend/contractions", tests, NULL, NULL);

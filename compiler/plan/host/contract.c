@@ -17,6 +17,7 @@
  * both operands are copied in the order of their elements in such registers. */
 #include "contract.h"
 #include <stdlib.h>
+#include <string.h>
 
 enum {
   SHORT_ROUND = 1 << 7, /* minimum number of products per round */
@@ -104,10 +105,20 @@ static bool choose_rounds(struct contraction *c) {
   return true;
 }
 
+/* The instruction with rows of the type that the rows of the tile have. */
+static const struct matrix *matrix_of_rows(const struct contraction *c) {
+  enum dtype rows = c->x[1 - c->form.columns].value->dtype;
+  const struct matrix *found = c->matrix;
+  for (unsigned i = 0; i < matrix_count && found->parts == PARTS_BYTES && found->in != rows; i++)
+    if (matrices[i].parts == PARTS_BYTES && !strcmp(matrices[i].machine, c->matrix->machine)) found = &matrices[i];
+  return found;
+}
+
 /* Makes the instruction compute the rows and columns of the tile. Returns false if it cannot; an error may be set. */
 static bool use_matrix(struct contraction *c) {
   struct codegen *k = c->k;
   int axis[3] = {c->form.row, c->form.column, form_paired(c, &c->form)};
+  c->matrix = matrix_of_rows(c);
   struct step s = {.kind = STEP_MATRIX, .amount = c->matrix - matrices, .nlist = 3};
   for (unsigned i = 0; i < 3; i++) s.list[i] = k->axes[axis[i]].name;
   if (k->axes[axis[2]].size % c->matrix->k && !step(c, STEP_PAD, axis[2], c->matrix->k)) return false;

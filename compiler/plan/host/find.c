@@ -157,7 +157,6 @@ static const struct matrix *matrix_for(const struct codegen *k, enum multiplier 
     struct matrix_product p = {.reduce = reduce};
     bool tiles = matrices[i].parts == PARTS_TILES;
     if (tiles != (by == BY_TILES) || (!tiles && matrices[i].m > 1)) continue;
-    if (matrices[i].parts == PARTS_BYTES) continue; /* dots.c */
     if (!matrix_product(k, &matrices[i], &p, NULL, 0) || p.when) continue;
     operand[0] = p.operand[0], operand[1] = p.operand[1];
     return &matrices[i];

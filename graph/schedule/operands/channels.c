@@ -5,7 +5,7 @@
  *
  * The axes of the product that only occur in sums, like y + ky, are a convolution's window. Channels are another axis:
  * the one that is summed, or in the gradient of the weights, where pixels are summed, the one of the result. */
-#include "scheduler.h"
+#include "../scheduler.h"
 #include <stdlib.h>
 #include <string.h>
 

@@ -2,7 +2,7 @@
  * operands whose rows do not lie along the sum if the instructions cannot transpose them. Matrix instructions read such
  * copies without a conversion of each element's address. Some machines do so from rows at any address, but not if those
  * of the second matrix lie along the sum: then that one is copied with rows along its columns. */
-#include "scheduler.h"
+#include "../scheduler.h"
 #include <string.h>
 
 enum {
