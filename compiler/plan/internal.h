@@ -165,6 +165,10 @@ bool windows_ratio(const struct windows *w, unsigned a, unsigned b, int64_t *x, 
 /* Groups the n axes into dimensions. Prefers few elements, then the order of the list. Returns the number of
  * dimensions, or 0 if there are too many axes. */
 unsigned windows_group(const struct windows *w, const unsigned *axis, unsigned n, struct dimension *dim);
+enum { MOST_STRIDE = 4 };
+/* The number by which positions along the axis and along a reduction are divided together, or 1 if that is more than
+ * MOST_STRIDE. The gradient of a window that moves in strides has such positions. */
+int64_t windows_stride(const struct codegen *k, unsigned axis);
 
 /* stage.c: the steps that copy values to local memory before they are used */
 struct uop *summed_product(const struct uop *reduce); /* the MUL that a REDUCE sums, below casts and conditions, or

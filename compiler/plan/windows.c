@@ -152,3 +152,22 @@ unsigned windows_group(const struct windows *w, const unsigned *axis, unsigned n
   }
   return ndims;
 }
+
+int64_t windows_stride(const struct codegen *k, unsigned axis) {
+  size_t count;
+  struct uop *ast = k->ast, **order = uop_toposort(&ast, 1, &count);
+  int64_t found = 1;
+  for (size_t i = 0; order && i < count; i++) {
+    const struct uop *u = order[i];
+    if ((u->op != OP_IDIV && u->op != OP_MOD) || u->dtype != DT_INDEX || u->src[1]->op != OP_CONST) continue;
+    struct affine a;
+    affine_of(u->src[0], &a);
+    bool reduced = false;
+    for (unsigned r = 0; r < k->naxes; r++)
+      reduced = reduced || (k->axes[r].kind == AXIS_REDUCE && affine_coef(&a, k->axes[r].range));
+    if (reduced && llabs(affine_coef(&a, k->axes[axis].range)) == 1 && u->src[1]->arg.i > found)
+      found = u->src[1]->arg.i;
+  }
+  free(order);
+  return found <= MOST_STRIDE ? found : 1;
+}

@@ -417,11 +417,9 @@ static bool reads_once(const struct contraction *c) {
   return f->row < 0 && in_order && !c->k->is_phase;
 }
 
-bool contract_host(struct codegen *k, bool *done) {
-  struct contraction *c = calloc(1, sizeof *c);
-  if (!c) return codegen_fail(k, "out of memory");
-  c->k = k;
-  bool ok = true;
+/* Chooses how to multiply, and the form with the least cost. */
+static void choose(struct contraction *c) {
+  c->form = (struct form){.cycles = 0};
   if (contraction_find(c, BY_TILES)) form_choose(c);
   struct form tiles = c->form;
   c->form = (struct form){.cycles = 0};
@@ -429,8 +427,48 @@ bool contract_host(struct codegen *k, bool *done) {
   if (c->matrix && !c->form.cycles && contraction_find(c, BY_VECTORS)) form_choose(c);
   bool best = tiles.cycles > 0 && (!c->form.cycles || tiles.cycles < c->form.cycles);
   if (best && contraction_find(c, BY_TILES)) c->form = tiles;
+}
+
+/* Makes loops over the positions within the strides of windows. Which elements of a window an output uses is then the
+ * same for all outputs of a tile, and the rounds of the others are skipped. Sets *any if there are such axes. */
+static bool split_strides(struct codegen *k, bool *any) {
+  for (unsigned a = 0, n = k->naxes; a < n; a++) {
+    struct step s = {.kind = STEP_ADJACENT, .axis = k->axes[a].name};
+    struct step pad = {.kind = STEP_PAD, .axis = s.axis};
+    s.amount = pad.amount = is_loop(k, a) ? windows_stride(k, a) : 1;
+    if (s.amount < 2 || k->axes[a].size < 2 * s.amount) continue;
+    if (k->axes[a].size % s.amount && (!step_possible(k, pad, NULL, 0) || !step_apply(k, pad))) return false;
+    if (!step_possible(k, s, NULL, 0) || !step_apply(k, s)) return false;
+    *any = true;
+  }
+  return true;
+}
+
+/* Splits strides if that costs less. Otherwise k stays the same. */
+static bool choose_strides(struct contraction *c) {
+  struct codegen *k = c->k, *before = malloc(sizeof *before);
+  if (!before) return codegen_fail(k, "out of memory");
+  *before = *k;
+  double whole = c->form.cycles;
+  bool any = false, ok = split_strides(k, &any);
+  if (ok && any) choose(c);
+  if (!ok || (any && !(c->form.cycles > 0 && c->form.cycles < whole))) {
+    *k = *before;
+    choose(c);
+  }
+  free(before);
+  return true;
+}
+
+bool contract_host(struct codegen *k, bool *done) {
+  struct contraction *c = calloc(1, sizeof *c);
+  if (!c) return codegen_fail(k, "out of memory");
+  c->k = k;
+  bool ok = true;
+  choose(c);
+  if (c->form.cycles > 0 && !k->is_phase) ok = choose_strides(c);
   *done = c->form.cycles > 0 && c->form.height > 0 && !reads_once(c);
-  if (*done) ok = contract(c);
+  if (ok && *done) ok = contract(c);
   free(c);
   return ok;
 }

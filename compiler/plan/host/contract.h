@@ -29,6 +29,7 @@ struct operand {
   int64_t stride[MAX_AXES]; /* the largest stride among its loads */
   int64_t block[MAX_AXES];  /* block_of the only load, if plain and if it is a multiple of a vector; otherwise 0 */
   bool plain;               /* a single load without computation or conditions */
+  bool masked;              /* a single load with conditions */
   double work;              /* cycles to compute an element of a vector */
   struct windows windows;
 };
@@ -63,6 +64,7 @@ struct contraction {
   bool packs[2];   /* whether PACK can copy it */
   bool keeps;      /* whether sums can be kept in memory */
   uint64_t unit;   /* axes along which the output is contiguous */
+  uint64_t near;   /* axes along which outputs are at most MOST_STRIDE elements apart */
   bool updates;    /* computing the outputs from the sums loads other arguments */
   struct uop *store;
   uint64_t sum; /* reduced axes */

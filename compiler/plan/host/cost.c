@@ -27,6 +27,8 @@ enum {
 
 /* The wait of a tile that reads an element on another page where it is, on a processor that does not read ahead. */
 #define FAR_WAIT 1.5
+/* Products that a tile could compute while it makes the mask of a vector and loads it. */
+#define MASKED_LOAD 1.0
 /* Cycles to copy an element of a window that moves in steps of several elements, with conditions: one by one. */
 #define STRIDED_COPY 8.0
 
@@ -287,7 +289,8 @@ static bool fills_registers(const struct contraction *c, const struct form *f) {
 static void consider(struct contraction *c, struct form f, bool pack_rows, bool near) {
   const struct codegen *k = c->k;
   const struct operand *p = &c->x[f.columns], *q = &c->x[!f.columns];
-  bool direct = p->plain && has(p->unit, f.column) && !c->matrix, is_large = false;
+  bool masked = p->masked && f.row >= 0 && k->target->has_masks && !k->is_phase;
+  bool direct = (p->plain || masked) && has(p->unit, f.column) && !c->matrix, is_large = false;
   if ((c->matrix && f.row < 0) || (near && !direct)) return;
   uint64_t all = loops(k), others = all & ~bit(f.column) & ~bit(f.row);
   f.columns_only = others & p->mask & ~q->mask, f.rows_only = others & q->mask & ~p->mask;
@@ -314,6 +317,7 @@ static void consider(struct contraction *c, struct form f, bool pack_rows, bool 
   f.pack_columns = c->packs[f.columns] && depth * strip * c->element <= STRIP_BYTES && !f.in_order && !near &&
                    (!direct || tiles * (double)extent(k, f.rows_only) >= FEW_TILES);
   if (!f.pack_columns && !direct) return;
+  if (!f.pack_columns && masked) f.cycles *= 1 + MASKED_LOAD / (double)f.height;
   if (f.pack_columns) {
     double sharing = phases_sharing(k, p);
     double copied = (double)(depth * extent(k, f.columns_only)) * strips * (double)strip * c->element;
@@ -347,7 +351,8 @@ static void consider(struct contraction *c, struct form f, bool pack_rows, bool 
                     (q->stride[f.row] * c->element % PAGE_BYTES == 0 && f.height > CACHE_WAYS);
     f.cycles *= conflict || apart ? 2 : !along_sum ? 1.2 : far > 64 * c->element ? 1.01 : 1;
   }
-  double store = has(c->unit, f.column) ? 0.15 : has(c->unit, f.row) || c->depth > LONG_SUM ? 2.5 : 8;
+  bool lines = has(c->near, f.column) || has(c->unit, f.row); /* a tile fills the cache lines that it stores to */
+  double store = has(c->unit, f.column) ? 0.15 : lines || c->depth > LONG_SUM ? 2.5 : 8;
   if (c->updates) store *= 2; /* arguments loaded for the outputs have the outputs' layout */
   f.cycles += (double)c->outputs * (store + (rounds ? 0.2 * (double)divide(c->depth, ROUND) : 0));
   if (!c->form.cycles || f.cycles < c->form.cycles * 0.995) c->form = f;

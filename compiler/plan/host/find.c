@@ -60,6 +60,7 @@ static bool read_operand(struct contraction *c, struct operand *x, struct uop *v
   bool ok = order && loads && !(loads >> 31);
   free(order);
   x->plain = x->plain && !x->work && loads == 1;
+  x->masked = !x->plain && loads == 1 && value->op == OP_LOAD && !has_load(value->src[0]);
   if (!x->plain) memset(x->block, 0, sizeof x->block);
   return ok && windows_of(&x->windows, c->k, value, mask);
 }
@@ -90,11 +91,52 @@ static struct uop *largest(const struct codegen *k, const uint64_t *mask) {
   return most * 1.25 >= all ? best : NULL;
 }
 
-/* Whether the condition x < y holds at the position of the axes; difference is y - x. */
-static bool holds(const struct codegen *k, const struct affine *difference, const int64_t *position) {
-  int64_t sum = difference->constant;
+enum { MOST_PARTS = 2 };
+
+/* The condition x < y over sums of positions and of quotients and remainders of such sums by constants. */
+struct condition {
+  struct affine difference;         /* y - x */
+  struct affine inside[MOST_PARTS]; /* the sums that are divided */
+  const struct uop *part[MOST_PARTS];
+  unsigned n;
+};
+
+static bool sums_positions(const struct affine *a) {
+  bool all = true;
+  for (unsigned t = 0; t < a->n; t++) all = all && a->term[t]->op == OP_RANGE;
+  return all;
+}
+
+static bool condition_of(const struct codegen *k, const struct uop *term, struct condition *c) {
+  c->n = 0;
+  if (term->op != OP_CMPLT || term->src[0]->dtype != DT_INDEX) return false;
+  affine_of(uop_binary(k->g, OP_SUB, term->src[1], term->src[0]), &c->difference);
+  for (unsigned t = 0; t < c->difference.n; t++) {
+    const struct uop *part = c->difference.term[t];
+    if (part->op == OP_RANGE) continue;
+    bool divides = (part->op == OP_IDIV || part->op == OP_MOD) && part->src[1]->op == OP_CONST;
+    if (!divides || part->src[1]->arg.i < 1 || c->n == MOST_PARTS) return false;
+    affine_of(part->src[0], &c->inside[c->n]);
+    if (!sums_positions(&c->inside[c->n])) return false;
+    c->part[c->n++] = part;
+  }
+  return true;
+}
+
+/* The part of the sum that positions of axes make. */
+static int64_t sum_at(const struct codegen *k, const struct affine *sum, const int64_t *position) {
+  int64_t v = sum->constant;
   for (unsigned a = 0; a < k->naxes; a++)
-    if (position[a]) sum += position[a] * affine_coef(difference, k->axes[a].range);
+    if (position[a]) v += position[a] * affine_coef(sum, k->axes[a].range);
+  return v;
+}
+
+static bool holds(const struct codegen *k, const struct condition *c, const int64_t *position) {
+  int64_t sum = sum_at(k, &c->difference, position);
+  for (unsigned i = 0; i < c->n; i++) {
+    int64_t v = sum_at(k, &c->inside[i], position), by = c->part[i]->src[1]->arg.i;
+    sum += affine_coef(&c->difference, c->part[i]) * (c->part[i]->op == OP_MOD ? v % by : v / by);
+  }
   return sum > 0;
 }
 
@@ -102,15 +144,11 @@ static bool holds(const struct codegen *k, const struct affine *difference, cons
 static void measure_support(struct contraction *c, const struct uop *product, const uint64_t *mask) {
   const struct codegen *k = c->k;
   struct uop *term[MOST_TERMS];
-  struct affine difference[MOST_TERMS];
+  struct condition condition[MOST_TERMS];
   unsigned n = 0, all_terms = skip_terms(product, term, MOST_TERMS);
   c->nsupports = 0;
-  for (unsigned i = 0; i < all_terms; i++) {
-    bool sum = term[i]->op == OP_CMPLT && term[i]->src[0]->dtype == DT_INDEX;
-    if (sum) affine_of(uop_binary(k->g, OP_SUB, term[i]->src[1], term[i]->src[0]), &difference[n]);
-    for (unsigned t = 0; sum && t < difference[n].n; t++) sum = difference[n].term[t]->op == OP_RANGE;
-    if (sum) term[n++] = term[i];
-  }
+  for (unsigned i = 0; i < all_terms; i++)
+    if (condition_of(k, term[i], &condition[n])) term[n++] = term[i];
   for (unsigned i = 0; i < n; i++) {
     uint64_t axes = mask[term[i]->id];
     int64_t position[MAX_AXES] = {0}, size[MAX_AXES], all = 0, held = 0;
@@ -125,7 +163,7 @@ static void measure_support(struct contraction *c, const struct uop *product, co
     for (bool more = true; more; all++) {
       bool now = true;
       for (unsigned j = i; j < n && now; j++)
-        if (mask[term[j]->id] == axes) now = holds(k, &difference[j], position);
+        if (mask[term[j]->id] == axes) now = holds(k, &condition[j], position);
       held += now;
       more = false;
       for (unsigned a = 0; a < k->naxes && !more; a++)
@@ -187,9 +225,12 @@ bool contraction_find(struct contraction *c, enum multiplier by) {
     *(summed ? &depth : &outputs) *= summed || is_loop(k, a) ? (double)k->axes[a].size : 1;
   }
   ok = ok && depth >= SMALL_SUM && depth * outputs < 0x1p60;
-  c->unit = 0, c->updates = ok && sums_are_updated(k, reduce);
-  for (unsigned a = 0; ok && a < k->naxes; a++)
-    if (index_coefficient(k, c->store->src[0], a) == 1) c->unit |= bit((int)a);
+  c->unit = c->near = 0, c->updates = ok && sums_are_updated(k, reduce);
+  for (unsigned a = 0; ok && a < k->naxes; a++) {
+    int64_t apart = llabs(index_coefficient(k, c->store->src[0], a));
+    if (apart == 1) c->unit |= bit((int)a);
+    if (apart && apart <= MOST_STRIDE) c->near |= bit((int)a);
+  }
   if (ok) measure_support(c, product, mask);
   c->depth = (int64_t)depth, c->outputs = (int64_t)outputs, c->keeps = ok && !dtype_is_narrow_float(reduce->dtype);
   for (unsigned i = 0; ok && i < 2; i++) {

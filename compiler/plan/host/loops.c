@@ -104,30 +104,8 @@ static bool prefetch_rows(struct view *p) {
   return true;
 }
 
-enum { MOST_STRIDE = 4, MOST_PARTS = 9 }; /* of an axis, of all axes */
+enum { MOST_PARTS = 9 }; /* positions within the strides of all axes */
 enum { SHORT_WINDOW = 8 };
-
-/* The number by which positions along the axis and along a reduction are divided together, or 1. The gradient of a
- * window that moves in strides has such positions. */
-static int64_t window_stride(const struct view *p, unsigned axis) {
-  struct codegen *k = p->k;
-  size_t count;
-  struct uop **order = uop_toposort(&k->ast, 1, &count);
-  int64_t found = 1;
-  for (size_t i = 0; order && i < count; i++) {
-    const struct uop *u = order[i];
-    if ((u->op != OP_IDIV && u->op != OP_MOD) || u->dtype != DT_INDEX || u->src[1]->op != OP_CONST) continue;
-    struct affine a;
-    affine_of(u->src[0], &a);
-    bool reduced = false;
-    for (unsigned r = 0; r < k->naxes; r++)
-      reduced = reduced || (k->axes[r].kind == AXIS_REDUCE && affine_coef(&a, k->axes[r].range));
-    if (reduced && llabs(affine_coef(&a, k->axes[axis].range)) == 1 && u->src[1]->arg.i > found)
-      found = u->src[1]->arg.i;
-  }
-  free(order);
-  return found <= MOST_STRIDE ? found : 1;
-}
 
 /* Computes outputs at all positions within a stride at once: which of a window's elements each one uses is then known
  * at compile time, and outputs a stride apart use adjacent elements. Sets *last to the last split axis, or -1. */
@@ -136,7 +114,7 @@ static bool split_strides(struct view *p, int *last) {
   int64_t parts = 1;
   *last = -1;
   for (unsigned a = 0, n = k->naxes; a < n; a++) {
-    int64_t stride = k->axes[a].kind == AXIS_LOOP ? window_stride(p, a) : 1;
+    int64_t stride = k->axes[a].kind == AXIS_LOOP ? windows_stride(k, a) : 1;
     if (stride < 2 || parts * stride > MOST_PARTS || !can(p, STEP_UPCAST, (int)a, stride)) continue;
     if (!step(p, STEP_UPCAST, (int)a, stride)) return false;
     parts *= stride, *last = (int)a;
