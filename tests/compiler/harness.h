@@ -105,9 +105,6 @@ HELPER void *memory_behind(const struct interpreter *m, const struct uop *base) 
   return base->op == OP_LOCAL ? m->local[base->arg.i] : m->bufs[base->arg.i];
 }
 
-HELPER int64_t wrap(enum dtype t, int64_t v) { return uop_const_int(G, t, v)->arg.i; }
-HELPER double rounded(enum dtype t, double v) { return uop_const_float(G, t, v)->arg.f; }
-
 HELPER union value read_element(enum dtype t, const void *p, int64_t i) {
   union value v = {0};
   switch (t) {
@@ -164,13 +161,13 @@ HELPER union value alu(enum op op, enum dtype t, enum dtype from, union value a,
   switch (op) {
   case OP_CAST:
     if (f && dtype_is_float(t))
-      v.f = rounded(t, a.f);
+      v.f = dtype_round(t, a.f);
     else if (f)
       v = t == DT_BOOL ? (union value){.i = a.f != 0} : saturate(t, a.f);
     else if (dtype_is_float(t))
-      v.f = rounded(t, s || from == DT_BOOL ? (double)a.i : (double)ua);
+      v.f = dtype_round(t, s || from == DT_BOOL ? (double)a.i : (double)ua);
     else
-      v.i = wrap(t, a.i);
+      v.i = dtype_wrap(t, a.i);
     return v;
   case OP_CMPLT: v.i = f ? a.f < b.f : s ? a.i < b.i : ua < ub; return v;
   case OP_CMPEQ: v.i = f ? a.f == b.f : a.i == b.i; return v;
@@ -195,7 +192,7 @@ HELPER union value alu(enum op op, enum dtype t, enum dtype from, union value a,
     case OP_MULACC: v.f = fma(a.f, b.f, c.f); break;
     default: fail_msg("no reference for %s", op_info[op].name);
     }
-    v.f = rounded(t, v.f);
+    v.f = dtype_round(t, v.f);
     return v;
   }
   switch (op) {
@@ -214,7 +211,7 @@ HELPER union value alu(enum op op, enum dtype t, enum dtype from, union value a,
   case OP_MULACC: v.i = (int64_t)(ua * ub + (uint64_t)c.i); break;
   default: fail_msg("no reference for %s", op_info[op].name);
   }
-  v.i = wrap(t, v.i);
+  v.i = dtype_wrap(t, v.i);
   return v;
 }
 
@@ -243,7 +240,7 @@ HELPER union value interpret(struct interpreter *m, struct uop *u) {
     return v;
   case OP_VAR: v.i = m->var; return v;
   case OP_RANGE:
-    assert_in_range(u->arg.i, 0, sizeof m->position / sizeof m->position[0] - 1);
+    if ((uint64_t)u->arg.i >= sizeof m->position / sizeof *m->position) fail_msg("axis %ld", (long)u->arg.i);
     v.i = m->position[u->arg.i];
     return v;
   case OP_LOAD: {
@@ -266,7 +263,7 @@ HELPER union value interpret(struct interpreter *m, struct uop *u) {
         v.i = (int64_t)(UINT64_MAX << (dtype_info[u->dtype].size * 8 - 1));
     }
     v = interpret_reduce(m, u, 1, v);
-    if (f) v.f = rounded(u->dtype, v.f);
+    if (f) v.f = dtype_round(u->dtype, v.f);
     return v;
   }
   case OP_BITCAST: {
@@ -401,9 +398,9 @@ HELPER void fill(enum dtype t, void *p, int64_t n) {
       unsigned bits = dtype_info[t].size * 8u;
       int64_t special[] = {0, 1,  -1, (int64_t)(UINT64_MAX << (bits - 1)), (int64_t)((UINT64_C(1) << (bits - 1)) - 1),
                            2, -2, 7};
-      v.i = wrap(t, i < 8 ? special[i] : i % 2 ? (int64_t)rnd() : (int64_t)(rnd() % 16) - 8);
+      v.i = dtype_wrap(t, i < 8 ? special[i] : i % 2 ? (int64_t)rnd() : (int64_t)(rnd() % 16) - 8);
     }
-    if (dtype_is_float(t)) v.f = rounded(t, v.f);
+    if (dtype_is_float(t)) v.f = dtype_round(t, v.f);
     write_element(t, p, i, v);
   }
 }

@@ -300,7 +300,8 @@ HELPER void make_cases(void) {
 HELPER void fill_case(enum dtype t, void *p, int64_t n, unsigned salt) {
   for (int64_t i = 0; i < n; i++) {
     int64_t x = (i * 7 + salt * 13 + i / 11) % 17 - 8;
-    write_element(t, p, i, dtype_is_float(t) ? (union value){.f = (double)x / 4} : (union value){.i = wrap(t, x)});
+    write_element(t, p, i,
+                  dtype_is_float(t) ? (union value){.f = (double)x / 4} : (union value){.i = dtype_wrap(t, x)});
   }
 }
 /* Computes the expected output in want[0]. */

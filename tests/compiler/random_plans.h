@@ -321,7 +321,7 @@ HELPER void *random_memory(const struct random_kernel *k, unsigned b) {
       bool f = dtype_is_float(x->t);
       int64_t v = x->below ? h % x->below : h % 5 - 2;
       if (x->t == DT_BOOL) v = h % 3 == 0;
-      write_element(x->t, p, i, f ? (union value){.f = (double)v} : (union value){.i = wrap(x->t, v)});
+      write_element(x->t, p, i, f ? (union value){.f = (double)v} : (union value){.i = dtype_wrap(x->t, v)});
     }
   return p;
 }

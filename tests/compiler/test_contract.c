@@ -499,7 +499,7 @@ static void next_strips_are_prefetched(void **state) {
 
 /* The next elements of a large argument to which a product is added are read while a tile is computed. */
 static void updates_are_prefetched(void **state) {
-  enum { M = 784, N = 512, Q = 128 };
+  enum { M = 784, N = 512, Q = 32 };
   struct uop *a = range(M, 0, AXIS_LOOP), *b = range(N, 1, AXIS_LOOP), *k = range(Q, 2, AXIS_REDUCE);
   struct uop *x = load(at(param(1, DT_F32, M * Q), add(mul(a, ix(Q)), k)));
   struct uop *y = load(at(param(2, DT_F32, Q * N), add(mul(k, ix(N)), b))), *to = add(mul(a, ix(N)), b);
