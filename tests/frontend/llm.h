@@ -74,6 +74,55 @@ __attribute__((unused)) static void expect_greedy(const char *name, const json_t
   llm_close(l);
 }
 
+__attribute__((unused)) static void expect_logits(const char *name, size_t at, const float *got, const json_t *row) {
+  double most = 0;
+  for (size_t i = 0; i < WORDS; i++) most = fmax(most, fabs(json_number_value(json_array_get(row, i))));
+  for (size_t i = 0; i < WORDS; i++) {
+    double want = json_number_value(json_array_get(row, i));
+    if (!(fabs((double)got[i] - want) <= tolerance_of(name) * most))
+      fail_msg("%s on %s, row %zu: logit %zu is %g, not %g", name, at ? "decode" : "prompt", at, i, (double)got[i],
+               want);
+  }
+}
+
+__attribute__((unused)) static void expect_model(const char *name, const json_t *want, db_device *dev) {
+  assert_non_null(want);
+  struct llm *l = open_model(name, dev, CONTEXT);
+  const json_t *tokens = json_object_get(want, "tokens"), *rows = json_object_get(want, "logits");
+  size_t prompt = (size_t)json_integer_value(json_object_get(want, "prompt"));
+  int32_t id[64];
+  float logits[WORDS];
+  for (size_t i = 0; i < json_array_size(tokens); i++) id[i] = (int32_t)json_integer_value(json_array_get(tokens, i));
+  for (size_t i = 0; i < json_array_size(rows); i++) {
+    size_t first = i ? prompt + i - 1 : 0, n = i ? 1 : prompt;
+    if (llm_eval(l, 0, id + first, n, logits)) fail_msg("%s: %s", name, db_error());
+    expect_logits(name, i, logits, json_array_get(rows, i));
+  }
+  assert_int_equal(llm_length(l, 0), json_array_size(tokens));
+  llm_close(l);
+}
+
+__attribute__((unused)) static void expect_all_models(db_device *dev) {
+  const char *name;
+  json_t *want;
+  json_object_foreach(golden, name, want) expect_model(name, want, dev);
+}
+
+/* DEVICE_NAME and others like it. */
+__attribute__((unused)) static db_device *open_group(const char *name, unsigned n) {
+  char other[64];
+  db_device *one[4];
+  for (unsigned i = 0; i < n; i++) {
+    snprintf(other, sizeof other, "%s:%u", name, i);
+    one[i] = open_device(i ? other : name);
+  }
+  db_device *group = db_group(one, n);
+  assert_non_null(group);
+  for (unsigned i = 0; i < n; i++) db_close(one[i]);
+  return group;
+}
+__attribute__((unused)) static db_device *open_pair(const char *name) { return open_group(name, 2); }
+
 /* The command in another process. Its streams are pipes. */
 struct running {
   pid_t pid;

@@ -1,4 +1,5 @@
-/* Greedy tokens of every small model on both emulated GPUs: equal to those of llama.cpp. */
+/* Every small model on both emulated GPUs, also divided among two of them: greedy tokens and logits are equal to those
+ * of llama.cpp. */
 #include "llm.h"
 
 static void emulated_gpus_choose_the_tokens_of_llama_cpp(void **state) {
@@ -11,7 +12,16 @@ static void emulated_gpus_choose_the_tokens_of_llama_cpp(void **state) {
   }
 }
 
+static void pairs_compute_every_model(void **state) {
+  FOR_EMULATED_GPU {
+    db_device *pair = open_pair(DEVICE_NAME);
+    expect_all_models(pair);
+    db_close(pair);
+  }
+}
+
 int main(void) {
-  const struct CMUnitTest tests[] = {cmocka_unit_test(emulated_gpus_choose_the_tokens_of_llama_cpp)};
+  const struct CMUnitTest tests[] = {cmocka_unit_test(emulated_gpus_choose_the_tokens_of_llama_cpp),
+                                     cmocka_unit_test(pairs_compute_every_model)};
   return cmocka_run_group_tests_name("llm", tests, read_golden, forget);
 }
