@@ -1,24 +1,29 @@
 #!/bin/sh
-# run_suites.sh FOLDER SECONDS SUITE...: runs test programs of a folder one after the other, each for SECONDS at most.
-# Prints a line per suite, the end of the output of each failed suite (FOLDER/SUITE.log has all of it), and totals.
-folder=$1 seconds=$2 passed=0 failed=0
+# run_suites.sh FOLDER SECONDS SUITE...: runs test programs of a folder, one for each processor at a time, in the given
+# order, each for SECONDS at most. Prints a line per suite, the end of the output of each failed suite
+# (FOLDER/SUITE.log has all of it), and totals. JOBS=1 runs one after the other.
+folder=$1 seconds=$2
 shift 2
 [ $# -gt 0 ] || {
   echo "there is no suite of that name" >&2
   exit 1
 }
-for t in "$@"; do
-  timeout "$seconds" "$folder/$t" >"$folder/$t.log" 2>&1
-  status=$?
-  if [ $status = 0 ]; then
-    grep -aE '^\[  PASSED  \]' "$folder/$t.log" | sed "s|^|$t: |"
-    passed=$((passed + 1))
+# Each suite's report is printed in one piece.
+run_one='
+  if timeout "$2" "$1/$3" >"$1/$3.log" 2>&1; then
+    report=$(grep -aE "^\[  PASSED  \]" "$1/$3.log" | sed "s|^|$3: |")
+    status=0
   else
-    echo "$t: FAILED (exit $status)"
-    tail -40 "$folder/$t.log"
-    failed=$((failed + 1))
+    report=$(echo "$3: FAILED (exit $?)"; tail -40 "$1/$3.log")
+    status=1
   fi
-done
+  printf "%s\n" "$report"
+  exit $status'
+failed=$(mktemp)
+trap 'rm -f "$failed"' EXIT
+printf '%s\n' "$@" |
+  xargs -P "${JOBS:-$(nproc)}" -I SUITE sh -c "($run_one) || echo SUITE >>'$failed'" run "$folder" "$seconds" SUITE
+nfailed=$(wc -l <"$failed")
 echo
-echo "$passed passed, $failed failed"
-[ $failed = 0 ]
+echo "$(($# - nfailed)) passed, $((nfailed)) failed"
+[ "$((nfailed))" = 0 ]

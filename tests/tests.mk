@@ -1,6 +1,9 @@
 # Test suites, fuzzers and programs for machines with a GPU.
 
-TESTS      := $(patsubst tests/%.c,%,$(wildcard tests/*/test_*.c))
+# The suites that take longest start first, so that no processor waits for the last one.
+LONGEST    := $(addprefix frontend/test_,llm attention cases examples beam kernels contractions nets) \
+              $(addprefix compiler/test_,c_text contract host phases amx) frontend/test_command graph/test_schedule
+TESTS      := $(LONGEST) $(filter-out $(LONGEST),$(patsubst tests/%.c,%,$(wildcard tests/*/test_*.c)))
 LONG_TESTS := $(patsubst tests/%.c,%,$(wildcard tests/*/long_*.c))
 HW         := $(patsubst tests/%.c,%,$(wildcard tests/hw/*.c))
 FUZZERS    := $(patsubst tests/fuzz/%.c,%,$(wildcard tests/fuzz/fuzz_*.c))
