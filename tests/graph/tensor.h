@@ -136,6 +136,7 @@ static inline int64_t put_together(const struct uop *u, const int64_t *at) {
 }
 
 static inline union value element(struct uop_map *done, struct uop *u, const union value *x, int64_t linear) {
+  static struct env e; /* without a load; it is too large to be cleared for each element */
   int64_t at[MAX_RANK] = {0}, from[MAX_RANK] = {0};
   struct uop *s = u->nsrc ? u->src[0] : NULL;
   take_apart(u, linear, at);
@@ -176,7 +177,6 @@ static inline union value element(struct uop_map *done, struct uop *u, const uni
     }
     return x[put_together(s, from)];
   case OP_REDUCE_AXIS: {
-    struct env e = {0};
     union value acc = eval_identity(u->aux, u->dtype);
     int64_t n = 1, dim[MAX_RANK] = {0};
     for (unsigned i = 0; i < s->shape->rank; i++) dim[i] = dim_of(s, i), n *= (u->arg.i >> i & 1) ? dim[i] : 1;
@@ -195,7 +195,7 @@ static inline union value element(struct uop_map *done, struct uop *u, const uni
   }
   default: break;
   }
-  struct env e = {.n = u->nsrc};
+  e.n = u->nsrc;
   for (unsigned i = 0; i < u->nsrc; i++) {
     const union value *v = uop_map_get(done, u->src[i]);
     e.leaf[i] = u->src[i];
