@@ -282,6 +282,9 @@ struct uop *schedule_channels(struct scheduler *s, const struct schedule_machine
 struct uop *schedule_bytes(struct graph *g, const struct schedule_machine *m, const struct uop *reduce, struct uop *x,
                            struct uop **rest);
 
+/* operands/padding.c: x, which the reduction sums, with the padding of its factors' copies along the sum */
+struct uop *schedule_sum_padding(struct graph *g, const struct uop *reduce, struct uop *x);
+
 /* place.c */
 bool schedule_place_constants(struct scheduler *s, struct uop **roots, unsigned nroots);
 

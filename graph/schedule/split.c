@@ -255,7 +255,8 @@ bool schedule_split_reduces(struct scheduler *s, struct uop **roots, unsigned nr
     const struct schedule_machine *m = u->op == OP_REDUCE_AXIS ? schedule_machine_of(s, device[u->id]) : NULL;
     if (m) {
       struct uop *rest, *x = schedule_channels(s, m, u, schedule_bytes(g, m, u, src[0], &rest));
-      x = split_reduce(g, m, u, schedule_align(g, m, u, x, part_count(m, u, x) < 2));
+      x = schedule_align(g, m, u, x, part_count(m, u, x) < 2);
+      x = split_reduce(g, m, u, schedule_sum_padding(g, u, x));
       now[u->id] = rest ? uop_binary(g, OP_ADD, x, rest) : x;
     } else
       now[u->id] = same ? u : uop_with_src(g, u, src);

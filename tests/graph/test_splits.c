@@ -256,6 +256,44 @@ static void test_channels(void **state) {
   machine_of = NULL;
 }
 
+/* The number of products that the last kernel sums for each result. */
+static int64_t summed_products(struct uop *root) {
+  struct schedule s;
+  char err[500];
+  assert_int_equal(graph_schedule_on(machine_of, &root, 1, &next_buffer, &s, err, sizeof err), 0);
+  int64_t n = longest_sum(s.items[s.nitems - 1].ast);
+  schedule_free(&s);
+  return n;
+}
+
+/* Products are summed over the padding of their factors' copies, so that kernels do not check each element. If only one
+ * factor is copied, the other one is padded. */
+static void test_padded_sums(void **state) {
+  struct schedule_machine aligning = *matrix_machine(0);
+  aligning.tile_types = 1u << DT_F32, aligning.channel_align = 16, aligning.align = 16;
+  the_machine = &aligning;
+  machine_of = given_machine;
+  struct uop *y = convolution(TENSOR(2, 33, 12, 12), 32);
+  assert_int_equal(summed_products(y), 36 * 9);
+  assert_int_equal(check(convolution(TENSOR(2, 33, 10, 10), 35)), 3);
+  y = matmul(TENSOR(130, 70), TENSOR(70, 131)); /* rows of the second factor do not lie along the sum */
+  assert_int_equal(summed_products(y), 72);
+  assert_int_equal(check(y), 3);
+  y = matmul(TENSOR(130, 70), TENSOR(70, 132));
+  assert_int_equal(summed_products(y), 72);
+  assert_int_equal(check(y), 2);
+  y = matmul(permute(TENSOR(70, 130), 0x01), TENSOR(70, 131));
+  assert_int_equal(summed_products(y), 70); /* the padding is not along the sum */
+  /* the gradient of a convolution's input: channels are summed before the window */
+  struct uop *dy = EXPAND(RESHAPE(TENSOR(33, 40), 33, 1, 40, 1), 33, 64, 40, 3);
+  struct uop *w = EXPAND(RESHAPE(TENSOR(33, 64, 3), 33, 64, 1, 3), 33, 64, 40, 3);
+  y = RESHAPE(reduce(OP_ADD, mul(dy, w), 1 << 0), 64, 40, 3);
+  y = reduce(OP_ADD, shear(y, 2, 1, -1, 42), 1 << 2);
+  assert_int_equal(summed_products(y), 36 * 3);
+  assert_int_equal(check(y), 3);
+  machine_of = NULL;
+}
+
 int main(void) {
   const struct CMUnitTest tests[] = {
       cmocka_unit_test_setup_teardown(test_channels, setup, teardown),
@@ -266,6 +304,7 @@ int main(void) {
       cmocka_unit_test_setup_teardown(test_product_splits, setup, teardown),
       cmocka_unit_test_setup_teardown(test_aligned_rows, setup, teardown),
       cmocka_unit_test_setup_teardown(test_unaligned_rows, setup, teardown),
+      cmocka_unit_test_setup_teardown(test_padded_sums, setup, teardown),
   };
   return cmocka_run_group_tests(tests, NULL, NULL);
 }
