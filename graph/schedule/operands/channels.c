@@ -10,8 +10,8 @@
 #include <string.h>
 
 enum {
-  LEAST_CHANNELS = 32,
-  LEAST_USES = 32, /* uses of an element that pay for its copy */
+  LEAST_CHANNELS = 32, /* with padding */
+  LEAST_USES = 32,     /* uses of an element that pay for its copy */
   MOST_RANGES = 2 * MAX_RANK,
 };
 
@@ -127,14 +127,14 @@ static bool is_aligned(const struct product *p, const struct view *f, int64_t un
   return row % unit == 0 && axes > 0 && (!p->window || last >= LEAST_CHANNELS);
 }
 
-/* The axis that becomes the last one, or -1. */
-static int channels_of(const struct product *p, const struct view *f, bool straight) {
+/* The axis that becomes the last one, padded to a multiple of `unit` elements, or -1. */
+static int channels_of(const struct product *p, const struct view *f, bool straight, int64_t unit) {
   const struct shape *s = f->base->shape;
   bool sums = positions(p, p->window & ~p->summed) >= positions(p, p->window & p->summed);
   int best[2] = {-1, -1};
   for (unsigned d = 0; d < s->rank; d++) {
     int number = plain(f->at[d]);
-    if (number < 0 || in_set(p->window, number) || s->dim[d]->arg.i < LEAST_CHANNELS) continue;
+    if (number < 0 || in_set(p->window, number) || s->dim[d]->arg.i <= LEAST_CHANNELS - unit) continue;
     int *b = &best[in_set(p->summed, number)];
     if (*b < 0 || s->dim[d]->arg.i > s->dim[*b]->arg.i) *b = (int)d;
   }
@@ -189,10 +189,11 @@ struct uop *schedule_channels(struct scheduler *s, const struct schedule_machine
     /* Without a window or instructions that copy boxes, only an operand whose elements are not adjacent is copied. */
     int64_t unit = p.window || m->align ? m->channel_align / size : 1;
     if (is_aligned(&p, &p.factor[i].memory, unit)) continue;
-    bool pays = positions(&p, (UINT64_C(1) << p.nranges) - 1) / n >= LEAST_USES;
-    int channels = pays ? channels_of(&p, f, m->straight_types >> t & 1) : -1;
+    bool pays = positions(&p, (UINT64_C(1) << p.nranges) - 1) / n > LEAST_USES - m->channel_align / size;
+    int64_t padded = m->channel_align / size;
+    int channels = pays ? channels_of(&p, f, m->straight_types >> t & 1, padded) : -1;
     if (channels >= 0)
-      copy[i] = copy_channels(s->graph, f->base, t, (unsigned)channels, m->channel_align / size);
+      copy[i] = copy_channels(s->graph, f->base, t, (unsigned)channels, padded);
     else if (p.window)
       return x;
   }
