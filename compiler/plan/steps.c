@@ -122,11 +122,42 @@ static bool sums_zero_unless(const struct uop *reduce, const struct uop *value, 
   return value->op == OP_MUL && zero_unless(value->src[0], when) && zero_unless(value->src[1], when);
 }
 
+/* Whether a kernel may load from the address at all positions of the range, because rows in memory are padded, too.
+ * Then the values past the end are not 0. */
+static bool is_in_padded_row(const struct uop *index, struct uop *range) {
+  const struct uop *base = index->src[0];
+  if (base->op != OP_PARAM || base->src[0]->op != OP_CONST || !dtype_is_float(index->dtype)) return false;
+  struct affine a, only = {.n = 1, .term = {range}};
+  affine_of(index->src[1], &a);
+  int64_t row = greatest_divisor(base->src[0]->arg.i, a.constant), coef = affine_coef(&a, range);
+  for (unsigned i = 0; i < a.n; i++) {
+    if (a.term[i] == range) continue;
+    if (has_term(a.term[i], &only)) return false;
+    row = greatest_divisor(row, a.coef[i]);
+  }
+  if (index->nsrc > 2 && has_term(index->src[2], &only)) return false;
+  return coef > 0 && coef * uop_max(range) < row;
+}
+
+/* Whether only results depend on the range, which are not stored past its end. */
+static bool is_of_results(const struct codegen *k, struct uop *const *order, size_t count, const struct uop *range) {
+  bool ok = !k->is_phase;
+  for (size_t i = 0; ok && i < count; i++) ok = order[i]->op != OP_REDUCE || !reduce_binds(order[i], range);
+  return ok;
+}
+
+static bool is_stored(const struct codegen *k, const struct uop *index) {
+  for (unsigned s = 0; s < k->ast->nsrc; s++)
+    if (k->ast->src[s]->src[0] == index) return true;
+  return false;
+}
+
 bool guard_range(struct codegen *k, struct uop *range, struct uop *valid) {
   size_t count, room = graph_node_count(k->g);
   struct uop **order = uop_toposort(&k->ast, 1, &count), **map = calloc(room, sizeof *map);
   bool *over = calloc(room, sizeof *over), ok = order && map && over;
   if (ok) over[range->id] = true;
+  bool results = ok && valid->src[0] == range && is_of_results(k, order, count, range);
   for (size_t i = 0; ok && i < count; i++) {
     struct uop *u = order[i], *src[MAX_AXES + 2], **many = u->nsrc > MAX_AXES ? malloc(u->nsrc * sizeof *many) : src;
     if (!many) {
@@ -140,7 +171,7 @@ bool guard_range(struct codegen *k, struct uop *range, struct uop *valid) {
       same = same && many[s] == u->src[s];
       over[u->id] = over[u->id] || over[u->src[s]->id];
     }
-    if (u->op == OP_INDEX && over[u->id]) {
+    if (u->op == OP_INDEX && over[u->id] && !(results && !is_stored(k, u) && is_in_padded_row(u, range))) {
       many[2] = n > 2 ? uop_binary(k->g, OP_AND, many[2], valid) : valid;
       n = 3;
       same = false;

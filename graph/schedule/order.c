@@ -111,14 +111,15 @@ static void copy_item(struct scheduler *s, const struct unit *u) {
 }
 
 /* Windows begin at multiples of the alignment of memory, so that accesses stay aligned. */
-enum { WINDOW_ALIGNMENT = 256 };
+enum { WINDOW_ALIGNMENT = 256, PADDING = 16 };
 
 struct window {
   struct uop *real, *param;
   int64_t begin, end;
 };
 
-/* Finds the windows of an item's buffers: the elements that the INDEX nodes of its ast can reach. */
+/* Finds the windows of an item's buffers: the elements that the INDEX nodes of its ast can reach. That of a whole
+ * buffer has the padding of its last row, which is shorter than PADDING bytes: plans depend on it. */
 static void find_windows(struct scheduler *s, struct uop *const *order, size_t n, struct window *w, unsigned nbufs) {
   for (size_t i = 0; i < n; i++) {
     if (order[i]->op != OP_INDEX || order[i]->src[0]->op == OP_LOCAL) continue;
@@ -135,6 +136,7 @@ static void find_windows(struct scheduler *s, struct uop *const *order, size_t n
     if (w[k].end > size) w[k].end = size;
     if (w[k].begin < 0 || w[k].begin >= w[k].end) w[k].begin = 0, w[k].end = size;
     w[k].begin -= w[k].begin % unit;
+    if (!w[k].begin && size - w[k].end < PADDING / dtype_info[b->dtype].size) w[k].end = size;
     struct uop *length = uop_index(s->graph, w[k].end - w[k].begin);
     w[k].param = uop_new(s->graph, OP_PARAM, b->dtype, 1, (union uop_arg){.i = k}, 0, &length, 1);
   }
