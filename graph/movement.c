@@ -17,7 +17,7 @@ bool moves_nothing(const struct uop *u) {
   if (!from || u->shape != from) return false;
   switch (u->op) {
   case OP_FLIP: return !u->arg.i;
-  case OP_SHEAR: return u->arg.i >> 8 == 0;
+  case OP_SHEAR: return u->arg.i >> 8 == 0 || is_number(from->dim[u->arg.i & 15], 1); /* along one element */
   case OP_PERMUTE:
     for (unsigned i = 0; i < from->rank; i++)
       if (((uint64_t)u->arg.i >> (4 * i) & 15) != i) return false;

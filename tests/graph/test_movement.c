@@ -24,6 +24,7 @@ static void test_each(void **state) {
   becomes(PAD(x, 0, 0, 0, 0), x);
   becomes(SHRINK(x, 0, 4, 0, 6), x);
   becomes(shear(x, 0, 1, 0, 6), x);
+  becomes(shear(y, 1, 0, 3, 4), y);
   becomes(contiguous(contiguous(x)), contiguous(x));
   /* two of a kind */
   becomes(RESHAPE(RESHAPE(x, 24), 2, 12), RESHAPE(flat, 2, 12));
