@@ -111,7 +111,7 @@ static void copy_item(struct scheduler *s, const struct unit *u) {
 }
 
 /* Windows begin at multiples of the alignment of memory, so that accesses stay aligned. */
-enum { WINDOW_ALIGNMENT = 256, PADDING = 16 };
+enum { WINDOW_ALIGNMENT = 256, PADDING = 32 };
 
 struct window {
   struct uop *real, *param;

@@ -12,6 +12,7 @@
 enum {
   LEAST_CHANNELS = 32, /* with padding */
   LEAST_USES = 32,     /* uses of an element that pay for its copy */
+  UNITS = 2,           /* of channels that are loaded at once: as many as a matrix instruction takes */
   MOST_RANGES = 2 * MAX_RANK,
 };
 
@@ -193,7 +194,7 @@ struct uop *schedule_channels(struct scheduler *s, const struct schedule_machine
     int64_t padded = m->channel_align / size;
     int channels = pays ? channels_of(&p, f, m->straight_types >> t & 1, padded) : -1;
     if (channels >= 0)
-      copy[i] = copy_channels(s->graph, f->base, t, (unsigned)channels, padded);
+      copy[i] = copy_channels(s->graph, f->base, t, (unsigned)channels, UNITS * padded);
     else if (p.window)
       return x;
   }

@@ -70,6 +70,8 @@ static struct uop *with_padding(struct graph *g, struct uop *x, int *axis) {
   return x->op == OP_CAST ? uop_cast(g, below, x->dtype) : move(g, x, below, axis);
 }
 
+static int64_t size_along(const struct uop *x, int axis) { return x->shape->dim[axis]->arg.i; }
+
 /* x with zeros behind its elements along the axis, up to the size. */
 static struct uop *pad_axis(struct graph *g, struct uop *x, int axis, const struct uop *size) {
   struct uop *by[2 * MAX_RANK];
@@ -82,14 +84,16 @@ static struct uop *pad_axis(struct graph *g, struct uop *x, int axis, const stru
 /* The product, summed along the axes of the mask, with the padding of its factors' copies along one of these. */
 static struct uop *pad_product(struct graph *g, struct uop *x, int64_t mask) {
   struct uop *src[2];
-  int axis[2] = {-1, -1};
+  int axis[2];
   for (unsigned i = 0; i < 2; i++) {
     src[i] = with_padding(g, x->src[i], &axis[i]);
     if (src[i] && !(mask >> axis[i] & 1)) src[i] = NULL;
   }
+  if (src[0] && src[1] && axis[0] != axis[1]) return x;
   if (!src[0] && !src[1]) return x;
-  for (unsigned i = 0; i < 2; i++)
-    if (!src[i]) axis[i] = axis[!i], src[i] = pad_axis(g, x->src[i], axis[i], src[!i]->shape->dim[axis[i]]);
+  const unsigned longest = !src[0] || (src[1] && size_along(src[1], axis[1]) > size_along(src[0], axis[0]));
+  const struct uop *size = src[longest]->shape->dim[axis[longest]];
+  for (unsigned i = 0; i < 2; i++) src[i] = pad_axis(g, src[i] ? src[i] : x->src[i], axis[longest], size);
   return src[0]->shape == src[1]->shape ? uop_with_src(g, x, src) : x;
 }
 
