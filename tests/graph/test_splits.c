@@ -183,6 +183,16 @@ static void test_aligned_rows(void **state) {
   machine_of = NULL;
 }
 
+/* A convolution of 1 x 1 with the given stride. x: [batch, channels, height, width]; w: [results, channels]. */
+static struct uop *pointwise(struct uop *x, int64_t results, int64_t stride) {
+  int64_t b = x->shape->dim[0]->arg.i, c = x->shape->dim[1]->arg.i, m = x->shape->dim[2]->arg.i / stride;
+  int64_t n = x->shape->dim[3]->arg.i / stride;
+  struct uop *y = x;
+  if (stride > 1) y = SHRINK(RESHAPE(x, b, c, m, stride, n, stride), 0, b, 0, c, 0, m, 0, 1, 0, n, 0, 1);
+  struct uop *w = EXPAND(RESHAPE(TENSOR(results, c), 1, results, c, 1, 1), b, results, c, m, n);
+  return reduce(OP_ADD, mul(EXPAND(RESHAPE(y, b, 1, c, m, n), b, results, c, m, n), w), 1 << 2);
+}
+
 /* Matrices that are copied as fast with rows at any address are not copied first, unless there are several of them or
  * the sum is divided. If the rows of the second one lie along the sum, only that one is copied, if its rows are not
  * aligned. */
@@ -200,6 +210,10 @@ static void test_unaligned_rows(void **state) {
   x = mul(EXPAND(x, 2, 130, 70, 131), EXPAND(w, 2, 130, 70, 131));
   assert_int_equal(check(reduce(OP_ADD, x, 1 << 2)), 3);
   assert_int_equal(kernels_of(matmul(TENSOR(129, 131), TENSOR(131, 129)), SCHEDULE_ALIGNED, NULL), 1);
+  /* the pixels of one image are one axis of columns, those of two images are not; nor are channels after pixels */
+  assert_int_equal(check(pointwise(TENSOR(1, 67, 13, 11), 131, 1)), 1);
+  assert_int_equal(check(pointwise(TENSOR(2, 67, 13, 11), 131, 1)), 2);
+  assert_int_equal(check(pointwise(permute(TENSOR(1, 13, 11, 67), 0x2130), 131, 1)), 3);
   assert_true(kernels_of(matmul(TENSOR(129, 65535), TENSOR(65535, 129)), SCHEDULE_ALIGNED, NULL) > 2);
   machine_of = NULL;
 }
@@ -214,14 +228,6 @@ static struct uop *convolution(struct uop *x, int64_t results) {
   struct uop *w = RESHAPE(TENSOR(results, c, 3, 3), 1, results, c, 3, 1, 3, 1);
   y = EXPAND(RESHAPE(y, b, 1, c, 3, m, 3, m), b, results, c, 3, m, 3, m);
   return reduce(OP_ADD, mul(y, EXPAND(w, b, results, c, 3, m, 3, m)), 1 << 2 | 1 << 3 | 1 << 5);
-}
-
-/* A convolution of 1 x 1 with the given stride. x: [batch, channels, height, width]; w: [results, channels]. */
-static struct uop *pointwise(struct uop *x, int64_t results, int64_t stride) {
-  int64_t b = x->shape->dim[0]->arg.i, c = x->shape->dim[1]->arg.i, m = x->shape->dim[2]->arg.i / stride;
-  struct uop *y = SHRINK(RESHAPE(x, b, c, m, stride, m, stride), 0, b, 0, c, 0, m, 0, 1, 0, m, 0, 1);
-  struct uop *w = EXPAND(RESHAPE(TENSOR(results, c), 1, results, c, 1, 1), b, results, c, m, m);
-  return reduce(OP_ADD, mul(EXPAND(RESHAPE(y, b, 1, c, m, m), b, results, c, m, m), w), 1 << 2);
 }
 
 /* Without a window, only an operand whose elements are apart in memory is copied. */

@@ -11,7 +11,8 @@ enum {
   LEAST_STRAIGHT_USES = 1024, /* uses that pay for a transposed copy, which reads single elements */
   MANY_PRODUCTS = 1 << 26,    /* with so many, LEAST_USES pay for it, too, on an emulated sm_90 */
   MANY_RESULTS = 1 << 16,     /* of a product that is large */
-  BLOCK = 64,                 /* rows, columns and products of a result that are computed at once */
+  ALIGNED_UNITS = 2, /* of `align` bytes in a copy's rows: as many as a matrix instruction takes along the sum */
+  BLOCK = 64,        /* rows, columns and products of a result that are computed at once */
   MOST_PADDING = 36, /* maximum factor of products computed, with padding to whole blocks, to products needed */
 };
 
@@ -45,11 +46,11 @@ static struct uop *align_matrix(struct graph *g, struct uop *x, int64_t align, b
   struct uop *pad[2 * MAX_RANK], *whole[2 * MAX_RANK];
   int last = last_axis(s);
   if (last < 0) return x;
-  int64_t n = s->dim[last]->arg.i, unit = align / dtype_info[x->dtype].size;
+  int64_t n = s->dim[last]->arg.i, unit = align / dtype_info[x->dtype].size, padded = ALIGNED_UNITS * unit;
   if (n < LEAST_ROW || (n % unit == 0 && !transposed) || n == shape_numel(s)) return x;
   for (unsigned i = 0; i < s->rank; i++) {
     pad[2 * i] = whole[2 * i] = uop_index(g, 0);
-    pad[2 * i + 1] = uop_index(g, (int)i == last ? (unit - n % unit) % unit : 0), whole[2 * i + 1] = s->dim[i];
+    pad[2 * i + 1] = uop_index(g, (int)i == last ? (padded - n % padded) % padded : 0), whole[2 * i + 1] = s->dim[i];
   }
   x = uop_movement(g, OP_PAD, x, pad, 2 * s->rank);
   x = uop_new(g, OP_CONTIGUOUS, x->dtype, 1, (union uop_arg){.i = CONTIGUOUS_ALIGNED}, 0, &x, 1);
@@ -136,32 +137,61 @@ static struct uop *straighten(struct graph *g, struct uop *x, const struct uop *
   return turn(g, x, inner, (unsigned)sum, (unsigned)last, align);
 }
 
-/* Whether x is the product of two matrices, to be summed by `reduce`, that are copied as fast if their rows begin at
- * any element, unless the rows of both lie along the sum. Sets *columns to the axis of the result's columns, and
- * *second to the number of the factor with these columns. */
+static int64_t padded_to_blocks(int64_t n) { return n == 1 ? 1 : (n + BLOCK - 1) / BLOCK * BLOCK; }
+
+/* Whether elements of the factor, without outer casts and expansions, have the order of memory. */
+static bool has_memory_order(const struct uop *inner) {
+  while (inner->op == OP_CAST || inner->op == OP_RESHAPE) inner = inner->src[0];
+  return inner->op == OP_BUFFER;
+}
+
+/* Whether axis b of the product, the next one after axis a with more than one element, counts on from it in both
+ * factors, so that compilers merge them. */
+static bool continues(const struct uop *reduce, const struct uop *x, unsigned a, unsigned b) {
+  if ((reduce->arg.i >> a & 1) != (reduce->arg.i >> b & 1)) return false;
+  for (unsigned i = 0; i < 2; i++) {
+    const struct uop *inner = inner_of(x->src[i]);
+    bool has = inner->shape->dim[b]->arg.i > 1;
+    if ((inner->shape->dim[a]->arg.i > 1) != has || (has && !has_memory_order(inner))) return false;
+  }
+  return true;
+}
+
+/* Whether x is the product of two matrices (axes that count on are one), to be summed by `reduce`, that are copied as
+ * fast if their rows begin at any element, unless the rows of both lie along the sum. Sets *columns to the axis of the
+ * result's columns, and *second to the number of the factor with these columns. */
 static bool takes_any_rows(const struct schedule_machine *m, const struct uop *reduce, const struct uop *x,
                            unsigned *columns, unsigned *second) {
   const struct shape *s = x->shape;
   int64_t all = shape_numel(s);
   double padded = 1;
-  unsigned axes = 0, found = 0;
+  unsigned axes = 0, found = 0, joined = 0, before = 0;
+  int64_t whole = 1;
   int last = all > 0 ? last_axis(reduce->shape) : -1;
   if (last < 0) return false;
   for (unsigned i = 0; i < s->rank; i++) {
     int64_t n = s->dim[i]->arg.i;
     if (n == 1) continue;
-    int64_t blocks = (n + BLOCK - 1) / BLOCK;
-    axes++, padded *= (double)blocks * BLOCK;
+    if (axes && continues(reduce, x, before, i)) {
+      joined++, whole *= n;
+    } else {
+      padded *= (double)padded_to_blocks(whole);
+      axes++, whole = n;
+    }
+    before = i;
   }
+  padded *= (double)padded_to_blocks(whole);
   if (axes != 3 || padded > MOST_PADDING * (double)all) return false;
-  *columns = (unsigned)last;
+  *columns = (unsigned)last, *second = 0;
   for (unsigned i = 0; i < 2; i++) {
     const struct uop *f = below_casts(x->src[i]), *inner = inner_of(x->src[i]);
     if (f->op != OP_BUFFER || !(m->unaligned_types >> f->dtype & 1) || adjacent_axis(inner) < 0) return false;
     if (shape_numel(f->shape) == all || count_casts(inner) > 1) return false;
+    if (joined && !has_memory_order(inner)) return false;
     if (inner->shape->dim[last]->arg.i > 1) *second = i, found++;
   }
-  return found == 1;
+  int now = found == 1 ? adjacent_axis(inner_of(x->src[*second])) : -1;
+  return now >= 0 && !(joined && reduce->arg.i >> now & 1); /* joined columns would be apart in a copy along them */
 }
 
 /* The product, or one with a copy of the second factor whose rows lie along the columns instead of along the sum. NULL
@@ -171,8 +201,8 @@ static struct uop *turn_second(struct graph *g, const struct schedule_machine *m
   struct uop *inner = inner_of(x->src[second]), *src[2] = {x->src[0], x->src[1]};
   const struct uop *f = below_casts(inner);
   int now = adjacent_axis(inner);
+  if (now < 0 || !(reduce->arg.i >> now & 1)) return x;
   bool aligned = inner->shape->dim[now]->arg.i * dtype_info[f->dtype].size % m->align == 0;
-  if (!(reduce->arg.i >> now & 1)) return x;
   if (aligned || shape_numel(x->shape) / shape_numel(f->shape) < LEAST_USES) return NULL;
   src[second] = turn(g, src[second], inner, columns, (unsigned)last_axis(inner->shape), m->align);
   return src[second] == x->src[second] ? NULL : uop_with_src(g, x, src);
