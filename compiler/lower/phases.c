@@ -61,12 +61,14 @@ static bool shares_memory(const struct lowerer *L, const struct uop *ast) {
 
 static bool is_item(const struct axis *a) { return a->kind == AXIS_LOCAL || (a->kind == AXIS_GROUP && a->fragment); }
 
-/* Lists the axes of a phase that are work-items, lanes of a wave first. Returns the number of work-items. */
+/* Lists the axes of a phase that are work-items, lanes of a wave first, then columns before rows: adjacent lanes access
+ * adjacent columns, and the same row. Returns the number of work-items. */
 static int64_t items_of(const struct codegen *p, unsigned *axis, unsigned *n) {
   int64_t items = 1;
   *n = 0;
   for (unsigned pass = 0; pass < 2; pass++)
-    for (unsigned a = 0; a < p->naxes; a++) {
+    for (unsigned i = 0; i < p->naxes; i++) {
+      unsigned a = pass ? p->naxes - 1 - i : i;
       if (!is_item(&p->axes[a]) || p->axes[a].fragment == pass) continue;
       axis[(*n)++] = a, items *= p->axes[a].size;
     }

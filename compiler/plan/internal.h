@@ -107,6 +107,8 @@ bool contract_gpu(struct codegen *k, bool *done);
 /* gpu/simt.c: plans a contraction whose products work-items compute without matrix instructions; sets *done if it
  * did */
 bool contract_simt(struct codegen *k, bool *done);
+/* gpu/product.c: the same for a phase. */
+bool product_gpu(struct codegen *k, bool *done);
 
 /* gpu/fragments.c: plans a phase whose rows are distributed like a matrix instruction's results; sets *done if it did
  */

@@ -283,6 +283,7 @@ bool optimize_gpu(struct view *p) {
   if (k->steps == STEPS_ALL && k->is_phase && !fragments_gpu(k, &done)) return false;
   if (k->steps == STEPS_ALL && !done && !contract_gpu(k, &done)) return false;
   if (k->steps == STEPS_ALL && !done && !contract_simt(k, &done)) return false;
+  if (k->steps == STEPS_ALL && !done && !product_gpu(k, &done)) return false;
   if (done) return true;
   int v = contiguous_axis(p, AXIS_LOOP, p->nreduces), stored = contiguous_axis(p, AXIS_LOOP, false);
   int64_t outputs = total_size(p, AXIS_LOOP);
