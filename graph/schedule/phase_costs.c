@@ -8,11 +8,13 @@ enum {
   LONG_BYTES = 1 << 28,  /* saving this much memory is worth WORTH times the time that is saved otherwise */
   MUCH_BYTES = 1 << 30,  /* saving this much is worth any time */
   WORTH = 4,
+  MANY_WORTH = 8,     /* the same if results are MANY_TIMES as large as the other data */
   ELEMENT_FLOPS = 16, /* recomputing an element from others */
   FULL_ROWS = 16,     /* of a host's block; products of fewer rows fill its vectors and registers only partly */
-  TILE_SHARE = 4,     /* 1 / the fraction of the rate of matrix instructions that rounds of a GPU reach */
-  ROUND_SHARE = 8,    /* the same for other instructions, which load operands more often */
+  ROUND_SHARE = 4,    /* 1 / the fraction of the rate of instructions that rounds of a GPU reach */
 };
+/* Results this many times as large as the other data grow with the product of two lengths, and that data with one. */
+static const double MANY_TIMES = 2.5;
 
 /* Bytes that each block reads again from far memory: data that the units read along the other row ranges, such as all
  * keys and values of a head, if it does not remain in a cache. */
@@ -69,7 +71,7 @@ bool phases_use_tiles(const struct schedule_machine *m, const struct unit *u) {
 static double rate_of(struct phaser *p, const struct unit *u) {
   const struct schedule_machine *m = schedule_machine_of(p->s, u->device);
   if (!m->phase_items) return m->flops_per_ns;
-  return phases_use_tiles(m, u) ? m->tile_flops_per_ns / TILE_SHARE : m->flops_per_ns / ROUND_SHARE;
+  return (phases_use_tiles(m, u) ? m->tile_flops_per_ns : m->flops_per_ns) / ROUND_SHARE;
 }
 
 /* Adds the rest of what member m reads and writes, unless it was seen. */
@@ -131,7 +133,9 @@ static bool is_profitable(struct phaser *p, size_t kernel, const struct balance 
   const struct schedule_machine *m = schedule_machine_of(p->s, u->device);
   double cost = b->again / m->bytes_per_ns + b->compute;
   if (!b->contracts || b->passed <= PHASES_MUCH_MORE * b->rest) return false;
-  return b->passed >= MUCH_BYTES || cost <= b->saved / m->bytes_per_ns * (b->passed >= LONG_BYTES ? WORTH : 1);
+  bool many = m->phase_items && b->passed >= MANY_TIMES * b->rest;
+  double worth = many ? MANY_WORTH : b->passed >= LONG_BYTES ? WORTH : 1;
+  return b->passed >= MUCH_BYTES || cost <= worth * b->saved / m->bytes_per_ns;
 }
 
 bool phases_pay(struct phaser *p, size_t kernel, uint8_t *grouped) {

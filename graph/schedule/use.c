@@ -160,11 +160,37 @@ static bool repeats_row(const struct scheduler *s, struct node *n, const struct 
   return rows >= m->groups || (bytes / share - bytes) / m->bytes_per_ns <= m->launch_ns;
 }
 
+/* The number of elements that x repeats or rearranges. */
+static int64_t elements_behind(const struct uop *x) {
+  while (is_movement(x) || x->op == OP_CAST) x = x->src[0];
+  return shape_numel(x->shape);
+}
+
+/* Whether a kernel of phases may compute x again where it is needed: x is computed, element by element, from sums of
+ * products whose factors are much smaller. */
+static bool may_be_recomputed(const struct scheduler *s, struct uop *x, unsigned depth) {
+  enum { DEEP = 8, MUCH = 2 };
+  bool found = false;
+  if (x->op == OP_REDUCE_AXIS) {
+    struct uop *product = x->src[0];
+    while (product->op == OP_CAST) product = product->src[0];
+    if (x->aux != OP_ADD || product->op != OP_MUL) return false;
+    int64_t factors = elements_behind(product->src[0]) + elements_behind(product->src[1]);
+    return repeats_elements(product->src[0]) && repeats_elements(product->src[1]) &&
+           node_of(s, x)->numel > MUCH * factors;
+  }
+  if (x->op != OP_CAST && !is_movement(x) && !is_alu(x)) return false;
+  for (unsigned i = 0; i < tensor_sources(x) && depth < DEEP && !found; i++)
+    found = may_be_recomputed(s, x->src[i], depth + 1);
+  return found;
+}
+
 /* Whether the remaining ranges are so short that one work-item runs them all after computing the reduce once (softmax
  * times a narrow matrix is one kernel). */
 static bool is_narrow(const struct scheduler *s, struct node *n, const struct use *w, unsigned left) {
   int64_t all = shape_numel(n->reduce->u->src[0]->shape);
   if (n->numel <= 0 || all < 0 || schedule_elements(w->kernel, left) > NARROW) return false;
+  if (schedule_machine_of(s, n->device)->phase_items && may_be_recomputed(s, n->reduce->u->src[0], 0)) return false;
   return n->numel >= schedule_machine_of(s, n->device)->groups || all / n->reduce->numel <= NARROW_LENGTH;
 }
 
