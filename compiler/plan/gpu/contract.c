@@ -16,7 +16,7 @@ enum {
   MOST_REGISTERS = 200, /* maximum for sums and operands of a lane */
   LOAD_CYCLES = 4,
   PHASE_TILE = 128,  /* maximum rows and columns of a wave in a phase */
-  PHASE_COPIES = 2,  /* phases whose copies share the memory that is left */
+  PHASE_DEPTH = 8,   /* maximum instructions along the sum in a round of a phase */
   COPY_PADDING = 16, /* bytes between rows of a copy */
   /* for instructions that read workgroup memory: */
   GROUP_WAVES = 2,  /* maximum number of wave groups that compute adjacent rows in a workgroup */
@@ -239,14 +239,19 @@ static bool choose_tiles(struct choice *c) {
   return best > 0;
 }
 
-/* Whether what depends on the axes changes in each round of the phases. */
-static bool changes_by_round(const struct codegen *k, uint64_t mask) {
-  int a = axis_of_rounds(k);
-  return a >= 0 && (mask >> a & 1);
+/* The bytes of workgroup memory for copies of one product. */
+static int64_t phase_room(const struct codegen *k) {
+  int64_t room = k->target->group_bytes ? k->target->group_bytes : k->target->local_bytes;
+  return (room - k->passed_bytes) / phase_products(k->around);
 }
 
-static int64_t phase_room(const struct codegen *k) {
-  return k->target->group_bytes ? k->target->group_bytes : k->target->local_bytes;
+/* The rows and columns of the operands that are copied. */
+static int64_t copied_rows(const struct choice *c) {
+  const struct matrix *x = &matrices[c->row];
+  int64_t rows = 0;
+  for (unsigned i = 0; i < 2; i++)
+    if (c->side[i].slot >= 0) rows += (i ? x->n : x->m) * c->tiles[i] * c->waves[i];
+  return rows;
 }
 
 /* Whether a lane's columns are adjacent. */
@@ -277,14 +282,10 @@ static bool choose_phase(struct choice *c) {
     c->time = time;
     for (unsigned i = 0; i < 2; i++) c->tiles[i] = tiles[i], c->waves[i] = by[i];
   }
-  int64_t sum = k->axes[c->sum].size, room = (phase_room(k) - k->passed_bytes) / PHASE_COPIES, most = 0;
-  for (unsigned i = 0; i < 2; i++) {
-    int64_t rows = size[i] * c->tiles[i] * c->waves[i];
-    if (c->side[i].slot >= 0 && changes_by_round(k, c->side[i].mask) && rows > most) most = rows;
-  }
-  for (c->depth = COPY_BYTES / dtype_info[x->in].size / x->k; c->depth > 1; c->depth /= 2) {
-    bool fits = most * (x->k * c->depth * dtype_info[x->in].size + COPY_PADDING) <= room;
-    if (fits && round_up(sum, x->k * c->depth) * SMALL_PADDING <= sum * (SMALL_PADDING + 1)) break;
+  int64_t sum = k->axes[c->sum].size, all = round_up(sum, x->k) / x->k;
+  for (c->depth = all < PHASE_DEPTH ? all : PHASE_DEPTH; c->depth > 1; c->depth--) {
+    int64_t bytes = copied_rows(c) * (x->k * c->depth * dtype_info[x->in].size + COPY_PADDING);
+    if (bytes <= phase_room(k) && round_up(all, c->depth) * SMALL_PADDING <= all * (SMALL_PADDING + 1)) break;
   }
   return c->time > 0;
 }
@@ -476,8 +477,7 @@ static bool apply(struct choice *c) {
   if (!c->sums.n && k->axes[c->sum].size % to && !step_unless_one(c->k, STEP_PAD, sum, to)) return false;
   if (!choice_join_parts(c, &c->columns, STEP_ADJACENT, &name[1]) || !choice_join_parts(c, &c->sums, STEP_SERIAL, &sum))
     return false;
-  bool tiles_in_memory = matrix_in_memory(x);
-  bool interleave = interleaves(c);
+  bool tiles_in_memory = matrix_in_memory(x), interleave = interleaves(c);
   if (interleave && !step_split(k, STEP_VECTOR, name[1], c->tiles[1], &tile[1])) return false;
   struct step matrix = {.kind = STEP_MATRIX, .amount = c->row, .list = {name[0], name[1], sum}, .nlist = 3};
   if (!step_apply(k, matrix)) return false;
@@ -495,8 +495,7 @@ static bool apply(struct choice *c) {
     s.nlist += matrix_axes(k, i, i, s.list + s.nlist);
     if (rounds.letter) s.list[s.nlist++] = rounds;
     s.nlist += matrix_axes(k, i, !i, s.list + s.nlist);
-    bool stays = k->is_phase && !changes_by_round(k, c->side[i].mask); /* lanes keep it in registers */
-    if (s.amount >= 0 && !stays && step_possible(k, s, NULL, 0) && !step_apply(k, s)) return false;
+    if (s.amount >= 0 && step_possible(k, s, NULL, 0) && !step_apply(k, s)) return false;
   }
   return !tiles_in_memory || (apply_rounds(c, sum) && apply_collect(c));
 }

@@ -122,25 +122,11 @@ static int64_t waves_for(const struct codegen *k, const struct matrix *x, int64_
   return waves <= (wide > 1 ? MOST_GROUPS : MOST_WAVES) ? waves : 0;
 }
 
-/* The number of phases that sum products. Their tiles share the memory of a workgroup. */
-static int64_t products_of(const struct codegen *around) {
-  int64_t n = 0;
-  for (unsigned i = 0; i < around->nparts; i++) {
-    size_t count;
-    struct uop *ast = around->ast->src[i], **order = uop_toposort(&ast, 1, &count);
-    bool found = false;
-    for (size_t u = 0; order && u < count; u++) found = found || summed_product(order[u]);
-    free(order);
-    n += found;
-  }
-  return n;
-}
-
 /* Divides the sum into rounds of copies, so that the tiles fit in the workgroup's memory. */
 static int64_t depth_for(const struct codegen *k, const struct matrix *x, int64_t side, int64_t sum) {
   int64_t most = sum / x->k, room = x->parts == PARTS_MEMORY ? k->target->group_bytes : k->target->local_bytes;
   for (int64_t depth = most < MOST_DEPTH ? most : MOST_DEPTH; depth > 0; depth--)
-    if (most % depth == 0 && side * depth * x->k * dtype_info[x->in].size * products_of(k->around) <= room)
+    if (most % depth == 0 && side * depth * x->k * dtype_info[x->in].size * phase_products(k->around) <= room)
       return depth;
   return 0;
 }
@@ -244,7 +230,7 @@ static bool stage_values(struct codegen *k, char rows) {
  * serves all rounds. */
 static bool copy_ahead(struct codegen *k, int64_t bytes, int64_t fixed) {
   struct step ahead = {.kind = STEP_PIPELINE, .axis = {ROUNDS_LETTER, 0}, .amount = BUFFERS};
-  bool fits = products_of(k->around) * (BUFFERS * bytes + fixed) <= local_room(k);
+  bool fits = phase_products(k->around) * (BUFFERS * bytes + fixed) <= local_room(k);
   return !k->target->has_fetch || !fits || !step_possible(k, ahead, NULL, 0) || step_apply(k, ahead);
 }
 

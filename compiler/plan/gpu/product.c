@@ -53,13 +53,16 @@ static int64_t room_left(const struct codegen *around) {
   return room;
 }
 
-/* The number of phases that sum products. Each has copies of its own. */
-static int64_t products_of(const struct codegen *around) {
-  size_t count;
-  struct uop *ast = around->ast, **order = uop_toposort(&ast, 1, &count);
+int64_t phase_products(const struct codegen *around) {
   int64_t n = 0;
-  for (size_t i = 0; order && i < count; i++) n += order[i]->op == OP_REDUCE && summed_product(order[i]);
-  free(order);
+  for (unsigned i = 0; i < around->nparts; i++) {
+    size_t count;
+    struct uop *ast = around->ast->src[i], **order = uop_toposort(&ast, 1, &count);
+    bool found = false;
+    for (size_t u = 0; order && u < count; u++) found = found || summed_product(order[u]);
+    free(order);
+    n += found;
+  }
   return n ? n : 1;
 }
 
@@ -68,7 +71,7 @@ static int64_t products_of(const struct codegen *around) {
  * there is no room. */
 static int64_t choose_depth(const struct choice *c, const struct share *t) {
   const struct codegen *k = c->k;
-  int64_t sum = k->axes[c->sum].size, room = room_left(k->around) / products_of(k->around), bytes = 0,
+  int64_t sum = k->axes[c->sum].size, room = room_left(k->around) / phase_products(k->around), bytes = 0,
           depth = MOST_DEPTH;
   for (unsigned i = 0; i < 2; i++) {
     int64_t size = i ? t->columns * t->lanes[1] : t->rows * t->lanes[0];
