@@ -454,28 +454,99 @@ static void gradients_of_long_rows_are_two_kernels(void **state) {
   for (unsigned i = 0; i < sizeof cases / sizeof *cases; i++) check_gradients(&cases[i], EMULATED);
 }
 
-/* The memory that an attention needs besides its result is much less than that of its scores. */
-static void check_memory(const char *device, int64_t width) {
+/* The memory that an attention, or its gradients, need besides the results is much less than that of its scores. */
+static void check_memory(const char *device, db_dtype t, int64_t width, bool back) {
   enum { LENGTH = 1024 };
   db_device *dev = db_open(device);
   struct db_device_counters before, after;
   {
     DB_SCOPED;
-    db_tensor *x = db_randn(DB_F16, dev, LENGTH, width);
-    assert_int_equal(db_realize(x), 0);
+    db_tensor *x[4], *dx[3];
+    for (unsigned i = 0; i < 4; i++) x[i] = db_cast(db_randn(DB_F32, dev, LENGTH, width), t);
+    assert_int_equal(db_realize_all(x, 4), 0);
+    for (unsigned i = 0; i < 3 && back; i++) db_requires_grad(x[i]);
     db_device_counters(dev, &before);
-    assert_int_equal(db_realize(db_attention(x, x, x, .causal = true)), 0);
+    db_tensor *y = db_attention(x[0], x[1], x[2], .causal = true);
+    if (back) db_grad_all(y, x[3], x, 3, dx);
+    assert_int_equal(back ? db_realize_all(dx, 3) : db_realize(y), 0);
     db_device_counters(dev, &after);
   }
   uint64_t more = after.bytes_allocated_peak - before.bytes_allocated;
-  if (more > LENGTH * LENGTH) fail_msg("%s, width %ld: %lu more bytes", device, (long)width, (unsigned long)more);
+  uint64_t results = (uint64_t)((back ? 3 : 1) * LENGTH * width) * (t == DB_F32 ? 4 : 2);
+  if (more > results + LENGTH * LENGTH * (t == DB_F32 ? 2 : 1))
+    fail_msg("%s, width %ld: %lu more bytes, %lu of results", device, (long)width, (unsigned long)more,
+             (unsigned long)results);
   db_close(dev);
 }
 
 static void memory_is_linear_on_gpus(void **state) {
-  static const int64_t widths[] = {16, 65, 80, 112, 160, 192, 256};
-  for (unsigned i = 0; i < sizeof widths / sizeof *widths; i++) check_memory(EMULATED, widths[i]);
-  if (has_ptxas()) check_memory(EMULATED_NVIDIA, widths[0]); /* of others, registers may be in device memory */
+  static const int64_t widths[] = {3, 8, 16, 65, 80, 112, 160, 192, 256};
+  for (unsigned i = 0; i < sizeof widths / sizeof *widths; i++) {
+    check_memory(EMULATED, DB_F16, widths[i], false);
+    check_memory(EMULATED, DB_F32, widths[i], false);
+    check_memory(EMULATED, DB_F16, widths[i], true);
+    check_memory(EMULATED, DB_F32, widths[i], true);
+  }
+  if (!has_ptxas()) return;
+  for (unsigned i = 0; i < 3; i++) check_memory(EMULATED_NVIDIA, DB_F16, widths[i], false); /* of others, registers */
+  for (unsigned i = 0; i < 3; i++) check_memory(EMULATED_NVIDIA, DB_F32, widths[i], false); /* may be in memory */
+}
+
+/* The model time in us of an attention of 4 heads of 512 queries and keys, or of its gradients. */
+static double model_time(const char *device, db_dtype t, int64_t width, bool back) {
+  enum { HEADS = 4, LENGTH = 512, MOST_WIDTH = 256 };
+  static float out[HEADS * LENGTH * MOST_WIDTH];
+  struct emu_detail before, after;
+  db_device *dev = db_open(device);
+  {
+    DB_SCOPED;
+    size_t bytes = (size_t)(HEADS * LENGTH * width) * (t == DB_F32 ? 4 : 2);
+    db_tensor *x[4], *dx[3];
+    for (unsigned n = 0; n < 4; n++) x[n] = db_cast(db_randn(DB_F32, dev, HEADS, LENGTH, width), t);
+    assert_int_equal(db_realize_all(x, 4), 0);
+    must_read(x[3], out, bytes); /* also waits for the kernels */
+    for (unsigned n = 0; n < 3 && back; n++) db_requires_grad(x[n]);
+    assert_int_equal(emu_detail(db_device_os(dev), true), 0);
+    before = executed_so_far(dev);
+    db_tensor *y = db_attention(x[0], x[1], x[2]);
+    if (back) db_grad_all(y, x[3], x, 3, dx);
+    assert_int_equal(back ? db_realize_all(dx, 3) : db_realize(y), 0);
+    must_read(back ? dx[2] : y, out, bytes);
+    after = executed_so_far(dev);
+  }
+  db_close(dev);
+  return (double)(after.model_ps - before.model_ps) * 1e-6;
+}
+
+/* A width takes little longer than a round one near it. Rows of an odd number of 16-bit elements are copied element by
+ * element. */
+static void all_widths_are_fast(void **state) {
+  static const struct {
+    const char *device;
+    db_dtype t;
+    int64_t width, like;
+    bool back;
+    double most; /* ratio of the times */
+  } cases[] = {
+      {EMULATED, DB_F16, 72, 80, false, 1.1},   {EMULATED, DB_F16, 80, 64, false, 1.3},
+      {EMULATED, DB_F16, 184, 192, false, 1.2}, {EMULATED, DB_F16, 200, 256, false, 1.1},
+      {EMULATED, DB_F16, 65, 80, false, 3.5},   {EMULATED, DB_F16, 72, 80, true, 1.2},
+      {EMULATED, DB_F16, 184, 192, true, 1.2},  {EMULATED, DB_F16, 256, 128, true, 2.5},
+      {EMULATED, DB_F32, 65, 128, false, 1.4},  {EMULATED, DB_F32, 3, 64, false, 0.8},
+  };
+  for (unsigned i = 0; i < sizeof cases / sizeof *cases; i++) {
+    double us = model_time(cases[i].device, cases[i].t, cases[i].width, cases[i].back);
+    double like = model_time(cases[i].device, cases[i].t, cases[i].like, cases[i].back);
+    if (us > cases[i].most * like)
+      fail_msg("%s: width %ld takes %g us, %ld takes %g", cases[i].device, (long)cases[i].width, us,
+               (long)cases[i].like, like);
+  }
+}
+
+/* Work-items share copies of the operands of f32 products. The rate is that of two products. */
+static void f32_uses_copies(void **state) {
+  double operations = 4.0 * 4 * 512 * 512 * 128, us = model_time(EMULATED, DB_F32, 128, false);
+  if (operations / us * 1e-6 < 14) fail_msg("%g us of model time, %g TFLOPS", us, operations / us * 1e-6);
 }
 
 /* Four times the length takes at most four times the memory: the scores never exist as a whole. */
@@ -533,6 +604,8 @@ int main(void) {
                                      cmocka_unit_test(is_one_kernel),
                                      cmocka_unit_test(memory_is_linear_on_gpus),
                                      cmocka_unit_test(is_one_kernel_on_gpus),
+                                     cmocka_unit_test(all_widths_are_fast),
+                                     cmocka_unit_test(f32_uses_copies),
                                      cmocka_unit_test(passes_in_registers),
                                      cmocka_unit_test(gradients_are_kernels),
                                      cmocka_unit_test(gradients_are_kernels_on_gpus),

@@ -14,6 +14,7 @@ enum {
   MOST_GROUPS = 2,  /* of instructions that four waves execute together */
   MOST_DEPTH = 16,  /* instructions along a sum whose operands are copied at once */
   MOST_WIDTH = 192, /* of rows of operands and results that lanes of transposed products keep in registers */
+  PADDING = 16,     /* bytes between rows of a tile, at most */
   BUFFERS = 2,      /* of each tile that changes in each round */
 };
 
@@ -126,7 +127,8 @@ static int64_t waves_for(const struct codegen *k, const struct matrix *x, int64_
 static int64_t depth_for(const struct codegen *k, const struct matrix *x, int64_t side, int64_t sum) {
   int64_t most = sum / x->k, room = x->parts == PARTS_MEMORY ? k->target->group_bytes : k->target->local_bytes;
   for (int64_t depth = most < MOST_DEPTH ? most : MOST_DEPTH; depth > 0; depth--)
-    if (most % depth == 0 && side * depth * x->k * dtype_info[x->in].size * phase_products(k->around) <= room)
+    if (most % depth == 0 &&
+        side * (depth * x->k * dtype_info[x->in].size + PADDING) * phase_products(k->around) <= room)
       return depth;
   return 0;
 }
