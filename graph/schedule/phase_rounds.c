@@ -15,7 +15,8 @@ enum {
   FEWEST_ROUND_ROWS = 16, /* of a matrix instruction */
   PLAIN_ROWS = 64,        /* of the work-items that run phases together */
   LEAST_COLUMNS = 32,     /* minimum of a round with PLAIN_ROWS rows */
-  MOST_ITEM_SUMS = 64,    /* sums that each work-item carries */
+  MOST_ITEM_SUMS = 64,    /* sums of one result that each work-item carries */
+  MOST_TILE_SUMS = 128,   /* sums of all results, in the tiles of matrix instructions that a workgroup executes */
   ENOUGH_GROUPS = 4,      /* 1 / the fraction of the workgroups that keep the machine busy that is enough */
   PAD_BYTES = 16,         /* between rows of LOCAL memory whose length is a multiple of all banks */
   BANK_BYTES = 128,
@@ -490,12 +491,24 @@ static bool fits_registers(const struct rounds *o, const struct schedule_machine
   return columns % m->tile_rows == 0 && local <= m->scratch && register_bytes(o, m, rows, columns) <= room;
 }
 
+/* The number of sums of a row. */
+static int64_t all_sums(const struct rounds *o) {
+  int64_t sums = 0;
+  for (unsigned i = 0; i < o->k->n; i++)
+    if (o->part[i].reduce && o->k->member[i].length > 1) sums += o->k->member[i].length;
+  return sums;
+}
+
 /* Whether a block of rows fits, with a round of columns, in LOCAL memory or in registers. Registers are used if there
  * are groups for half of the machine: fewer work-items are faster with smaller blocks in LOCAL memory. Values of
  * columns are only used with registers for all values. */
 static bool fits(struct rounds *o, const struct schedule_machine *m, int64_t rows, int64_t columns, int64_t groups) {
   int64_t sums, items = m->phase_items * (rows > PLAIN_ROWS ? rows / PLAIN_ROWS : 1);
-  bool room = measure(o, rows, columns, &sums) <= m->scratch && rows * sums <= items * MOST_ITEM_SUMS;
+  bool room = measure(o, rows, columns, &sums) <= m->scratch;
+  if (m->tile_rows >= PLAIN_ROWS && use_tiles(o, m))
+    room = room && rows * all_sums(o) <= items * MOST_TILE_SUMS;
+  else
+    room = room && rows * sums <= items * MOST_ITEM_SUMS;
   if (!m->phase_registers || rows != PLAIN_ROWS || groups * 2 < m->groups || !use_tiles(o, m)) return room;
   return fits_registers(o, m, rows, columns) || (room && !most_values(o));
 }
