@@ -109,7 +109,8 @@ bool contract_gpu(struct codegen *k, bool *done);
 bool contract_simt(struct codegen *k, bool *done);
 /* gpu/product.c: the same for a phase. */
 bool product_gpu(struct codegen *k, bool *done);
-/* The number of phases that sum products, at least 1. Their copies share the memory of a workgroup. */
+/* The number of phases that sum products, at least 1. around: NULL: a phase alone. Their copies share the memory of a
+ * workgroup. */
 int64_t phase_products(const struct codegen *around);
 
 /* gpu/fragments.c: plans a phase whose rows are distributed like a matrix instruction's results; sets *done if it did

@@ -14,12 +14,14 @@ enum {
   ROUND_SHARE = 4,    /* 1 / the fraction of the rate of instructions that rounds of a GPU reach */
 };
 /* Results this many times as large as the other data grow with the product of two lengths, and that data with one. */
-static const double MANY_TIMES = 2.5;
+static const double MANY_TIMES = 2;
 
 /* Bytes that each block reads again from far memory: data that the units read along the other row ranges, such as all
  * keys and values of a head, if it does not remain in a cache. */
 static double read_again(struct phaser *p, const struct phased *k) {
   double at_once = 0, places = ceil((double)k->size[k->blocked] / (double)k->block);
+  struct uop *seen[4 * MOST_MEMBERS];
+  unsigned nseen = 0;
   for (unsigned r = 0; r < k->nrows; r++)
     if (r != k->blocked) places *= (double)k->size[r];
   for (unsigned i = 0; i < k->n; i++) {
@@ -36,7 +38,10 @@ static double read_again(struct phaser *p, const struct phased *k) {
         own = own || row == k->blocked; /* each block has its own */
         if (row != NO_ROW) bytes /= (double)k->size[row];
       }
-      if (!own) at_once += bytes;
+      for (unsigned x = 0; x < nseen && !own; x++) own = seen[x] == index->src[0];
+      if (own) continue;
+      if (nseen < 4 * MOST_MEMBERS) seen[nseen++] = index->src[0];
+      at_once += bytes;
     }
   }
   return at_once > CACHE_BYTES ? at_once * places : 0;

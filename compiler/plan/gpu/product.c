@@ -55,7 +55,7 @@ static int64_t room_left(const struct codegen *around) {
 
 int64_t phase_products(const struct codegen *around) {
   int64_t n = 0;
-  for (unsigned i = 0; i < around->nparts; i++) {
+  for (unsigned i = 0; around && i < around->nparts; i++) {
     size_t count;
     struct uop *ast = around->ast->src[i], **order = uop_toposort(&ast, 1, &count);
     bool found = false;
@@ -164,7 +164,8 @@ bool product_gpu(struct codegen *k, bool *done) {
   struct parts parts[2] = {{.inner = {0}}};
   int row = -1, column = -1;
   *done = false;
-  if (!k->is_phase || axis_of_rounds(k) < 0 || k->ast->src[0]->op != OP_STORE || k->around->fragments) return true;
+  if (!k->is_phase || axis_of_rounds(k) < 0 || !k->around || k->around->fragments) return true;
+  if (k->ast->src[0]->op != OP_STORE) return true;
   if (find_values(k, &row, &column)) {
     *done = choose_share(k, k->axes[row].size, k->axes[column].size, &t);
     return !*done || divide(k, row, column, &t, parts);
