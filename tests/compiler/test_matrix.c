@@ -273,14 +273,14 @@ static void rows_begin_at_any_element(void **state) {
   compiler_free(c);
 }
 
-/* Products with few rows or columns read the other operand once, in boxes, with the instruction that has the fewest
- * columns; but not if the sum is short or the other side is as long as an instruction's. */
-static void few_rows_are_padded(void **state) {
+/* Products with few rows or columns are padded to those of an instruction that reads boxes, and others prefer it, too,
+ * unless the sum is short. */
+static void boxes_are_preferred(void **state) {
   static const struct {
     int64_t rows, columns, sum;
     bool boxes;
-  } tried[] = {{2, 1024, 1024, true}, {16, 512, 136, true},    {1024, 8, 1024, true},
-               {3, 301, 131, true},   {24, 1024, 1024, false}, {8, 1024, 64, false}};
+  } tried[] = {{2, 1024, 1024, true},  {16, 512, 136, true},   {1024, 8, 1024, true},  {3, 301, 131, true},
+               {24, 1024, 1024, true}, {65, 1024, 1024, true}, {128, 128, 1024, true}, {8, 1024, 64, false}};
   struct compiler *c = with_plan(NULL);
   for (unsigned i = 0; i < sizeof tried / sizeof *tried; i++) {
     ncases = 0;
@@ -500,7 +500,7 @@ int main(void) {
       cmocka_unit_test(fragments_are_loaded_from_tiles),
       cmocka_unit_test(what_a_tensor_is),
       cmocka_unit_test(rows_begin_at_any_element),
-      cmocka_unit_test(few_rows_are_padded),
+      cmocka_unit_test(boxes_are_preferred),
       cmocka_unit_test(a_wave_copies_boxes),
       cmocka_unit_test(workgroups_share_rows_and_columns),
       cmocka_unit_test(copies_run_ahead_of_the_next_block),

@@ -29,8 +29,8 @@ enum {
   CLASS_DEPTH = 4,   /* minimum instructions along the sum in a round */
   CLASS_ROUNDS = 2,  /* minimum rounds, because boxes are copied ahead of a loop's rounds */
   CLASS_PADDING = 9, /* like MOST_PADDING; without classes, single elements are copied */
-  STREAM_SIDE = 16,  /* maximum rows or columns of a product that reads the other operand once */
-  STREAM_SUM = 128,  /* minimum length of its sum */
+  FEW_SIDE = 64,     /* rows or columns whose padding takes no time, because memory limits the speed */
+  BOX_SUM = 128,     /* minimum length of its sum */
   FEW_BUFFERS = 3,   /* enough to hide the copies' latency */
   MOST_BUFFERS = 4,
   MANY_PRODUCTS = 1 << 26, /* of f32, for which tf32 is faster */
@@ -145,17 +145,14 @@ static bool have_classes(const struct choice *c) {
   return s[0].by_axis == matrix_reads_tile(x, MATRIX_A) && !(choice_fetches(c, &s[0]) && choice_fetches(c, &s[1]));
 }
 
-/* Whether the product has few rows or columns and the operands are copied in boxes: these keep so many bytes in flight
- * that memory limits the speed, not the padding of the few rows to those of an instruction. */
-static bool has_stream(const struct choice *c) {
+/* Whether both operands are copied in boxes: these keep so many bytes in flight that no other plan is faster. */
+static bool copies_boxes(const struct choice *c) {
   const struct axis *axes = c->k->axes;
   const struct side *s = c->side;
-  int64_t rows = axes[s[0].axis].size, columns = axes[s[1].axis].size;
   if (matrices[c->row].parts != PARTS_MEMORY || c->columns.n || c->sums.n) return false;
-  if (!is_plain(c, &s[0]) || !is_plain(c, &s[1]) || axes[c->sum].size < STREAM_SUM) return false;
-  if (!c->classes && !(choice_fetches(c, &s[0]) && choice_fetches(c, &s[1]))) return false;
-  int64_t few = rows < columns ? rows : columns;
-  return few > 1 && few <= STREAM_SIDE;
+  if (!is_plain(c, &s[0]) || !is_plain(c, &s[1]) || axes[c->sum].size < BOX_SUM) return false;
+  if (axes[s[0].axis].size == 1 || axes[s[1].axis].size == 1) return false;
+  return c->classes || (choice_fetches(c, &s[0]) && choice_fetches(c, &s[1]));
 }
 
 /* Estimates the cycles of a wave to load an operand for one instruction along the sum: its share of the workgroup's
@@ -512,7 +509,7 @@ static bool possible(struct choice *c) {
   for (unsigned i = 0; i < 3; i++) {
     struct axis *a = &k->axes[axis[i]];
     const struct joint *j = i == 1 ? &c->columns : &c->sums;
-    bool is_free = c->streams && i < 2 && a->size <= STREAM_SIDE;
+    bool is_free = c->boxes && i < 2 && a->size <= FEW_SIDE;
     more *= is_free ? 1 : i && j->n ? joint_padding(k, j) : axis_padding(k, axis[i], size[i]);
     was[i] = a->size, a->size = round_up(a->size, size[i]), s.list[i] = a->name;
   }
@@ -534,7 +531,7 @@ static bool is_fast(const struct choice *c) {
 
 /* Without classes of rows, elements of an operand are copied one by one. */
 static bool is_better(const struct choice *c, const struct choice *best) {
-  bool boxes = c->classes || c->streams, were = best->classes || best->streams;
+  bool boxes = c->classes || c->boxes, were = best->classes || best->boxes;
   if (best->time == 0 || boxes != were) return best->time == 0 || boxes;
   return c->time < best->time * (SMALL_PADDING - 1) / SMALL_PADDING;
 }
@@ -557,7 +554,7 @@ bool contract_gpu(struct codegen *k, bool *done) {
       if (ok) choice_join(&c);
       bool loads = matrices[row].parts == PARTS_MEMORY && !matrix_reads_tile(&matrices[row], MATRIX_A);
       c.classes = ok && have_classes(&c);
-      c.streams = ok && has_stream(&c);
+      c.boxes = ok && copies_boxes(&c);
       ok = ok && (!loads || c.classes) && is_fast(&c) && possible(&c) &&
            (k->is_phase                           ? choose_phase
             : matrices[row].parts == PARTS_MEMORY ? choose_group

@@ -39,8 +39,7 @@ struct choice {
   int64_t tiles[2], waves[2], depth; /* depth: instructions along the sum per copy */
   int64_t buffers;                   /* of a pipeline; 1: no pipeline */
   bool classes;                      /* the operands are copied in boxes of classes of rows */
-  bool streams;                      /* an operand is read once, because one instruction computes all of the other's
-                                      * rows or columns */
+  bool boxes;                        /* both operands are copied in boxes */
   double time;                       /* cycles of the whole launch per instruction along the sum */
 };
 

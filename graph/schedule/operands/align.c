@@ -6,11 +6,12 @@
 #include <string.h>
 
 enum {
-  LEAST_ROW = 64,             /* elements of a row */
-  LEAST_USES = 128,           /* uses of an element that pay for its copy */
-  LEAST_STRAIGHT_USES = 1024, /* uses that pay for a transposed copy, which reads single elements */
-  MANY_PRODUCTS = 1 << 26,    /* with so many, LEAST_USES pay for it, too, on an emulated sm_90 */
-  MANY_RESULTS = 1 << 16,     /* of a product that is large */
+  LEAST_ROW = 64,              /* elements of a row */
+  LEAST_USES = 128,            /* uses of an element that pay for its copy */
+  LEAST_STRAIGHT_USES = 4,     /* the same for a transposed copy, without which single elements are read for each use */
+  STRAIGHT_PRODUCTS = 1 << 22, /* with fewer, it takes longer to launch it */
+  MANY_PRODUCTS = 1 << 26,     /* of a product that is large */
+  MANY_RESULTS = 1 << 16,      /* the same for its results */
   ALIGNED_UNITS = 2, /* of `align` bytes in a copy's rows: as many as a matrix instruction takes along the sum */
   BLOCK = 64,        /* rows, columns and products of a result that are computed at once */
   MOST_PADDING = 36, /* maximum factor of products computed, with padding to whole blocks, to products needed */
@@ -222,8 +223,9 @@ struct uop *schedule_align(struct graph *g, const struct schedule_machine *m, co
     src[i] = x->src[i];
     if (f->op != OP_BUFFER || !n) continue;
     int64_t uses = shape_numel(x->shape) / n;
-    int64_t pay = shape_numel(x->shape) < MANY_PRODUCTS ? LEAST_STRAIGHT_USES : LEAST_USES;
-    if (uses >= pay && m->straight_types >> f->dtype & 1) src[i] = straighten(g, src[i], reduce, m->align);
+    bool many = shape_numel(x->shape) >= STRAIGHT_PRODUCTS;
+    if (many && uses >= LEAST_STRAIGHT_USES && m->straight_types >> f->dtype & 1)
+      src[i] = straighten(g, src[i], reduce, m->align);
     if (uses >= LEAST_USES && src[i] == x->src[i]) src[i] = align_factor(g, src[i], m->align);
   }
   return src[0] != x->src[0] || src[1] != x->src[1] ? uop_with_src(g, x, src) : x;
