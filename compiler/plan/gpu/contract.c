@@ -50,6 +50,16 @@ static int64_t stride(const struct codegen *k, const struct uop *value, int axis
   return affine_coef(&a, k->axes[axis].range);
 }
 
+struct uop *only_reduction(struct codegen *k) {
+  size_t count;
+  struct uop **order = uop_toposort(&k->ast, 1, &count), *found = NULL;
+  unsigned n = 0;
+  for (size_t i = 0; order && i < count; i++)
+    if (order[i]->op == OP_REDUCE) found = order[i], n++;
+  free(order);
+  return n == 1 ? found : NULL;
+}
+
 bool choice_axes(struct choice *c, const struct matrix_product *p, const uint64_t *mask) {
   struct codegen *k = c->k;
   const struct uop *store = k->ast->src[0];

@@ -46,6 +46,7 @@ struct choice {
 /* contract.c */
 /* Chooses the axes for the sum of products p. Columns are contiguous in the output if one of the two axes is. */
 bool choice_axes(struct choice *c, const struct matrix_product *p, const uint64_t *mask);
+struct uop *only_reduction(struct codegen *k); /* the kernel's only REDUCE; NULL if there is none, or another one */
 /* Whether 16 bytes of the operand are contiguous in memory and aligned, so that they can be copied without
  * registers. */
 bool choice_fetches(const struct choice *c, const struct side *s);

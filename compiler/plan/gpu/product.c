@@ -143,17 +143,12 @@ static bool find_values(const struct codegen *k, int *row, int *column) {
 /* Finds the phase's only reduction, a sum of products over one axis. */
 static bool find(struct choice *c) {
   struct codegen *k = c->k;
-  struct matrix_product p = {.reduce = NULL};
-  size_t count;
-  struct uop **order = uop_toposort(&k->ast, 1, &count);
-  uint64_t *mask = axis_masks(k, false);
-  unsigned reduces = 0;
-  for (size_t i = 0; order && i < count; i++)
-    if (order[i]->op == OP_REDUCE) p.reduce = order[i], reduces++;
-  free(order);
-  struct uop *product = reduces == 1 ? summed_product(p.reduce) : NULL;
+  struct matrix_product p = {.reduce = only_reduction(k)};
+  struct uop *product = p.reduce ? summed_product(p.reduce) : NULL;
   for (unsigned i = 0; i < 2 && product; i++) p.operand[i] = product->src[i];
-  bool found = mask && product && p.reduce->nsrc == 2 && choice_axes(c, &p, mask);
+  if (!product || p.reduce->nsrc != 2) return false;
+  uint64_t *mask = axis_masks(k, false);
+  bool found = mask && choice_axes(c, &p, mask);
   free(mask);
   return found && c->others == 1;
 }

@@ -312,15 +312,9 @@ static bool apply(struct simt *s, const struct block *b) {
 /* Finds the kernel's only reduction, a sum of products. */
 static bool find(struct simt *s) {
   struct codegen *k = s->c.k;
-  struct matrix_product p = {0};
-  size_t count;
-  struct uop **order = uop_toposort(&k->ast, 1, &count);
+  struct matrix_product p = {.reduce = only_reduction(k)};
   uint64_t *mask = axis_masks(k, false);
-  unsigned reduces = 0;
-  for (size_t i = 0; order && i < count; i++)
-    if (order[i]->op == OP_REDUCE) p.reduce = order[i], reduces++;
-  free(order);
-  s->product = reduces == 1 ? summed_product(p.reduce) : NULL;
+  s->product = p.reduce ? summed_product(p.reduce) : NULL;
   bool ok = mask && s->product && s->product->dtype == p.reduce->dtype && dtype_info[s->product->dtype].size >= 4;
   for (unsigned i = 0; i < 2 && ok; i++) p.operand[i] = s->product->src[i];
   ok = ok && choice_axes(&s->c, &p, mask);
