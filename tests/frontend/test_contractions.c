@@ -391,7 +391,10 @@ static int quantized_at(const struct quantized *q, int64_t i) {
 
 static db_tensor *quantized_tensor(const struct quantized *q, db_device *dev, int64_t n) {
   db_tensor *x = db_cast(db_from(q->byte, q->t, dev, n), DB_I32);
-  return q->zero ? db_sub(x, db_from(((int32_t[]){q->zero}), DB_I32, dev, 1)) : x;
+  bool is_byte = q->t == DB_U8 ? q->zero >= 0 && q->zero < 256 : q->zero >= -128 && q->zero < 128;
+  db_tensor *zero = is_byte ? db_cast(db_from(((uint8_t[]){(uint8_t)q->zero}), q->t, dev, 1), DB_I32)
+                            : db_from(((int32_t[]){q->zero}), DB_I32, dev, 1);
+  return q->zero ? db_sub(x, zero) : x;
 }
 
 static void check_quantized(db_device *dev, const struct quantized q[2], bool matrix) {
@@ -426,14 +429,14 @@ static void check_quantized(db_device *dev, const struct quantized q[2], bool ma
 /* Matrix instructions compute sums of products of any bytes minus any zero points, also where a convolution pads. */
 static void products_of_quantized(void **state) {
   static const char *const device[] = {"CPU", "EMU+AMD:gfx1100", "EMU+NV:sm_80", "EMU+NV:sm_90"};
-  static const int zeros[][2] = {{0, 0}, {3, 0}, {0, -5}, {121, 7}};
+  static const int zeros[][2] = {{0, 0}, {3, 0}, {-5, -5}, {121, 7}, {300, 9}};
   struct quantized q[2];
   for (unsigned i = 0; i < sizeof q[0].byte; i++)
     q[0].byte[i] = (uint8_t)(i * 2654435761u >> 13), q[1].byte[i] = (uint8_t)(i * 2246822519u >> 17);
   for (unsigned d = 0; d < (has_ptxas() ? 4 : 2); d++) {
     db_device *dev = open_device(device[d]);
     if (d) assert_int_equal(emu_detail(db_device_os(dev), true), 0);
-    for (unsigned i = 0; i < 16; i++) {
+    for (unsigned i = 0; i < 4 * sizeof zeros / sizeof *zeros; i++) {
       for (unsigned o = 0; o < 2; o++) q[o].t = i >> o & 1 ? DB_U8 : DB_I8, q[o].zero = zeros[i / 4][o];
       check_quantized(dev, q, d);
     }

@@ -30,7 +30,7 @@ enum {
   CLASS_ROUNDS = 2,  /* minimum rounds, because boxes are copied ahead of a loop's rounds */
   CLASS_PADDING = 9, /* like MOST_PADDING; without classes, single elements are copied */
   FEW_SIDE = 64,     /* rows or columns whose padding takes no time, because memory limits the speed */
-  BOX_SUM = 128,     /* minimum length of its sum */
+  BOX_SUM = 128,     /* minimum length of a sum whose operands are copied in boxes by preference */
   FEW_BUFFERS = 3,   /* enough to hide the copies' latency */
   MOST_BUFFERS = 4,
   MANY_PRODUCTS = 1 << 26, /* of f32, for which tf32 is faster */

@@ -5,12 +5,13 @@
  * ("rows"). A tile of rows x columns is summed in registers. Columns are copied so that the vectors of a tile are
  * stored in the order in which the sum reads them: all at once, or in strips of a tile's width, for several loops at
  * once if their windows overlap. Rows are copied in blocks, or as the image that overlapping windows share; what is
- * contiguous in memory along the sum may stay so. Rows that are plain memory are not copied if reading them where they
- * are costs less. While tiles use a strip of columns in memory, the next one may be read into a cache, and what the
- * next tile is added to. The outer rounds of a long sum are moved outside the tiles, and their sums are kept in memory.
- * A cost model in cycles (cost.c) chooses which operand has the columns, the axes of the tile, and what is copied.
- * shares.c divides the tiles among workgroups. This file applies the choices as steps. Sources of the scheme: OpenBLAS
- * and BLIS (Goto and van de Geijn, "Anatomy of High-Performance Matrix Multiplication").
+ * contiguous in memory along the sum may stay so. Rows that are plain memory, and columns that are contiguous,
+ * also behind conditions, are not copied if reading them where they are costs less. While tiles use a strip of columns
+ * in memory, the next one may be read into a cache, and what the next tile is added to. The outer rounds of a long sum
+ * are moved outside the tiles, and their sums are kept in memory. A cost model in cycles (cost.c) chooses which operand
+ * has the columns, the axes of the tile, and what is copied. shares.c divides the tiles among workgroups. This file
+ * applies the choices as steps. Sources of the scheme: OpenBLAS and BLIS (Goto and van de Geijn, "Anatomy of
+ * High-Performance Matrix Multiplication").
  *
  * If the machine has an instruction that adds several products in each lane (matrix.def), that many elements along one
  * axis of the sum form one element of a tile's operands, and are contiguous in the copies. If it has tile registers,

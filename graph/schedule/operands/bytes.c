@@ -38,6 +38,14 @@ static struct uop *subtract(struct graph *g, struct uop *x, struct uop *y) {
   return uop_binary(g, OP_SUB, x, expand(g, y, x->shape));
 }
 
+/* Whether the zero point is a byte of the type, so that it can be one of the bytes. */
+static bool is_byte(const struct uop *zero, enum dtype t) {
+  while (is_movement(zero)) zero = zero->src[0];
+  if (zero->op == OP_CAST) return zero->src[0]->dtype == t;
+  return zero->op == OP_CONST && zero->arg.i >= (t == DT_I8 ? -HALF : 0) &&
+         zero->arg.i < (t == DT_I8 ? HALF : 2 * HALF);
+}
+
 /* Finds the form of an i32 operand. Where bytes are padded, the pad is the zero point. */
 static bool find_bytes(struct graph *g, struct uop *x, struct bytes *out) {
   if (x->op == OP_CAST) {
@@ -52,6 +60,7 @@ static bool find_bytes(struct graph *g, struct uop *x, struct bytes *out) {
     return true;
   }
   if (!is_movement(x) || !find_bytes(g, x->src[0], out)) return false;
+  if (x->op == OP_PAD && out->zero && !is_byte(out->zero, out->byte->dtype)) return false;
   struct uop *src[2 * MAX_RANK + 1],
       *zero = x->op == OP_PAD && out->zero ? uop_cast(g, out->zero, out->byte->dtype) : NULL;
   memcpy(src, x->src, x->nsrc * sizeof *src);
