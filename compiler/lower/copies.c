@@ -52,18 +52,6 @@ static bool list_terms(struct uop *all, struct uop **term, unsigned *n) {
   return ++*n <= MOST_TERMS;
 }
 
-/* The factor with which the position x is in the address, or 0 if it is in it in another way. */
-static int64_t factor_of(const struct affine *address, struct uop *x) {
-  struct affine parts;
-  affine_of(x, &parts);
-  int64_t factor = parts.n ? affine_coef(address, parts.term[0]) / parts.coef[0] : 0;
-  for (unsigned i = 0; i < parts.n; i++)
-    if (affine_coef(address, parts.term[i]) != factor * parts.coef[i]) return 0;
-  for (unsigned i = 0; i < address->n; i++)
-    if (!affine_coef(&parts, address->term[i]) && has_term(address->term[i], &parts)) return 0;
-  return factor;
-}
-
 /* A condition under which the address is inside the argument for all elements: it is, or it is with the last positions
  * before their ends in it (last). NULL if neither can be derived. */
 static struct uop *inside_argument(struct lowerer *L, struct uop *at, struct uop *last, int64_t size,
@@ -97,10 +85,9 @@ static struct uop *with_fewer_checks(struct lowerer *L, struct uop *index, uint6
       reaches = true;
       continue;
     }
-    int64_t factor = factor_of(&address, x), most = end->arg.i - 1;
+    int64_t factor = affine_factor(&address, x), most = end->arg.i - 1;
     if (factor <= 0) return keep_checks(index, zero);
-    struct uop *over = uop_binary(g, OP_MAX, uop_binary(g, OP_SUB, x, uop_index(g, most)), uop_index(g, 0));
-    at = uop_binary(g, OP_SUB, at, uop_binary(g, OP_MUL, over, uop_index(g, factor)));
+    at = limit_position(g, at, x, most, factor);
     struct uop *less = uop_binary(g, OP_SUB, uop_index(g, most), x);
     last = uop_binary(g, OP_ADD, last, uop_binary(g, OP_MUL, less, uop_index(g, factor)));
   }

@@ -79,6 +79,74 @@ static bool ends_decide(const struct lowerer *L, const struct uop *guard, uint64
   return true;
 }
 
+/* The axes that reductions and stages bind. */
+static uint64_t bound_axes(const struct lowerer *L, struct uop *const *order, size_t count) {
+  uint64_t bound = 0;
+  for (size_t i = 0; i < count; i++)
+    if (order[i]->op == OP_REDUCE || order[i]->op == OP_STAGE) bound |= lower_bound_axes(L, order[i]);
+  return bound;
+}
+
+/* The address of a load without the conditions that `guard` holds. */
+static struct uop *limit_address(struct graph *g, struct uop *index, struct uop *const *guard, unsigned n) {
+  for (unsigned i = 0; i < n && index->nsrc > 2; i++) {
+    struct uop *x = guard[i]->src[0], *rest = condition_without(g, index->src[2], guard[i]);
+    struct affine address;
+    affine_of(index->src[1], &address);
+    int64_t factor = affine_factor(&address, x);
+    if (rest == index->src[2] || factor <= 0) continue;
+    struct uop *at = limit_position(g, index->src[1], x, guard[i]->src[1]->arg.i - 1, factor);
+    struct uop *src[] = {index->src[0], at, rest};
+    index = uop_new(g, OP_INDEX, index->dtype, 1, index->arg, index->aux, src, rest ? 3 : 2);
+  }
+  return index;
+}
+
+static bool is_stored(const struct uop *ast, const struct uop *index) {
+  bool found = false;
+  for (unsigned s = 0; s < ast->nsrc; s++) found = found || ast->src[s]->src[0] == index;
+  return found;
+}
+
+/* Hosts load the last row in place of rows past the end of outputs: a register tile then needs an address for each of
+ * its rows, not a condition for each load. What is computed from such rows is not stored. Along vectors conditions
+ * stay. Returns the ast with such loads, or NULL if memory runs out. */
+static struct uop *limit_rows(const struct lowerer *L) {
+  const struct codegen *k = L->k;
+  struct uop *ast = k->ast, *guard[MAX_GUARDS], **map = NULL;
+  if (k->target->kind != TARGET_HOST || k->is_phase || !k->nguards) return ast;
+  size_t count, room = graph_node_count(k->g);
+  struct uop **order = uop_toposort(&ast, 1, &count);
+  bool ok = order && (map = calloc(room, sizeof *map));
+  uint64_t not = ok ? L->vectors | bound_axes(L, order, count) : 0;
+  unsigned n = 0;
+  for (unsigned i = 0; i < k->nguards; i++) {
+    struct uop *g = k->guard[i];
+    bool limits = g->op == OP_CMPLT && g->src[0]->dtype == DT_INDEX && g->src[1]->op == OP_CONST;
+    if (limits && mask_of(L, g) && !(mask_of(L, g) & not)) guard[n++] = g;
+  }
+  for (size_t i = 0; ok && n && i < count; i++) {
+    struct uop *u = order[i], *few[8] = {0}, **src = few;
+    if (u->nsrc > 8 && !(ok = (src = malloc(u->nsrc * sizeof *src)))) break;
+    unsigned nsrc = u->nsrc;
+    bool same = true;
+    for (unsigned s = 0; s < nsrc; s++) src[s] = map[u->src[s]->id], same = same && src[s] == u->src[s];
+    struct uop *index = u->op == OP_LOAD ? src[0] : NULL;
+    if (index && index->op == OP_INDEX && !is_stored(ast, u->src[0])) {
+      struct uop *limited = limit_address(k->g, index, guard, n);
+      same = same && limited == index;
+      if (limited->nsrc == 2) nsrc = 1;
+      src[0] = limited;
+    }
+    map[u->id] = same ? u : uop_new(k->g, u->op, u->dtype, u->lanes, u->arg, u->aux, src, nsrc);
+    if (src != few) free(src);
+  }
+  if (ok && n) ast = map[ast->id];
+  free(order);
+  free(map);
+  return ok ? ast : NULL;
+}
+
 /* Chooses the guards that the versions check. Guards over axes of outputs are checked once for a whole body, inside
  * every loop on which one of them depends. A reduction that depends on a guarded axis runs inside that check. If that
  * is inside a loop on which the reduction does not depend, it would be repeated in each round; then versions differ
@@ -89,14 +157,11 @@ static bool choose_guards(struct lowerer *L, struct edge *e) {
   size_t count;
   struct uop *ast = k->ast, **order = uop_toposort(&ast, 1, &count);
   if (!order) return lower_fail(L, "out of memory");
-  uint64_t loops = 0, inner = 0, outer = 0, first;
+  uint64_t loops = 0, inner = bound_axes(L, order, count), outer = 0, first;
+  free(order);
   for (unsigned a = 0; a < k->naxes; a++)
     if (k->axes[a].kind == AXIS_SERIAL || k->axes[a].kind == AXIS_LOOP) loops |= UINT64_C(1) << a;
-  for (unsigned i = 0; i < L->nreduces; i++)
-    outer |= mask_of(L, L->reduces[i]), inner |= lower_bound_axes(L, L->reduces[i]);
-  for (size_t i = 0; i < count; i++)
-    if (order[i]->op == OP_STAGE) inner |= lower_bound_axes(L, order[i]);
-  free(order);
+  for (unsigned i = 0; i < L->nreduces; i++) outer |= mask_of(L, L->reduces[i]);
   bool again = false;
   for (unsigned pass = 0; pass < (again ? 2 : 1); pass++) {
     e->n = 0, e->axes = 0;
@@ -113,7 +178,7 @@ static bool choose_guards(struct lowerer *L, struct edge *e) {
   return true;
 }
 
-bool edge_find(struct lowerer *L, struct edge *e) {
+static bool find_whole(struct lowerer *L, struct edge *e) {
   struct codegen *k = L->k;
   struct uop *ast = k->ast;
   *e = (struct edge){0};
@@ -127,20 +192,36 @@ bool edge_find(struct lowerer *L, struct edge *e) {
   return e->whole ? lower_add_masks(L, &e->whole, 1) : lower_fail(L, "out of memory");
 }
 
+bool edge_find(struct lowerer *L, struct edge *e) {
+  if (!find_whole(L, e)) return false;
+  struct codegen *k = L->k;
+  struct uop *edge = limit_rows(L);
+  if (!edge) return lower_fail(L, "out of memory");
+  if (edge != k->ast && !lower_add_masks(L, &edge, 1)) return false;
+  k->ast = edge;
+  return true;
+}
+
+/* The guard for all positions of the axes of which a version is for all. */
+static struct uop *guard_of_all(const struct lowerer *L, struct uop *guard) {
+  const struct codegen *k = L->k;
+  struct uop *from[MAX_AXES], *to[MAX_AXES];
+  uint64_t first;
+  unsigned n = 0;
+  ends_decide(L, guard, &first);
+  for (unsigned a = 0; a < k->naxes; a++) {
+    if (!is_whole(L, a)) continue;
+    from[n] = k->axes[a].range, to[n++] = uop_index(k->g, first >> a & 1 ? 0 : k->axes[a].size - 1);
+  }
+  return uop_substitute(k->g, guard, from, to, n);
+}
+
 /* Returns the condition that the guards hold for all positions of expanded axes, and for all work-items that meet at
  * barriers, at the current ids and loop counters. NULL if it never holds or always holds. */
 struct uop *edge_inside(struct lowerer *L, const struct edge *e) {
-  struct codegen *k = L->k;
-  struct uop *from[MAX_AXES], *to[MAX_AXES], *inside = NULL;
+  struct uop *inside = NULL;
   for (unsigned i = 0; i < e->n; i++) {
-    uint64_t first;
-    unsigned n = 0;
-    ends_decide(L, e->guard[i], &first);
-    for (unsigned a = 0; a < k->naxes; a++) {
-      if (!is_whole(L, a)) continue;
-      from[n] = k->axes[a].range, to[n++] = uop_index(k->g, first >> a & 1 ? 0 : k->axes[a].size - 1);
-    }
-    struct uop *guard = uop_substitute(k->g, e->guard[i], from, to, n), *ok = NULL;
+    struct uop *guard = guard_of_all(L, e->guard[i]), *ok = NULL;
     if (!uop_max(guard)) return NULL;
     /* Its axes must be known: a nested version forgets what depends on them. */
     if (!uop_min(guard) && lower_add_masks(L, &guard, 1)) ok = lower_eval(L, guard);
@@ -149,6 +230,15 @@ struct uop *edge_inside(struct lowerer *L, const struct edge *e) {
     inside = inside ? build_alu(&L->b, OP_AND, DT_BOOL, (struct uop *[]){inside, ok}, 2) : ok;
   }
   return inside;
+}
+
+bool edge_is_last(const struct lowerer *L, const struct edge *e, uint64_t loop) {
+  const struct axis *a = &L->k->axes[__builtin_ctzll(loop)];
+  struct uop *range = a->range, *before = uop_range(L->g, uop_index(L->g, a->size - 1), range->arg.i, a->kind);
+  bool last = true;
+  for (unsigned i = 0; i < e->n; i++)
+    last = last && uop_min(uop_substitute(L->g, guard_of_all(L, e->guard[i]), &range, &before, 1));
+  return last;
 }
 
 /* Whether a STAGE in the value is filled in each round over the axes. */
@@ -161,14 +251,37 @@ static bool is_filled_over(const struct lowerer *L, struct uop *value, uint64_t 
   return found;
 }
 
+/* Adds the terms of the condition that depend only on the axes. */
+static void add_guards(const struct lowerer *L, struct uop *when, uint64_t axes, struct edge *e) {
+  uint64_t m = mask_of(L, when), first;
+  if (when->op == OP_AND) {
+    add_guards(L, when->src[0], axes, e);
+    add_guards(L, when->src[1], axes, e);
+    return;
+  }
+  bool known = false;
+  for (unsigned i = 0; i < e->n; i++) known = known || e->guard[i] == when;
+  if (known || e->n == MAX_GUARDS || !m || (m & ~axes) || !ends_decide(L, when, &first)) return;
+  e->guard[e->n++] = when, e->axes |= m;
+}
+
+/* A matrix instruction has padded axes of its own for each operand: adds the conditions of the loads of both. */
+static void add_operand_guards(const struct lowerer *L, struct uop *mma, uint64_t own, struct edge *e) {
+  size_t count;
+  struct uop **order = uop_toposort(&mma, 1, &count);
+  own |= lower_bound_axes(L, mma);
+  for (size_t i = 0; order && i < count; i++)
+    if (order[i]->op == OP_INDEX && order[i]->nsrc > 2) add_guards(L, order[i]->src[2], own, e);
+  free(order);
+}
+
 bool edge_of_rounds(struct lowerer *L, uint64_t own, struct uop *const *value, unsigned n, struct edge *e,
                     struct uop **whole) {
   struct codegen *k = L->k;
   *e = (struct edge){0};
-  for (unsigned i = 0; i < k->nguards; i++) {
-    uint64_t m = mask_of(L, k->guard[i]), first;
-    if (m && !(m & ~own) && ends_decide(L, k->guard[i], &first)) e->guard[e->n++] = k->guard[i], e->axes |= m;
-  }
+  for (unsigned i = 0; i < k->nguards; i++) add_guards(L, k->guard[i], own, e);
+  for (unsigned i = 0; i < n; i++)
+    if (value[i]->op == OP_MMA) add_operand_guards(L, value[i], own, e);
   if (!(e->axes & ~L->expanded)) return false;
   bool differs = false;
   for (unsigned i = 0; i < n; i++) {

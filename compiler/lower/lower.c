@@ -693,7 +693,10 @@ static struct uop *only_adder(const struct lowerer *L, const struct uop *reduce,
   return adds && mask_of(L, user) == mask_of(L, reduce) ? user : NULL;
 }
 
-static void find_reduces(struct lowerer *L, struct uop *const *order, size_t count) {
+static bool find_reduces(struct lowerer *L, struct uop *ast) {
+  size_t count;
+  struct uop **order = uop_toposort(&ast, 1, &count);
+  if (!order) return lower_fail(L, "out of memory");
   L->nreduces = 0, L->summed = 0;
   for (size_t i = 0; i < count; i++)
     if (order[i]->op == OP_REDUCE && L->nreduces < 64)
@@ -704,6 +707,8 @@ static void find_reduces(struct lowerer *L, struct uop *const *order, size_t cou
     L->added[i] = only_adder(L, L->reduces[i], order, count);
     L->dot[i] = lower_find_dot(L, L->reduces[i], order, count);
   }
+  free(order);
+  return true;
 }
 
 /* In a phase, opens a block for the condition of all stores, if they have one in common that does not depend on
@@ -814,14 +819,7 @@ static bool lower_edges(struct lowerer *L, const struct edge *e, const unsigned 
     struct uop *ast = version ? k->ast : e->whole, *when = inside;
     if (version) when = build_alu(&L->b, OP_XOR, DT_BOOL, (struct uop *[]){inside, build_int(&L->b, DT_BOOL, 1)}, 2);
     struct uop *open = uop_new(L->g, OP_IF, DT_VOID, 1, (union uop_arg){.i = -(int64_t)L->nblocks - 1}, 0, &when, 1);
-    size_t count;
-    struct uop **order = uop_toposort(&ast, 1, &count);
-    if (!order) {
-      lower_fail(L, "out of memory");
-      return true;
-    }
-    find_reduces(L, order, count);
-    free(order);
+    if (!find_reduces(L, ast)) return true;
     edge_forget(L, mine);
     L->main = lower_block_open(L, in, open);
     memcpy(L->axis_value, before, sizeof before);
@@ -940,8 +938,8 @@ bool lower_loops(struct lowerer *L) {
     }
   struct block *opened[MAX_AXES], *in = L->main;
   for (unsigned i = 0; i < outside; i++) opened[i] = in = lower_loop_open(L, in, loop[i], AXIS_SERIAL);
-  if (!edge.n || !lower_edges(L, &edge, loop + outside, nloops - outside, in))
-    lower_stores(L, k->ast, loop + outside, nloops - outside, in);
+  bool versions = edge.n && lower_edges(L, &edge, loop + outside, nloops - outside, in);
+  if (!versions && find_reduces(L, k->ast)) lower_stores(L, k->ast, loop + outside, nloops - outside, in);
   close_loops(L, opened, outside);
   return !L->b.failed;
 }
@@ -983,13 +981,7 @@ bool lower_prepare(struct lowerer *L, struct codegen *k) {
   free(L->mask);
   L->nmask = graph_node_count(k->g);
   L->mask = axis_masks(k, false);
-  size_t count = 0;
-  struct uop **order = uop_toposort(&k->ast, 1, &count);
-  bool ok = L->mask && order;
-  if (!ok) codegen_fail(k, "out of memory");
-  if (ok) find_reduces(L, order, count);
-  free(order);
-  return ok;
+  return L->mask ? find_reduces(L, k->ast) : codegen_fail(k, "out of memory");
 }
 
 static bool lower_parts(struct lowerer *L, struct codegen *k) {

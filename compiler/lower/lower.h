@@ -178,12 +178,15 @@ struct edge {
   unsigned n; /* number of guards; 0: there is only one version */
   uint64_t axes;
 };
+/* The kernel's ast becomes that of the edge, or of all positions if there is only one version. */
 bool edge_find(struct lowerer *L, struct edge *e);
 struct uop *edge_inside(struct lowerer *L, const struct edge *e); /* NULL: one version suffices */
 /* The same for the rounds of a reduction over the axes `own`: chooses the guards, and sets whole to the n values
  * without them. Returns false if no guard is over a loop of the reduction. */
 bool edge_of_rounds(struct lowerer *L, uint64_t own, struct uop *const *value, unsigned n, struct edge *e,
                     struct uop **whole);
+/* Whether the guards hold in all rounds of the loop (a bit of an axis) but the last one. */
+bool edge_is_last(const struct lowerer *L, const struct edge *e, uint64_t loop);
 /* Opens a version of a round: 0 where `inside` holds, 1 elsewhere. What depends on the loops is computed in it. before:
  * the axes' values outside of the versions; the caller restores them, and forgets what depends on the loops. */
 struct block *edge_open(struct lowerer *L, struct block *in, struct uop *inside, unsigned version, uint64_t loops,

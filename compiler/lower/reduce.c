@@ -268,11 +268,15 @@ struct block *lower_block_over(struct lowerer *L, uint64_t axes) {
   return in;
 }
 
-struct block *lower_loop_open(struct lowerer *L, struct block *in, unsigned axis, enum axis_kind kind) {
-  struct uop *bound = lower_eval(L, L->k->axes[axis].range->src[0]);
+static struct block *open_loop(struct lowerer *L, struct block *in, unsigned axis, struct uop *bound,
+                               enum axis_kind kind) {
   struct uop *range = uop_new(L->g, OP_RANGE, bound->dtype, 1, (union uop_arg){.i = L->next_range++}, kind, &bound, 1);
   L->axis_value[axis] = range;
   return lower_block_open(L, in, range);
+}
+
+struct block *lower_loop_open(struct lowerer *L, struct block *in, unsigned axis, enum axis_kind kind) {
+  return open_loop(L, in, axis, lower_eval(L, L->k->axes[axis].range->src[0]), kind);
 }
 
 /* ---- conditions on rounds --------------------------------------------------------------------------------------- */
@@ -348,6 +352,9 @@ struct shared_loop {
   struct skipped skipped;
   bool combined; /* the values of work-items that share the reductions */
   bool stored;   /* the partial results of a round */
+  /* What the members reduce in all rounds but the last one, which alone checks the conditions of padded axes. NULL: all
+   * rounds are alike. */
+  struct uop *whole[64];
 };
 
 static bool find_members(struct lowerer *L, const struct uop *reduce, struct shared_loop *r) {
@@ -367,18 +374,40 @@ static bool find_members(struct lowerer *L, const struct uop *reduce, struct sha
   return r->partial || lower_fail(L, "out of memory");
 }
 
+/* Hosts: finds whether padded axes need conditions in the last round of the only loop and in no other one. */
+static void find_last_round(struct lowerer *L, struct shared_loop *r) {
+  struct uop *value[64];
+  struct edge e;
+  const struct axis *loop = r->loops ? &L->k->axes[__builtin_ctzll(r->loops)] : NULL;
+  bool one = loop && !(r->loops & (r->loops - 1)) && axis_is_static(loop) && loop->size > 1 && !r->skipped.n;
+  if (L->k->target->kind != TARGET_HOST || !one) return;
+  for (unsigned i = 0; i < r->nmembers; i++) value[i] = r->members[i]->src[0];
+  bool last = edge_of_rounds(L, r->own, value, r->nmembers, &e, r->whole) && edge_is_last(L, &e, r->loops);
+  if (!last) memset(r->whole, 0, sizeof r->whole);
+}
+
+/* The number of the axis's last position, and of the rounds before it. */
+static struct uop *rounds_before(struct lowerer *L, unsigned axis) {
+  const struct axis *a = &L->k->axes[axis];
+  return lower_iconst(L, lower_eval(L, a->range->src[0])->dtype, a->size - 1);
+}
+
 static void open_loops(struct lowerer *L, const struct uop *reduce, struct shared_loop *r) {
   uint64_t innermost = 0, closed = r->loops, checked = 0;
   r->outside = r->body = lower_block_over(L, r->outer);
   for (unsigned s = 1; s < reduce->nsrc; s++)
     if (mask_of(L, reduce->src[s]) & r->loops) innermost = mask_of(L, reduce->src[s]);
   find_skipped(L, r->members, r->nmembers, innermost, &r->skipped);
+  find_last_round(L, r);
   for (unsigned s = 1; s < reduce->nsrc; s++) {
     uint64_t m = mask_of(L, reduce->src[s]);
     if (!(m & r->loops)) continue;
     struct block *inside = open_skipped(L, r->body, closed, &r->skipped, &checked);
     if (inside) r->opened[r->nopened++] = r->body = inside;
-    r->opened[r->nopened++] = r->body = lower_loop_open(L, r->body, (unsigned)__builtin_ctzll(m), AXIS_REDUCE);
+    unsigned axis = (unsigned)__builtin_ctzll(m);
+    r->body = r->whole[0] ? open_loop(L, r->body, axis, rounds_before(L, axis), AXIS_REDUCE)
+                          : lower_loop_open(L, r->body, axis, AXIS_REDUCE);
+    r->opened[r->nopened++] = r->body;
     r->nloops++, closed &= ~m;
   }
 }
@@ -404,8 +433,9 @@ static bool next_partial(struct lowerer *L, uint64_t mask) {
 }
 
 /* Makes the partial results of a member, and stores their initial values before the loops. */
-static void begin_partials(struct lowerer *L, struct shared_loop *r, struct uop *u) {
+static void begin_partials(struct lowerer *L, struct shared_loop *r, unsigned member) {
   const struct codegen *k = L->k;
+  struct uop *u = r->members[member], *added = r->whole[member] ? r->whole[member] : u->src[0];
   uint64_t mine = mask_of(L, u) & L->expanded, vec = lowest(mine & L->vectors);
   bool matrix = u->src[0]->op == OP_MMA;
   unsigned dot = dot_lanes(L, u);
@@ -419,7 +449,7 @@ static void begin_partials(struct lowerer *L, struct shared_loop *r, struct uop 
   if (vec) L->position[__builtin_ctzll(vec)] = VEC;
   do {
     struct partial *p = &r->partial[r->npartials++];
-    *p = (struct partial){.reduce = u, .added = u->src[0], .lanes = lanes, .dot = dot, .code = lower_code_of(L, mine)};
+    *p = (struct partial){.reduce = u, .added = added, .lanes = lanes, .dot = dot, .code = lower_code_of(L, mine)};
     memcpy(p->position, L->position, sizeof p->position);
     if (matrix) p->value = first_sum(L, u), memcpy(L->position, p->position, sizeof p->position);
     if (r->nloops) {
@@ -506,7 +536,7 @@ static void add_rounds(struct lowerer *L, struct shared_loop *r) {
 static bool add_versions(struct lowerer *L, struct shared_loop *r) {
   struct uop *whole[64], *value[64], *before[MAX_AXES];
   struct edge e;
-  if (L->k->target->kind != TARGET_HOST || !r->nloops) return false;
+  if (L->k->target->kind != TARGET_HOST || !r->nloops || r->whole[0]) return false;
   for (unsigned i = 0; i < r->npartials; i++)
     if (!lanes_of_sum(L, r, &r->partial[i])) return false;
   for (unsigned i = 0; i < r->nmembers; i++) value[i] = r->members[i]->src[0];
@@ -550,6 +580,22 @@ static struct uop *finish_loops(struct lowerer *L, struct shared_loop *r) {
   for (unsigned a = 0; a < L->k->naxes; a++)
     if (r->loops >> a & 1) L->axis_value[a] = NULL;
   return end;
+}
+
+/* Adds the last round after the loop. The results then are in registers. */
+static void add_last_round(struct lowerer *L, struct shared_loop *r, struct uop *end) {
+  unsigned axis = (unsigned)__builtin_ctzll(r->loops);
+  edge_forget(L, r->loops);
+  L->axis_value[axis] = rounds_before(L, axis);
+  for (unsigned i = 0; i < r->npartials && !L->b.failed; i++) {
+    struct partial *p = &r->partial[i];
+    p->value = lower_mk(L, OP_LOAD, p->value->dtype, p->value->lanes, 0, 0, (struct uop *[]){p->pointer, end}, 2);
+    p->added = p->reduce->src[0];
+    add_round(L, r, p);
+  }
+  edge_forget(L, r->loops);
+  L->axis_value[axis] = NULL;
+  r->nloops = 0;
 }
 
 /* Whether the reduction's value is only stored: no address and no other reduction depends on it. */
@@ -633,10 +679,11 @@ static bool lower_reduces(struct lowerer *L, struct uop *reduce) {
   memcpy(saved, L->position, sizeof saved);
   if (!find_members(L, reduce, &r)) return false;
   open_loops(L, reduce, &r);
-  for (unsigned i = 0; i < r.nmembers; i++) begin_partials(L, &r, r.members[i]);
+  for (unsigned i = 0; i < r.nmembers; i++) begin_partials(L, &r, i);
   evaluate_operands(L, &r);
   if (!add_versions(L, &r)) add_rounds(L, &r);
   struct uop *end = finish_loops(L, &r);
+  if (r.whole[0] && !L->b.failed) add_last_round(L, &r, end);
   if (!L->b.failed) combine_partials(L, &r, end);
   for (unsigned i = 0; i < r.npartials && !L->b.failed; i++) memo_result(L, &r, &r.partial[i], end);
   for (unsigned i = 0; i < r.nmembers && !L->b.failed; i++) {

@@ -81,6 +81,22 @@ int64_t affine_coef(const struct affine *a, const struct uop *term) {
   return 0;
 }
 
+int64_t affine_factor(const struct affine *address, struct uop *x) {
+  struct affine parts;
+  affine_of(x, &parts);
+  int64_t factor = parts.n ? affine_coef(address, parts.term[0]) / parts.coef[0] : 0;
+  for (unsigned i = 0; i < parts.n; i++)
+    if (affine_coef(address, parts.term[i]) != factor * parts.coef[i]) return 0;
+  for (unsigned i = 0; i < address->n; i++)
+    if (!affine_coef(&parts, address->term[i]) && has_term(address->term[i], &parts)) return 0;
+  return factor;
+}
+
+struct uop *limit_position(struct graph *g, struct uop *at, struct uop *x, int64_t last, int64_t factor) {
+  struct uop *over = uop_binary(g, OP_MAX, uop_binary(g, OP_SUB, x, uop_index(g, last)), uop_index(g, 0));
+  return uop_binary(g, OP_SUB, at, uop_binary(g, OP_MUL, over, uop_index(g, factor)));
+}
+
 int64_t argument_bytes(const struct uop *index) {
   const struct uop *base = index->src[0];
   bool known = base->op == OP_PARAM && base->src[0]->op == OP_CONST;

@@ -41,6 +41,8 @@ bool stages_along(const struct codegen *k, unsigned axis); /* whether some STAGE
                                                             * position of the axis */
 /* Whether the term, or each term of a conjunction, is one of the terms of the conjunction `all`. */
 bool condition_implies(const struct uop *all, const struct uop *term);
+/* The conjunction without the term, or NULL if nothing is left. */
+struct uop *condition_without(struct graph *g, struct uop *all, const struct uop *term);
 bool zero_unless(const struct uop *x, const struct uop *when); /* whether x is a LOAD, maybe converted, that is 0
                                                                 * where the condition does not hold */
 /* Writes why a step is not possible. Returns false. */
@@ -139,6 +141,10 @@ int64_t argument_bytes(const struct uop *index);
 /* The slots below 64, as bits, of arguments of at least the given size from which the computation of u loads. */
 uint64_t loaded_slots(struct uop *u, int64_t bytes);
 bool has_term(struct uop *u, const struct affine *x); /* whether u contains one of the terms */
+/* The factor with which the position x is in the address, or 0 if it is in it in another way. */
+int64_t affine_factor(const struct affine *address, struct uop *x);
+/* The address, in which x has that factor, with the position `last` for later ones. */
+struct uop *limit_position(struct graph *g, struct uop *at, struct uop *x, int64_t last, int64_t factor);
 
 /* Numbers that work-items count in rounds are split into digits. */
 struct digits {

@@ -651,13 +651,6 @@ static struct uop *excess(const struct copy *c, const struct affine *x, int64_t 
   return uop_binary(g, OP_MAX, first, uop_index(g, 0));
 }
 
-/* The conjunction without the term, or NULL if nothing is left. */
-static struct uop *without_term(struct graph *g, struct uop *all, const struct uop *term) {
-  if (all == term || all->op != OP_AND) return all == term ? NULL : all;
-  struct uop *a = without_term(g, all->src[0], term), *b = without_term(g, all->src[1], term);
-  return a && b ? uop_binary(g, OP_AND, a, b) : a ? a : b;
-}
-
 bool has_term(struct uop *u, const struct affine *x) {
   size_t count;
   struct uop **order = uop_toposort(&u, 1, &count);
@@ -696,7 +689,7 @@ static struct uop *limit_inside(struct graph *g, struct uop *u, struct uop *x, c
  * the end. */
 static struct uop *limited(const struct copy *c, struct uop *index, const struct uop *guard) {
   struct graph *g = c->k->g;
-  struct uop *x = guard->src[0], *rest = without_term(g, index->src[2], guard), *at = NULL;
+  struct uop *x = guard->src[0], *rest = condition_without(g, index->src[2], guard), *at = NULL;
   int64_t end = guard->src[1]->arg.i;
   struct affine parts;
   affine_of(x, &parts);
@@ -704,7 +697,7 @@ static struct uop *limited(const struct copy *c, struct uop *index, const struct
   if (!at && !(c->lane && affine_coef(&parts, c->lane))) {
     at = limit_inside(g, index->src[1], x, &parts, end - 1);
     rest = at && rest ? limit_inside(g, rest, x, &parts, end - 1) : NULL;
-    if (!rest && without_term(g, index->src[2], guard)) return index;
+    if (!rest && condition_without(g, index->src[2], guard)) return index;
   }
   if (!at) return index;
   struct uop *src[3] = {index->src[0], at, rest};

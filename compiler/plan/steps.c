@@ -109,6 +109,12 @@ bool condition_implies(const struct uop *all, const struct uop *term) {
   return condition_implies(all->src[0], term) || condition_implies(all->src[1], term);
 }
 
+struct uop *condition_without(struct graph *g, struct uop *all, const struct uop *term) {
+  if (all == term || all->op != OP_AND) return all == term ? NULL : all;
+  struct uop *a = condition_without(g, all->src[0], term), *b = condition_without(g, all->src[1], term);
+  return a && b ? uop_binary(g, OP_AND, a, b) : a ? a : b;
+}
+
 bool zero_unless(const struct uop *x, const struct uop *when) {
   while (x->op == OP_CAST) x = x->src[0];
   const struct uop *index = x->op == OP_LOAD ? x->src[0] : NULL;

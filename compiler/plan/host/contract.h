@@ -131,7 +131,7 @@ int64_t index_coefficient(const struct codegen *k, const struct uop *index, unsi
 /* cost.c */
 /* Sets the form to the one with the least cost, if that is less than the form's cycles or if these are 0. */
 void form_choose(struct contraction *c);
-double form_checking(const struct contraction *c, const struct form *f, bool rows_padded, bool columns_padded);
+double form_checking(const struct contraction *c, const struct form *f, bool rows_padded);
 double form_masking(const struct contraction *c, const struct form *f, int64_t vectors, int64_t height);
 int form_paired(const struct contraction *c, const struct form *f);
 int form_run(const struct contraction *c, const struct form *f);

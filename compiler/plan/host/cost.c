@@ -18,7 +18,8 @@ enum {
                          * for them */
   SET_BYTES = 1 << 10,  /* lines at this distance share a quarter of the sets of a first-level cache */
   APART_BYTES = 1 << 9, /* greatest distance of the elements that a round reads from a copy of rows */
-  CHECKED_ROW = 6,      /* instructions per round for a row that may be past the end */
+  CHECKED_ROW = 6,      /* instructions of a phase per round for a row that may be past the end */
+  LIMITED_ROW = 2,      /* the same in other kernels: the last row is loaded for it */
   TILES = 8,            /* number of tile registers */
   TILE_LOAD = 8,        /* cycles to load one from the first-level cache */
   TILE_LATENCY = 52,    /* cycles from a product of tiles to the next one that is added to it */
@@ -50,10 +51,11 @@ static double phases_sharing(const struct codegen *k, const struct operand *x) {
   return n;
 }
 
-/* How much longer the sum takes because the ends of padded rows are checked in each round, unless rows are copied. */
-double form_checking(const struct contraction *c, const struct form *f, bool rows_padded, bool columns_padded) {
+/* How much longer the sum takes because rows may be past the end, unless rows are copied. Phases check that in each
+ * round. */
+double form_checking(const struct contraction *c, const struct form *f, bool rows_padded) {
   if (f->pack_rows || !rows_padded) return 1;
-  return c->k->is_phase || columns_padded ? 1.3 : 1.02;
+  return c->k->is_phase ? 1.3 : 1.02;
 }
 
 /* Whether the tile's sums and operands fit into the vector registers. If the machine has memory operands, the elements
@@ -70,8 +72,10 @@ double form_masking(const struct contraction *c, const struct form *f, int64_t v
 }
 
 /* The instructions of a tile in one round. */
-static double instructions(const struct form *f, int64_t vectors, int64_t height, bool rows_padded) {
-  return (double)(vectors * (height + 1) + height * (rows_padded && !f->pack_rows ? CHECKED_ROW : 1));
+static double instructions(const struct contraction *c, const struct form *f, int64_t vectors, int64_t height,
+                           bool rows_padded) {
+  int64_t padded = c->k->is_phase ? CHECKED_ROW : LIMITED_ROW;
+  return (double)(vectors * (height + 1) + height * (rows_padded && !f->pack_rows ? padded : 1));
 }
 
 /* Chooses the tile with the most useful products per cycle. Returns the cycles of all tiles for one round of the sum. A
@@ -91,15 +95,14 @@ static double choose_tile(const struct contraction *c, struct form *f, int64_t d
         if (multiply < LATENCY) multiply = LATENCY;
         double loads = (double)vectors * each + (double)height * (c->matrix ? 1.25 : 0.5);
         double cycles = multiply > loads ? multiply : loads;
-        double issue = t->issued ? instructions(f, vectors, height, rows % height) / t->issued : 0;
+        double issue = t->issued ? instructions(c, f, vectors, height, rows % height) / t->issued : 0;
         if (cycles < issue) cycles = issue;
         int64_t bytes = lanes * vectors * c->element; /* of the strip in one round */
         if (near && depth * bytes > NEAR_BYTES) continue;
         double far = depth * bytes > NEAR_BYTES ? (double)bytes / t->fill_bytes : 0;
         if (cycles < far) cycles = far;
         double tiles = (double)divide(columns, lanes * vectors) * (double)divide(rows, height);
-        double all =
-            tiles * (cycles + far / 5 + round) * form_checking(c, f, rows % height, columns % (lanes * vectors));
+        double all = tiles * (cycles + far / 5 + round) * form_checking(c, f, rows % height);
         if (near && columns % (lanes * vectors)) all *= form_masking(c, f, vectors, height);
         if (!best || all < best * 0.999) best = all, f->lanes = lanes, f->vectors = vectors, f->height = height;
       }

@@ -95,7 +95,7 @@ static double time_of_shares(const struct sharing *g) {
       (double)(by_rows * s->tiles) / (double)g->tiles * (double)(by_columns * s->strips) / (double)g->strips;
   int64_t rows = size_of(g->c->k, f->row), columns = size_of(g->c->k, f->column), strip = f->lanes * f->vectors;
   bool rows_padded = by_rows * s->tiles * f->height > rows, columns_padded = by_columns * s->strips * strip > columns;
-  if (rows % f->height == 0) padded *= form_checking(g->c, f, rows_padded, columns_padded);
+  if (rows % f->height == 0) padded *= form_checking(g->c, f, rows_padded);
   if (columns % strip == 0 && columns_padded && !f->pack_columns)
     padded *= form_masking(g->c, f, f->vectors, f->height);
   double tasks = 1;
