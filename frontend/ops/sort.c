@@ -34,11 +34,18 @@ static struct expr sort_key(struct expr x, bool descending) {
   return descending ? expr_not(x) : x;
 }
 
-static struct expr greatest_value(enum dtype t) {
-  int64_t bits = 8 * dtype_info[t].size;
-  return expr_const(t, 0,
-                    dtype_info[t].cls == 'u' ? (bits == 64 ? -1 : (INT64_C(1) << bits) - 1)
-                                             : (int64_t)(UINT64_MAX >> (65 - bits)));
+/* Whether the keys of elements of dtype x are below the greatest integer of their dtype. */
+static bool is_below_greatest(enum dtype x, enum dtype key) {
+  return dtype_is_float(x) || dtype_info[x].size < dtype_info[key].size;
+}
+
+/* A key that is at least as great as all keys of elements of dtype x, and below the greatest integer if they are. */
+static struct expr greatest_key(enum dtype x, enum dtype key) {
+  int64_t bits = 8 * dtype_info[key].size;
+  int64_t most = dtype_info[key].cls != 'u' ? (int64_t)(UINT64_MAX >> (65 - bits))
+                 : bits == 64               ? -1
+                                            : (INT64_C(1) << bits) - 1;
+  return expr_const(key, 0, most - is_below_greatest(x, key));
 }
 
 /* Turns x [.., n] into [.., n, n]: repeats the whole row for each element (rows), or each element along a row. */
@@ -57,13 +64,19 @@ static struct expr reduce_last(struct expr x, enum op op) {
   return expr_drop_axes(expr_reduce(op, x, mask), mask);
 }
 
-/* For each position of the sorted last axis, the index of its element; i32. */
-static struct expr block_order(struct expr key) {
+/* Whether one key of elements of dtype x comes before another one: it is less, or equal and at an earlier position. */
+static struct expr comes_before(struct expr key, struct expr other, struct expr earlier, enum dtype x) {
+  if (is_below_greatest(x, key.dtype)) return less(key, expr_binary(OP_ADD, other, expr_cast(earlier, key.dtype)));
+  return expr_where(earlier, expr_not(less(other, key)), less(key, other));
+}
+
+/* For each position of the sorted last axis, the index of its element; i32. The keys are of elements of dtype x. */
+static struct expr block_order(struct expr key, enum dtype x) {
   struct expr mine = square(key, false), other = square(key, true);
   unsigned last = key.rank;
   struct expr i = expr_count_along(DT_I32, last - 1, mine.rank, mine.dim),
               j = expr_count_along(DT_I32, last, mine.rank, mine.dim);
-  struct expr before = expr_where(less(j, i), expr_not(less(mine, other)), less(other, mine));
+  struct expr before = comes_before(other, mine, less(j, i), x);
   struct expr place = in_memory(reduce_last(expr_cast(before, DT_I32), OP_ADD));
   struct expr here = expr_binary(OP_CMPEQ, square(place, true), i);
   return reduce_last(expr_where(here, j, expr_num(j, 0)), OP_MAX);
@@ -115,15 +128,15 @@ struct expr expr_argsort(struct expr x, bool descending) {
   unsigned last = x.rank - 1;
   int64_t n = x.dim[last], size = BLOCK, dim[MAX_RANK], pairs[2 * MAX_RANK] = {0};
   struct expr key = in_memory(sort_key(x, descending));
-  if (n <= WHOLE) return block_order(key);
+  if (n <= WHOLE) return block_order(key, x.dtype);
   while (size < n) size *= 2;
   pairs[2 * last + 1] = size - n;
-  key = expr_pad_value(key, pairs, greatest_value(key.dtype));
+  key = expr_pad_value(key, pairs, greatest_key(x.dtype, key.dtype));
   memcpy(dim, x.dim, sizeof dim);
   dim[last] = size / BLOCK;
   dim[last + 1] = BLOCK;
   key = in_memory(expr_reshape(key, x.rank + 1, dim));
-  struct expr order = in_memory(block_order(key));
+  struct expr order = in_memory(block_order(key, x.dtype));
   key = in_memory(expr_gather(key, last + 1, order));
   struct expr run = expr_count_along(DT_I32, last, x.rank + 1, dim);
   order = in_memory(expr_binary(OP_ADD, order, binary_num(OP_MUL, run, BLOCK)));
