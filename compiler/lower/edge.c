@@ -1,5 +1,6 @@
 /* Lowers padded axes in two versions. Where a whole vector, tile or group of work-items is inside, the kernel runs
- * without the conditions that PAD steps added. Only at the edge it checks each element. */
+ * without the conditions that PAD steps added. Only at the edge it checks each element; there, and in kernels of one
+ * version, hosts limit the rows instead. */
 #include "lower.h"
 #include <stdlib.h>
 #include <string.h>

@@ -1,4 +1,4 @@
-/* Shared by llvm.c, matrix.c and amx.c: the state of one rendering to LLVM IR. */
+/* Shared by the files that render to LLVM IR: the state of one rendering. */
 #ifndef DOORBELL_COMPILER_RENDER_H
 #define DOORBELL_COMPILER_RENDER_H
 #include "../internal.h"
@@ -58,6 +58,14 @@ LLVMValueRef render_intrinsic(struct render *r, const char *name, LLVMTypeRef *o
 /* Instructions for which LLVM 19 has no intrinsic. type: of the result; arg: n operands. */
 LLVMValueRef render_asm(struct render *r, const char *text, const char *constraints, LLVMTypeRef type,
                         LLVMValueRef *arg, unsigned n);
+
+/* memory.c: the value of a node that addresses, loads, stores or copies memory, or waits for that; NULL: none */
+LLVMValueRef render_memory(struct render *r, const struct uop *u);
+
+/* values.c: the value of a node that is computed from other values */
+LLVMValueRef render_computed(struct render *r, const struct uop *u);
+/* Finds the f32 values that are used in another way than converted to f16, or to bf16 in phases. */
+void render_find_whole(struct render *r);
 /* Exchanges 32 bits with the lane whose number differs in the bits of `by`. */
 LLVMValueRef render_shuffled_word(struct render *r, LLVMValueRef v, unsigned by);
 
