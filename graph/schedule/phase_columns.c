@@ -141,26 +141,42 @@ static bool can_limit(struct phaser *p, struct phased *k) {
   return true;
 }
 
-/* The number of columns in a chunk. It divides the number of columns, so that every chunk is complete, and fills most
- * lanes of whole vectors. 0 if there is no such number. */
-static int64_t chunk_of(int64_t columns) {
+/* The number of columns in a chunk, of which whole vectors have most lanes filled: 0 if there is none. A smaller chunk
+ * has to fill more. The last chunk may be partial if that is allowed. */
+static int64_t chunk_of(int64_t columns, bool partial) {
   int64_t best = 0;
   double most = WORTHWHILE;
-  for (int64_t chunk = FEWEST_CHUNK; chunk <= MOST_CHUNK && chunk * FEW_CHUNKS <= columns; chunk++) {
-    int64_t vectors = (chunk + FEWEST_CHUNK - 1) / FEWEST_CHUNK;
-    double used = (double)chunk / (double)(vectors * FEWEST_CHUNK);
-    if (columns % chunk == 0 && used >= most) best = chunk, most = used;
+  for (int64_t chunk = MOST_CHUNK; chunk >= FEWEST_CHUNK; chunk--) {
+    int64_t chunks = (columns + chunk - 1) / chunk, vectors = (chunk + FEWEST_CHUNK - 1) / FEWEST_CHUNK;
+    if (chunk * FEW_CHUNKS > columns || (!partial && columns % chunk)) continue;
+    double used = (double)columns / (double)(chunks * vectors * FEWEST_CHUNK);
+    if (used > most * 1.03) best = chunk, most = used;
   }
   return best;
+}
+
+/* Makes room in the rows of limited results for the rest of a partial chunk. */
+static void widen_rows(struct phased *k) {
+  int64_t columns = phases_chunks(k) * k->chunk;
+  for (unsigned i = 0; i < k->n; i++) {
+    struct member *m = &k->member[i];
+    int64_t length = m->length / k->columns * columns;
+    if (m->limited && m->stride < length) m->stride = length + FEWEST_CHUNK;
+  }
 }
 
 void phases_limit_columns(struct phaser *p, struct phased *k) {
   bool found = false;
   for (unsigned i = 0; i < k->n && !found; i++)
     found = p->role[k->member[i].unit] == ROLE_RECOMPUTED && find_limit(p, k, &k->member[i]);
-  k->chunk = !found ? 0 : k->round ? k->round : chunk_of(k->columns);
+  /* Columns past the end are outside the limit, too, if there are at least as many columns as rows. */
+  bool partial = found && k->upward && k->size[k->blocked] <= k->columns;
+  k->chunk = !found ? 0 : k->round ? k->round : chunk_of(k->columns, partial);
   if (k->chunk) spread_limit(p, k);
-  if (k->chunk && can_limit(p, k)) return;
+  if (k->chunk && can_limit(p, k)) {
+    if (!k->round) widen_rows(k);
+    return;
+  }
   k->chunk = 0;
   for (unsigned i = 0; i < k->n; i++) k->member[i].limited = 0;
 }

@@ -22,11 +22,17 @@ struct uop *phase_renamed(struct maker *m, struct uop *u, const struct renamed *
   return simplify(m->p->s->simplifier, uop_substitute(m->g, u, r->from, r->to, r->n));
 }
 
+static struct uop *column_of(struct maker *m, struct uop *chunk, struct uop *in) {
+  return uop_binary(m->g, OP_ADD, uop_binary(m->g, OP_MUL, chunk, uop_index(m->g, m->k->chunk)), in);
+}
+
 /* Replaces a limited range by two, of which the outer one counts chunks. */
 static struct uop *in_chunks(struct maker *m, enum axis_kind kind, struct uop **outer, struct uop **inner) {
-  *outer = phase_new_range(m, uop_index(m->g, m->k->columns / m->k->chunk), kind);
+  *outer = phase_new_range(m, uop_index(m->g, phases_chunks(m->k)), kind);
   *inner = phase_new_range(m, uop_index(m->g, m->k->chunk), kind);
-  return uop_binary(m->g, OP_ADD, uop_binary(m->g, OP_MUL, *outer, uop_index(m->g, m->k->chunk)), *inner);
+  if (m->nlimited < sizeof m->limited / sizeof *m->limited) /* more have too many numbers */
+    m->limited[m->nlimited].chunk = *outer, m->limited[m->nlimited++].in = *inner;
+  return column_of(m, *outer, *inner);
 }
 
 /* The condition that the block of rows needs a chunk of columns. */
@@ -86,7 +92,11 @@ static struct uop *local_index(struct maker *m, unsigned i, struct uop *const *a
   struct shape shape = {0};
   struct uop *column[MAX_RANK], *row = uop_binary(m->g, OP_MUL, m->in, uop_index(m->g, x->stride));
   for (unsigned r = 0; r < u->nranges; r++)
-    if (x->row[r] == NO_ROW) column[shape.rank] = as[r], shape.dim[shape.rank++] = u->range[r]->src[0];
+    if (x->row[r] == NO_ROW) {
+      bool chunks = m->k->chunk && (x->limited >> r & 1);
+      column[shape.rank] = as[r];
+      shape.dim[shape.rank++] = chunks ? uop_index(m->g, phases_chunks(m->k) * m->k->chunk) : u->range[r]->src[0];
+    }
   struct uop *at = uop_binary(m->g, OP_ADD, row, index_flatten(m->p->s->simplifier, &shape, column));
   struct uop *src[3] = {m->local[i], at, valid};
   return uop_new(m->g, OP_INDEX, m->local[i]->dtype, 1, (union uop_arg){0}, 0, src, valid ? 3 : 2);
@@ -197,6 +207,48 @@ static struct uop *value_of(struct maker *m, unsigned i) {
   return limit_reductions(m, &m->k->member[i], value, &limits);
 }
 
+/* The condition that the columns of an address are not past the end of a partial chunk. NULL: there are none. */
+static struct uop *is_column(struct maker *m, const struct uop *index) {
+  struct uop *at = index->src[1], *valid = NULL, **order;
+  size_t n;
+  order = uop_toposort(&at, 1, &n);
+  for (unsigned i = 0; i < m->nlimited; i++) {
+    bool found = false;
+    for (size_t j = 0; order && j < n; j++) found = found || order[j] == m->limited[i].in;
+    if (!found) continue;
+    struct uop *column = column_of(m, m->limited[i].chunk, m->limited[i].in);
+    struct uop *inside = uop_binary(m->g, OP_CMPLT, column, uop_index(m->g, m->k->columns));
+    valid = valid ? uop_binary(m->g, OP_AND, valid, inside) : inside;
+  }
+  free(order);
+  return valid;
+}
+
+/* The value with loads from memory that check the columns of a partial chunk. */
+static struct uop *with_columns_checked(struct maker *m, struct uop *value) {
+  unsigned n = 0;
+  size_t count;
+  if (!m->nlimited || m->k->columns % m->k->chunk == 0) return value;
+  struct uop **order = uop_toposort(&value, 1, &count), **from = calloc(2 * count, sizeof *from), **to = from + count;
+  if (!order || !from) schedule_no_memory(m->p->s);
+  for (size_t i = 0; order && from && i < count; i++) {
+    struct uop *load = order[i], *index = load->op == OP_LOAD ? load->src[0] : NULL;
+    bool memory = index && index->op == OP_INDEX && index->src[0]->op != OP_LOCAL;
+    struct uop *valid = memory ? is_column(m, index) : NULL;
+    if (!valid) continue;
+    index = uop_substitute(m->g, index, from, to, n);
+    if (index->nsrc > 2) valid = uop_binary(m->g, OP_AND, index->src[2], valid);
+    struct uop *at[] = {index->src[0], index->src[1], valid};
+    struct uop *src[] = {uop_new(m->g, OP_INDEX, index->dtype, 1, index->arg, index->aux, at, 3),
+                         load->nsrc > 1 ? load->src[1] : schedule_zero(m->g, load->dtype)};
+    from[n] = load, to[n++] = uop_new(m->g, OP_LOAD, load->dtype, 1, load->arg, load->aux, src, 2);
+  }
+  if (n) value = uop_substitute(m->g, value, from, to, n);
+  free(order);
+  free(from);
+  return value;
+}
+
 /* Adds the stores of member i. */
 static void make_phase(struct maker *m, unsigned i, struct unit *out, struct store *passed) {
   const struct member *x = &m->k->member[i];
@@ -217,7 +269,7 @@ static void make_phase(struct maker *m, unsigned i, struct unit *out, struct sto
   }
   struct uop *value = value_of(m, i);
   rename_reductions(m, x, &to);
-  value = phase_renamed(m, value, &to);
+  value = with_columns_checked(m, phase_renamed(m, value, &to));
   *part = (struct part){.nstores = x->written, .npassed = x->passed};
   if (x->written)
     out->store[out->nstores++] = (struct store){phase_renamed(m, u->store[0].index, &to), value, u->store[0].why};

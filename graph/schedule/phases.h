@@ -49,6 +49,9 @@ struct phaser {
   size_t n, capacity;
 };
 
+/* The number of chunks of the limited columns; the last one may be partial. */
+static inline int64_t phases_chunks(const struct phased *k) { return (k->columns + k->chunk - 1) / k->chunk; }
+
 /* Bytes that are not written, for each byte that is read or written, so that recomputing is worthwhile. */
 static const double PHASES_MUCH_MORE = 1.5;
 
@@ -117,6 +120,10 @@ struct maker {
   struct uop *row[MAX_RANK];       /* by number of a row range: its value in the kernel */
   struct uop *first, *in;          /* the block's first row; the row's number in its block */
   struct uop *local[MOST_MEMBERS]; /* by member */
+  struct {
+    struct uop *chunk, *in;
+  } limited[MOST_NUMBERS / 2]; /* the two ranges of each limited one */
+  unsigned nlimited;
 };
 
 /* Substitutions of a unit's ranges. */

@@ -196,11 +196,12 @@ static void check_one_kernel(const struct one_kernel *c, const char *device) {
 
 static void is_one_kernel(void **state) {
   static const struct one_kernel cases[] = {
-      {2, 256, 256, 16, 32, 1, DB_F32, NO_MASK, false}, {2, 256, 256, 16, 32, 1, DB_F32, NO_MASK, true},
-      {3, 251, 257, 17, 33, 1, DB_F32, CAUSAL, false},  {1, 255, 1021, 24, 40, 1, DB_F32, BOOLS, false},
-      {1, 403, 607, 20, 33, 1, DB_F32, ADDED, false},   {1, 256, 256, 16, 32, 1e4, DB_F32, CAUSAL, false},
-      {2, 251, 257, 17, 33, 1, DB_BF16, CAUSAL, false}, {2, 256, 300, 32, 32, 1, DB_F16, NO_MASK, false},
-      {1, 251, 255, 31, 31, 1, DB_F16, CAUSAL, false},  {1, 256, 1021, 24, 40, 1, DB_F32, PADDED, false},
+      {2, 256, 256, 16, 32, 1, DB_F32, NO_MASK, false},  {2, 256, 256, 16, 32, 1, DB_F32, NO_MASK, true},
+      {3, 251, 257, 17, 33, 1, DB_F32, CAUSAL, false},   {1, 255, 1021, 24, 40, 1, DB_F32, BOOLS, false},
+      {1, 403, 607, 20, 33, 1, DB_F32, ADDED, false},    {1, 256, 256, 16, 32, 1e4, DB_F32, CAUSAL, false},
+      {2, 251, 257, 17, 33, 1, DB_BF16, CAUSAL, false},  {2, 256, 300, 32, 32, 1, DB_F16, NO_MASK, false},
+      {1, 251, 255, 31, 31, 1, DB_F16, CAUSAL, false},   {1, 256, 1021, 24, 40, 1, DB_F32, PADDED, false},
+      {1, 1021, 1021, 64, 64, 1, DB_F32, CAUSAL, false}, {1, 330, 500, 40, 24, 1, DB_F32, CAUSAL, false},
   };
   for (unsigned i = 0; i < sizeof cases / sizeof *cases; i++) check_one_kernel(&cases[i], "CPU");
 }
