@@ -155,6 +155,16 @@ static int64_t chunk_of(int64_t columns, bool partial) {
   return best;
 }
 
+/* Whether the rest of a partial chunk can be made to change nothing. Chunks up to the last row: it is outside the
+ * limit, too, if there are at least as many columns as rows. Other chunks: zeros in it add nothing to sums. */
+static bool may_be_partial(struct phaser *p, const struct phased *k) {
+  bool sums = true;
+  for (unsigned i = 0; i < k->n; i++)
+    for (unsigned j = 0; j < unit_of(p, &k->member[i])->nreduces; j++)
+      sums = sums && unit_of(p, &k->member[i])->reduce[j]->aux == OP_ADD;
+  return k->upward ? k->size[k->blocked] <= k->columns : sums;
+}
+
 /* Makes room in the rows of limited results for the rest of a partial chunk. */
 static void widen_rows(struct phased *k) {
   int64_t columns = phases_chunks(k) * k->chunk;
@@ -169,9 +179,7 @@ void phases_limit_columns(struct phaser *p, struct phased *k) {
   bool found = false;
   for (unsigned i = 0; i < k->n && !found; i++)
     found = p->role[k->member[i].unit] == ROLE_RECOMPUTED && find_limit(p, k, &k->member[i]);
-  /* Columns past the end are outside the limit, too, if there are at least as many columns as rows. */
-  bool partial = found && k->upward && k->size[k->blocked] <= k->columns;
-  k->chunk = !found ? 0 : k->round ? k->round : chunk_of(k->columns, partial);
+  k->chunk = !found ? 0 : k->round ? k->round : chunk_of(k->columns, may_be_partial(p, k));
   if (k->chunk) spread_limit(p, k);
   if (k->chunk && can_limit(p, k)) {
     if (!k->round) widen_rows(k);

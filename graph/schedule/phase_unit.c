@@ -166,6 +166,19 @@ static void rename_reductions(struct maker *m, const struct member *x, struct re
     }
 }
 
+static bool has_partial_chunk(const struct maker *m) { return m->k->chunk && m->k->columns % m->k->chunk; }
+
+/* The value of a limited member of chunks from the block's first row on, with zeros in the rest of a partial chunk.
+ * Chunks up to the last row need none: the rest is behind it. Nor do sums of products of what is loaded, because that
+ * is 0 there. */
+static struct uop *with_zeros_behind(struct maker *m, struct uop *column, struct uop *value) {
+  const struct uop *sum = value;
+  while (sum->op == OP_CAST) sum = sum->src[0];
+  if (!has_partial_chunk(m) || m->k->upward || sum->op == OP_REDUCE) return value;
+  struct uop *inside = uop_binary(m->g, OP_CMPLT, column, uop_index(m->g, m->k->columns));
+  return uop_where(m->g, inside, value, schedule_zero(m->g, value->dtype));
+}
+
 static struct uop *value_of(struct maker *m, unsigned i);
 
 /* What a load of member x's result in member i is replaced by; as: the values of the ranges of x. */
@@ -178,7 +191,10 @@ static struct uop *value_of_load(struct maker *m, unsigned i, const struct membe
     struct renamed to = {.n = 0};
     for (unsigned r = 0; r < from->nranges; r++) phase_rename_range(&to, from->range[r], as[r]);
     rename_reductions(m, x, &to);
-    return uop_substitute(m->g, value_of(m, (unsigned)(x - m->k->member)), to.from, to.to, to.n);
+    struct uop *value = value_of(m, (unsigned)(x - m->k->member));
+    for (unsigned r = 0; r < from->nranges; r++)
+      if (x->limited >> r & 1) value = with_zeros_behind(m, from->range[r], value);
+    return uop_substitute(m->g, value, to.from, to.to, to.n);
   }
   for (unsigned r = 0; r < from->nranges && phases_contracts(phase_unit_of(m, reader)); r++) {
     const struct limited *limit = x->limited >> r & 1 ? limit_of(m, reader, l, as[r]) : NULL;
@@ -228,10 +244,11 @@ static struct uop *is_column(struct maker *m, const struct uop *index) {
 static struct uop *with_columns_checked(struct maker *m, struct uop *value) {
   unsigned n = 0;
   size_t count;
-  if (!m->nlimited || m->k->columns % m->k->chunk == 0) return value;
-  struct uop **order = uop_toposort(&value, 1, &count), **from = calloc(2 * count, sizeof *from), **to = from + count;
-  if (!order || !from) schedule_no_memory(m->p->s);
-  for (size_t i = 0; order && from && i < count; i++) {
+  if (!m->nlimited || !has_partial_chunk(m)) return value;
+  struct uop **order = uop_toposort(&value, 1, &count), **from = order ? calloc(2 * count, sizeof *from) : NULL;
+  struct uop **to = from ? from + count : NULL;
+  if (!from) schedule_no_memory(m->p->s);
+  for (size_t i = 0; from && i < count; i++) {
     struct uop *load = order[i], *index = load->op == OP_LOAD ? load->src[0] : NULL;
     bool memory = index && index->op == OP_INDEX && index->src[0]->op != OP_LOCAL;
     struct uop *valid = memory ? is_column(m, index) : NULL;
@@ -276,6 +293,9 @@ static void make_phase(struct maker *m, unsigned i, struct unit *out, struct sto
   if (x->passed) {
     struct uop *index = phase_renamed(m, local_index(m, i, as, valid), &to);
     if (index->dtype != value->dtype) value = value->src[0]; /* passed_type */
+    for (unsigned r = 0; r < u->nranges; r++)
+      if (x->limited >> r & 1)
+        value = with_zeros_behind(m, uop_substitute(m->g, u->range[r], to.from, to.to, to.n), value);
     passed[out->npassed++] = (struct store){index, value, u->store[0].why};
   }
 }

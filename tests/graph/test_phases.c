@@ -249,7 +249,8 @@ static void test_recomputed(void **state) {
     unsigned limited; /* tiles of which the columns above the diagonal are left out */
   } cases[] = {{56, 60, true, 4, false, 0}, {56, 60, false, 2, false, 0}, {59, 52, true, 4, true, 0},
                {51, 70, false, 2, true, 0}, {64, 64, true, 4, true, 7},   {64, 96, false, 2, true, 6},
-               {67, 67, false, 2, true, 4}, {67, 83, false, 2, true, 4}};
+               {67, 67, false, 2, true, 6}, {67, 83, false, 2, true, 6},  {67, 67, true, 4, true, 7},
+               {83, 67, false, 2, true, 2}};
   struct uop *root[5];
   int64_t largest;
   for (unsigned i = 0; i < sizeof cases / sizeof *cases; i++) {
