@@ -98,6 +98,16 @@ static bool linear_equal(const struct linear *a, const struct linear *b) {
   return true;
 }
 
+/* Whether x % a is y % a: both are at least 0 and differ by a multiple of a, as after linear_remainder. */
+static bool is_congruent(struct uop *x, struct uop *y, int64_t a) {
+  struct linear l;
+  if (x == y) return true;
+  if (lo(x) < 0 || lo(y) < 0 || !read_linear(&l, x) || !add_product(&l, y, -1)) return false;
+  bool multiple = l.constant % a == 0;
+  for (unsigned i = 0; i < l.n; i++) multiple = multiple && l.coef[i] % a == 0;
+  return multiple;
+}
+
 /* Replaces (x // a) * ka + (x % a) * k, where ka = k * a, by x * k, and (x // a % b) * ka + (x % a) * k by (x % ab) *
  * k. Returns true if it replaced terms. */
 static bool merge_divisions(struct graph *g, struct linear *l) {
@@ -116,12 +126,13 @@ static bool merge_divisions(struct graph *g, struct linear *l) {
       /* q = y // d equals x // a if y is x and d is a, or if x = y // e and d = e * a */
       struct uop *y = q->src[0];
       int64_t d = ival(q->src[1]), ea;
-      bool direct = y == x && d == a;
+      bool direct = d == a && is_congruent(x, y, a);
       bool nested = x->op == OP_IDIV && uop_is_const(x->src[1]) && x->src[0] == y && ival(x->src[1]) > 0 &&
                     !__builtin_mul_overflow(ival(x->src[1]), a, &ea) && d == ea;
       if (!direct && !nested) continue;
       if (l->term[j]->op == OP_MOD && !modulus) continue;
       int64_t k = l->coef[i];
+      if (direct) x = y;
       l->coef[i] = l->coef[j] = 0;
       return add_product(l, modulus ? uop_binary(g, OP_MOD, x, modulus) : x, k);
     }

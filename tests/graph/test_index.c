@@ -116,6 +116,10 @@ static void test_forms(void **state) {
   expect(two(OP_ADD, two(OP_MUL, two(OP_IDIV, k, num(7)), num(7)), two(OP_MOD, k, num(7))), "i2");
   expect(two(OP_ADD, two(OP_MUL, two(OP_MOD, two(OP_IDIV, k, num(5)), num(4)), num(5)), two(OP_MOD, k, num(5))),
          "(i2%20)");
+  /* part i0 of a matrix of rows of 7, by its elements: the remainder does not need all of 100 * i0 */
+  struct uop *part = two(OP_ADD, two(OP_MUL, i, num(100)), k);
+  expect(two(OP_MOD, part, num(7)), "(((i0*2)+i2)%7)");
+  expect(two(OP_ADD, two(OP_MUL, two(OP_IDIV, part, num(7)), num(7)), two(OP_MOD, part, num(7))), "((i0*100)+i2)");
   expect(two(OP_SUB, two(OP_ADD, i, j), j), "i0");
   expect(two(OP_CMPLT, flat, num(32)), "true");
   expect(two(OP_CMPLT, flat, num(16)), "(i0<2)");
