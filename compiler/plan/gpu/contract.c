@@ -30,7 +30,6 @@ enum {
   CLASS_ROUNDS = 2,  /* minimum rounds, because boxes are copied ahead of a loop's rounds */
   CLASS_PADDING = 9, /* like MOST_PADDING; without classes, single elements are copied */
   FEW_SIDE = 64,     /* rows or columns whose padding takes no time, because memory limits the speed */
-  BOX_SUM = 128,     /* minimum length of a sum whose operands are copied in boxes by preference */
   FEW_BUFFERS = 3,   /* enough to hide the copies' latency */
   MOST_BUFFERS = 4,
   MANY_PRODUCTS = 1 << 26, /* of f32, for which tf32 is faster */
@@ -155,14 +154,25 @@ static bool have_classes(const struct choice *c) {
   return s[0].by_axis == matrix_reads_tile(x, MATRIX_A) && !(choice_fetches(c, &s[0]) && choice_fetches(c, &s[1]));
 }
 
+/* Whether the operand can be copied in boxes. If the sum is padded, so is a window along it: its bound and that of the
+ * sum are not those of one coordinate. */
+static bool is_box(const struct choice *c, const struct side *s) {
+  const struct codegen *k = c->k;
+  const struct matrix *x = &matrices[c->row];
+  const int axis[2] = {s->by_sum ? c->sum : s->axis, s->by_sum ? s->axis : c->sum};
+  struct tensor_sides sides = {.row = COPY_BYTES / dtype_info[x->in].size, .pieces = 1, .rows = 1};
+  struct tensor t;
+  for (unsigned i = 0; i < 2; i++) sides.range[i] = k->axes[axis[i]].range, sides.axes[i] = UINT64_C(1) << axis[i];
+  if (!s->by_sum && !c->sums.n && c->windows > 1 && k->axes[c->sum].size % x->k) return false;
+  return choice_fetches(c, s) && tensor_of(k, s->value, &sides, &t);
+}
+
 /* Whether both operands are copied in boxes: these keep so many bytes in flight that no other plan is faster. */
 static bool copies_boxes(const struct choice *c) {
   const struct axis *axes = c->k->axes;
   const struct side *s = c->side;
-  if (matrices[c->row].parts != PARTS_MEMORY || c->columns.n || c->sums.n) return false;
-  if (!is_plain(c, &s[0]) || !is_plain(c, &s[1]) || axes[c->sum].size < BOX_SUM) return false;
-  if (axes[s[0].axis].size == 1 || axes[s[1].axis].size == 1) return false;
-  return c->classes || (choice_fetches(c, &s[0]) && choice_fetches(c, &s[1]));
+  if (matrices[c->row].parts != PARTS_MEMORY || axes[s[0].axis].size == 1 || axes[s[1].axis].size == 1) return false;
+  return c->classes || (is_box(c, &s[0]) && is_box(c, &s[1]));
 }
 
 /* Estimates the cycles of a wave to load an operand for one instruction along the sum: its share of the workgroup's
