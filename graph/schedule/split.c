@@ -14,6 +14,8 @@ enum {
   LEAST_SUM = 512, /* the same for products of matrices */
   FEW_ROWS = 4,    /* products with fewer rows or columns are sums of columns */
   LEAST_GAIN = 2,  /* the gain has to exceed this number of launches */
+  WINDOW_NS = 4,   /* in which a workgroup multiplies one position of a long sum, if windows keep it from streaming */
+  LONG_SUM = 4,    /* maximum number of results for each position of such a sum, as in gradients of few channels */
   MOST_DEEP = 8,   /* depth to which an expression is searched */
   MOST_NODES = 64  /* the same in nodes */
 };
@@ -57,11 +59,19 @@ static const struct uop *product_of(const struct uop *u) {
   return u->op == OP_MUL && (repeats_elements(u->src[0]) || repeats_elements(u->src[1])) ? u : NULL;
 }
 
-/* How a machine computes a product of matrices in blocks: the number of workgroups, and the arithmetic rate of all
- * processors. */
+/* Whether a factor has an element at several positions of a window, as in a convolution. */
+static bool has_window(const struct uop *product) {
+  for (unsigned i = 0; i < 2; i++)
+    for (const struct uop *u = product->src[i]; u->op == OP_CAST || is_movement(u); u = u->src[0])
+      if (u->op == OP_SHEAR) return true;
+  return false;
+}
+
+/* How a machine computes a product of matrices in blocks: the number of workgroups, the arithmetic rate of all
+ * processors, and the least time of a workgroup for each position of the sum. */
 struct blocks {
   int64_t n; /* 0: there are none */
-  double flops_per_ns;
+  double flops_per_ns, position_ns;
 };
 
 /* The blocks for the results of u, the sum of x. */
@@ -81,9 +91,12 @@ static struct blocks blocks_of(const struct schedule_machine *m, const struct uo
       largest[1] = n;
   }
   const int64_t side[2] = {matrix ? m->tile : m->block_columns, matrix ? m->tile : m->block_rows};
-  if (!side[0] || (!matrix && largest[1] < FEW_ROWS)) return none;
+  bool window = has_window(product);
+  const int64_t results = b.n;
+  if (!side[0] || largest[!matrix && !window] < FEW_ROWS) return none;
   for (unsigned i = 0; i < 2; i++) b.n = b.n / largest[i] * ((largest[i] + side[i] - 1) / side[i]);
   if (!matrix) b.flops_per_ns = m->flops_per_ns;
+  if (window && LONG_SUM * (shape_numel(x->shape) / results) >= results) b.position_ns = WINDOW_NS;
   return b;
 }
 
@@ -99,6 +112,7 @@ static int64_t product_parts(const struct schedule_machine *m, int64_t all, int6
       break;
     }
   double busy = 2 * (double)all / b->flops_per_ns * (double)processors / (double)b->n;
+  if (busy < (double)(all / results) * b->position_ns) busy = (double)(all / results) * b->position_ns;
   double traffic = 2 * (double)(parts * results) * dtype_info[DT_F32].size / m->bytes_per_ns;
   return busy - busy / (double)parts - traffic < LEAST_GAIN * m->launch_ns ? 1 : parts;
 }

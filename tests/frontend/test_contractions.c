@@ -311,9 +311,9 @@ static void copies_access_few_lines(void **state) {
   }
 }
 
-/* The vector instructions of a convolution of 3 x 3 in f16 and of both gradients. */
-static void count_vector_instructions(db_device *dev, int64_t channels, uint64_t out[3]) {
-  const int64_t image[4] = {1, channels, 14, 14}, filter[4] = {channels, channels, 3, 3};
+/* Counts what a convolution of 3 x 3 in f16 and both gradients execute. */
+static void run_convolution(db_device *dev, int64_t batch, int64_t channels, int64_t side, struct emu_detail out[3]) {
+  const int64_t image[4] = {batch, channels, side, side}, filter[4] = {channels, channels, 3, 3};
   db_tensor *x = db_cast(image_of(dev, image, 1), DB_F16), *w = db_cast(image_of(dev, filter, 2), DB_F16), *grad[2];
   db_tensor *dy = db_cast(image_of(dev, image, 3), DB_F16);
   if (db_realize(x) || db_realize(w) || db_realize(dy)) fail_msg("%s", db_error());
@@ -322,12 +322,41 @@ static void count_vector_instructions(db_device *dev, int64_t channels, uint64_t
   db_grad_all(y, dy, of, 2, grad);
   for (unsigned i = 0; i < 3; i++) {
     assert_int_equal(db_device_synchronize(dev, UINT64_C(60000000000)), 0);
-    struct emu_detail before = executed_so_far(dev), after;
+    struct emu_detail before = executed_so_far(dev);
     if (db_realize(i ? grad[i - 1] : y) || db_device_synchronize(dev, UINT64_C(60000000000)))
       fail_msg("%s", db_error());
-    after = executed_so_far(dev);
-    out[i] = after.executed[EMU_VALU_CLASS] - before.executed[EMU_VALU_CLASS];
+    out[i] = executed_so_far(dev);
+    for (unsigned class = 0; class < EMU_CLASS_COUNT; class ++) out[i].executed[class] -= before.executed[class];
+    out[i].model_ps -= before.model_ps;
   }
+}
+
+/* Few pixels fill an instruction's columns as rectangles, and few channels leave few results of long sums, which are
+ * divided. most: model time of the convolution and both gradients, in microseconds */
+static void small_convolutions_are_fast(void **state) {
+  static const struct {
+    int64_t batch, channels, side;
+    double most[2][3]; /* gfx1100, sm_90 */
+  } of[] = {{8, 16, 32, {{10, 10, 25}, {12, 12, 40}}},
+            {8, 32, 32, {{13, 13, 18}, {11, 11, 13}}},
+            {1, 100, 28, {{18, 18, 16}, {11, 11, 11}}},
+            {1, 128, 28, {{14, 14, 16}, {10, 10, 11}}},
+            {1, 256, 7, {{19, 19, 12}, {10, 10, 13}}}};
+  static const char *const name[] = {"convolution", "gradient of the image", "gradient of the weights"};
+  for (unsigned c = 0; c < sizeof of / sizeof *of; c++) FOR_EMULATED_GPU {
+      DB_SCOPED;
+      db_device *dev = open_device(DEVICE_NAME);
+      const double *most = of[c].most[!strcmp(DEVICE_NAME, EMULATED_NVIDIA)];
+      struct emu_detail d[3];
+      assert_int_equal(emu_detail(db_device_os(dev), true), 0);
+      run_convolution(dev, of[c].batch, of[c].channels, of[c].side, d);
+      for (unsigned i = 0; i < 3; i++) {
+        double us = (double)d[i].model_ps * 1e-6;
+        if (us > most[i])
+          fail_msg("%s, %d channels, %s: %g us, not %g", DEVICE_NAME, (int)of[c].channels, name[i], us, most[i]);
+      }
+      db_close(dev);
+    }
 }
 
 /* Odd channels take at most 1.6 times the instructions of the round number after them: kernels check the elements that
@@ -336,13 +365,14 @@ static void odd_channels_take_little_longer(void **state) {
   FOR_EMULATED_GPU {
     DB_SCOPED;
     db_device *dev = open_device(DEVICE_NAME);
-    uint64_t odd[3], round[3];
+    struct emu_detail odd[3], round[3];
     assert_int_equal(emu_detail(db_device_os(dev), true), 0);
-    count_vector_instructions(dev, 63, odd);
-    count_vector_instructions(dev, 64, round);
-    for (unsigned i = 0; i < 3; i++)
-      if (5 * odd[i] > 8 * round[i])
-        fail_msg("%s: %u: %lu for %lu", DEVICE_NAME, i, (unsigned long)odd[i], (unsigned long)round[i]);
+    run_convolution(dev, 1, 63, 14, odd);
+    run_convolution(dev, 1, 64, 14, round);
+    for (unsigned i = 0; i < 3; i++) {
+      uint64_t n = odd[i].executed[EMU_VALU_CLASS], of = round[i].executed[EMU_VALU_CLASS];
+      if (5 * n > 8 * of) fail_msg("%s: %u: %lu for %lu", DEVICE_NAME, i, (unsigned long)n, (unsigned long)of);
+    }
     db_close(dev);
   }
 }
@@ -554,6 +584,7 @@ int main(void) {
                                      cmocka_unit_test(convolutions_are_exact),
                                      cmocka_unit_test(copies_access_few_lines),
                                      cmocka_unit_test(odd_channels_take_little_longer),
+                                     cmocka_unit_test(small_convolutions_are_fast),
                                      cmocka_unit_test(products_of_bytes),
                                      cmocka_unit_test(products_of_quantized),
                                      cmocka_unit_test(empty_sums_are_zero),

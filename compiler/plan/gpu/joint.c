@@ -27,15 +27,26 @@ double joint_padding(const struct codegen *k, const struct joint *j) {
   return more;
 }
 
+/* Whether multiples of `unit` positions are along one axis, so that an instruction begins at each of its positions. */
+static bool counts_units(const struct joint *j, int64_t unit) {
+  int64_t inner = joint_size(j);
+  for (unsigned i = 0; i < j->n && inner > unit; i++) {
+    inner /= j->part[i];
+    if (j->part[i] > 1 && inner > unit) return false;
+  }
+  return true;
+}
+
 /* Chooses parts of the first n axes whose product is `size`, a power of two, with the least padding. Prefers large
- * parts of the last axes. */
-static void choose_parts(const struct codegen *k, struct joint *now, unsigned n, int64_t size, struct joint *best) {
+ * parts of the last axes. unit: positions of an instruction */
+static void choose_parts(const struct codegen *k, struct joint *now, unsigned n, int64_t size, int64_t unit,
+                         struct joint *best) {
   if (n) {
     for (int64_t part = size; part; part /= 2) {
       now->part[n - 1] = part;
-      choose_parts(k, now, n - 1, size / part, best);
+      choose_parts(k, now, n - 1, size / part, unit, best);
     }
-  } else if (size == 1 && (!best->n || joint_padding(k, now) < joint_padding(k, best)))
+  } else if (size == 1 && counts_units(now, unit) && (!best->n || joint_padding(k, now) < joint_padding(k, best)))
     *best = *now;
 }
 
@@ -61,7 +72,7 @@ void choice_join(struct choice *c) {
     if ((c->summed >> a & 1) && a != c->sum && k->axes[a].kind == AXIS_REDUCE) c->windows *= k->axes[a].size;
   if (rows->by_axis && columns->by_axis && c->windows > 1 && joint_axes(k, c->summed, AXIS_REDUCE, &now)) {
     for (int64_t size = GROUP_BYTES / 4; size >= x->k && !best.n; size /= 2) {
-      choose_parts(k, &now, now.n, size, &best);
+      choose_parts(k, &now, now.n, size, x->k, &best);
       if (joint_padding(k, &best) > 1) best.n = 0;
     }
     c->sums = best;
@@ -69,7 +80,7 @@ void choice_join(struct choice *c) {
   }
   best.n = 0;
   if (!columns->by_sum || !joint_axes(k, columns->mask & ~rows->mask, AXIS_LOOP, &now)) return;
-  choose_parts(k, &now, now.n, x->n, &best);
+  choose_parts(k, &now, now.n, x->n, x->n, &best);
   if (joint_padding(k, &best) >= axis_padding(k, columns->axis, x->n)) return;
   c->columns = best;
   for (unsigned i = 0; i < best.n; i++)
