@@ -61,10 +61,10 @@ static bool unite_parts(struct affine *a, unsigned *steps) {
   return true;
 }
 
-void affine_of(struct uop *index, struct affine *a) {
+static void find_terms(struct uop *index, bool unite, struct affine *a) {
   unsigned steps = MOST_STEPS;
   a->n = 0, a->constant = 0;
-  if (!add_scaled(a, index, 1, 0, &steps) || !unite_parts(a, &steps)) {
+  if (!add_scaled(a, index, 1, 0, &steps) || (unite && !unite_parts(a, &steps))) {
     a->n = 1, a->constant = 0;
     a->term[0] = index, a->coef[0] = 1;
     return;
@@ -74,6 +74,9 @@ void affine_of(struct uop *index, struct affine *a) {
     if (a->coef[i]) a->term[n] = a->term[i], a->coef[n++] = a->coef[i];
   a->n = n;
 }
+
+void affine_of(struct uop *index, struct affine *a) { find_terms(index, true, a); }
+void affine_parts_of(struct uop *index, struct affine *a) { find_terms(index, false, a); }
 
 int64_t affine_coef(const struct affine *a, const struct uop *term) {
   for (unsigned i = 0; i < a->n; i++)

@@ -135,6 +135,7 @@ static inline struct uop *index_plus(struct graph *g, struct uop *x, struct uop 
   return x ? uop_binary(g, OP_ADD, x, y) : y;
 }
 void affine_of(struct uop *index, struct affine *a);
+void affine_parts_of(struct uop *index, struct affine *a); /* the same; parts of a joined axis are terms of their own */
 int64_t affine_coef(const struct affine *a, const struct uop *term);
 /* Bytes of the argument that the INDEX addresses; 0 if it addresses other memory or the size is symbolic. */
 int64_t argument_bytes(const struct uop *index);

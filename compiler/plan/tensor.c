@@ -329,21 +329,29 @@ bool tensor_of(const struct codegen *k, struct uop *value, const struct tensor_s
   return value->op == OP_LOAD && (value->nsrc < 2 || is_zero(value->src[1])) && tensor_at(k, value->src[0], s, out);
 }
 
-bool tensor_at(const struct codegen *k, const struct uop *index, const struct tensor_sides *s, struct tensor *out) {
-  struct finder f = {.k = k, .sides = s};
-  unsigned size = dtype_info[index->dtype].size;
-  if (size > 4) return false;
-  if (index->op != OP_INDEX || index->src[0]->op != OP_PARAM || index->src[0]->src[0]->op != OP_CONST) return false;
-  affine_of(index->src[1], &f.address);
-  if (f.address.n >= MAX_TERMS || !take_side(&f, 0, s->row) || f.dim[0].stride != 1 || !take_rows(&f)) return false;
+/* Describes the elements of an INDEX, whose address has these terms. */
+static bool tensor_with(struct finder *f, const struct uop *index, struct tensor *out) {
+  const struct tensor_sides *s = f->sides;
+  if (f->address.n >= MAX_TERMS || !take_side(f, 0, s->row) || f->dim[0].stride != 1 || !take_rows(f)) return false;
   for (unsigned pass = 0; index->nsrc > 2 && pass < 2; pass++)
-    if (!take_bounds(&f, index->src[2], pass)) return false;
-  for (unsigned i = 0; i < f.address.n; i++) {
-    struct uop *term = f.address.term[i];
-    bool whole = term->op == OP_RANGE || !(axes_below(k, term) & all_inner(s));
+    if (!take_bounds(f, index->src[2], pass)) return false;
+  for (unsigned i = 0; i < f->address.n; i++) {
+    struct uop *term = f->address.term[i];
+    bool whole = term->op == OP_RANGE || !(axes_below(f->k, term) & all_inner(s));
     bool zero = !uop_min(term) && !uop_max(term);
-    if (!is_taken(&f, i) && !zero && (!whole || !take_rest(&f, i))) return false;
+    if (!is_taken(f, i) && !zero && (!whole || !take_rest(f, i))) return false;
   }
   *out = (struct tensor){.text[0].slot = (uint32_t)index->src[0]->arg.i};
-  return describe(&f, index->src[0]->src[0]->arg.i, size, out);
+  return describe(f, index->src[0]->src[0]->arg.i, dtype_info[index->dtype].size, out);
+}
+
+/* Parts of a joined axis may be one term of the address, but bounds may be those of one of the parts: images that
+ * follow each other in memory, and the rows of each. */
+bool tensor_at(const struct codegen *k, const struct uop *index, const struct tensor_sides *s, struct tensor *out) {
+  struct finder f = {.k = k, .sides = s}, parts = f;
+  if (dtype_info[index->dtype].size > 4) return false;
+  if (index->op != OP_INDEX || index->src[0]->op != OP_PARAM || index->src[0]->src[0]->op != OP_CONST) return false;
+  affine_of(index->src[1], &f.address);
+  affine_parts_of(index->src[1], &parts.address);
+  return tensor_with(&f, index, out) || tensor_with(&parts, index, out);
 }
