@@ -204,10 +204,26 @@ static double store_time(const struct choice *c) {
   return results / STORED / (double)processors / rounds;
 }
 
-/* Returns how many waves of a workgroup, at most `most`, share the tiles along the axis with little padding. */
-static int64_t share_tiles(const struct axis *a, int64_t tile, int64_t most) {
-  int64_t tiles = round_up(a->size, tile) / tile, waves = most;
-  while (waves > 1 && round_up(tiles, waves) * SMALL_PADDING > tiles * (SMALL_PADDING + 1)) waves /= 2;
+/* Whether vectors that are copied along the output axis reach past its end if it is padded to whole blocks, but do not
+ * if it is padded to whole tiles, because rows in memory are that long. */
+static bool splits_vectors(const struct choice *c, const struct side *s, int64_t tile, int64_t block) {
+  int64_t row = 0, size = c->k->axes[s->axis].size;
+  for (int a = 0; a < (int)c->k->naxes; a++) {
+    int64_t n = stride(c->k, s->value, a);
+    if (n > 1 && (!row || n < row)) row = n;
+  }
+  bool whole = size * dtype_info[matrices[c->row].in].size % c->k->target->load_bytes == 0;
+  return s->by_axis && !whole && round_up(size, tile) <= row && round_up(size, block) > row;
+}
+
+/* Returns how many waves of a workgroup, at most `most`, share the tiles along the side's axis with little padding. */
+static int64_t share_tiles(const struct choice *c, unsigned side, int64_t most) {
+  const struct side *s = &c->side[side];
+  const int64_t tile = side ? matrices[c->row].n : matrices[c->row].m, of_wave = tile * c->tiles[side];
+  int64_t tiles = round_up(c->k->axes[s->axis].size, of_wave) / of_wave, waves = most;
+  while (waves > 1 && (round_up(tiles, waves) * TILE_PADDING > tiles * (TILE_PADDING + 1) ||
+                       splits_vectors(c, s, tile, of_wave * waves)))
+    waves /= 2;
   return waves;
 }
 
@@ -226,21 +242,23 @@ static bool choose_tiles(struct choice *c) {
       const int64_t tiles[2] = {tm, tn};
       int64_t registers = tm * tn * matrix_elements(x, MATRIX_C);
       double waves = (double)c->others, cost = (double)(tm * tn * x->cycles);
+      bool splits = false;
       for (unsigned i = 0; i < 2; i++) {
         int64_t elements = matrix_in_memory(x) ? size[i] * x->k / k->target->wave : matrix_elements(x, i);
         registers += tiles[i] * elements * dtype_info[x->in].size / 4;
         waves *= axis_blocks(axis[i], size[i] * tiles[i]);
+        splits = splits || splits_vectors(c, &c->side[i], size[i], size[i] * tiles[i]);
         cost += load_cost(c, &c->side[i], i, tiles[i]);
       }
       double at_once = waves < k->target->workgroups ? waves : k->target->workgroups;
       double score = at_once / (waves * cost);
-      if (registers > MOST_REGISTERS || score <= best) continue;
+      if (registers > MOST_REGISTERS || splits || score <= best) continue;
       best = score;
       for (unsigned i = 0; i < 2; i++) c->tiles[i] = tiles[i];
     }
-  c->waves[1] = share_tiles(axis[1], size[1] * c->tiles[1], SIDE_WAVES);
-  c->waves[0] = share_tiles(axis[0], size[0] * c->tiles[0], SIDE_WAVES * SIDE_WAVES / c->waves[1]);
-  if (c->waves[0] == 1) c->waves[1] = share_tiles(axis[1], size[1] * c->tiles[1], SIDE_WAVES * SIDE_WAVES);
+  c->waves[1] = share_tiles(c, 1, SIDE_WAVES);
+  c->waves[0] = share_tiles(c, 0, SIDE_WAVES * SIDE_WAVES / c->waves[1]);
+  if (c->waves[0] == 1) c->waves[1] = share_tiles(c, 1, SIDE_WAVES * SIDE_WAVES);
   int64_t rows = 0, sum = k->axes[c->sum].size; /* rows and columns of a copy */
   for (unsigned i = 0; i < 2; i++) rows += size[i] * c->tiles[i] * c->waves[i];
   bool ahead = matrix_in_memory(x) && choice_fetches(c, &c->side[0]) && choice_fetches(c, &c->side[1]);
@@ -248,7 +266,7 @@ static bool choose_tiles(struct choice *c) {
     int64_t copy = rows * (x->k * c->depth * dtype_info[x->in].size + (ahead ? 0 : COPY_PADDING));
     bool fits = 2 * copy <= k->target->local_bytes || (!ahead && k->target->has_fetch);
     fits = fits && (!ahead || sum > x->k * c->depth);
-    if (fits && round_up(sum, x->k * c->depth) * SMALL_PADDING <= sum * (SMALL_PADDING + 1)) break;
+    if (fits && round_up(sum, x->k * c->depth) * TILE_PADDING <= sum * (TILE_PADDING + 1)) break;
   }
   if (c->depth < 1) c->depth = 1;
   c->buffers = ahead ? 2 : 1;

@@ -7,6 +7,7 @@
 
 enum {
   SMALL_PADDING = 8, /* padding is small if it adds at most one in this many */
+  TILE_PADDING = 7,  /* the same for tiles of which several waves or rounds have equal numbers: 8 instead of 7 */
   GROUP_BYTES = 256, /* most of the sum in a round: two rows of the copy */
   MAX_JOINT = 4,
 };

@@ -9,7 +9,7 @@ double axis_padding(const struct codegen *k, int axis, int64_t to) {
 
 double axis_blocks(const struct axis *a, int64_t block) {
   int64_t size = round_up(a->size, block);
-  return (double)(size * SMALL_PADDING > a->size * (SMALL_PADDING + 1) ? size : a->size) / (double)block;
+  return (double)(size * TILE_PADDING > a->size * (TILE_PADDING + 1) ? size : a->size) / (double)block;
 }
 
 /* ---- rectangles ------------------------------------------------------------------------------------------------ */
