@@ -112,7 +112,8 @@ static int64_t product_parts(const struct schedule_machine *m, int64_t all, int6
       break;
     }
   double busy = 2 * (double)all / b->flops_per_ns * (double)processors / (double)b->n;
-  if (busy < (double)(all / results) * b->position_ns) busy = (double)(all / results) * b->position_ns;
+  double alone = (double)all / (double)results * b->position_ns;
+  if (busy < alone) busy = alone;
   double traffic = 2 * (double)(parts * results) * dtype_info[DT_F32].size / m->bytes_per_ns;
   return busy - busy / (double)parts - traffic < LEAST_GAIN * m->launch_ns ? 1 : parts;
 }

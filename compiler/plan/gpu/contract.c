@@ -30,6 +30,7 @@ enum {
   CLASS_ROUNDS = 2,  /* minimum rounds, because boxes are copied ahead of a loop's rounds */
   CLASS_PADDING = 9, /* like MOST_PADDING; without classes, single elements are copied */
   FEW_SIDE = 64,     /* rows or columns whose padding takes no time, because memory limits the speed */
+  SLIDING_SUM = 64,  /* minimum length of a sum that is faster without matrix instructions */
   FEW_BUFFERS = 3,   /* enough to hide the copies' latency */
   MOST_BUFFERS = 4,
   MANY_PRODUCTS = 1 << 26, /* of f32, for which tf32 is faster */
@@ -567,6 +568,26 @@ static bool is_fast(const struct choice *c) {
          choice_fetches(c, &c->side[1]);
 }
 
+/* Whether a window slides along the axis that is contiguous in the operand's memory, because its channels are few. */
+static bool slides(const struct choice *c, const struct side *s) {
+  const struct codegen *k = c->k;
+  for (int b = 0; b < (int)k->naxes; b++)
+    for (int a = 0; a < (int)k->naxes && llabs(stride(k, s->value, b)) == 1; a++) {
+      int64_t n = llabs(stride(k, s->value, a));
+      if (a != b && n >= 1 && n < k->axes[b].size) return true;
+    }
+  return false;
+}
+
+/* Whether elements are copied one by one for each fragment. If the sum is long, work-items without matrix instructions,
+ * which share copies and copy ahead (simt.c), are faster. */
+static bool copies_elements(const struct choice *c) {
+  int64_t sum = 1;
+  for (unsigned a = 0; a < c->k->naxes; a++)
+    if (c->summed >> a & 1) sum *= c->k->axes[a].size;
+  return !c->boxes && !c->classes && sum >= SLIDING_SUM && (slides(c, &c->side[0]) || slides(c, &c->side[1]));
+}
+
 /* Without classes of rows, elements of an operand are copied one by one. */
 static bool is_better(const struct choice *c, const struct choice *best) {
   bool boxes = c->classes || c->boxes, were = best->classes || best->boxes;
@@ -574,14 +595,13 @@ static bool is_better(const struct choice *c, const struct choice *best) {
   return c->time < best->time * (SMALL_PADDING - 1) / SMALL_PADDING;
 }
 
-bool contract_gpu(struct codegen *k, bool *done) {
-  struct choice best = {.k = k};
-  *done = false;
-  if (!k->target->matrix || (k->ast->nsrc != 1 && !k->is_phase) || k->ast->src[0]->op != OP_STORE) return true;
+/* Chooses the instruction and the tiles for the kernel's product. Sets *best to no tiles if there are none. */
+static void choose(struct codegen *k, struct choice *best) {
   size_t count;
   struct uop **order = uop_toposort(&k->ast, 1, &count);
   uint64_t *mask = axis_masks(k, false);
-  for (size_t i = 0; order && mask && i < count && best.time == 0; i++)
+  *best = (struct choice){.k = k};
+  for (size_t i = 0; order && mask && i < count && best->time == 0; i++)
     for (int row = 0; row < (int)matrix_count && order[i]->op == OP_REDUCE; row++) {
       struct matrix_product p = {.reduce = order[i]};
       struct choice c = {.k = k, .row = row, .buffers = 1};
@@ -597,10 +617,22 @@ bool contract_gpu(struct codegen *k, bool *done) {
            (k->is_phase                           ? choose_phase
             : matrices[row].parts == PARTS_MEMORY ? choose_group
                                                   : choose_tiles)(&c);
-      if (ok && is_better(&c, &best)) best = c;
+      if (ok && is_better(&c, best)) *best = c;
     }
   free(order);
   free(mask);
+}
+
+bool contract_gpu(struct codegen *k, bool *done) {
+  struct choice best;
+  *done = false;
+  if (!k->target->matrix || (k->ast->nsrc != 1 && !k->is_phase) || k->ast->src[0]->op != OP_STORE) return true;
+  choose(k, &best);
+  if (best.tiles[0] && copies_elements(&best)) {
+    if (!contract_simt(k, done)) return false;
+    if (*done) return true;
+    choose(k, &best); /* axes may be joined now */
+  }
   *done = best.tiles[0] > 0;
   return !*done || apply(&best);
 }
