@@ -15,6 +15,7 @@ enum {
   FEW_ROWS = 4,    /* products with fewer rows or columns are sums of columns */
   LEAST_GAIN = 2,  /* the gain has to exceed this number of launches */
   WINDOW_NS = 4,   /* in which a workgroup multiplies one position of a long sum, if windows keep it from streaming */
+  LOADED_NS = 3,   /* the same for matrices, on machines whose work-items load what they copy */
   LONG_SUM = 4,    /* maximum number of results for each position of such a sum, as in gradients of few channels */
   MOST_DEEP = 8,   /* depth to which an expression is searched */
   MOST_NODES = 64  /* the same in nodes */
@@ -97,6 +98,7 @@ static struct blocks blocks_of(const struct schedule_machine *m, const struct uo
   for (unsigned i = 0; i < 2; i++) b.n = b.n / largest[i] * ((largest[i] + side[i] - 1) / side[i]);
   if (!matrix) b.flops_per_ns = m->flops_per_ns;
   if (window && LONG_SUM * (shape_numel(x->shape) / results) >= results) b.position_ns = WINDOW_NS;
+  if (!window && matrix && !m->align && largest[1] >= FEW_ROWS) b.position_ns = LOADED_NS;
   return b;
 }
 

@@ -189,6 +189,18 @@ static void odd_sums_take_little_longer(void **state) {
     }
 }
 
+/* Few results of a long sum are computed in parts, even if the products are few. */
+static void few_results_take_little_time(void **state) {
+  static const struct contraction of[] = {{1, 16, 16, 8192, false, false, DB_F16, PLAIN},
+                                          {1, 16, 16, 8191, false, true, DB_F16, PLAIN},
+                                          {1, 128, 10, 4096, false, false, DB_BF16, PLAIN}};
+  for (unsigned i = 0; i < sizeof of / sizeof *of; i++) {
+    unsigned kernels;
+    double us = (double)run(&of[i], "EMU+AMD:gfx1100", &kernels).model_ps * 1e-6;
+    if (us > 14 || kernels != 2) fail_msg("case %u: %g us, %u kernels", i, us, kernels);
+  }
+}
+
 /* An infinite element of A makes only its row infinite, one of B only its column, though vectors that reach past the
  * end of a row of 61 or 77 elements load elements of the next row. */
 static void rows_do_not_mix(void **state) {
@@ -579,6 +591,7 @@ int main(void) {
   const struct CMUnitTest tests[] = {cmocka_unit_test(values_are_exact),
                                      cmocka_unit_test(few_other_instructions),
                                      cmocka_unit_test(odd_sums_take_little_longer),
+                                     cmocka_unit_test(few_results_take_little_time),
                                      cmocka_unit_test(rows_do_not_mix),
                                      cmocka_unit_test(convolutions_are_exact),
                                      cmocka_unit_test(copies_access_few_lines),
