@@ -351,13 +351,17 @@ static void choose_rounds(struct choice *c, bool computes) {
 
 /* The same for an instruction that reads workgroup memory. Chooses the largest block of a workgroup whose time is not
  * longer than that of others. The time is that of the instructions, of their accesses to workgroup memory or of the
- * copies, whichever is longest, plus that of the stores of results. Columns are those of one instruction. */
+ * copies, whichever is longest, plus that of the stores of results. Columns are those of one instruction. Without
+ * boxes, vectors that reach past the end of rows would be copied element by element: then smaller tiles are faster. */
 static bool choose_group(struct choice *c) {
   const struct codegen *k = c->k;
   const struct matrix *x = &matrices[c->row];
   const struct axis *rows_axis = &k->axes[c->side[0].axis];
   int64_t size = dtype_info[x->in].size, processors = k->target->workgroups / 2, copy[2];
-  for (unsigned i = 0; i < 2; i++) copy[i] = c->classes || choice_fetches(c, &c->side[i]) ? FETCHED : COMPUTED;
+  for (unsigned i = 0; i < 2; i++) {
+    copy[i] = c->classes || choice_fetches(c, &c->side[i]) ? FETCHED : COMPUTED;
+    if (!c->boxes && splits_vectors(c, &c->side[i], x->k, i ? x->n : x->m)) return false;
+  }
   double best = 0, stores = (double)(x->m * x->n * x->k) / STORED / (double)(k->axes[c->sum].size * c->windows);
   for (int64_t waves = GROUP_WAVES; waves; waves /= 2)
     for (int64_t tiles = GROUP_SUMS / matrix_elements(x, MATRIX_C); tiles; tiles /= 2) {
