@@ -103,13 +103,15 @@ static struct expr window_begin(struct expr o, int64_t in, int64_t out) {
 static struct expr window_end(struct expr o, int64_t in, int64_t out) {
   return binary_int(OP_IDIV, binary_int(OP_ADD, binary_int(OP_MUL, o, in), in + out - 1), out);
 }
+/* The number of elements of the largest window. The remainders of o * in / out are the multiples of the two sizes'
+ * greatest common divisor below out. */
 static int64_t widest_window(int64_t in, int64_t out) {
-  int64_t most = 0;
-  for (int64_t o = 0; o < out && o < in; o++) { /* the pattern repeats after out / gcd outputs, which is at most in */
-    int64_t n = ((o + 1) * in + out - 1) / out - o * in / out;
-    if (n > most) most = n;
+  int64_t divisor = out, rest = in;
+  while (rest) {
+    int64_t next = divisor % rest;
+    divisor = rest, rest = next;
   }
-  return most;
+  return (in + out - divisor + out - 1) / out;
 }
 
 /* Splits axis a of x into outputs and, on a new axis after it, the elements of each. Missing elements are filled with

@@ -1,4 +1,5 @@
-/* Pools and interpolation: the number of kernels, and errors. Their values are tested in tests/data/cases. */
+/* Pools and interpolation: the number of kernels, the sizes of adaptive pools, and errors. Other values are tested in
+ * tests/data/cases. */
 #include "support.h"
 
 static void one_kernel(void **state) {
@@ -20,6 +21,28 @@ static void one_kernel(void **state) {
     }
   }
   db_close(dev);
+}
+
+/* Adaptive pools combine the elements from floor(o * in / out) to ceil((o + 1) * in / out) for any two sizes. */
+static void adaptive_sizes(void **state) {
+  enum { MOST = 12 };
+  for (int in = 1; in <= MOST; in++)
+    for (int out = 1; out <= MOST; out++) {
+      DB_SCOPED;
+      float data[MOST], most[MOST], mean[MOST];
+      for (int i = 0; i < in; i++) data[i] = (float)(i * 7 % 5 - 3);
+      db_tensor *x = db_from(data, DB_F32, NULL, 1, in);
+      must_read(db_adaptive_max_pool1d(x, out), most, (size_t)out * sizeof *most);
+      must_read(db_adaptive_avg_pool1d(x, out), mean, (size_t)out * sizeof *mean);
+      for (int o = 0; o < out; o++) {
+        int begin = o * in / out, end = ((o + 1) * in + out - 1) / out;
+        float largest = data[begin], sum = 0;
+        for (int i = begin; i < end; i++) largest = data[i] > largest ? data[i] : largest, sum += data[i];
+        float average = sum / (float)(end - begin);
+        if (most[o] != largest || fabsf(mean[o] - average) > 1e-6f)
+          fail_msg("output %d of %d of %d elements: %g, %g", o, out, in, most[o], mean[o]);
+      }
+    }
 }
 
 static void refused(void **state) {
@@ -47,7 +70,8 @@ static void refused(void **state) {
 static int finish(void **state) { return db_shutdown(); }
 
 int main(void) {
-  const struct CMUnitTest tests[] = {cmocka_unit_test(one_kernel), cmocka_unit_test(refused)};
+  const struct CMUnitTest tests[] = {cmocka_unit_test(one_kernel), cmocka_unit_test(adaptive_sizes),
+                                     cmocka_unit_test(refused)};
   has_ptxas(); /* sets the cache folder before anything is compiled */
   return cmocka_run_group_tests_name("pool", tests, NULL, finish);
 }
