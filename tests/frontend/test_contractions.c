@@ -438,9 +438,33 @@ static db_tensor *quantized_tensor(const struct quantized *q, db_device *dev, in
   return q->zero ? db_sub(x, zero) : x;
 }
 
+/* Convolutions, whose images are padded, and transposed ones, whose images are sheared. */
+static void check_quantized_images(db_device *dev, const struct quantized q[2]) {
+  enum { SIDE = 7, OUT = 17, IN = 3 };
+  static int32_t image[SIDE * SIDE * OUT];
+  db_tensor *x = db_reshape(quantized_tensor(&q[0], dev, (int64_t)IN * SIDE * SIDE), 1, IN, SIDE, SIDE);
+  for (int transposed = 0; transposed < 2; transposed++) {
+    int outer = transposed ? IN : OUT, inner = transposed ? OUT : IN;
+    db_tensor *w = db_reshape(quantized_tensor(&q[1], dev, (int64_t)OUT * IN * 9), outer, inner, 3, 3);
+    must_read(transposed ? db_conv_transpose2d(x, w, NULL, .padding = DB_LIST(1))
+                         : db_conv2d(x, w, NULL, .padding = DB_LIST(1)),
+              image, sizeof image);
+    for (int i = 0; i < SIDE * SIDE * OUT; i++) {
+      int out = i / (SIDE * SIDE), row = i / SIDE % SIDE, column = i % SIDE, want = 0;
+      for (int k = 0; k < IN * 9; k++) {
+        int in = k / 9, down = k / 3 % 3 - 1, right = k % 3 - 1, at = (transposed ? in * OUT + out : out * IN + in) * 9;
+        int r = transposed ? row - down : row + down, s = transposed ? column - right : column + right;
+        if (r >= 0 && s >= 0 && r < SIDE && s < SIDE)
+          want += quantized_at(&q[0], (in * SIDE + r) * SIDE + s) * quantized_at(&q[1], at + k % 9);
+      }
+      if (image[i] != want) fail_msg("pixel %d is %d, not %d (transposed: %d)", i, image[i], want, transposed);
+    }
+  }
+}
+
 static void check_quantized(db_device *dev, const struct quantized q[2], bool matrix) {
-  enum { M = 35, N = 41, K = 83, SIDE = 7, OUT = 17, IN = 3 };
-  static int32_t got[M * N], image[SIDE * SIDE * OUT];
+  enum { M = 35, N = 41, K = 83 };
+  static int32_t got[M * N];
   DB_SCOPED;
   db_tensor *y = db_matmul(db_reshape(quantized_tensor(&q[0], dev, (int64_t)M * K), M, K),
                            db_reshape(quantized_tensor(&q[1], dev, (int64_t)K * N), K, N));
@@ -453,21 +477,11 @@ static void check_quantized(db_device *dev, const struct quantized q[2], bool ma
     for (int k = 0; k < K; k++) want += quantized_at(&q[0], i / N * K + k) * quantized_at(&q[1], k * N + i % N);
     if (got[i] != want) fail_msg("product %d is %d, not %d", i, got[i], want);
   }
-  db_tensor *x = db_reshape(quantized_tensor(&q[0], dev, (int64_t)IN * SIDE * SIDE), 1, IN, SIDE, SIDE);
-  db_tensor *w = db_reshape(quantized_tensor(&q[1], dev, (int64_t)OUT * IN * 9), OUT, IN, 3, 3);
-  must_read(db_conv2d(x, w, NULL, .padding = DB_LIST(1)), image, sizeof image);
-  for (int i = 0; i < SIDE * SIDE * OUT; i++) {
-    int out = i / (SIDE * SIDE), row = i / SIDE % SIDE, column = i % SIDE, want = 0;
-    for (int k = 0; k < IN * 9; k++) {
-      int r = row + k / 3 % 3 - 1, s = column + k % 3 - 1;
-      if (r >= 0 && s >= 0 && r < SIDE && s < SIDE)
-        want += quantized_at(&q[0], (k / 9 * SIDE + r) * SIDE + s) * quantized_at(&q[1], out * IN * 9 + k);
-    }
-    if (image[i] != want) fail_msg("pixel %d is %d, not %d", i, image[i], want);
-  }
+  check_quantized_images(dev, q);
 }
 
-/* Matrix instructions compute sums of products of any bytes minus any zero points, also where a convolution pads. */
+/* Matrix instructions compute sums of products of any bytes minus any zero points, also where a convolution pads or
+ * shears. */
 static void products_of_quantized(void **state) {
   static const char *const device[] = {"CPU", "EMU+AMD:gfx1100", "EMU+NV:sm_80", "EMU+NV:sm_90"};
   static const int zeros[][2] = {{0, 0}, {3, 0}, {-5, -5}, {121, 7}, {300, 9}};

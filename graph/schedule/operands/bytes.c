@@ -19,9 +19,12 @@ struct bytes {
   struct uop *byte, *zero; /* zero: one element of i32; NULL for 0 */
 };
 
+/* Whether some elements of a movement are 0 instead of elements of its source. */
+static bool adds_zeros(const struct uop *u) { return u->op == OP_PAD || u->op == OP_SHEAR; }
+
 /* The tensor of one element that x repeats, or NULL. */
 static struct uop *repeated(struct uop *x) {
-  while (is_movement(x) && x->op != OP_PAD && shape_numel(x->shape) != 1) x = x->src[0];
+  while (is_movement(x) && !adds_zeros(x) && shape_numel(x->shape) != 1) x = x->src[0];
   return shape_numel(x->shape) == 1 ? x : NULL;
 }
 
@@ -60,9 +63,9 @@ static bool find_bytes(struct graph *g, struct uop *x, struct bytes *out) {
     return true;
   }
   if (!is_movement(x) || !find_bytes(g, x->src[0], out)) return false;
-  if (x->op == OP_PAD && out->zero && !is_byte(out->zero, out->byte->dtype)) return false;
-  struct uop *src[2 * MAX_RANK + 1],
-      *zero = x->op == OP_PAD && out->zero ? uop_cast(g, out->zero, out->byte->dtype) : NULL;
+  bool fill = adds_zeros(x) && out->zero;
+  if (fill && !is_byte(out->zero, out->byte->dtype)) return false;
+  struct uop *src[2 * MAX_RANK + 1], *zero = fill ? uop_cast(g, out->zero, out->byte->dtype) : NULL;
   memcpy(src, x->src, x->nsrc * sizeof *src);
   src[0] = zero ? subtract(g, out->byte, zero) : out->byte; /* wraps around, as the sum does */
   out->byte = uop_new(g, x->op, src[0]->dtype, 1, x->arg, x->aux, src, x->nsrc);
