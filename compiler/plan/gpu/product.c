@@ -1,7 +1,7 @@
 /* Plans a phase that sums products without matrix instructions. The work-items of the workgroup divide its rows and
- * columns; each computes a tile of them in registers. Operands from memory are copied to workgroup memory, some
- * positions of the sum at a time, so that each is loaded once for all work-items. A phase that computes values of the
- * same rows and columns is divided in the same way, so that they are passed on in registers. */
+ * columns; each computes a tile of them in registers. Operands are copied to workgroup memory, some positions of the
+ * sum at a time, so that each is loaded, or computed from what is loaded, once for all work-items. A phase that
+ * computes values of the same rows and columns is divided in the same way, so that they are passed on in registers. */
 #include "contract.h"
 #include <stdlib.h>
 
@@ -66,6 +66,12 @@ int64_t phase_products(const struct codegen *around) {
   return n ? n : 1;
 }
 
+/* Whether the operand is copied: unless it is in workgroup memory. Otherwise each work-item that uses an element would
+ * compute it. */
+static bool is_copied(const struct side *s) {
+  return s->value->op != OP_LOAD || s->value->src[0]->src[0]->op != OP_LOCAL;
+}
+
 /* The positions of the sum that are copied at once: there is room for the copies, and little padding. The copies of a
  * long sum take several rounds: otherwise lanes would keep rows that stay the same in registers, and lack these. 0:
  * there is no room. */
@@ -75,7 +81,7 @@ static int64_t choose_depth(const struct choice *c, const struct share *t) {
           depth = MOST_DEPTH;
   for (unsigned i = 0; i < 2; i++) {
     int64_t size = i ? t->columns * t->lanes[1] : t->rows * t->lanes[0];
-    if (c->side[i].slot >= 0) bytes += (size + VECTOR) * dtype_info[c->side[i].value->dtype].size;
+    if (is_copied(&c->side[i])) bytes += (size + VECTOR) * dtype_info[c->side[i].value->dtype].size;
   }
   if (sum < 2 * LEAST_DEPTH) return sum * bytes <= room ? sum : 0;
   while (depth > LEAST_DEPTH &&
@@ -108,15 +114,17 @@ static bool apply(struct choice *c, const struct share *t, int64_t depth) {
   struct codegen *k = c->k;
   struct axis_name sum = k->axes[c->sum].name, deep;
   struct parts parts[2] = {{.inner = {0}}};
+  const struct uop *first = summed_product(only_reduction(k))->src[0];
   if (k->axes[c->sum].size % depth && !step_unless_one(k, STEP_PAD, sum, depth)) return false;
   if (!divide(k, c->side[0].axis, c->side[1].axis, t, parts) || !step_split(k, STEP_UNROLL, sum, depth, &deep))
     return false;
   for (unsigned i = 0; i < 2; i++) {
     const struct axis_name list[] = {deep, parts[i].rest, parts[i].lane, parts[i].inner};
     struct step s = {.kind = STEP_STAGE, .amount = c->side[i].slot};
+    if (s.amount < 0) s.kind = STEP_PACK, s.amount = c->side[i].value != first;
     for (unsigned n = 0; n < sizeof list / sizeof *list; n++)
       if (list[n].letter) s.list[s.nlist++] = list[n];
-    if (s.amount >= 0 && step_possible(k, s, NULL, 0) && !step_apply(k, s)) return false;
+    if (is_copied(&c->side[i]) && step_possible(k, s, NULL, 0) && !step_apply(k, s)) return false;
   }
   return true;
 }
