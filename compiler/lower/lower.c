@@ -131,13 +131,13 @@ struct uop *lower_eval_index(struct lowerer *L, struct uop *index) {
   return negative ? sum : lower_index_op(L, OP_ADD, sum, lower_iconst(L, t, constant));
 }
 
-/* Whether the condition has the same value at all positions of the expanded axis: it does not depend on the axis, or it
- * is x < y and is decided by a part of y - x that is a multiple of the axis' size. */
-static bool uniform_along(struct lowerer *L, struct uop *valid, unsigned axis) {
+/* Whether the condition has the same value at all of n consecutive positions, from a multiple of n on, of the expanded
+ * axis: it does not depend on the axis, or it is x < y and is decided by a part of y - x that is a multiple of n. */
+static bool uniform_along(struct lowerer *L, struct uop *valid, unsigned axis, int64_t n) {
   if (!(mask_of(L, valid) >> axis & 1)) return true;
-  if (valid->op == OP_AND) return uniform_along(L, valid->src[0], axis) && uniform_along(L, valid->src[1], axis);
+  if (valid->op == OP_AND) return uniform_along(L, valid->src[0], axis, n) && uniform_along(L, valid->src[1], axis, n);
   if (valid->op != OP_CMPLT || valid->src[0]->dtype != DT_INDEX) return false;
-  int64_t n = L->k->axes[axis].size, along = 0;
+  int64_t along = 0;
   struct affine a;
   affine_of(uop_binary(L->g, OP_SUB, valid->src[1], valid->src[0]), &a);
   for (unsigned i = 0; i < a.n; i++)
@@ -156,9 +156,9 @@ static bool begins_at_multiple(const struct affine *a, const struct uop *along, 
   return multiple;
 }
 
-/* Returns the expanded axis along which consecutive elements are read or written, or -1. masks: accept axes along which
- * only some elements are valid. */
-int lower_contiguous_axis(struct lowerer *L, struct uop *index, bool masks) {
+/* Returns the expanded axis along which consecutive elements are read or written, or -1: all elements along the axis,
+ * or, unless `part` is 0, parts of so many. masks: accept axes along which only some elements are valid. */
+static int contiguous_parts(struct lowerer *L, struct uop *index, bool masks, int64_t part) {
   struct affine a;
   affine_of(index->src[1], &a);
   uint64_t valid = index->nsrc > 2 && !masks ? mask_of(L, index->src[2]) : 0;
@@ -166,9 +166,9 @@ int lower_contiguous_axis(struct lowerer *L, struct uop *index, bool masks) {
   for (unsigned i = 0; i < a.n; i++) {
     uint64_t m = mask_of(L, a.term[i]);
     if (a.coef[i] != 1 || a.term[i]->op != OP_RANGE || !(m & L->expanded)) continue;
-    if ((m & valid) && !uniform_along(L, index->src[2], (unsigned)__builtin_ctzll(m))) continue;
-    int64_t n = L->k->axes[__builtin_ctzll(m)].size;
-    bool other = n & (n - 1);
+    int64_t size = L->k->axes[__builtin_ctzll(m)].size, n = part ? part : size;
+    if ((m & valid) && !uniform_along(L, index->src[2], (unsigned)__builtin_ctzll(m), n)) continue;
+    bool other = size & (size - 1) || size <= part;
     for (unsigned j = 0; j < a.n; j++) other = other || (j != i && (mask_of(L, a.term[j]) & m));
     /* Elements of at least 4 bytes need only their own alignment. On GPUs, smaller elements need the alignment of their
      * vector, at least in workgroup memory. */
@@ -176,6 +176,10 @@ int lower_contiguous_axis(struct lowerer *L, struct uop *index, bool masks) {
     if (!other && (bytes >= 4 || any || begins_at_multiple(&a, a.term[i], n))) return __builtin_ctzll(m);
   }
   return -1;
+}
+
+int lower_contiguous_axis(struct lowerer *L, struct uop *index, bool masks) {
+  return contiguous_parts(L, index, masks, 0);
 }
 
 static struct uop *eval_valid(struct lowerer *L, struct uop *index) {
@@ -266,6 +270,16 @@ static struct uop *eval_kept(struct lowerer *L, struct uop *u, enum dtype t) {
   return lower_mk(L, OP_WHERE, t, 1, 0, 0, (struct uop *[]){valid, v, other}, 3);
 }
 
+/* Finds, on a GPU, an expanded axis along which aligned parts of *n elements are read, if its vectors are not aligned
+ * or only some of their elements are valid. Returns -1 if there is none. */
+static int parts_axis(struct lowerer *L, struct uop *index, int64_t *n) {
+  int along = -1;
+  if (L->k->target->kind == TARGET_HOST) return -1;
+  for (*n = L->k->target->load_bytes / dtype_info[index->dtype].size; *n > 1; *n /= 2)
+    if ((along = contiguous_parts(L, index, false, *n)) >= 0) break;
+  return along;
+}
+
 /* Evaluates a LOAD in type t: its own type, or the type in which its values are computed. */
 static struct uop *eval_load(struct lowerer *L, struct uop *u, enum dtype t) {
   struct uop *index = u->src[0];
@@ -275,6 +289,8 @@ static struct uop *eval_load(struct lowerer *L, struct uop *u, enum dtype t) {
   bool zero = u->nsrc > 1 && u->src[1]->op == OP_CONST &&
               (dtype_is_float(u->dtype) ? u->src[1]->arg.f == 0 && !signbit(u->src[1]->arg.f) : !u->src[1]->arg.i);
   bool masks = L->k->target->has_masks;
+  int64_t n = 0;
+  if (along < 0) along = parts_axis(L, index, &n);
   if (masks && along >= 0 && index->nsrc > 2 && zero && (mask_of(L, index->src[2]) >> along & 1)) {
     struct uop *v = build_cast(&L->b, load_masked(L, u, along), t);
     return L->position[along] == VEC ? v : lower_gep(L, v, (unsigned)L->position[along]);
@@ -282,22 +298,20 @@ static struct uop *eval_load(struct lowerer *L, struct uop *u, enum dtype t) {
   if (masks && along >= 0 && index->nsrc > 2 && (mask_of(L, index->src[2]) >> along & 1)) along = -1;
   if (vec >= 0 && along < 0) return lower_each_lane(L, u, vec);
   struct uop *v;
+  int at = along >= 0 ? L->position[along] : 0, first = at == VEC || !n ? 0 : at - at % (int)n;
   if (along >= 0) {
-    int p = L->position[along];
-    unsigned n = (unsigned)L->k->axes[along].size;
-    L->position[along] = 0;
-    v = lower_load_at(L, u, n);
+    L->position[along] = first;
+    v = lower_load_at(L, u, (unsigned)(n ? n : L->k->axes[along].size));
     if (v) v = build_cast(&L->b, v, t);
-    L->position[along] = p;
-    if (v && p != VEC) v = lower_gep(L, v, (unsigned)p);
+    L->position[along] = at;
+    if (v && at != VEC) v = lower_gep(L, v, (unsigned)(at - first));
   } else {
     v = lower_load_at(L, u, 1);
     if (v) v = build_cast(&L->b, v, t);
   }
   if (index->nsrc <= 2) return v;
   struct uop *other = zero || u->nsrc < 2 ? zero_of(L, t) : build_cast(&L->b, lower_eval(L, u->src[1]), t);
-  int at = along >= 0 ? L->position[along] : 0;
-  if (along >= 0) L->position[along] = 0; /* the condition is the same along the axis */
+  if (along >= 0) L->position[along] = first; /* the condition is the same from there on */
   struct uop *valid = eval_valid(L, index);
   if (along >= 0) L->position[along] = at;
   unsigned lanes = v && v->lanes > other->lanes ? v->lanes : other->lanes;
