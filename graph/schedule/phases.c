@@ -151,7 +151,7 @@ static void find_roles(struct phaser *p, bool first) {
 
 /* ---- reductions inside recomputed results ---- */
 
-static bool insert_unit(struct phaser *p, uint32_t at, const struct unit *u) {
+bool phases_insert_unit(struct phaser *p, uint32_t at, const struct unit *u) {
   struct scheduler *s = p->s;
   if (!schedule_add_unit(s)) return false;
   uint8_t *role = realloc(p->role, s->nunits);
@@ -201,7 +201,7 @@ static bool separate(struct phaser *p, uint32_t i, struct separated *undo) {
     }
     if (!of_row) continue;
     struct uop *load = write_reduction(p, u, uop_substitute(s->graph, x, from, to, n), &made);
-    if (!load || !insert_unit(p, i, &made)) break;
+    if (!load || !phases_insert_unit(p, i, &made)) break;
     from[n] = x, to[n++] = load, i++;
   }
   struct unit *u = &s->unit[i];
@@ -473,6 +473,7 @@ void schedule_phases(struct scheduler *s) {
     while (!s->status && !plan(&p));
     restore(&p, undo, nseparated);
     for (size_t i = 0; i < p.n && !s->status; i++) phases_limit_columns(&p, &p.phased[i]);
+    phases_pad(&p);
     for (size_t i = 0; i < p.n && !s->status; i++) phases_make_unit(&p, &p.phased[i]);
     for (size_t i = 0; i < s->nunits; i++) s->unit[i].gone = s->unit[i].gone || p.role[i] == ROLE_RECOMPUTED;
     if (!s->status) schedule_versions(s);

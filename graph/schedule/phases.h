@@ -6,6 +6,7 @@
 enum {
   MOST_MEMBERS = 24, /* at most MAX_PHASE_MEMORIES of compiler/plan/codegen.h */
   MOST_NUMBERS = 96, /* ranges of a kernel */
+  MOST_COPIES = 64,
   NO_ROW = UINT8_MAX,
   NO_KERNEL = UINT32_MAX,
 };
@@ -41,12 +42,20 @@ struct phased {
   bool apart;             /* other kernels compute the values of rows that its members read */
 };
 
+/* A copy of memory whose rows are padded. */
+struct padded_copy {
+  struct uop *from, *to;
+  int64_t row; /* elements of a row, without padding */
+};
+
 struct phaser {
   struct scheduler *s;
   uint8_t *role;    /* by unit */
   uint32_t *kernel; /* by unit with ROLE_RESULT: the kernel that computes it, or NO_KERNEL */
   struct phased *phased;
   size_t n, capacity;
+  struct padded_copy copy[MOST_COPIES];
+  unsigned ncopies;
 };
 
 /* The number of chunks of the limited columns; the last one may be partial. */
@@ -69,6 +78,9 @@ uint32_t phases_writer(const struct phaser *p, const struct uop *load);
 struct member *phases_member(struct phased *k, uint32_t unit); /* NULL if the kernel does not compute it */
 /* The number of range r among u's ranges, or MAX_RANK if it belongs to a reduction. */
 unsigned phases_own(const struct unit *u, const struct uop *r);
+
+/* Adds a unit at a place in their order. */
+bool phases_insert_unit(struct phaser *p, uint32_t at, const struct unit *u);
 
 /* Whether the unit sums products of two factors whose elements each occur in many products. */
 bool phases_contracts(const struct unit *u);
@@ -138,6 +150,10 @@ static inline const struct unit *phase_unit_of(const struct maker *m, const stru
 struct uop *phase_new_range(struct maker *m, struct uop *bound, enum axis_kind kind);
 void phase_rename_range(struct renamed *r, struct uop *from, struct uop *to);
 struct uop *phase_renamed(struct maker *m, struct uop *u, const struct renamed *r);
+
+/* phase_padding.c */
+/* Lets the kernels that compute columns in rounds load operands of products from copies with aligned rows. */
+void phases_pad(struct phaser *p);
 
 /* phase_rounds.c */
 /* Whether the kernel computes all columns at once, or can compute them in rounds, and whether there is room for the

@@ -402,6 +402,8 @@ static void gradients_are_kernels_on_gpus(void **state) {
       {34, 1, 150, 200, 64, DB_BF16, CAUSAL, false, 3}, /* those of keys and values in registers on gfx1100 */
       {34, 1, 128, 131, 32, DB_F16, NO_MASK, false, 3}, {64, 2, 100, 190, 48, DB_F16, CAUSAL, true, 3},
       {34, 1, 91, 190, 24, DB_F16, CAUSAL, false, 3},   {2, 1, 300, 192, 96, DB_BF16, CAUSAL, false, 3},
+      {4, 1, 510, 515, 17, DB_F16, CAUSAL, false, 7}, /* and four copies with aligned rows */
+      {4, 2, 515, 510, 33, DB_F32, NO_MASK, true, 7},
   };
   for (unsigned i = 0; i < sizeof cases / sizeof *cases; i++) {
     check_gradients(&cases[i], EMULATED);
@@ -530,8 +532,8 @@ static double model_time(const char *device, db_dtype t, int64_t width, bool bac
   return (double)(after.model_ps - before.model_ps) * 1e-6;
 }
 
-/* A width takes little longer than a round one near it. Rows of an odd number of 16-bit elements are copied element by
- * element. */
+/* A width takes little longer than a round one near it. Rows of an odd number of elements are padded first; the kernels
+ * that do this take about 2 us each. Others are copied in the vectors that are aligned. */
 static void all_widths_are_fast(void **state) {
   static const struct {
     const char *device;
@@ -542,10 +544,12 @@ static void all_widths_are_fast(void **state) {
   } cases[] = {
       {EMULATED, DB_F16, 72, 80, false, 1.1},   {EMULATED, DB_F16, 80, 64, false, 1.3},
       {EMULATED, DB_F16, 184, 192, false, 1.2}, {EMULATED, DB_F16, 200, 256, false, 1.1},
-      {EMULATED, DB_F16, 65, 80, false, 3.5},   {EMULATED, DB_F16, 72, 80, true, 1.2},
+      {EMULATED, DB_F16, 65, 80, false, 2.1},   {EMULATED, DB_F16, 72, 80, true, 1.2},
       {EMULATED, DB_F16, 184, 192, true, 1.2},  {EMULATED, DB_F16, 256, 128, true, 2.5},
       {EMULATED, DB_F32, 65, 128, false, 1.4},  {EMULATED, DB_F32, 3, 64, false, 0.8},
-      {EMULATED, DB_F32, 20, 64, true, 0.8},
+      {EMULATED, DB_F32, 20, 64, true, 0.8},    {EMULATED, DB_F16, 20, 32, true, 1.4},
+      {EMULATED, DB_F16, 100, 112, false, 1.5}, {EMULATED, DB_F16, 65, 80, true, 1.4},
+      {EMULATED, DB_F16, 3, 4, false, 1.7},
   };
   for (unsigned i = 0; i < sizeof cases / sizeof *cases; i++) {
     double us = model_time(cases[i].device, cases[i].t, cases[i].width, cases[i].back);

@@ -181,6 +181,33 @@ static void test_rounds(void **state) {
   machine_of = NULL, tolerance = 0;
 }
 
+/* The same, and it loads 16 bytes at once. */
+static const struct schedule_machine *aligning(unsigned device) {
+  static struct schedule_machine m;
+  m = *shared_scratch(device), m.channel_align = m.align = 16;
+  return &m;
+}
+
+/* Operands of many products are loaded from copies with aligned rows, whose elements are columns of the result, too. */
+static void test_padded_rows(void **state) {
+  static const struct {
+    int64_t rows, keys, width;
+    unsigned kernels;
+  } cases[] = {{1024, 1023, 17, 4}, {1024, 1023, 20, 1}, {100, 1023, 17, 1}};
+  machine_of = aligning;
+  for (unsigned i = 0; i < sizeof cases / sizeof *cases; i++) {
+    int64_t width = cases[i].width;
+    struct uop *v = TENSOR(cases[i].keys, width), *k = TENSOR(cases[i].keys, width);
+    struct uop *root = matmul(probabilities(TENSOR(cases[i].rows, width), k, true), v);
+    struct schedule s;
+    char err[500];
+    assert_int_equal(graph_schedule_on(machine_of, &root, 1, &next_buffer, &s, err, sizeof err), 0);
+    assert_int_equal(s.nitems, cases[i].kernels);
+    schedule_free(&s);
+  }
+  machine_of = NULL;
+}
+
 /* Heads and rows of the probabilities are exchanged in the result, and their sums contain another value for each. */
 static void test_rounds_of_exchanged_rows(void **state) {
   enum { HEADS = 16, KEYS = 90, COLUMNS = 17 };
@@ -285,6 +312,7 @@ int main(void) {
       cmocka_unit_test_setup_teardown(test_phases, setup, teardown),
       cmocka_unit_test_setup_teardown(test_passed_types, setup, teardown),
       cmocka_unit_test_setup_teardown(test_rounds, setup, teardown),
+      cmocka_unit_test_setup_teardown(test_padded_rows, setup, teardown),
       cmocka_unit_test_setup_teardown(test_rounds_of_exchanged_rows, setup, teardown),
       cmocka_unit_test_setup_teardown(test_recomputed, setup, teardown),
   };
