@@ -162,13 +162,22 @@ void lower_first_position(struct lowerer *L, uint64_t mask);
 
 /* Evaluates u in type t. A LOAD of type t keeps the value as stored, without a conversion to its compute type. */
 struct uop *lower_eval_as(struct lowerer *L, struct uop *u, enum dtype t);
+struct uop *lower_eval_alu(struct lowerer *L, struct uop *u);
 
+/* load.c */
 /* Loads consecutive elements from the address of LOAD u at the current positions. Returns NULL if the load is never
  * valid. */
 struct uop *lower_load_at(struct lowerer *L, struct uop *u, unsigned lanes);
+/* Evaluates a LOAD in type t: its own type, or the type in which its values are computed. */
+struct uop *lower_eval_load(struct lowerer *L, struct uop *u, enum dtype t);
 struct uop *lower_eval_index(struct lowerer *L, struct uop *index);
+struct uop *lower_eval_valid(struct lowerer *L, struct uop *index);                  /* its condition, or NULL */
 struct uop *lower_add_offset(struct lowerer *L, struct uop *at, struct uop *offset); /* at + offset; NULL: at */
 struct uop *lower_pointer(struct lowerer *L, struct uop *index);                     /* with the INDEX's condition */
+/* The memory of an INDEX: an argument, a STAGE that is filled first, or the memory that a phase filled. */
+struct uop *lower_memory(struct lowerer *L, struct uop *base);
+/* Zero in the type of memory. In narrow types without arithmetic it is made from its bits. */
+struct uop *lower_zero(struct lowerer *L, enum dtype t);
 int lower_contiguous_axis(struct lowerer *L, struct uop *index, bool masks);
 
 /* edge.c: lowers a kernel with padded axes in two versions */

@@ -84,6 +84,12 @@ int64_t affine_coef(const struct affine *a, const struct uop *term) {
   return 0;
 }
 
+bool affine_begins_at_multiple(const struct affine *a, const struct uop *along, int64_t n) {
+  bool multiple = a->constant % n == 0;
+  for (unsigned i = 0; i < a->n; i++) multiple = multiple && (a->term[i] == along || a->coef[i] % n == 0);
+  return multiple;
+}
+
 int64_t affine_factor(const struct affine *address, struct uop *x) {
   struct affine parts;
   affine_of(x, &parts);

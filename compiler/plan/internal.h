@@ -142,6 +142,8 @@ int64_t argument_bytes(const struct uop *index);
 /* The slots below 64, as bits, of arguments of at least the given size from which the computation of u loads. */
 uint64_t loaded_slots(struct uop *u, int64_t bytes);
 bool has_term(struct uop *u, const struct affine *x); /* whether u contains one of the terms */
+/* Whether the position along a term whose coefficient is 1 begins at a multiple of n elements. */
+bool affine_begins_at_multiple(const struct affine *a, const struct uop *along, int64_t n);
 /* The factor with which the position x is in the address, or 0 if it is in it in another way. */
 int64_t affine_factor(const struct affine *address, struct uop *x);
 /* The address, in which x has that factor, with the position `last` for later ones. */
