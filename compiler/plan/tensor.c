@@ -314,6 +314,8 @@ static bool describe(struct finder *f, int64_t elements, unsigned size, struct t
     offset += x->stride * x->low, last += x->stride * (x->high - x->low);
     if (classes) x->low /= ROW_CLASSES;
     out->at[d] = coordinate(f, x);
+    /* What is before a row's first element in its 16 bytes belongs to the previous row. */
+    if (!d && s->apart && uop_min(out->at[d]) < 0) return false;
   }
   if (offset < 0 || offset + last >= elements || (offset % unit && !s->apart) || (offset + last) / unit > UINT32_MAX ||
       bytes < 32)

@@ -438,6 +438,35 @@ static db_tensor *quantized_tensor(const struct quantized *q, db_device *dev, in
   return q->zero ? db_sub(x, zero) : x;
 }
 
+/* Zeros before the first and after the last column. Rows of an odd number of elements are copied in boxes that begin
+ * at multiples of 16 bytes: what is before a row's first element there belongs to the row before it. */
+static void columns_are_padded(void **state) {
+  static const struct {
+    int m, k, n, before, after;
+  } of[] = {{17, 48, 127, 2, 2}, {16, 33, 100, 1, 1}, {64, 64, 121, 8, 3}, {64, 64, 120, 8, 0}};
+  for (unsigned c = 0; c < sizeof of / sizeof *of; c++) FOR_EMULATED_GPU {
+      DB_SCOPED;
+      db_device *dev = open_device(DEVICE_NAME);
+      const int m = of[c].m, k = of[c].k, n = of[c].n, width = n + of[c].before + of[c].after;
+      static float a[64 * 64], b[64 * 128], got[64 * 136];
+      for (int i = 0; i < m * k; i++) a[i] = (float)(i * 7 % 11 - 5);
+      for (int i = 0; i < k * n; i++) b[i] = (float)(i * 5 % 13 - 6);
+      db_tensor *x = db_cast(db_from(a, DB_F32, dev, m, k), DB_F16),
+                *y = db_cast(db_from(b, DB_F32, dev, k, n), DB_F16);
+      if (db_realize(x, y)) fail_msg("%s", db_error());
+      db_tensor *product = db_matmul(x, db_pad(y, 0, 0, of[c].before, of[c].after));
+      must_read(db_cast(product, DB_F32), got, (size_t)(m * width) * sizeof *got);
+      for (int i = 0; i < m * width; i++) {
+        int column = i % width - of[c].before;
+        float want = 0;
+        for (int t = 0; column >= 0 && column < n && t < k; t++) want += a[i / width * k + t] * b[t * n + column];
+        if (fabsf(got[i] - want) > 0x1p-10f * fabsf(want))
+          fail_msg("%s, case %u, element %d: %g, not %g", DEVICE_NAME, c, i, got[i], want);
+      }
+      db_close(dev);
+    }
+}
+
 /* Convolutions, whose images are padded, and transposed ones, whose images are sheared. */
 static void check_quantized_images(db_device *dev, const struct quantized q[2]) {
   enum { SIDE = 7, OUT = 17, IN = 3 };
@@ -613,6 +642,7 @@ int main(void) {
                                      cmocka_unit_test(small_convolutions_are_fast),
                                      cmocka_unit_test(products_of_bytes),
                                      cmocka_unit_test(products_of_quantized),
+                                     cmocka_unit_test(columns_are_padded),
                                      cmocka_unit_test(empty_sums_are_zero),
                                      cmocka_unit_test(products_of_float8)};
   return cmocka_run_group_tests_name("frontend/contractions", tests, NULL, NULL);
