@@ -247,6 +247,7 @@ static void divisions(void **state) {
       {1, 1, 0x3f800000, 0x7fc00000, true, true},                     /* a flushed denominator is zero */
       {0x00400000, 0x00400000, 0x00800000, 0x20000000, false, false}, /* a denormal denominator */
       {0x3f800000, 0x7f000000, 0x3f800000, 0x3f800000, true, false},  /* tiny inverse and quotient: not the numerator */
+      {0x7f000000, 0x7f000000, 0x3f800000, 0x5f000000, true, false},  /* but the denominator */
       {0x7f000000, 0x7f000000, 0x40800000, 0x5f000000, false, false}, /* a tiny inverse alone */
       {0x00800000, 0x40800000, 0x00800000, 0x20800000, true, false},  /* a tiny quotient alone: the numerator */
       {0x40800000, 0x40800000, 0x00800000, 0x40800000, true, false},  /* and not the denominator */
@@ -275,6 +276,14 @@ static void divisions(void **state) {
       float n = f32(*wave_v(t, 0, l)), d = f32(*wave_v(t, 1, l)), q = n / d, got = f32(*wave_v(t, 2, l));
       if (q == q ? bits(q) != bits(got) : got == got) fail_msg("%a / %a: %a, %a is expected", n, d, got, q);
     }
+  }
+  /* So do denormal quotients by large denominators, which are rounded twice. */
+  for (unsigned l = 0; l < 32; l++)
+    *wave_v(t, 0, l) = bits(1 + (float)l / 32), *wave_v(t, 1, l) = bits(0x1p124f * (float)(l + 1) / 3);
+  run(t, divide);
+  for (unsigned l = 0; l < 32; l++) {
+    float n = f32(*wave_v(t, 0, l)), d = f32(*wave_v(t, 1, l)), got = f32(*wave_v(t, 2, l));
+    if (fabsf(got - n / d) > 0x1p-149f) fail_msg("%a / %a: %a, %a is expected", n, d, got, n / d);
   }
   wave_free(t);
 }

@@ -319,7 +319,9 @@ static inline int denormal_as_f32(f64 x) {
  * leave the normal range. The cases and their order are those of the RDNA3 ISA document (V_DIV_SCALE_F32). gfx1100 also
  * sets the mask in the first case (tinygrad, test/amd/hw/test_vop3.py). The same source reports this for the last case
  * with flushed denormals. It cannot hold without flushing: LLVM's division then scales both operands, and its
- * v_div_fmas would scale a correct quotient. Denormal operands that the mode flushes count as zero. */
+ * v_div_fmas would scale a correct quotient. Where the inverse and the quotient are denormal, the document scales a
+ * large denominator by 2^64, too, which overflows: LLVM's division would give infinity for 1 / 1e38. Only the inverse
+ * is what v_div_fmas undoes. Denormal operands that the mode flushes count as zero. */
 FN(div_scale_f32) {
   const f32 *a_ = ROW(f32, 0), *d_ = ROW(f32, 1), *n_ = ROW(f32, 2);
   u32 lanes = *w->lanes, bits = 0, r_[RDNA3_LANES] __attribute__((aligned(64)));
@@ -335,7 +337,7 @@ FN(div_scale_f32) {
     else if (ed == 0)
       r = a * 0x1p64f, flag = 0;
     else if (tiny_inverse && tiny_quotient)
-      r = a_is_d ? a * 0x1p64f : a;
+      r = a_is_d ? a * 0x1p-64f : a;
     else if (tiny_inverse)
       r = a * 0x1p-64f, flag = 0;
     else if (tiny_quotient)

@@ -206,7 +206,7 @@ FN(div_scale_f64) {
     else if (ed == 0)
       r = a * 0x1p128, flag = 0;
     else if (tiny_inverse && tiny_quotient)
-      r = a_is_d ? a * 0x1p128 : a;
+      r = a_is_d ? a * 0x1p-128 : a;
     else if (tiny_inverse)
       r = a * 0x1p-128, flag = 0;
     else if (tiny_quotient)
