@@ -68,8 +68,9 @@ static bool uniform_along(struct lowerer *L, struct uop *valid, unsigned axis, i
   return (along == -1 && a.constant % n == 0) || (along == 1 && (a.constant - 1) % n == 0);
 }
 
-/* Returns the expanded axis along which consecutive elements are read or written, or -1: all elements along the axis,
- * or, unless `part` is 0, parts of so many. masks: accept axes along which only some elements are valid. */
+/* Returns the expanded axis along which consecutive elements are read or written, or -1. If part is 0, all elements
+ * along the axis are consecutive; otherwise each part of that many elements is. masks: accept axes along which only
+ * some elements are valid. */
 static int contiguous_parts(struct lowerer *L, struct uop *index, bool masks, int64_t part) {
   struct affine a;
   affine_of(index->src[1], &a);
