@@ -103,49 +103,37 @@ static struct uop *limit_address(struct graph *g, struct uop *index, struct uop 
   return index;
 }
 
-static bool is_stored(const struct uop *ast, const struct uop *index) {
-  bool found = false;
-  for (unsigned s = 0; s < ast->nsrc; s++) found = found || ast->src[s]->src[0] == index;
-  return found;
-}
-
 /* Hosts load the last row in place of rows past the end of outputs: a register tile then needs an address for each of
  * its rows, not a condition for each load. What is computed from such rows is not stored. Along vectors conditions
  * stay. Returns the ast with such loads, or NULL if memory runs out. */
 static struct uop *limit_rows(const struct lowerer *L) {
   const struct codegen *k = L->k;
-  struct uop *ast = k->ast, *guard[MAX_GUARDS], **map = NULL;
+  struct uop *ast = k->ast, *guard[MAX_GUARDS];
   if (k->target->kind != TARGET_HOST || k->is_phase || !k->nguards) return ast;
-  size_t count, room = graph_node_count(k->g);
-  struct uop **order = uop_toposort(&ast, 1, &count);
-  bool ok = order && (map = calloc(room, sizeof *map));
-  uint64_t not = ok ? L->vectors | bound_axes(L, order, count) : 0;
-  unsigned n = 0;
+  size_t count;
+  struct uop **order = uop_toposort(&ast, 1, &count), **from = order ? malloc(2 * count * sizeof *from) : NULL;
+  struct uop **to = from ? from + count : NULL;
+  uint64_t not = order ? L->vectors | bound_axes(L, order, count) : 0;
+  unsigned n = 0, nloads = 0;
   for (unsigned i = 0; i < k->nguards; i++) {
     struct uop *g = k->guard[i];
     bool limits = g->op == OP_CMPLT && g->src[0]->dtype == DT_INDEX && g->src[1]->op == OP_CONST;
     if (limits && mask_of(L, g) && !(mask_of(L, g) & not)) guard[n++] = g;
   }
-  for (size_t i = 0; ok && n && i < count; i++) {
-    struct uop *u = order[i], *few[8] = {0}, **src = few;
-    if (u->nsrc > 8 && !(ok = (src = malloc(u->nsrc * sizeof *src)))) break;
-    unsigned nsrc = u->nsrc;
-    bool same = true;
-    for (unsigned s = 0; s < nsrc; s++) src[s] = map[u->src[s]->id], same = same && src[s] == u->src[s];
-    struct uop *index = u->op == OP_LOAD ? src[0] : NULL;
-    if (index && index->op == OP_INDEX && !is_stored(ast, u->src[0])) {
-      struct uop *limited = limit_address(k->g, index, guard, n);
-      same = same && limited == index;
-      if (limited->nsrc == 2) nsrc = 1;
-      src[0] = limited;
-    }
-    map[u->id] = same ? u : uop_new(k->g, u->op, u->dtype, u->lanes, u->arg, u->aux, src, nsrc);
-    if (src != few) free(src);
+  for (size_t i = 0; from && n && i < count; i++) {
+    struct uop *load = order[i], *index = load->op == OP_LOAD ? load->src[0] : NULL;
+    if (!index || index->op != OP_INDEX || is_stored(k, index)) continue;
+    struct uop *limited = limit_address(k->g, index, guard, n);
+    if (limited == index) continue;
+    struct uop *src[] = {uop_substitute(k->g, limited, from, to, nloads), load->src[load->nsrc - 1]};
+    from[nloads] = load;
+    to[nloads++] = uop_new(k->g, OP_LOAD, load->dtype, load->lanes, load->arg, load->aux, src,
+                           limited->nsrc == 2 ? 1 : load->nsrc);
   }
-  if (ok && n) ast = map[ast->id];
+  ast = from ? uop_substitute(k->g, ast, from, to, nloads) : NULL;
   free(order);
-  free(map);
-  return ok ? ast : NULL;
+  free(from);
+  return ast;
 }
 
 /* Chooses the guards that the versions check. Guards over axes of outputs are checked once for a whole body, inside

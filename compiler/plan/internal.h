@@ -43,8 +43,9 @@ bool stages_along(const struct codegen *k, unsigned axis); /* whether some STAGE
 bool condition_implies(const struct uop *all, const struct uop *term);
 /* The conjunction without the term, or NULL if nothing is left. */
 struct uop *condition_without(struct graph *g, struct uop *all, const struct uop *term);
-bool zero_unless(const struct uop *x, const struct uop *when); /* whether x is a LOAD, maybe converted, that is 0
-                                                                * where the condition does not hold */
+bool zero_unless(const struct uop *x, const struct uop *when);    /* whether x is a LOAD, maybe converted, that is 0
+                                                                   * where the condition does not hold */
+bool is_stored(const struct codegen *k, const struct uop *index); /* whether a result is stored there */
 /* Writes why a step is not possible. Returns false. */
 __attribute__((format(printf, 3, 4))) bool refuse(char *why, size_t cap, const char *fmt, ...);
 

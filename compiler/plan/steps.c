@@ -152,7 +152,7 @@ static bool is_of_results(const struct codegen *k, struct uop *const *order, siz
   return ok;
 }
 
-static bool is_stored(const struct codegen *k, const struct uop *index) {
+bool is_stored(const struct codegen *k, const struct uop *index) {
   for (unsigned s = 0; s < k->ast->nsrc; s++)
     if (k->ast->src[s]->src[0] == index) return true;
   return false;
