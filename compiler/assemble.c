@@ -242,7 +242,8 @@ bool assemble(struct assembler *a, struct codegen *k, module_ref m, void **image
   *image = malloc(*size);
   if (*image) memcpy(*image, LLVMGetBufferStart(object), *size);
   LLVMDisposeMemoryBuffer(object);
-  return *image || codegen_fail(k, "out of memory");
+  if (!*image) return codegen_fail(k, "out of memory");
+  return k->target->kind != TARGET_NVPTX || ptx_avoid_defects(k, image, size);
 }
 
 char *disassemble(struct assembler *a, const struct target *t, const void *image, size_t size) {

@@ -59,6 +59,8 @@ bool uses_groups(const struct codegen *k);
 /* Returns a module with the target's layout, and with @barrier if the kernel needs one; otherwise empty. */
 module_ref assembler_module(struct assembler *a, struct codegen *k, context_ref context);
 bool assemble(struct assembler *a, struct codegen *k, module_ref m, void **image, size_t *size);
+/* ptx.c: replaces instructions that ptxas translates to wrong code. */
+bool ptx_avoid_defects(struct codegen *k, void **text, size_t *size);
 char *disassemble(struct assembler *a, const struct target *t, const void *image, size_t size);
 
 /* cache.c: stores images on disk, found by the text and the recipe that they were made from. */

@@ -677,6 +677,32 @@ static void shutdown_refuses_while_tensors_live(void **state) {
 
 static int finish(void **state) { return db_shutdown(); }
 
+/* What ptxas 13.0 translates to wrong code (compiler/ptx.c). */
+static void integers_that_ptxas_gets_wrong(void **state) {
+  enum { SHORTS = 31, QUOTIENTS = 8 };
+  int16_t shorts[SHORTS], sums[SHORTS];
+  uint32_t numbers[QUOTIENTS], others[QUOTIENTS];
+  int64_t differences[QUOTIENTS];
+  for (int i = 0; i < SHORTS; i++) shorts[i] = (int16_t)(i * 1000);
+  for (int i = 0; i < QUOTIENTS; i++) numbers[i] = (uint32_t)(3 * i + 5), others[i] = (uint32_t)(i % 4);
+  FOR_DEVICES {
+    db_device *dev = open_device(DEVICE_NAME);
+    {
+      DB_SCOPED;
+      /* the last of 4 * 7 + 3 elements is one half of a pair */
+      assert_int_equal(db_read(db_add(db_from(shorts, DB_I16, dev, SHORTS), -7), sums, sizeof sums), 0);
+      for (int i = 0; i < SHORTS; i++) assert_int_equal(sums[i], shorts[i] - 7);
+      /* small numbers, which are divided by 3 without a shift */
+      db_tensor *x = db_cast(db_and(db_from(numbers, DB_U32, dev, QUOTIENTS), 31), DB_I64),
+                *y = db_cast(db_and(db_from(others, DB_U32, dev, QUOTIENTS), 31), DB_I64);
+      assert_int_equal(db_read(db_sub(db_idiv(x, 3), db_idiv(y, 3)), differences, sizeof differences), 0);
+      for (int i = 0; i < QUOTIENTS; i++)
+        assert_int_equal(differences[i], (int)(numbers[i] / 3) - (int)(others[i] / 3));
+    }
+    db_close(dev);
+  }
+}
+
 /* Sizes that tiles do not divide: lanes at the edge branch differently from the others of their warp, in loops long
  * enough that an emulated warp switches between the two paths. */
 static void matmuls_with_edges_in_long_loops(void **state) {
@@ -707,6 +733,7 @@ static void matmuls_with_edges_in_long_loops(void **state) {
 
 int main(void) {
   const struct CMUnitTest tests[] = {
+      cmocka_unit_test(integers_that_ptxas_gets_wrong),
       cmocka_unit_test(matmuls_with_edges_in_long_loops),
       cmocka_unit_test(kernel_counts),
       cmocka_unit_test(softmax_times_a_narrow_matrix),
