@@ -22,8 +22,9 @@ extern "C" {
  *
  * Capturing refuses: reading a value inside the function (db_read, db_item); assigning to an input; assigning to an
  * external tensor while its old value is still needed, for example by a tensor that shares its memory; and outputs that
- * are views at an offset that depends on a variable. Any devices may be mixed. A copy between two devices without peer
- * access passes through pinned host memory that the program owns. */
+ * are views of memory which are not contiguous (db_contiguous copies them) or whose offset depends on a variable. Any
+ * devices may be mixed. A copy between two devices without peer access passes through pinned host memory that the
+ * program owns. */
 
 typedef struct db_jit db_jit;
 /* Stores every output in out[i]: a tensor that the function made or an existing one. Returns 0 or a negative errno,
