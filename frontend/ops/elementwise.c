@@ -40,8 +40,10 @@ static struct expr unary_mish(struct expr x) {
 static struct expr unary_softsign(struct expr x) { return expr_binary(OP_FDIV, x, add_num(math_abs(x), 1)); }
 static struct expr unary_hardsigmoid(struct expr x) { return mul_num(unary_relu6(add_num(x, 3)), 1.0 / 6); }
 static struct expr unary_hardswish(struct expr x) { return mul(x, unary_hardsigmoid(x)); }
+/* min(x, 0), with a derivative of 1 at 0 as well */
+static struct expr at_most_0(struct expr x) { return expr_where(less(expr_num(x, 0), x), expr_num(x, 0), x); }
 static struct expr unary_selu(struct expr x) {
-  struct expr low = mul_num(math_expm1(math_min(x, expr_num(x, 0))), 1.6732632423543772);
+  struct expr low = mul_num(math_expm1(at_most_0(x)), 1.6732632423543772);
   return mul_num(expr_where(less(expr_num(x, 0), x), x, low), 1.0507009873554805);
 }
 
@@ -428,11 +430,11 @@ static struct expr leaky_relu(struct expr x, double slope, double unused) {
   return expr_where(less_num(x, 0), mul_num(x, slope), x);
 }
 static struct expr elu(struct expr x, double alpha, double unused) {
-  struct expr low = mul_num(math_expm1(math_min(x, expr_num(x, 0))), alpha);
+  struct expr low = mul_num(math_expm1(at_most_0(x)), alpha);
   return expr_where(less(expr_num(x, 0), x), x, low);
 }
 static struct expr celu(struct expr x, double alpha, double unused) {
-  struct expr low = math_expm1(mul_num(math_min(x, expr_num(x, 0)), 1 / alpha));
+  struct expr low = math_expm1(mul_num(at_most_0(x), 1 / alpha));
   return expr_where(less(expr_num(x, 0), x), x, mul_num(low, alpha));
 }
 static struct expr softplus(struct expr x, double beta, double unused) {

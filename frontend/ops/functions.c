@@ -359,7 +359,9 @@ struct expr math_copysign(struct expr a, struct expr b) {
   return expr_where(expr_binary(OP_XOR, sign_bit(a), sign_bit(b)), math_neg(a), a);
 }
 struct expr math_atan2(struct expr y, struct expr x) {
-  struct expr ay = math_abs(y), ax = math_abs(x), same = expr_binary(OP_CMPEQ, ay, ax), zero = both(is_zero(y), same);
+  /* the magnitude of y, with a derivative other than 0 at 0 */
+  struct expr ay = expr_where(sign_bit(y), math_neg(y), y), ax = math_abs(x);
+  struct expr same = expr_binary(OP_CMPEQ, ay, ax), zero = both(is_zero(y), same);
   /* equal magnitudes, including infinite ones, have the ratio 1; two zeros have the ratio 0 */
   struct expr ratio = divide(expr_where(same, expr_num(y, 1), ay), expr_where(same, expr_num(y, 1), ax));
   struct expr r = math_atan(expr_where(zero, expr_num(y, 0), ratio));

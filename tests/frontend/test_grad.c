@@ -158,6 +158,11 @@ static void test_conventions(void **state) {
     EXPECT(db_grad(db_sum(db_maximum(x, y)), x), 0, 0.5, 0, 0.5, 1, 0.5, 0);
     EXPECT(db_grad(db_sum(db_maximum(x, y)), y), 0, 0.5, 1, 0.5, 0, 0.5, 1);
     EXPECT(db_grad(db_sum(db_minimum(x, y)), x), 0, 0.5, 1, 0.5, 0, 0.5, 1);
+    EXPECT(db_grad(db_sum(db_elu(x, 1.5)), x), 1e-6, 0.55181916, 1.5, 1, 1, 1, 0);
+    EXPECT(db_grad(db_sum(db_celu(x, 1.5)), x), 1e-6, 0.51341712, 1, 1, 1, 1, 0);
+    EXPECT(db_grad(db_sum(db_selu(x)), x), 1e-6, 0.64676863, 1.75809932, 1.05070099, 1.05070099, 1.05070099, 0);
+    db_tensor *zero = db_zeros_like(x), *right = db_from(((float[]){1, 2, 4, -1, -2, -4}), DB_F32, cpu, 6);
+    EXPECT(db_grad(db_sum(db_atan2(zero, right)), zero), 1e-6, 1, 0.5, 0.25, -1, -0.5, -0.25);
     EXPECT(db_grad(db_sum(db_sigmoid(x)), x), 1e-6, 0.19661193, 0.25, 0.19661193, 0.10499358, 0, 0);
     EXPECT(db_grad(db_sum(db_tanh(x)), x), 1e-6, 0.41997433, 1, 0.41997433, 0.07065082, 0, 0);
     EXPECT(db_grad(db_sum(db_pow(x, 2.0)), x), 1e-6, -2, 0, 2, 4, 200, -200);
