@@ -138,9 +138,10 @@ struct uop *lower_eval_alu(struct lowerer *L, struct uop *u) {
     return u;
   }
   if (widens_float8(u)) return build_cast(&L->b, lower_eval_as(L, u->src[0], u->src[0]->dtype), u->dtype);
+  const unsigned n = u->nsrc;
   int vec = lower_vector_axis(L, mask_of(L, u));
   if (vec >= 0 && (u->dtype == DT_INDEX || !index_sources_are_linear(L, u, vec))) return lower_each_lane(L, u, vec);
-  for (unsigned i = 0; i < u->nsrc; i++) {
+  for (unsigned i = 0; i < n; i++) {
     src[i] = u->src[i]->dtype == DT_INDEX && vec >= 0 ? index_vector(L, u->src[i], vec) : lower_eval(L, u->src[i]);
     if (src[i]->lanes > lanes) lanes = src[i]->lanes;
   }
@@ -158,15 +159,14 @@ struct uop *lower_eval_alu(struct lowerer *L, struct uop *u) {
   }
   /* Index operands get the same width: the largest width of the operands and the result. */
   enum dtype wide = DT_VOID;
-  for (unsigned i = 0; i < u->nsrc; i++)
-    // NOLINTNEXTLINE(clang-analyzer-core.NullDereference): the loop above evaluated every source
+  for (unsigned i = 0; i < n; i++)
     if (u->src[i]->dtype == DT_INDEX && wide != DT_I64) wide = src[i]->dtype;
   if (u->dtype == DT_INDEX && t == DT_I64) wide = DT_I64;
-  for (unsigned i = 0; i < u->nsrc; i++) {
+  for (unsigned i = 0; i < n; i++) {
     if (u->src[i]->dtype == DT_INDEX) src[i] = lower_to_dtype(L, src[i], wide);
     src[i] = lower_broadcast(L, src[i], lanes);
   }
-  struct uop *v = build_alu(&L->b, u->op, u->dtype == DT_INDEX ? wide : t, src, u->nsrc);
+  struct uop *v = build_alu(&L->b, u->op, u->dtype == DT_INDEX ? wide : t, src, n);
   if (u->dtype == DT_INDEX && v->lanes == 1 && uop_min(v) == uop_max(v)) return lower_iconst(L, v->dtype, uop_min(v));
   if (compute_dtype(u->dtype) != u->dtype && u->op != OP_WHERE && u->op != OP_MAX && u->op != OP_NEG)
     v = build_cast(&L->b, build_cast(&L->b, v, u->dtype), v->dtype); /* every operation rounds to its type */
@@ -366,6 +366,20 @@ static bool shrink_grid(struct lowerer *L, unsigned *global, unsigned *n) {
   return true;
 }
 
+/* Makes the positions along the axes, the first of which counts fastest, of an id that is less than `total`. */
+static void divide_id(struct lowerer *L, struct uop *id, int64_t total, const unsigned *axis, unsigned n) {
+  int64_t stride = 1;
+  for (unsigned i = 0; i < n; i++) {
+    int64_t size = L->k->axes[axis[i]].size;
+    struct uop *v = id;
+    if (stride > 1) v = lower_mk(L, OP_IDIV, DT_I32, 1, 0, 0, (struct uop *[]){v, lower_iconst(L, DT_I32, stride)}, 2);
+    if (stride * size < total)
+      v = lower_mk(L, OP_MOD, DT_I32, 1, 0, 0, (struct uop *[]){v, lower_iconst(L, DT_I32, size)}, 2);
+    L->axis_value[axis[i]] = size == 1 ? lower_iconst(L, DT_I32, 0) : v;
+    stride *= size;
+  }
+}
+
 static bool assign_ids(struct lowerer *L, const unsigned *axis, unsigned n, unsigned aux, uint32_t *dims) {
   struct codegen *k = L->k;
   unsigned end[3];
@@ -378,17 +392,7 @@ static bool assign_ids(struct lowerer *L, const unsigned *axis, unsigned n, unsi
     dims[d] = (uint32_t)total;
     if (!aux) extent_of(k, axis + from, to - from, total, &k->extent[d]);
     struct uop *bound = lower_iconst(L, DT_I32, total), *id = lower_mk(L, OP_SPECIAL, DT_I32, 1, d, aux, &bound, 1);
-    int64_t stride = 1;
-    for (unsigned i = from; i < to; i++) {
-      int64_t size = k->axes[axis[i]].size;
-      struct uop *v = id;
-      if (stride > 1)
-        v = lower_mk(L, OP_IDIV, DT_I32, 1, 0, 0, (struct uop *[]){v, lower_iconst(L, DT_I32, stride)}, 2);
-      if (stride * size < total)
-        v = lower_mk(L, OP_MOD, DT_I32, 1, 0, 0, (struct uop *[]){v, lower_iconst(L, DT_I32, size)}, 2);
-      L->axis_value[axis[i]] = size == 1 ? lower_iconst(L, DT_I32, 0) : v;
-      stride *= size;
-    }
+    divide_id(L, id, total, axis + from, to - from);
   }
   return true;
 }
@@ -406,40 +410,49 @@ static struct uop *item_number(struct lowerer *L) {
   return number ? number : lower_iconst(L, DT_I32, 0);
 }
 
-static int64_t workgroups(const struct codegen *k) {
+/* The number of positions along the axes of a kind. */
+static int64_t positions(const struct codegen *k, enum axis_kind kind) {
   int64_t n = 1;
   for (unsigned a = 0; a < k->naxes; a++)
-    if (k->axes[a].kind == AXIS_GLOBAL) n *= k->axes[a].size;
+    if (k->axes[a].kind == kind) n *= k->axes[a].size;
   return n;
 }
 
-/* Opens the region that only a part's workgroups enter, and makes the part's ids inside it. Returns NULL on failure. */
+/* The id in the region that `open` opens, of which the `count` ids from `first` on enter it, counted from 0. */
+static struct uop *id_inside(struct lowerer *L, struct uop *id, int64_t first, int64_t count, struct uop *open) {
+  int64_t ones = 1; /* the mask shows the upper bound to later passes; inside the region it clears no bit that is set */
+  while (ones < count) ones *= 2;
+  if (first) id = lower_mk(L, OP_SUB, DT_I32, 1, 0, 0, (struct uop *[]){id, lower_iconst(L, DT_I32, first)}, 2);
+  id = lower_mk(L, OP_AND, DT_I32, 1, 0, 0, (struct uop *[]){id, lower_iconst(L, DT_I32, ones - 1)}, 2);
+  return lower_mk_in(L, L->main, OP_AFTER, DT_I32, (struct uop *[]){id, open}, 2);
+}
+
+/* Opens the region that only a part's workgroups enter, and makes the part's ids inside it. Parts with fewer work-items
+ * than others leave some of them idle. Returns NULL on failure. */
 static struct block *open_part(struct lowerer *L, const unsigned *global, unsigned nglobal, const unsigned *local,
                                unsigned nlocal) {
-  int64_t count = workgroups(L->k);
-  struct uop *bound = lower_iconst(L, DT_I32, L->part_total), *id = lower_mk(L, OP_SPECIAL, DT_I32, 1, 0, 0, &bound, 1);
-  struct uop *first = lower_iconst(L, DT_I32, L->part_first), *end = lower_iconst(L, DT_I32, L->part_first + count);
-  struct uop *mine = lower_mk(L, OP_CMPLT, DT_BOOL, 1, 0, 0, (struct uop *[]){id, end}, 2);
+  int64_t count = positions(L->k, AXIS_GLOBAL), items = positions(L->k, AXIS_LOCAL);
+  struct uop *bound[2] = {lower_iconst(L, DT_I32, L->part_total), lower_iconst(L, DT_I32, L->part_items)}, *id[2];
+  for (unsigned i = 0; i < 2; i++) id[i] = lower_mk(L, OP_SPECIAL, DT_I32, 1, 0, i, &bound[i], 1);
+  struct uop *end = lower_iconst(L, DT_I32, L->part_first + count);
+  struct uop *mine = lower_mk(L, OP_CMPLT, DT_BOOL, 1, 0, 0, (struct uop *[]){id[0], end}, 2);
   if (L->part_first) {
     struct uop *before = lower_iconst(L, DT_I32, (int64_t)L->part_first - 1);
-    struct uop *after = lower_mk(L, OP_CMPLT, DT_BOOL, 1, 0, 0, (struct uop *[]){before, id}, 2);
+    struct uop *after = lower_mk(L, OP_CMPLT, DT_BOOL, 1, 0, 0, (struct uop *[]){before, id[0]}, 2);
     mine = lower_mk(L, OP_AND, DT_BOOL, 1, 0, 0, (struct uop *[]){after, mine}, 2);
+  }
+  if (items < L->part_items) {
+    struct uop *works[] = {id[1], lower_iconst(L, DT_I32, items)};
+    works[0] = lower_mk(L, OP_CMPLT, DT_BOOL, 1, 0, 0, works, 2), works[1] = mine;
+    mine = lower_mk(L, OP_AND, DT_BOOL, 1, 0, 0, works, 2);
   }
   /* The number distinguishes the regions of parts. */
   struct uop *open = uop_new(L->g, OP_IF, DT_VOID, 1, (union uop_arg){.i = -(int64_t)L->part_first - 1}, 0, &mine, 1);
-  struct block *b = L->main = lower_block_open(L, L->root, open);
-  struct uop *at = lower_mk(L, OP_SUB, DT_I32, 1, 0, 0, (struct uop *[]){id, first}, 2);
-  int64_t ones = 1; /* the mask shows the upper bound to later passes; inside the region it clears no bit that is set */
-  while (ones < count) ones *= 2;
-  at = lower_mk(L, OP_AND, DT_I32, 1, 0, 0, (struct uop *[]){at, lower_iconst(L, DT_I32, ones - 1)}, 2);
-  if (nglobal > 1 || nlocal > 1) {
-    lower_fail(L, "a part has more than one axis");
-    return NULL;
-  }
-  if (nglobal) L->axis_value[global[0]] = lower_mk_in(L, b, OP_AFTER, DT_I32, (struct uop *[]){at, open}, 2);
-  for (unsigned i = 0; i < nlocal; i++)
-    L->axis_value[local[i]] = lower_mk_in(L, b, OP_AFTER, DT_I32, (struct uop *[]){L->axis_value[local[i]], open}, 2);
-  return L->b.failed ? NULL : b;
+  L->main = lower_block_open(L, L->root, open);
+  divide_id(L, id_inside(L, id[0], L->part_first, count, open), count, global, nglobal);
+  divide_id(L, id_inside(L, id[1], 0, items, open), items, local, nlocal);
+  L->k->block[0] = L->part_items;
+  return L->b.failed ? NULL : L->main;
 }
 
 static void close_loops(struct lowerer *L, struct block *const *opened, unsigned n) {
@@ -663,8 +676,7 @@ static bool lower_kernel(struct lowerer *L) {
   L->main = L->root;
   struct block *part = NULL;
   if (L->part_total) {
-    if (!assign_ids(L, local, nlocal, 1, k->block) || !(part = open_part(L, global, nglobal, local, nlocal)))
-      return false;
+    if (!(part = open_part(L, global, nglobal, local, nlocal))) return false;
   } else if (!assign_ids(L, local, nlocal, 1, k->block) || !lower_grid(L, global, nglobal))
     return false;
   if ((uint64_t)k->block[0] * k->block[1] * k->block[2] > k->target->max_group)
@@ -754,18 +766,19 @@ bool lower_prepare(struct lowerer *L, struct codegen *k) {
 }
 
 static bool lower_parts(struct lowerer *L, struct codegen *k) {
-  int64_t total = 0;
-  for (unsigned i = 0; i < k->nparts; i++) total += workgroups(&k->parts[i]);
-  if (total > k->target->max_grid[0] || total > k->target->max_items / k->target->group)
-    return codegen_fail(k, "a launch has more workgroups than the target allows");
-  L->part_total = (uint32_t)total;
+  int64_t total = 0, most = 1;
+  for (unsigned i = 0; i < k->nparts; i++) {
+    int64_t items = positions(&k->parts[i], AXIS_LOCAL);
+    total += positions(&k->parts[i], AXIS_GLOBAL), most = items > most ? items : most;
+  }
+  if (total > k->target->max_grid[0] || most > k->target->max_block[0] || total > k->target->max_items / most)
+    return codegen_fail(k, "a launch has more workgroups or work-items than the target allows");
+  L->part_total = (uint32_t)total, L->part_items = (uint32_t)most;
   for (unsigned i = 0; i < k->nparts; i++) {
     struct codegen *p = &k->parts[i];
     if (!lower_prepare(L, p) || !lower_kernel(L)) return false;
-    if (i && memcmp(p->block, k->block, sizeof k->block) != 0)
-      return codegen_fail(k, "parts have different workgroups");
     memcpy(k->block, p->block, sizeof k->block);
-    L->part_first += (uint32_t)workgroups(p);
+    L->part_first += (uint32_t)positions(p, AXIS_GLOBAL);
   }
   k->grid[0] = L->part_total, k->grid[1] = k->grid[2] = 1;
   L->k = k;

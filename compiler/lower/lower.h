@@ -104,6 +104,7 @@ struct lowerer {
   int64_t natomics; /* STOREs that combine values with memory: each one counts, even if two are equal */
   unsigned depth;
   uint32_t part_first, part_total; /* first workgroup of a part and number of all workgroups; total 0: not a part */
+  uint32_t part_items;             /* work-items of a workgroup: as many as the part with the most has */
 };
 
 /* Whether an INDEX of an ast may be over u: memory. */

@@ -11,12 +11,14 @@
 
 /* ---- one kernel of several in one ------------------------------------------------------------------------------- */
 
-/* Plans one axis, with workgroups of the same size as in the other parts. */
-static bool optimize_part(struct view *p, bool vectors) {
+/* Whether the part has one axis: it only walks along memory. */
+static bool is_flat(const struct codegen *k) {
+  return k->is_part && k->naxes == 1 && k->axes[0].kind == AXIS_LOOP && k->axes[0].size > 1;
+}
+
+static bool optimize_flat(struct view *p, bool vectors) {
   struct codegen *k = p->k;
   const struct target *t = k->target;
-  if (k->naxes != 1 || k->axes[0].kind != AXIS_LOOP || k->axes[0].size < 2)
-    return codegen_fail(k, "a part is not flat");
   if (t->kind == TARGET_HOST) return !vectors || optimize_host(p);
   int64_t lanes = vectors ? largest_padded(p, STEP_VECTOR, 0, lanes_for(p, 0, t->load_bytes)) : 1;
   if (lanes == k->axes[0].size) lanes /= 2;
@@ -60,8 +62,8 @@ bool optimize(struct codegen *k) {
   if (uop_is_phased(k->ast)) return tuned ? optimize_shared(&p) : steps_finish(k);
   if ((tuned || k->is_part) && !merge_all(&p)) return false;
   if (tuned && !view_read(&p)) return false;
-  if (k->is_part)
-    ok = optimize_part(&p, tuned);
+  if (is_flat(k))
+    ok = optimize_flat(&p, tuned);
   else if (tuned)
     ok = k->target->kind == TARGET_HOST ? optimize_host(&p) : optimize_gpu(&p);
   else if (k->steps == STEPS_PLAIN)

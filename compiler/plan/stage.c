@@ -420,6 +420,8 @@ bool stage_possible(const struct codegen *k, const struct step *s, const uint64_
   uint64_t listed = 0;
   bool keeps = s->kind == STEP_KEEP;
   if (!s->nlist) return refuse(why, cap, "no axis is listed");
+  if (k->is_part && k->target->kind != TARGET_HOST)
+    return refuse(why, cap, "the workgroups of a part may be partly idle, and cannot share a copy then");
   for (unsigned i = 0; i < s->nlist; i++) {
     int a = axis_named(k, s->list[i]);
     if (a < 0) return refuse(why, cap, "the kernel has no such axis at this point");

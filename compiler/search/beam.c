@@ -209,7 +209,7 @@ static void forget_proposals(struct beam *b) {
 }
 
 /* A plan to which steps are added: to one section if the sections are those of phases, otherwise to all sections in
- * which the step is possible, because parts must have equal workgroups. */
+ * which the step is possible, because parts are alike. */
 struct growth {
   struct beam *b;
   struct codegen **at; /* by section: the part of the kernel to which it applies, after its steps */

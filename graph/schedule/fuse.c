@@ -9,7 +9,7 @@
  * elements that the other writes at a different index.
  *
  * Then kernels that only walk along memory, of any size (the parameters of an optimizer), become parts of one kernel if
- * they are close in the order: workgroups of one launch. */
+ * they are close in the order: workgroups of one launch. So do copies of the operands of one product. */
 #include "scheduler.h"
 #include <stdlib.h>
 #include <string.h>
@@ -285,6 +285,33 @@ static bool is_flat(struct scheduler *s, const struct unit *u) {
   return schedule_only_loads(s, u);
 }
 
+/* Whether a unit only copies operands of products to memory with other rows (operands/). */
+static bool copies_operands(const struct scheduler *s, const struct unit *u) {
+  const struct schedule_machine *m = schedule_machine_of(s, u->device);
+  if (u->gone || unit_is_fixed(u) || u->swaps || u->scatters || u->nreduces || u->serial || u->variable || u->npassed ||
+      !u->nranges || !u->nloads || !(m->align || m->channel_align))
+    return false;
+  for (unsigned i = 0; i < u->nranges; i++)
+    if (!uop_is_const(u->range[i]->src[0])) return false;
+  for (unsigned i = 0; i < u->nstores; i++) {
+    enum schedule_reason why = u->store[i].why;
+    if (why != SCHEDULE_ALIGNED && why != SCHEDULE_CHANNELS && why != SCHEDULE_BYTES) return false;
+  }
+  return true;
+}
+
+/* Whether a third unit reads what a and b write. */
+static bool have_reader(struct fuser *f, const struct unit *a, const struct unit *b) {
+  for (unsigned i = 0; i < a->nstores; i++)
+    for (unsigned k = 0; k < b->nstores; k++) {
+      const struct version *v = version_of(f, a->store[i].index->src[0]), *w = version_of(f, b->store[k].index->src[0]);
+      for (unsigned r = 0; r < v->nreaders; r++)
+        for (unsigned q = 0; q < w->nreaders; q++)
+          if (current_unit(f, v->reader[r]) == current_unit(f, w->reader[q])) return true;
+    }
+  return false;
+}
+
 /* Whether a writes nothing that b reads or writes. Pieces of one JOIN write different elements, so they do not count.
  */
 static bool is_independent(struct fuser *f, const struct unit *a, const struct unit *b) {
@@ -327,13 +354,14 @@ static void join_parts(struct fuser *f) {
   for (size_t i = 0; i < s->nunits && !s->status; i++) {
     uint32_t b = (uint32_t)i;
     place += !s->unit[b].gone;
-    if (!is_flat(s, &s->unit[b])) continue;
+    bool copies = copies_operands(s, &s->unit[b]);
+    if (!copies && !is_flat(s, &s->unit[b])) continue;
     unsigned g = 0;
     for (; g < OPEN_GROUPS; g++) {
       uint32_t a = open[g];
       if (a == NO_UNIT || place - began[g] > NEAR) continue;
       struct unit *x = &s->unit[a], *y = &s->unit[b];
-      if (x->device != y->device) continue;
+      if (x->device != y->device || copies_operands(s, x) != copies || (copies && !have_reader(f, x, y))) continue;
       if ((x->part ? x->nparts : 1) == MOST_PARTS || x->nstores + y->nstores + x->nloads + y->nloads > MOST_ACCESSES)
         continue;
       if (!is_independent(f, x, y) || !is_independent(f, y, x)) continue;
