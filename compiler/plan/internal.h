@@ -97,6 +97,7 @@ struct tensor_sides {
   const struct uop *range[2]; /* of the instruction's elements */
   uint64_t axes[2];           /* all axes of the side */
   int64_t row, pieces, rows, apart;
+  bool permuted; /* the rows of a class are adjacent positions of range[1], because it joins parts of the rows' axis */
   unsigned inner[MAX_INNER], ninner;
 };
 /* Describes a loaded value as a tensor in memory. Returns false if it is none, or one without a tensor map. */

@@ -82,9 +82,27 @@ static bool is_digit(const struct uop *term, const struct uop *range, int64_t *f
   return true;
 }
 
+/* Starts the dimension of rows whose class and number in the class are the digits of a joined axis. */
+static bool take_permuted(struct finder *f) {
+  const int64_t apart = f->sides->apart;
+  int class = -1, number = -1;
+  for (unsigned i = 0; i < f->address.n; i++) {
+    int64_t from, count;
+    if (!is_digit(f->address.term[i], f->sides->range[1], &from, &count)) continue;
+    if (from == apart && count == ROW_CLASSES) class = (int)i;
+    if (from == 1 && count == apart) number = (int)i;
+  }
+  if (class < 0 || number < 0 || f->address.coef[class] < 1) return false;
+  if (f->address.coef[number] != f->address.coef[class] * ROW_CLASSES) return false;
+  struct dim *d = new_dim(f, f->address.coef[class], number, f->sides->rows);
+  if (d) d->coef[class] = 1, d->coef[number] = ROW_CLASSES;
+  return d;
+}
+
 /* Starts the dimensions of side 1: one, or one for each digit of a joined axis. */
 static bool take_rows(struct finder *f) {
   const struct uop *range = f->sides->range[1];
+  if (f->sides->permuted) return take_permuted(f);
   if (term_of(f, range) >= 0) return take_side(f, 1, f->sides->rows);
   int64_t done = 1;
   while (done < f->sides->rows) {
@@ -261,8 +279,9 @@ static bool count_classes(struct finder *f) {
   bool whole =
       f->ndims > 1 && x->count == f->sides->rows && f->sides->rows % ROW_CLASSES == 0 && x->low % ROW_CLASSES == 0;
   for (unsigned i = 0; i < f->address.n; i++) {
-    if (!x->coef[i] || (axes_below(f->k, f->address.term[i]) & f->sides->axes[1])) continue;
-    whole = whole && x->coef[i] % ROW_CLASSES == 0;
+    bool side = axes_below(f->k, f->address.term[i]) & f->sides->axes[1];
+    if (!x->coef[i] || (side && !f->sides->permuted)) continue;
+    whole = whole && (side || x->coef[i] % ROW_CLASSES == 0); /* permuted: a box has one class */
     x->coef[i] /= ROW_CLASSES;
   }
   return whole;

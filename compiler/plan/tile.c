@@ -208,6 +208,7 @@ struct layout {
   uint64_t inner;                            /* axes */
   int64_t lanes, row, pieces, elements, all; /* lanes: elements of 16 bytes; row: elements of a row */
   int64_t apart;
+  bool permuted; /* classes are parts of the axis `other` (struct tensor_sides) */
   unsigned size; /* bytes of an element */
 };
 
@@ -362,6 +363,7 @@ static struct uop *make_stage(const struct layout *x, struct numbers *n, struct 
 static void find_boxes(const struct layout *x, struct tile *t) {
   struct tensor_sides sides = {
       .operand = x->operand, .row = x->row, .pieces = x->pieces, .rows = x->other->size, .apart = x->apart};
+  sides.permuted = x->permuted;
   if (!t->group || __builtin_popcountll(x->inner) > MAX_INNER) return;
   for (unsigned a = x->k->naxes; a-- > 0;)
     if (x->inner >> a & 1) sides.inner[sides.ninner++] = a;
@@ -373,7 +375,7 @@ static void find_boxes(const struct layout *x, struct tile *t) {
   t->boxed = tensor_of(x->k, x->value, &sides, &t->tensor);
 }
 
-static bool make_one(struct codegen *k, enum matrix_operand o, int64_t apart) {
+static bool make_one(struct codegen *k, enum matrix_operand o, int64_t apart, bool permuted) {
   struct graph *g = k->g;
   struct layout x;
   struct numbers n;
@@ -381,9 +383,9 @@ static bool make_one(struct codegen *k, enum matrix_operand o, int64_t apart) {
   const struct matrix *instruction = &matrices[matrix_of(k)->arg.i];
   if (!find_layout(k, o, &x) || !number_vectors(&x, &n)) return false;
   *t = (struct tile){.transposed = x.transposed, .group = instruction->parts == PARTS_MEMORY};
-  x.apart = apart;
+  x.apart = apart, x.permuted = permuted;
   t->begin = uop_index(g, 0);
-  t->stage = apart ? stage_classes(&x, &n, &t->rows) : make_stage(&x, &n, &t->rows, &t->begin);
+  t->stage = apart && !permuted ? stage_classes(&x, &n, &t->rows) : make_stage(&x, &n, &t->rows, &t->begin);
   if (!matrix_reads_tile(instruction, o)) t->rows = unit_of(&x, &t->in_chunk);
   find_boxes(&x, t);
   struct uop *src[2] = {t->stage, index_plus(g, t->rows, t->begin)};
@@ -497,12 +499,26 @@ static bool have_classes(const struct layout x[2]) {
   return ok && x[0].along.size == x[1].along.size;
 }
 
+/* Whether the rows of both operands lie along the sum, and their classes may be parts of the output's axes. */
+static bool may_be_permuted(const struct matrix *m, struct layout x[2]) {
+  bool ok = m->parts == PARTS_MEMORY && matrix_reads_tile(m, MATRIX_A);
+  for (unsigned o = 0; o < 2 && ok; o++) {
+    ok = !x[o].transposed && x[o].size == 2 && x[o].row * x[o].size == ROW;
+    ok = ok && x[o].other->size % (ROWS * ROW_CLASSES) == 0;
+    x[o].permuted = ok;
+  }
+  return ok;
+}
+
 /* Whether both operands can be copied in boxes of classes and at least one cannot be copied in other boxes. */
 static bool needs_classes(struct layout x[2]) {
   bool other = true, classes = true;
   for (unsigned o = 0; o < 2 && classes; o++) {
     struct tile t = {.group = true};
+    bool permuted = x[o].permuted;
+    x[o].permuted = false;
     find_boxes(&x[o], &t);
+    x[o].permuted = permuted;
     other = other && t.boxed;
     x[o].apart = x[o].other->size / ROW_CLASSES;
     find_boxes(&x[o], &t);
@@ -519,13 +535,16 @@ bool tiles_make(struct codegen *k) {
   bool loads = !matrix_reads_tile(m, MATRIX_A), classes = m->parts == PARTS_MEMORY && !reads_passed(mma->src[MATRIX_A]);
   for (enum matrix_operand o = MATRIX_A; o <= MATRIX_B && classes; o++)
     if (!find_layout(k, o, &x[o])) return false;
+  bool permuted = classes && !k->is_phase && may_be_permuted(m, x) && needs_classes(x);
   classes = classes && have_classes(x) && x[MATRIX_B].transposed && x[MATRIX_A].transposed != loads;
   classes = classes && (loads || needs_classes(x));
   for (enum matrix_operand o = MATRIX_A; o <= MATRIX_B; o++) {
     bool reads = matrix_reads_tile(m, o);
+    if (permuted && !make_one(k, o, x[o].other->size / ROW_CLASSES, true)) return false;
+    if (permuted) continue;
     /* lanes that load from different classes at once do not conflict in banks if these begin in different units */
     int64_t apart = classes ? x[o].other->size / ROW_CLASSES + !reads : 0;
-    if ((reads || classes) && !make_one(k, o, apart)) return false;
+    if ((reads || classes) && !make_one(k, o, apart, false)) return false;
   }
   return true;
 }

@@ -103,8 +103,8 @@ struct schedule_machine {
   uint32_t passed_types;
   double tile_flops_per_ns;
   int64_t align;            /* bytes at whose multiples rows of their operands have to begin for fast copies; 0: any */
-  uint32_t unaligned_types; /* types of matrices that are copied as fast if their rows begin at any element, unless the
-                             * rows of the one with the result's columns lie along the sum */
+  uint32_t unaligned_types; /* types of matrices that are copied as fast if their rows begin at any element, unless
+                             * only rows of the one with the result's columns lie along the sum */
   int64_t channel_align; /* bytes of adjacent channels that work-items load at once; 0: convolutions copy no operands */
   enum {
     ATOMICS_NONE,

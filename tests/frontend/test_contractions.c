@@ -124,6 +124,8 @@ static const struct contraction cases[] = {
     {1, 2, 131, 257, false, false, DB_F16, BIAS_RELU}, {1, 133, 3, 257, false, false, DB_BF16, PLAIN},
     {1, 5, 136, 256, false, true, DB_BF16, PLAIN},     {1, 200, 7, 129, true, false, DB_F16, PLAIN},
     {1, 3, 200, 131, true, false, DB_F16, PLAIN},      {1, 136, 8, 256, true, false, DB_BF16, PLAIN},
+    {1, 17, 300, 131, false, true, DB_F16, BIAS_RELU}, {1, 200, 7, 129, false, true, DB_BF16, PLAIN},
+    {1, 2, 130, 33, false, true, DB_F16, PLAIN},       {1, 300, 513, 65, false, true, DB_F16, PLAIN},
 };
 
 static void values_are_exact(void **state) {
@@ -156,6 +158,8 @@ static void few_other_instructions(void **state) {
       {EMULATED_NVIDIA, {1, 511, 511, 511, false, false, DB_F32, PLAIN}, 1.72},
       {EMULATED_NVIDIA, {1, 511, 511, 511, false, false, DB_F16, PLAIN}, 0.05},
       {EMULATED_NVIDIA, {1, 511, 511, 511, true, false, DB_BF16, PLAIN}, 0.04},
+      {EMULATED_NVIDIA, {1, 511, 511, 511, false, true, DB_F16, PLAIN}, 0.043},
+      {EMULATED_NVIDIA, {1, 17, 1023, 1023, false, true, DB_F16, PLAIN}, 0.15},
       {EMULATED_NVIDIA, {1, 255, 255, 255, false, false, DB_BF16, PLAIN}, 0.07},
   };
   for (unsigned i = 0; i < (has_ptxas() ? sizeof of / sizeof *of : 7); i++) {

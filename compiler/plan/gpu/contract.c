@@ -7,6 +7,7 @@
 #include "contract.h"
 #include <math.h>
 #include <stdlib.h>
+#include <string.h>
 
 enum {
   MOST_PADDING = 4, /* maximum factor of products computed, with padding, to products needed */
@@ -144,15 +145,17 @@ static bool is_plain(const struct choice *c, const struct side *s) {
   return a.n == 2;
 }
 
-/* Whether the operands are copied in boxes of classes of rows (plan/tile.c), because rows of one begin at any element:
- * rows of B are along the output axis, those of A only if it is in workgroup memory. */
+/* Whether the operands are copied in boxes of classes of rows (plan/tile.c), because rows of one begin at any element.
+ * Either the rows of both are along the sum, and classes are parts of the output axes, or the rows of B are along the
+ * output axis, and those of A only if it is in workgroup memory. */
 static bool have_classes(const struct choice *c) {
   const struct matrix *x = &matrices[c->row];
   const struct side *s = c->side;
   if (x->parts != PARTS_MEMORY || dtype_info[x->in].size != 2 || c->columns.n || c->sums.n || c->others > 1)
     return false;
-  if (!is_plain(c, &s[0]) || !is_plain(c, &s[1]) || !s[1].by_axis) return false;
-  return s[0].by_axis == matrix_reads_tile(x, MATRIX_A) && !(choice_fetches(c, &s[0]) && choice_fetches(c, &s[1]));
+  if (!is_plain(c, &s[0]) || !is_plain(c, &s[1]) || (choice_fetches(c, &s[0]) && choice_fetches(c, &s[1])))
+    return false;
+  return s[1].by_axis ? s[0].by_axis == matrix_reads_tile(x, MATRIX_A) : s[0].by_sum && matrix_reads_tile(x, MATRIX_A);
 }
 
 /* Whether the operand can be copied in boxes. If the sum is padded, so is a window along it: its bound and that of the
@@ -502,6 +505,17 @@ static bool apply_collect(struct choice *c) {
   return !step_possible(c->k, s, NULL, 0) || step_apply(c->k, s);
 }
 
+/* Lets the positions of the instruction's rows or columns, `size` of the axis, be those of one class after the other.
+ * Sets *name to the axis of these positions. */
+static bool permute(struct choice *c, int64_t size, struct axis_name *name) {
+  struct axis_name class, number;
+  if (!step_split(c->k, STEP_ADJACENT, *name, ROW_CLASSES, &class) ||
+      !step_split(c->k, STEP_ADJACENT, *name, size / ROW_CLASSES, &number))
+    return false;
+  *name = class;
+  return step_apply(c->k, (struct step){.kind = STEP_JOIN, .axis = class, .other = number});
+}
+
 static bool apply(struct choice *c) {
   struct codegen *k = c->k;
   const struct matrix *x = &matrices[c->row];
@@ -517,10 +531,15 @@ static bool apply(struct choice *c) {
   if (!c->sums.n && k->axes[c->sum].size % to && !step_unless_one(c->k, STEP_PAD, sum, to)) return false;
   if (!choice_join_parts(c, &c->columns, STEP_ADJACENT, &name[1]) || !choice_join_parts(c, &c->sums, STEP_SERIAL, &sum))
     return false;
+  const struct axis_name blocks[2] = {name[0], name[1]};
+  const bool permuted = c->classes && c->side[1].by_sum;
+  for (unsigned i = 0; i < 2 && permuted; i++)
+    if (!permute(c, size[i], &name[i])) return false;
   bool tiles_in_memory = matrix_in_memory(x), interleave = interleaves(c);
   if (interleave && !step_split(k, STEP_VECTOR, name[1], c->tiles[1], &tile[1])) return false;
   struct step matrix = {.kind = STEP_MATRIX, .amount = c->row, .list = {name[0], name[1], sum}, .nlist = 3};
   if (!step_apply(k, matrix)) return false;
+  if (permuted) memcpy(name, blocks, sizeof name);
   for (unsigned i = 0; i < 2; i++)
     if (!(i && interleave) && !step_split(k, STEP_UPCAST, name[i], c->tiles[i], &tile[i])) return false;
   for (unsigned i = 2; i-- > 0;)

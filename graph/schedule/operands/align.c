@@ -1,7 +1,8 @@
 /* Scheduling: copies operands of products whose rows do not begin at aligned addresses to memory where they do, and
  * operands whose rows do not lie along the sum if the instructions cannot transpose them. Matrix instructions read such
- * copies without a conversion of each element's address. Some machines do so from rows at any address, but not if those
- * of the second matrix lie along the sum: then that one is copied with rows along its columns. */
+ * copies without a conversion of each element's address. Some machines do so from rows at any address, but not if only
+ * those of the second matrix lie along the sum: then that one is copied with rows along its columns. If the rows of
+ * both lie along the sum, adjacent results are stored one by one, so it is copied if there are many. */
 #include "../scheduler.h"
 #include <string.h>
 
@@ -12,6 +13,7 @@ enum {
   STRAIGHT_PRODUCTS = 1 << 22, /* with fewer, it takes longer to launch it */
   MANY_PRODUCTS = 1 << 26,     /* of a product that is large */
   MANY_RESULTS = 1 << 16,      /* the same for its results */
+  STORED_APART = 1 << 21,      /* results that take as long to be stored one by one as a copy takes */
   ALIGNED_UNITS = 2, /* of `align` bytes in a copy's rows: as many as a matrix instruction takes along the sum */
   BLOCK = 64,        /* rows, columns and products of a result that are computed at once */
   MOST_PADDING = 36, /* maximum factor of products computed, with padding to whole blocks, to products needed */
@@ -196,15 +198,18 @@ static bool takes_any_rows(const struct schedule_machine *m, const struct uop *r
 }
 
 /* The product, or one with a copy of the second factor whose rows lie along the columns instead of along the sum. NULL
- * if that does not pay. */
+ * if that does not pay, and its rows have to be aligned. */
 static struct uop *turn_second(struct graph *g, const struct schedule_machine *m, const struct uop *reduce,
                                struct uop *x, unsigned columns, unsigned second) {
   struct uop *inner = inner_of(x->src[second]), *src[2] = {x->src[0], x->src[1]};
   const struct uop *f = below_casts(inner);
-  int now = adjacent_axis(inner);
+  int now = adjacent_axis(inner), first = adjacent_axis(inner_of(x->src[!second]));
   if (now < 0 || !(reduce->arg.i >> now & 1)) return x;
-  bool aligned = inner->shape->dim[now]->arg.i * dtype_info[f->dtype].size % m->align == 0;
-  if (aligned || shape_numel(x->shape) / shape_numel(f->shape) < LEAST_USES) return NULL;
+  bool both = first >= 0 && reduce->arg.i >> first & 1;
+  bool few = shape_numel(reduce->shape) < STORED_APART,
+       used = shape_numel(x->shape) / shape_numel(f->shape) >= LEAST_USES;
+  if (inner->shape->dim[now]->arg.i * dtype_info[f->dtype].size % m->align == 0) return NULL;
+  if (!used || (both && few)) return both ? x : NULL;
   src[second] = turn(g, src[second], inner, columns, (unsigned)last_axis(inner->shape), m->align);
   return src[second] == x->src[second] ? NULL : uop_with_src(g, x, src);
 }
