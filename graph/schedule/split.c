@@ -17,6 +17,7 @@ enum {
   WINDOW_NS = 4,   /* in which a workgroup multiplies one position of a long sum, if windows keep it from streaming */
   LOADED_NS = 3,   /* the same for matrices, on machines whose work-items load what they copy */
   LONG_SUM = 4,    /* maximum number of results for each position of such a sum, as in gradients of few channels */
+  ROUND_ROW = 8,   /* rows of matrices whose length is a multiple begin at aligned addresses */
   MOST_DEEP = 8,   /* depth to which an expression is searched */
   MOST_NODES = 64  /* the same in nodes */
 };
@@ -95,7 +96,12 @@ static struct blocks blocks_of(const struct schedule_machine *m, const struct uo
   bool window = has_window(product);
   const int64_t results = b.n;
   if (!side[0] || largest[!matrix && !window] < FEW_ROWS) return none;
-  for (unsigned i = 0; i < 2; i++) b.n = b.n / largest[i] * ((largest[i] + side[i] - 1) / side[i]);
+  for (unsigned i = 0; i < 2;
+       i++) { /* without matrix instructions, blocks are smaller if few results are in the last */
+    bool whole = (matrix && !window) || largest[i] < side[i];
+    b.n = b.n / largest[i] * (whole ? (largest[i] + side[i] - 1) / side[i] * side[i] : largest[i]);
+  }
+  b.n = (b.n + side[0] * side[1] - 1) / (side[0] * side[1]);
   if (!matrix) b.flops_per_ns = m->flops_per_ns;
   if (window && LONG_SUM * (shape_numel(x->shape) / results) >= results) b.position_ns = WINDOW_NS;
   if (!window && matrix && !m->align && largest[1] >= FEW_ROWS) b.position_ns = LOADED_NS;
@@ -151,13 +157,13 @@ static int64_t part_count(const struct schedule_machine *m, const struct uop *u,
 }
 
 /* Splits an axis of n elements into parts of equal length, from `parts` to twice as many, with the shortest remainder.
- * Returns their number. */
-static int64_t split_length(int64_t n, int64_t parts, int64_t *length) {
+ * aligns: parts of round length begin at aligned addresses. Returns their number. */
+static int64_t split_length(int64_t n, int64_t parts, bool aligns, int64_t *length) {
   int64_t best = 1, least = n;
   *length = n;
   for (int64_t p = parts; p <= 2 * parts && p <= n && least; p++) {
     int64_t each = n / p, unit = 1;
-    for (unsigned i = 0; i < sizeof units / sizeof *units && unit == 1; i++)
+    for (unsigned i = 0; i < sizeof units / sizeof *units && unit == 1 && aligns; i++)
       if (each >= units[i].length) unit = units[i].unit;
     each -= n % p ? each % unit : 0;
     if (n - p * each < least) best = p, *length = each, least = n - p * each;
@@ -205,7 +211,8 @@ static struct uop *reduce_parts(struct graph *g, const struct uop *u, struct uop
   const struct shape *shape = x->shape;
   struct uop *dim[MAX_RANK + 1] = {x}, *bounds[2 * MAX_RANK] = {0};
   int64_t n = shape->dim[a]->arg.i, length, inner = 0, outer = 0;
-  parts = split_length(n, parts, &length);
+  bool aligns = n % ROUND_ROW == 0 || !product_of(x); /* the rows of a matrix of another length do not */
+  parts = split_length(n, parts, aligns, &length);
   unsigned rank = 0;
   for (unsigned i = 0; i < shape->rank; i++) {
     bounds[2 * i] = uop_index(g, 0), bounds[2 * i + 1] = i == a ? uop_index(g, parts * length) : shape->dim[i];

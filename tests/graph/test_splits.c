@@ -234,6 +234,7 @@ static void test_unaligned_rows(void **state) {
   assert_int_equal(check(pointwise(TENSOR(2, 67, 13, 11), 131, 1)), 2);
   assert_int_equal(check(pointwise(permute(TENSOR(1, 13, 11, 67), 0x2130), 131, 1)), 2);
   assert_true(kernels_of(matmul(TENSOR(129, 65535), TENSOR(65535, 129)), SCHEDULE_ALIGNED, NULL) > 2);
+  assert_int_equal(copies_of(matmul(TENSOR(65, 65535), TENSOR(65535, 129)), SCHEDULE_ALIGNED), 2);
   machine_of = NULL;
 }
 

@@ -204,7 +204,7 @@ static bool share_columns(struct view *p, const struct shared *s, int v, int64_t
   int64_t bytes = element_bytes(p, v) * lanes, line = ROW_BYTES / bytes, amount = 1;
   int64_t fill = items_for(k, outputs / lanes, bytes);
   int64_t adjacent = line > t->wave ? t->wave : line < 1 ? 1 : line;
-  if (lanes > 1 && !step(p, STEP_VECTOR, v, lanes)) return false;
+  if (lanes > 1 && !step_padded(p, STEP_VECTOR, v, lanes)) return false;
   bool whole = k->axes[v].kind != AXIS_LOOP; /* a vector has all columns */
   while (amount * 2 <= fill && amount * 2 * adjacent <= t->max_group && amount * 4 <= longest_shared(k, s)) amount *= 2;
   if (amount * adjacent < t->group) adjacent = t->group / amount;
@@ -276,6 +276,14 @@ static bool few_rows(const struct view *p, int u, int v, int64_t outputs) {
   return items_for(k, outputs / rows / lanes, k->target->load_bytes) > 1;
 }
 
+/* The number of adjacent columns that a work-item sums. A machine that loads vectors from any address pads columns to
+ * whole vectors, unless these are so long that too few work-items are left. */
+static int64_t lanes_of_columns(struct view *p, int v) {
+  int64_t most = lanes_for(p, v, p->k->target->load_bytes);
+  bool pads = !p->k->target->has_fetch && element_bytes(p, v) > 1;
+  return pads ? largest_padded(p, STEP_VECTOR, v, most) : largest_possible(p, STEP_VECTOR, v, most);
+}
+
 bool optimize_gpu(struct view *p) {
   struct codegen *k = p->k;
   const struct target *t = k->target;
@@ -316,8 +324,8 @@ bool optimize_gpu(struct view *p) {
   if (k->steps != STEPS_ALL || k->is_phase || !s.nreduced || !s.sized || s.total < LONG_REDUCE || same >= 0)
     return item_per_output(p, same >= 0 ? same : v, outputs);
   if (s.rows || (v < 0 && items_for(k, outputs, t->load_bytes) > 1)) return share_rows(p, &s, outputs);
-  int64_t lanes = v < 0 ? 1 : largest_possible(p, STEP_VECTOR, v, lanes_for(p, v, t->load_bytes));
-  bool share = v >= 0 && longest_shared(k, &s) >= LONG_REDUCE;
+  int64_t lanes = v < 0 ? 1 : lanes_of_columns(p, v);
+  bool share = v >= 0 && longest_shared(k, &s) >= SHORT_ROW;
   share = share && items_for(k, outputs / lanes, lanes * element_bytes(p, v)) > 1;
   return share ? share_columns(p, &s, v, lanes, outputs) : item_per_output(p, v, outputs);
 }
