@@ -17,6 +17,7 @@ enum {
   WINDOW_NS = 4,   /* in which a workgroup multiplies one position of a long sum, if windows keep it from streaming */
   LOADED_NS = 3,   /* the same for matrices, on machines whose work-items load what they copy */
   LONG_SUM = 4,    /* maximum number of results for each position of such a sum, as in gradients of few channels */
+  RECTANGLE = 16,  /* positions along a sum that a matrix instruction takes at once */
   ROUND_ROW = 8,   /* rows of matrices whose length is a multiple begin at aligned addresses */
   MOST_DEEP = 8,   /* depth to which an expression is searched */
   MOST_NODES = 64  /* the same in nodes */
@@ -69,6 +70,16 @@ static bool has_window(const struct uop *product) {
   return false;
 }
 
+/* Whether the positions of the sum have no rectangle of pixels that a matrix instruction takes at once. */
+static bool lacks_rectangles(const struct uop *u, const struct uop *x) {
+  int64_t rectangle = 1;
+  for (unsigned i = 0; i < x->shape->rank; i++) {
+    int64_t n = x->shape->dim[i]->arg.i;
+    if (u->arg.i >> i & 1) rectangle *= n & -n;
+  }
+  return rectangle < RECTANGLE;
+}
+
 /* How a machine computes a product of matrices in blocks: the number of workgroups, the arithmetic rate of all
  * processors, and the least time of a workgroup for each position of the sum. */
 struct blocks {
@@ -103,7 +114,8 @@ static struct blocks blocks_of(const struct schedule_machine *m, const struct uo
   }
   b.n = (b.n + side[0] * side[1] - 1) / (side[0] * side[1]);
   if (!matrix) b.flops_per_ns = m->flops_per_ns;
-  if (window && LONG_SUM * (shape_numel(x->shape) / results) >= results) b.position_ns = WINDOW_NS;
+  bool is_long = LONG_SUM * (shape_numel(x->shape) / results) >= results;
+  if (window && (is_long || (matrix && m->align && lacks_rectangles(u, x)))) b.position_ns = WINDOW_NS;
   if (!window && matrix && !m->align && largest[1] >= FEW_ROWS) b.position_ns = LOADED_NS;
   return b;
 }

@@ -364,7 +364,7 @@ static void small_convolutions_are_fast(void **state) {
   } of[] = {{8, 16, 32, {{7, 7, 12}, {8, 8, 19}}},   {8, 32, 32, {{10, 10, 15}, {6, 6, 10}}},
             {1, 100, 28, {{11, 11, 13}, {9, 9, 9}}}, {1, 97, 28, {{12, 12, 13}, {9, 9, 9}}},
             {1, 128, 28, {{12, 12, 12}, {7, 7, 9}}}, {1, 256, 7, {{16, 16, 9}, {8, 8, 11}}},
-            {2, 64, 32, {{9, 9, 13}, {6, 6, 9}}}};
+            {2, 64, 32, {{9, 9, 13}, {6, 6, 9}}},    {4, 64, 27, {{13, 13, 18}, {7, 7, 21}}}};
   static const char *const name[] = {"convolution", "gradient of the image", "gradient of the weights"};
   for (unsigned c = 0; c < sizeof of / sizeof *of; c++) FOR_EMULATED_GPU {
       DB_SCOPED;

@@ -119,6 +119,7 @@ static double time_of(const struct simt *s, const struct block *b) {
   double each = ceil(2 * groups / k->target->workgroups); /* workgroups of a processor */
   double registers = (products + sides) * words + OTHER_WORDS,
          at_once = floor(REGISTERS / registers / items / b->slices);
+  if (at_once < 1 && k->target->has_fetch) return INFINITY; /* the compiler would keep sums in memory */
   double busy = (items * products * words + copies) / LANES, load = items * sides * words * 4 / MEMORY_BYTES;
   double cache = elements * words * 4 / CACHE_BYTES;
   if (load > busy) busy = load;
@@ -186,6 +187,7 @@ static bool is_legal(const struct simt *s, const struct block *b) {
 static void consider(const struct simt *s, struct block *b, struct block *best) {
   if (!is_legal(s, b)) return;
   b->time = time_of(s, b);
+  if (isinf(b->time)) return;
   bool square = llabs(b->lanes[1] - b->lanes[0]) < llabs(best->lanes[1] - best->lanes[0]);
   if (best->time == 0 || b->time < best->time || (b->time == best->time && square)) *best = *b;
 }
