@@ -187,6 +187,9 @@ static void test_aligned_rows(void **state) {
   assert_int_equal(check(matmul(TENSOR(130, 70), permute(TENSOR(131, 70), 0x01))), 2);
   assert_int_equal(check(matmul(TENSOR(130, 72), TENSOR(72, 132))), 1);
   assert_int_equal(check(matmul(TENSOR(130, 70), TENSOR(70, 40))), 1); /* 40 uses of an element */
+  assert_int_equal(copies_of(matmul(TENSOR(66, 70), TENSOR(70, 67)), SCHEDULE_ALIGNED), 2);
+  struct uop *large = RESHAPE(buffer_without_memory(1025 * 1025), 1025, 1025);
+  assert_int_equal(copies_of(matmul(TENSOR(20, 1025), large), SCHEDULE_ALIGNED), 2);
   struct uop *x = TENSOR(129, 129);
   assert_int_equal(check(matmul(x, x)), 2);
   /* rows that do not lie along the sum, of which each element has 4 uses in at least 2^22 products */

@@ -8,8 +8,9 @@
 
 enum {
   LEAST_ROW = 64,              /* elements of a row */
-  LEAST_USES = 128,            /* uses of an element that pay for its copy */
-  LEAST_SPLIT_USES = 16,       /* the same for a sum that is divided because it is long */
+  LEAST_USES = 64,             /* uses of an element that pay for its copy */
+  LEAST_LARGE_USES = 16,       /* the same if the sum is divided because it is long, or the factor is large */
+  LARGE_FACTOR = 1 << 20,      /* elements of a large factor */
   LEAST_STRAIGHT_USES = 4,     /* the same for a transposed copy, without which single elements are read for each use */
   STRAIGHT_PRODUCTS = 1 << 22, /* with fewer, it takes longer to launch it */
   MANY_PRODUCTS = 1 << 26,     /* of a product that is large */
@@ -232,7 +233,7 @@ struct uop *schedule_align(struct graph *g, const struct schedule_machine *m, co
     bool many = shape_numel(x->shape) >= STRAIGHT_PRODUCTS;
     if (many && uses >= LEAST_STRAIGHT_USES && m->straight_types >> f->dtype & 1)
       src[i] = straighten(g, src[i], reduce, m->align);
-    if (uses >= (whole ? LEAST_USES : LEAST_SPLIT_USES) && src[i] == x->src[i])
+    if (uses >= (whole && n < LARGE_FACTOR ? LEAST_USES : LEAST_LARGE_USES) && src[i] == x->src[i])
       src[i] = align_factor(g, src[i], m->align);
   }
   return src[0] != x->src[0] || src[1] != x->src[1] ? uop_with_src(g, x, src) : x;
