@@ -273,11 +273,12 @@ static bool find_inner(const struct finder *f, struct tensor *out) {
 }
 
 /* Divides the coordinate of rows by the number of classes. Returns false if a box may begin between rows of one
- * number. */
-static bool count_classes(struct finder *f) {
+ * number, or rows of a class would not be multiples of 16 bytes apart. size: of an element */
+static bool count_classes(struct finder *f, unsigned size) {
   struct dim *x = &f->dim[1];
   bool whole =
       f->ndims > 1 && x->count == f->sides->rows && f->sides->rows % ROW_CLASSES == 0 && x->low % ROW_CLASSES == 0;
+  whole = whole && x->stride * ROW_CLASSES * size % STRIDE_UNIT == 0; /* not of bytes, unless rows have even lengths */
   for (unsigned i = 0; i < f->address.n; i++) {
     bool side = axes_below(f->k, f->address.term[i]) & f->sides->axes[1];
     if (!x->coef[i] || (side && !f->sides->permuted)) continue;
@@ -313,7 +314,7 @@ static bool describe(struct finder *f, int64_t elements, unsigned size, struct t
   for (unsigned d = 0; d < f->ndims; d++)
     if (!measure(f, &f->dim[d])) return false;
   out->classes = s->apart ? ROW_CLASSES : 1;
-  if (s->apart && !count_classes(f)) return false;
+  if (s->apart && !count_classes(f, size)) return false;
   bool joined = !s->apart && join_pieces(f);
   out->row = s->row, out->pieces = joined ? 1 : s->pieces, out->rows = s->rows / out->classes, out->parts = 1;
   while (out->rows > MAX_BOX && out->rows % 2 == 0 && !joined && !s->apart && f->dim[1].count == s->rows)

@@ -425,6 +425,28 @@ static void check_bytes(const char *device, bool matrix) {
     db_close(dev);
   }
 }
+/* Results of one byte in rows of an odd length, of which no eighth one begins at an aligned address. */
+static void rows_of_bytes(void **state) {
+  enum { N = 1023, K = 48 };
+  float *a = malloc(sizeof *a * N * K), *b = malloc(sizeof *b * N * K), *got = malloc(sizeof *got * N * N);
+  assert_true(a && b && got);
+  for (int i = 0; i < N * K; i++) a[i] = ldexpf(1, i / K % 4 - 2), b[i] = ldexpf(1, i % N % 3 - 1);
+  FOR_EMULATED_GPU {
+    DB_SCOPED;
+    db_device *dev = open_device(DEVICE_NAME);
+    db_tensor *x = db_cast(db_from(a, DB_F32, dev, N, K), DB_F8E4M3);
+    db_tensor *w = db_cast(db_from(b, DB_F32, dev, K, N), DB_F8E4M3);
+    db_tensor *y = db_matmul(x, w);
+    if (db_realize(x) || db_realize(w) || db_realize(y)) fail_msg("%s", db_error());
+    must_read(db_cast(y, DB_F32), got, sizeof *got * N * N);
+    for (int i = 0; i < N * N; i++)
+      if (got[i] != K * a[i / N * K] * b[i % N])
+        fail_msg("%s: element %d, %d is %g", DEVICE_NAME, i / N, i % N, (double)got[i]);
+    db_close(dev);
+  }
+  free(a), free(b), free(got);
+}
+
 static void products_of_bytes(void **state) {
   check_bytes("CPU", false);
   check_bytes("EMU+AMD:gfx1100", true);
@@ -652,6 +674,7 @@ int main(void) {
                                      cmocka_unit_test(copies_access_few_lines),
                                      cmocka_unit_test(odd_channels_take_little_longer),
                                      cmocka_unit_test(small_convolutions_are_fast),
+                                     cmocka_unit_test(rows_of_bytes),
                                      cmocka_unit_test(products_of_bytes),
                                      cmocka_unit_test(products_of_quantized),
                                      cmocka_unit_test(columns_are_padded),

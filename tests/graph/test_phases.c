@@ -188,12 +188,13 @@ static const struct schedule_machine *aligning(unsigned device) {
   return &m;
 }
 
-/* Operands of many products are loaded from copies with aligned rows, whose elements are columns of the result, too. */
+/* Operands of many products are loaded from copies with aligned rows, whose elements are columns of the result, too.
+ * One launch makes all copies. */
 static void test_padded_rows(void **state) {
   static const struct {
     int64_t rows, keys, width;
     unsigned kernels;
-  } cases[] = {{1024, 1023, 17, 4}, {1024, 1023, 20, 1}, {100, 1023, 17, 1}};
+  } cases[] = {{1024, 1023, 17, 2}, {1024, 1023, 20, 1}, {100, 1023, 17, 1}};
   machine_of = aligning;
   for (unsigned i = 0; i < sizeof cases / sizeof *cases; i++) {
     int64_t width = cases[i].width;
