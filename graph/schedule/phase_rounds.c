@@ -15,6 +15,8 @@ enum {
   FEWEST_ROUND_ROWS = 16, /* of a matrix instruction */
   PLAIN_ROWS = 64,        /* of the work-items that run phases together */
   LEAST_COLUMNS = 32,     /* minimum of a round with PLAIN_ROWS rows */
+  FEWEST_COLUMNS = 16,    /* minimum of any round */
+  PLAIN_COLUMNS = 64,     /* rounds of more columns are nearly full */
   MOST_ITEM_SUMS = 64,    /* sums of one result that each work-item carries */
   MOST_TILE_SUMS = 128,   /* sums of all results, in the tiles of matrix instructions that a workgroup executes */
   ENOUGH_GROUPS = 4,      /* 1 / the fraction of the workgroups that keep the machine busy that is enough */
@@ -513,29 +515,45 @@ static bool fits(struct rounds *o, const struct schedule_machine *m, int64_t row
   return fits_registers(o, m, rows, columns) || (room && !most_values(o));
 }
 
+/* The rows of a block and the columns of a round: of sums of products in matrix instructions, and of those of work-
+ * items, which load fewer operands for each product if a round has more columns. */
+static const struct size {
+  int64_t rows, columns;
+} tiled[] = {{128, 128}, {128, 64}, {64, 64}, {64, 32}, {32, 64}, {32, 32}, {16, 64}, {16, 32}, {16, 16}},
+  plain[] = {{64, 128}, {64, 64}, {64, 32}, {32, 128}, {32, 64}, {32, 32}, {16, 128}, {16, 64}, {16, 32}, {16, 16}};
+
+/* Whether a round has too many columns: smaller ones do not have, or have much fewer, columns that do not exist or that
+ * a block of rows does not need. */
+static bool is_too_wide(const struct rounds *o, const struct size *s) {
+  int64_t columns = o->size[0], all = (columns + s->columns - 1) / s->columns * s->columns;
+  bool limited = false;
+  if (s->columns > FEWEST_COLUMNS && s->columns > columns) return true;
+  for (unsigned i = 0; i < o->k->n; i++) limited = limited || phases_may_limit(unit_of(o, i));
+  return s->columns > PLAIN_COLUMNS && (all * 8 > columns * 9 || (limited && s->columns * 8 > columns));
+}
+
 bool phases_choose_rounds(struct phaser *p, struct phased *k) {
-  static const int64_t sizes[][2] = {{128, 128}, {128, 64}, {64, 64}, {64, 32}, {32, 64},
-                                     {32, 32},   {16, 64},  {16, 32}, {16, 16}};
-  enum { SIZES = sizeof sizes / sizeof *sizes };
   const struct schedule_machine *m = schedule_machine_of(p->s, p->s->unit[k->member[0].unit].device);
-  int64_t rows = k->size[k->blocked], others = 1, sums, found = -1;
+  int64_t rows = k->size[k->blocked], others = 1, sums;
+  struct size found = {0, 0};
   struct rounds o;
   if (rows < FEWEST_ROUND_ROWS || k->nrows == MAX_RANK || !find_parts(p, k, &o)) return false;
   for (unsigned r = 0; r < k->nrows; r++) others *= r == k->blocked ? 1 : k->size[r];
   bool tiles = use_tiles(&o, m);
-  for (unsigned i = 0; i < SIZES; i++) {
-    if (tiles ? sizes[i][0] < m->tile_rows && found >= 0 : sizes[i][0] > PLAIN_ROWS) continue;
-    if (sizes[i][0] > PLAIN_ROWS && m->tile_rows < PLAIN_ROWS) continue;
-    int64_t block = sizes[i][0] < rows ? sizes[i][0] : rows, groups = others * ((rows + block - 1) / block);
-    bool too_wide = i + 1 < SIZES && sizes[i][1] > o.size[0] && sizes[i][1] > sizes[SIZES - 1][1];
-    if (too_wide || !fits(&o, m, block, sizes[i][1], groups)) continue;
+  unsigned n = tiles ? sizeof tiled / sizeof *tiled : sizeof plain / sizeof *plain;
+  for (unsigned i = 0; i < n; i++) {
+    const struct size *s = tiles ? &tiled[i] : &plain[i];
+    if (tiles && ((s->rows < m->tile_rows && found.rows) || (s->rows > PLAIN_ROWS && m->tile_rows < PLAIN_ROWS)))
+      continue;
+    int64_t block = s->rows < rows ? s->rows : rows, groups = others * ((rows + block - 1) / block);
+    if (is_too_wide(&o, s) || !fits(&o, m, block, s->columns, groups)) continue;
     /* smaller blocks give more workgroups, but repeat more loads */
-    if (found < 0 || (sizes[found][0] > sizes[i][0] && sizes[i][1] >= sizes[found][1])) found = i;
+    if (!found.rows || (found.rows > s->rows && s->columns >= found.columns)) found = *s;
     if (groups * ENOUGH_GROUPS >= m->groups) break;
   }
-  if (found < 0) return false;
-  k->block = sizes[found][0] < rows ? sizes[found][0] : rows;
-  k->round = sizes[found][1];
+  if (!found.rows) return false;
+  k->block = found.rows < rows ? found.rows : rows;
+  k->round = found.columns;
   measure(&o, k->block, k->round, &sums);
   return true;
 }

@@ -10,13 +10,16 @@ enum {
   MOST_DEPTH = 16, /* positions of the sum that are copied at once */
   LEAST_DEPTH = 4,
   MOST_TILE = 64, /* results of a work-item */
-  LOAD_COST = 1,  /* of an operand from workgroup memory, in multiplications */
+  LOAD_COST = 4,  /* of a load from workgroup memory, in multiplications */
 };
 
 /* The rows and columns of a work-item, and the work-items along them. */
 struct share {
   int64_t rows, columns, lanes[2];
 };
+
+/* The loads of n adjacent operands from workgroup memory. */
+static int64_t loads_of(int64_t n) { return n % VECTOR == 0 ? n / VECTOR : n % 2 == 0 ? n / 2 : n; }
 
 /* Chooses the share with the least products, with padding, and loads. */
 static bool choose_share(const struct codegen *k, int64_t rows, int64_t columns, struct share *best) {
@@ -25,7 +28,7 @@ static bool choose_share(const struct codegen *k, int64_t rows, int64_t columns,
     struct share t = {.lanes = {k->target->phase_items / lanes, lanes}};
     t.rows = round_up(rows, t.lanes[0]) / t.lanes[0], t.columns = round_up(columns, lanes) / lanes;
     if (t.columns > VECTOR) t.columns = round_up(t.columns, VECTOR);
-    int64_t cost = t.rows * t.columns + LOAD_COST * (t.rows + t.columns);
+    int64_t cost = t.rows * t.columns + LOAD_COST * (loads_of(t.rows) + loads_of(t.columns));
     if (t.rows * t.columns > MOST_TILE || (least && cost > least)) continue;
     least = cost, *best = t;
   }
