@@ -14,7 +14,7 @@ enum {
   ROUND_SHARE = 4,    /* 1 / the fraction of the rate of instructions that rounds of a GPU reach */
 };
 /* Results this many times as large as the other data grow with the product of two lengths, and that data with one. */
-static const double MANY_TIMES = 2;
+static const double MANY_TIMES = 1.1;
 
 /* Bytes that each block reads again from far memory: data that the units read along the other row ranges, such as all
  * keys and values of a head, if it does not remain in a cache. */
@@ -137,8 +137,8 @@ static bool is_profitable(struct phaser *p, size_t kernel, const struct balance 
   const struct unit *u = &p->s->unit[p->phased[kernel].member[0].unit];
   const struct schedule_machine *m = schedule_machine_of(p->s, u->device);
   double cost = b->again / m->bytes_per_ns + b->compute;
-  if (!b->contracts || b->passed <= PHASES_MUCH_MORE * b->rest) return false;
   bool many = m->phase_items && b->passed >= MANY_TIMES * b->rest;
+  if (!b->contracts || (!many && b->passed <= PHASES_MUCH_MORE * b->rest)) return false;
   double worth = many ? MANY_WORTH : b->passed >= LONG_BYTES ? WORTH : 1;
   return b->passed >= MUCH_BYTES || cost <= worth * b->saved / m->bytes_per_ns;
 }

@@ -27,6 +27,9 @@ struct separated {
   struct unit before;
 };
 
+/* The same as PHASES_MUCH_MORE for one result on machines where kernels recompute several in rounds. */
+static const double MORE_IN_ROUNDS = 0.75;
+
 /* ---- units ---- */
 
 unsigned schedule_ranges_in(struct uop *u, struct uop **out, unsigned room) {
@@ -106,7 +109,8 @@ static bool is_wide(const struct phaser *p, const struct unit *u) {
     if (!seen) *(recomputed ? &passed : &read) += bytes_of(buffer);
     if (recomputed && buffer->src[0]->arg.i > largest) largest = buffer->src[0]->arg.i;
   }
-  return bytes_of(result_of(u)) + passed > PHASES_MUCH_MORE * read && result_of(u)->src[0]->arg.i >= largest &&
+  double more = schedule_machine_of(p->s, u->device)->phase_items ? MORE_IN_ROUNDS : PHASES_MUCH_MORE;
+  return bytes_of(result_of(u)) + passed > more * read && result_of(u)->src[0]->arg.i >= largest &&
          (sums ? passed == 0 : passed > 0 || !u->nloads);
 }
 

@@ -332,13 +332,41 @@ static unsigned large_uses(struct scheduler *s, const struct node *n) {
   return large ? large : 1;
 }
 
+/* Adds the elements of the memory and of the reduces from which x is computed element by element. Stops when there are
+ * more than `most`. */
+static void add_sources(const struct scheduler *s, struct uop *x, unsigned depth, int64_t most, int64_t *elements,
+                        bool *reduces) {
+  enum { DEEP = 16 };
+  bool reduce = x->op == OP_REDUCE_AXIS, computed = x->op == OP_CAST || is_movement(x) || is_alu(x);
+  if (op_info[x->op].cls == OPCLASS_LEAF && !in_memory(node_of(s, x))) return;
+  if (reduce || !computed || in_memory(node_of(s, base_of(x)))) {
+    *elements += elements_behind(x), *reduces = *reduces || reduce;
+    return;
+  }
+  if (depth == DEEP) *elements = most + 1;
+  for (unsigned i = 0; i < tensor_sources(x) && *elements <= most; i++)
+    add_sources(s, x->src[i], depth + 1, most, elements, reduces);
+}
+
+/* Whether n is computed from sums or maxima of its rows and from other tensors that together are much smaller, like the
+ * softmax of an outer product. Its memory would grow with the product of two lengths. A host computes it again only if
+ * it is long. */
+static bool is_outer(const struct scheduler *s, const struct node *n) {
+  enum { MUCH = 16, LONG = 1 << 26 };
+  int64_t elements = 0;
+  bool reduces = false;
+  if (n->numel < (schedule_machine_of(s, n->device)->phase_items ? 0 : LONG)) return false;
+  if (n->cost <= NARROW_COST) add_sources(s, n->u, 0, n->numel / MUCH, &elements, &reduces);
+  return reduces && elements * MUCH <= n->numel;
+}
+
 static int realize_reason(struct scheduler *s, struct node *n) {
   int why = realize_for_limits(s, n);
   if (why >= 0) return why;
   if (!n->nuses || (n->u->op != OP_REDUCE_AXIS && !is_alu(n->u))) return -1;
   struct use *w = &s->use[n->use];
   if (n->reduce) return realize_reduce_reason(s, n, w);
-  if (needs_no_memory(n)) return -1;
+  if (needs_no_memory(n) || is_outer(s, n)) return -1;
   if ((uint64_t)(n->nuses - 1) * n->cost > RECOMPUTE && (uint64_t)(large_uses(s, n) - 1) * n->cost > RECOMPUTE)
     return SCHEDULE_EXPENSIVE;
   if (n->cost > REPEATED && w->in_reduce && w->expanded) {
