@@ -68,8 +68,9 @@ enum axis_kind {
  * does not end before arg bytes have arrived. ARRIVE: one arrival. WAIT: until the phase of that parity has ended. */
 enum phase { PHASE_INIT, PHASE_EXPECT, PHASE_ARRIVE, PHASE_WAIT };
 
-/* Whose barrier a BARRIER is. BEFORE_BOX: a wave's; BOXes after it read what its work-items have stored before it. */
-enum barrier { BARRIER_GROUP, BARRIER_WAVE, BARRIER_BEFORE_BOX };
+/* Whose barrier a BARRIER is. BEFORE_BOX: a wave's; BOXes after it read what its work-items have stored before it.
+ * ITEMS: of the first arg work-items of the workgroup, whole waves. */
+enum barrier { BARRIER_GROUP, BARRIER_WAVE, BARRIER_BEFORE_BOX, BARRIER_ITEMS };
 
 #define MAX_RANK 16
 

@@ -265,7 +265,8 @@ static bool plan_boxes(struct lowerer *L, struct uop *stage, struct pipeline *p)
   return true;
 }
 
-/* Plans the copies of all stages of the phases. Returns their number, or 0 if not all can be copied in boxes. */
+/* Plans the copies of the stages of all products. Returns their number, or 0 if not all can be copied in boxes. Work-
+ * items copy the stages of other phases. */
 static unsigned plan_all(struct lowerer *L, struct codegen *k, struct pipeline *p) {
   unsigned n = 0;
   bool ok = true;
@@ -273,8 +274,9 @@ static unsigned plan_all(struct lowerer *L, struct codegen *k, struct pipeline *
     size_t count;
     struct uop *ast = k->parts[i].ast, **order = uop_toposort(&ast, 1, &count);
     ok = order && lower_prepare(L, &k->parts[i]);
+    bool product = k->parts[i].tile[0].stage || k->parts[i].tile[1].stage;
     for (size_t u = 0; u < count && ok; u++)
-      if (order[u]->op == OP_STAGE) ok = n < MOST_PIPELINES && plan_boxes(L, order[u], &p[n]), n++;
+      if (order[u]->op == OP_STAGE && product) ok = n < MOST_PIPELINES && plan_boxes(L, order[u], &p[n]), n++;
     free(order);
   }
   return ok ? n : 0;
@@ -320,8 +322,8 @@ bool lower_boxes_of_phases(struct lowerer *L, struct codegen *k, unsigned axis, 
   uint32_t wave = k->target->wave;
   bool room =
       L->items % wave == 0 && L->items + wave <= k->target->max_group && L->items + wave <= k->target->max_block[0];
-  /* The wave ends before the others, which therefore have no barriers. Phases of mbarriers are counted from the first
-   * round on. */
+  /* The wave ends before the others, which therefore have no barriers but those without it (BARRIER_ITEMS). Phases of
+   * mbarriers are counted from the first round on. */
   if (!room || in != L->root || L->keeps != L->passes) return true;
   L->nboxed = plan_all(L, k, L->boxed);
   bool rounds = false;

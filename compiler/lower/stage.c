@@ -543,6 +543,15 @@ void lower_finish_round(struct lowerer *L, const struct block *body) {
 
 /* ---- a stage --------------------------------------------------------------------------------------------------- */
 
+/* A barrier of the work-items that compute: without the wave that copies boxes. */
+static struct uop *barrier_of_items(struct lowerer *L, struct block *in, struct uop *const *after, unsigned n) {
+  enum barrier of = L->nboxed ? BARRIER_ITEMS : BARRIER_GROUP;
+  union uop_arg items = {.i = L->nboxed ? L->items : 0};
+  struct uop *u = uop_new(L->g, OP_BARRIER, DT_VOID, 1, items, of, after, n);
+  lower_place(L, in, u);
+  return u;
+}
+
 /* Fills stages of one block here. Returns the node after which they may be read. */
 static struct uop *fill_now(struct lowerer *L, struct block *in, struct uop *const *stage, struct uop *const *memory,
                             unsigned n) {
@@ -554,12 +563,12 @@ static struct uop *fill_now(struct lowerer *L, struct block *in, struct uop *con
   }
   const struct round all = {.axis = -1};
   bool fetches = false;
-  if (in != L->root) lower_mk_in(L, in, OP_BARRIER, DT_VOID, memory, n); /* last round's loads before the new stores */
+  if (in != L->root) barrier_of_items(L, in, memory, n); /* last round's loads before the new stores */
   last[0] = copy_versions(L, in, stage, memory, n, &all, NULL, &fetches);
   if (L->b.failed) return stage[0];
   if (fetches) add_wait(L, in, true, -1, last[0]), last[0] = add_wait(L, in, false, 0, last[0]);
   memcpy(last + 1, memory, n * sizeof *memory);
-  return lower_mk_in(L, in, OP_BARRIER, DT_VOID, last, 1 + n);
+  return barrier_of_items(L, in, last, 1 + n);
 }
 
 struct uop *lower_eval_stage(struct lowerer *L, struct uop *u) {

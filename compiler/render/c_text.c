@@ -407,7 +407,9 @@ static void statement(struct writer *w, const struct uop *u) {
     return;
   case OP_BARRIER:
     indent(w);
-    if (u->aux)
+    if (u->aux == BARRIER_ITEMS)
+      fprintf(w->f, "items_barrier(%" PRId64 ");\n", u->arg.i);
+    else if (u->aux)
       fprintf(w->f, "wave_barrier(%u);\n", w->k->target->wave);
     else
       fprintf(w->f, "barrier();\n");

@@ -302,7 +302,10 @@ static void build_barrier(struct render *r, const struct uop *u) {
   if (u->aux == BARRIER_BEFORE_BOX || (!u->aux && uses_groups(r->k) && !r->boxed))
     run_asm(r, "fence.proxy.async.shared::cta;", "~{memory}", NULL, 0);
   LLVMValueRef f = LLVMGetNamedFunction(r->m, "barrier"), all = i32_of(r, UINT32_MAX);
-  if (u->aux)
+  if (u->aux == BARRIER_ITEMS) { /* barrier 0 is that of all work-items */
+    LLVMValueRef of[2] = {i32_of(r, 1), i32_of(r, (uint32_t)u->arg.i)};
+    render_intrinsic(r, "llvm.nvvm.barrier.sync.cnt", NULL, 0, of, 2);
+  } else if (u->aux)
     render_intrinsic(r, "llvm.nvvm.bar.warp.sync", NULL, 0, &all, 1);
   else
     LLVMBuildCall2(r->b, LLVMGlobalGetValueType(f), f, NULL, 0, "");

@@ -288,7 +288,7 @@ static bool plan_values(struct codegen *k, const struct matrix *x, bool *done) {
   struct axis_name rows = k->axes[g.row].name, across = k->axes[g.column].name;
   return pad(k, g.row, rows_of(y) * waves) && pad(k, g.column, of) && step_apply(k, s) &&
          step_unless_one(k, expand, across, columns) && step_unless_one(k, STEP_LOCAL, rows, waves) &&
-         (!is_turned(x) || stage_values(k, rows.letter));
+         (!(is_turned(x) || x->parts == PARTS_MEMORY) || stage_values(k, rows.letter));
 }
 
 bool fragments_gpu(struct codegen *k, bool *done) {
