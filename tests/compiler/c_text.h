@@ -18,7 +18,8 @@ static const char c_driver[] =
     "_Thread_local int group_id[3], item_id[3];\nvoid (*barrier_hook)(int);\n"
     "#define atomic_add(p, v) (*(p) += (v))\n#define atomic_max(p, v) (*(p) = *(p) > (v) ? *(p) : (v))\n"
     "#define workgroup(d) group_id[d]\n#define workitem(d) item_id[d]\n#define barrier() barrier_hook(0)\n"
-    "#define wave_barrier(n) barrier_hook(n)\n#define yield() barrier_hook(-1)\n"
+    "#define wave_barrier(n) barrier_hook(n)\n#define items_barrier(n) barrier_hook(n)\n#define yield() "
+    "barrier_hook(-1)\n"
     "int *group_ids(void) { return group_id; }\nint *item_ids(void) { return item_id; }\n"
     "void set_barrier(void (*f)(int)) { barrier_hook = f; }\n";
 
