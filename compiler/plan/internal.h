@@ -209,8 +209,9 @@ bool prefetch_apply(struct codegen *k, const struct step *s);
 unsigned skip_terms(const struct uop *product, struct uop **term, unsigned most);
 bool has_load(struct uop *u);
 
-/* host/contract.c: plans a contraction on the host; sets *done if it did */
-bool contract_host(struct codegen *k, bool *done);
+/* host/contract.c: plans a contraction on the host, whose accesses are in the view; sets *done if it did */
+struct view;
+bool contract_host(struct codegen *k, struct view *p, bool *done);
 
 /* optimize.c: chooses steps and applies them like plan_apply. With STEPS_PLAIN only LOOP axes become work-items. For a
  * kernel of phases it plans the axes around the phases. */

@@ -15,7 +15,8 @@
  *
  * If the machine has an instruction that adds several products in each lane (matrix.def), that many elements along one
  * axis of the sum form one element of a tile's operands, and are contiguous in the copies. If it has tile registers,
- * both operands are copied in the order of their elements in such registers. */
+ * both operands are copied in the order of their elements in such registers. Where both are contiguous along the sum
+ * and one has few rows, nothing is copied (inner.c). */
 #include "contract.h"
 #include <stdlib.h>
 #include <string.h>
@@ -414,8 +415,8 @@ static bool contract(struct contraction *c) {
 static bool reads_once(const struct contraction *c) {
   const struct form *f = &c->form;
   const struct operand *p = &c->x[f->columns];
-  bool in_order = !f->pack_columns || ((p->unit & c->sum) && !operand_is_window(p, c->sum, f->column));
-  return f->row < 0 && in_order && !c->k->is_phase;
+  bool in_order = (p->unit & (c->sum | bit(f->column))) && !operand_is_window(p, c->sum, f->column);
+  return f->row < 0 && (in_order || !f->pack_columns) && !c->k->is_phase;
 }
 
 /* Chooses how to multiply, and the form with the least cost. */
@@ -461,15 +462,19 @@ static bool choose_strides(struct contraction *c) {
   return true;
 }
 
-bool contract_host(struct codegen *k, bool *done) {
+bool contract_host(struct codegen *k, struct view *p, bool *done) {
   struct contraction *c = calloc(1, sizeof *c);
   if (!c) return codegen_fail(k, "out of memory");
   c->k = k;
   bool ok = true;
   choose(c);
   if (c->form.cycles > 0 && !k->is_phase) ok = choose_strides(c);
-  *done = c->form.cycles > 0 && c->form.height > 0 && !reads_once(c);
-  if (ok && *done) ok = contract(c);
+  *done = false;
+  if (ok && c->form.cycles > 0) ok = inner_products(p, c, done);
+  if (ok && !*done) {
+    *done = c->form.cycles > 0 && c->form.height > 0 && !reads_once(c);
+    if (*done) ok = contract(c);
+  }
   free(c);
   return ok;
 }

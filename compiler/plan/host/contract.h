@@ -30,6 +30,7 @@ struct operand {
   int64_t block[MAX_AXES];  /* block_of the only load, if plain and if it is a multiple of a vector; otherwise 0 */
   bool plain;               /* a single load without computation or conditions */
   bool masked;              /* a single load with conditions */
+  const struct uop *load;   /* the only load, if it has no conditions and is at most converted to another type */
   double work;              /* cycles to compute an element of a vector */
   struct windows windows;
 };
@@ -139,6 +140,10 @@ uint64_t form_rows_together(const struct contraction *c, const struct form *f);
 double operand_elements(const struct operand *x, uint64_t axes); /* the number of distinct ones along the axes */
 bool operand_is_window(const struct operand *x, uint64_t sum, int axis);
 bool operand_is_far(const struct contraction *c, const struct operand *x);
+
+/* inner.c */
+/* Plans tiles with vectors along the sum if they take fewer cycles than the form. Sets *done to whether they do. */
+bool inner_products(struct view *p, const struct contraction *c, bool *done);
 
 /* shares.c */
 struct shares contraction_shares(struct contraction *c);

@@ -265,7 +265,7 @@ bool optimize_host(struct view *p) {
   bool done;
   if (!dots_host(k, &done)) return false;
   if (done) return spread_host(p);
-  if (!contract_host(k, &done)) return false;
+  if (!contract_host(k, p, &done)) return false;
   if (done) return true;
   int columns_at = columns_of(p);
   if (columns_at >= 0 && !optimize_columns(p, columns_at, &done)) return false;
