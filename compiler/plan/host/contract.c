@@ -421,14 +421,15 @@ static bool reads_once(const struct contraction *c) {
 
 /* Chooses how to multiply, and the form with the least cost. */
 static void choose(struct contraction *c) {
-  c->form = (struct form){.cycles = 0};
-  if (contraction_find(c, BY_TILES)) form_choose(c);
-  struct form tiles = c->form;
-  c->form = (struct form){.cycles = 0};
-  if (contraction_find(c, BY_DOTS)) form_choose(c);
-  if (c->matrix && !c->form.cycles && contraction_find(c, BY_VECTORS)) form_choose(c);
-  bool best = tiles.cycles > 0 && (!c->form.cycles || tiles.cycles < c->form.cycles);
-  if (best && contraction_find(c, BY_TILES)) c->form = tiles;
+  struct form best = {.cycles = 0};
+  enum multiplier by = BY_TILES, last = BY_TILES;
+  for (; by <= BY_VECTORS; by++) {
+    c->form = (struct form){.cycles = 0};
+    if (by == BY_VECTORS && !c->matrix) continue; /* the same as BY_DOTS */
+    if (contraction_find(c, by)) form_choose(c);
+    if (c->form.cycles > 0 && (best.cycles == 0 || c->form.cycles < best.cycles)) best = c->form, last = by;
+  }
+  if (best.cycles > 0 && (c->by == last || contraction_find(c, last))) c->form = best;
 }
 
 /* Makes loops over the positions within the strides of windows. Which elements of a window an output uses is then the

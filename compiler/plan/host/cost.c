@@ -80,8 +80,8 @@ static double instructions(const struct contraction *c, const struct form *f, in
 
 /* Chooses the tile with the most useful products per cycle. Returns the cycles of all tiles for one round of the sum. A
  * pair of elements that a matrix instruction multiplies is first copied to all lanes. A strip that exceeds the
- * first-level cache is read from the second-level one. near: it must not exceed it, and is not copied. */
-static double choose_tile(const struct contraction *c, struct form *f, int64_t depth, bool near) {
+ * first-level cache is read from the second-level one. near: it must not exceed it. masks: it is not copied. */
+static double choose_tile(const struct contraction *c, struct form *f, int64_t depth, bool near, bool masks) {
   const struct target *t = c->k->target;
   int64_t rows = size_of(c->k, f->row), columns = size_of(c->k, f->column);
   int64_t most = rows < 2 * MAX_HEIGHT ? rows : MAX_HEIGHT;
@@ -103,7 +103,7 @@ static double choose_tile(const struct contraction *c, struct form *f, int64_t d
         if (cycles < far) cycles = far;
         double tiles = (double)divide(columns, lanes * vectors) * (double)divide(rows, height);
         double all = tiles * (cycles + far / 5 + round) * form_checking(c, f, rows % height);
-        if (near && columns % (lanes * vectors)) all *= form_masking(c, f, vectors, height);
+        if (masks && columns % (lanes * vectors)) all *= form_masking(c, f, vectors, height);
         if (!best || all < best * 0.999) best = all, f->lanes = lanes, f->vectors = vectors, f->height = height;
       }
   return best;
@@ -293,7 +293,8 @@ static void consider(struct contraction *c, struct form f, bool pack_rows, bool 
   const struct codegen *k = c->k;
   const struct operand *p = &c->x[f.columns], *q = &c->x[!f.columns];
   bool masked = p->masked && f.row >= 0 && k->target->has_masks && !k->is_phase;
-  bool direct = (p->plain || masked) && has(p->unit, f.column) && !c->matrix, is_large = false;
+  bool converted = p->load && !p->plain && !k->is_phase;
+  bool direct = (p->plain || masked || converted) && has(p->unit, f.column) && !c->matrix, is_large = false;
   if ((c->matrix && f.row < 0) || (near && !direct)) return;
   uint64_t all = loops(k), others = all & ~bit(f.column) & ~bit(f.row);
   f.columns_only = others & p->mask & ~q->mask, f.rows_only = others & q->mask & ~p->mask;
@@ -308,7 +309,8 @@ static void consider(struct contraction *c, struct form f, bool pack_rows, bool 
   if ((pack_rows || tiles_only) && !f.pack_rows) return;
   if (tiles_only && !fills_registers(c, &f)) return;
   f.in_order = direct && blocks_are_adjacent(c, p, f.column);
-  f.cycles = tiles_only ? choose_registers(c, &f, depth) : choose_tile(c, &f, depth, near);
+  bool few = direct && divide(rows, MAX_HEIGHT) * extent(k, f.rows_only) < FEW_TILES, masks = near || few;
+  f.cycles = tiles_only ? choose_registers(c, &f, depth) : choose_tile(c, &f, depth, near, masks);
   f.cycles *= (double)extent(k, others) * computed(c, &f);
   f.cycles *= (double)c->depth / (double)per_element(c) * (operand_is_window(p, c->sum, f.column) ? 1.15 : 1);
   int64_t strip = f.lanes * f.vectors;
@@ -321,6 +323,8 @@ static void consider(struct contraction *c, struct form f, bool pack_rows, bool 
                    (!direct || tiles * (double)extent(k, f.rows_only) >= FEW_TILES);
   if (!f.pack_columns && !direct) return;
   if (!f.pack_columns && masked) f.cycles *= 1 + MASKED_LOAD / (double)f.height;
+  if (!f.pack_columns && converted) /* again for each tile */
+    f.cycles += operand_elements(p, all | c->sum) * p->work * tiles * (double)extent(k, f.rows_only);
   if (f.pack_columns) {
     double sharing = phases_sharing(k, p);
     double copied = (double)(depth * extent(k, f.columns_only)) * strips * (double)strip * c->element;
@@ -333,7 +337,7 @@ static void consider(struct contraction *c, struct form f, bool pack_rows, bool 
     copy_columns(c, &f, strips, padded);
     if (is_large) copy_columns_once(c, &f, strips, padded);
     f.cycles += f.copy_columns / (f.whole ? phases_sharing(k, p) : 1);
-  } else if (!near && width % strip)
+  } else if (!masks && width % strip)
     f.cycles *= form_masking(c, &f, f.vectors, f.height);
   double in_place = k->target->reads_ahead ? 0 : FAR_WAIT;
   if (!f.in_order && operand_is_far(c, p))
