@@ -1,6 +1,7 @@
 /* LLVM IR of computed values: constants, ids, arithmetic, conversions, and lanes of vectors. */
 #include "render.h"
 #include "../decompose.h"
+#include <math.h>
 
 static void set_range(struct render *r, LLVMValueRef v, uint64_t end) {
   LLVMMetadataRef bounds[2] = {LLVMValueAsMetadata(LLVMConstInt(i32(r), 0, 0)),
@@ -83,6 +84,35 @@ static LLVMValueRef build_bf16(struct render *r, LLVMValueRef v, unsigned lanes)
   return out;
 }
 
+static LLVMValueRef splat(LLVMValueRef v, unsigned lanes) {
+  LLVMValueRef all[MAX_LANES];
+  for (unsigned i = 0; i < lanes; i++) all[i] = v;
+  return LLVMConstVector(all, lanes);
+}
+
+/* Converts a vector of floats to integers, with saturation and NaN to 0, by comparisons: for llvm.fptosi.sat LLVM 19
+ * converts one lane after the other on x86. */
+static LLVMValueRef build_saturated(struct render *r, const struct uop *u, LLVMValueRef x) {
+  const struct dtype_info *to = &dtype_info[u->dtype];
+  const enum dtype from = u->src[0]->dtype;
+  LLVMTypeRef f = render_scalar(r, from), i = render_scalar(r, u->dtype), t = render_type(r, u->dtype, u->lanes);
+  bool is_signed = to->cls == 'i';
+  unsigned bits = 8u * to->size - is_signed;
+  uint64_t most = UINT64_MAX >> (64 - bits);
+  double end = ldexp(1, (int)bits), last = end - 1, greatest = last < end ? last : nextafter(end, 0);
+  if (from == DT_F32 && (double)(float)greatest != greatest) greatest = nextafterf((float)end, 0);
+  LLVMValueRef low = splat(LLVMConstReal(f, is_signed ? -end : 0), u->lanes);
+  LLVMValueRef high = splat(LLVMConstReal(f, greatest), u->lanes);
+  LLVMValueRef above = LLVMBuildFCmp(r->b, LLVMRealOGT, x, high, "");
+  LLVMValueRef is_nan = LLVMBuildFCmp(r->b, LLVMRealUNO, x, x, "");
+  LLVMValueRef v = LLVMBuildSelect(r->b, LLVMBuildFCmp(r->b, LLVMRealOGT, x, low, ""), x, low, "");
+  v = LLVMBuildSelect(r->b, LLVMBuildFCmp(r->b, LLVMRealOLT, v, high, ""), v, high, "");
+  v = is_signed ? LLVMBuildFPToSI(r->b, v, t, "") : LLVMBuildFPToUI(r->b, v, t, "");
+  if (greatest != last || last == end) /* the greatest integer is no float */
+    v = LLVMBuildSelect(r->b, above, splat(LLVMConstInt(i, most, 0), u->lanes), v, "");
+  return LLVMBuildSelect(r->b, is_nan, LLVMConstNull(t), v, "");
+}
+
 static LLVMValueRef build_cast_value(struct render *r, const struct uop *u) {
   const struct uop *x = u->src[0];
   if (u->dtype == DT_BF16) return build_bf16(r, render_value(r, x), u->lanes);
@@ -92,6 +122,8 @@ static LLVMValueRef build_cast_value(struct render *r, const struct uop *u) {
   if (from == 'f' && to == 'f')
     return dtype_info[x->dtype].size < dtype_info[u->dtype].size ? LLVMBuildFPExt(r->b, v, t, "")
                                                                  : LLVMBuildFPTrunc(r->b, v, t, "");
+  if (from == 'f' && u->lanes > 1 && r->k->target->kind == TARGET_HOST && !r->k->target->saturates)
+    return build_saturated(r, u, v);
   if (from == 'f') {
     LLVMTypeRef overload[2] = {t, LLVMTypeOf(v)};
     return render_intrinsic(r, to == 'i' ? "llvm.fptosi.sat" : "llvm.fptoui.sat", overload, 2, &v, 1);

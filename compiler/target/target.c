@@ -121,8 +121,9 @@ static const struct target targets[] = {
          "amx-bf16 amx-int8 avx512vnni avx512bw avx2", .has_memory_operands = true, .has_masks = true),
     HOST("x86_64", "x86_64-unknown-linux-gnu", "", 32, 16, 2, 32, 20, 32 << 20, "avx2", .has_memory_operands = true),
     HOST("aarch64", "aarch64-unknown-linux-gnu", "bf16", 16, 32, 4, 16, 20, 0, "bf16 i8mm dotprod", .issued = 6,
-         .has_bf16 = true),
-    HOST("aarch64", "aarch64-unknown-linux-gnu", "", 16, 32, 4, 16, 20, 0, "i8mm dotprod", .issued = 6),
+         .saturates = true, .has_bf16 = true),
+    HOST("aarch64", "aarch64-unknown-linux-gnu", "", 16, 32, 4, 16, 20, 0, "i8mm dotprod", .issued = 6,
+         .saturates = true),
 };
 
 #if defined(__x86_64__)

@@ -324,6 +324,7 @@ static void short_vector_code(void **state) {
       {"exp", natural, 12, 18},
       {"log2", uop_unary(G, OP_LOG2, x), 24, 28},
       {"sin", uop_unary(G, OP_SIN, x), 25, 25}, /* computed in f64: two vectors for each stored one */
+      {"as i32", uop_cast(G, x, DT_I32), 8, 10},
   };
   for (unsigned i = 0; i < n * (sizeof rows / sizeof *rows); i++) {
     unsigned computes, stores, others, most = n - i % n > 1 ? rows[i / n].avx512 : rows[i / n].avx2;
