@@ -107,9 +107,8 @@ static struct blocks blocks_of(const struct schedule_machine *m, const struct uo
   bool window = has_window(product);
   const int64_t results = b.n;
   if (!side[0] || largest[!matrix && !window] < FEW_ROWS) return none;
-  for (unsigned i = 0; i < 2;
-       i++) { /* without matrix instructions, blocks are smaller if few results are in the last */
-    bool whole = (matrix && !window) || largest[i] < side[i];
+  for (unsigned i = 0; i < 2; i++) { /* the last blocks of a convolution are smaller if they have few results */
+    bool whole = !window || largest[i] < side[i];
     b.n = b.n / largest[i] * (whole ? (largest[i] + side[i] - 1) / side[i] * side[i] : largest[i]);
   }
   b.n = (b.n + side[0] * side[1] - 1) / (side[0] * side[1]);
