@@ -747,16 +747,25 @@ static void add_passed(struct unit *out, struct store *passed, struct part *part
   part->npassed++;
 }
 
+/* Whether x is 0 for columns that do not exist, because nothing is loaded. What is added to a load is not. */
+static bool is_zero_unless(const struct uop *x, const struct uop *valid) {
+  while (x->op == OP_CAST || x->op == OP_NEG) x = x->src[0];
+  if (x->op == OP_MUL) return is_zero_unless(x->src[0], valid) || is_zero_unless(x->src[1], valid);
+  const struct uop *when = x->op == OP_LOAD && x->src[0]->nsrc > 2 ? x->src[0]->src[2] : NULL;
+  while (when && when != valid) when = when->op == OP_AND ? when->src[1] : NULL; /* load_existing */
+  return when;
+}
+
 /* The reduction of a round's columns. */
 static struct uop *reduce_round(struct round_maker *r, unsigned i, struct position *at) {
   struct graph *g = r->m->g;
   const struct round_part *x = &r->o.part[i];
   struct uop *value = x->summed == MOST_MEMBERS ? value_at(r, i, x->scaled.value, at) : wide_value(r, x->summed, at);
-  bool product = phases_contracts(unit_of(&r->o, i)); /* a factor is 0 for columns that do not exist */
+  bool zero = at->valid && x->reduce->aux == OP_ADD && is_zero_unless(value, at->valid);
   const struct uop *c = x->reduce->aux == OP_MAX && value->op == OP_MUL ? value->src[1] : NULL;
   bool scales = c && c->op == OP_CONST && c->arg.f > 0; /* max(v * c) = max(v) * c */
   if (scales) value = value->src[0];
-  if (at->valid && !product) value = uop_where(g, at->valid, value, uop_identity(g, x->reduce->aux, value->dtype));
+  if (at->valid && !zero) value = uop_where(g, at->valid, value, uop_identity(g, x->reduce->aux, value->dtype));
   struct uop *src[2] = {value, at->in_round};
   struct uop *reduced = uop_new(g, OP_REDUCE, x->reduce->dtype, 1, x->reduce->arg, x->reduce->aux, src, 2);
   return scales ? uop_binary(g, OP_MUL, reduced, uop_const_float(g, reduced->dtype, c->arg.f)) : reduced;
