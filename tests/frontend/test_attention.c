@@ -643,6 +643,66 @@ static void refused(void **state) {
   }
 }
 
+/* ---- values that are not 0 where nothing is loaded ---- */
+
+enum { ADD_VALUE = 4, EXPRESSIONS = 1 << 3, SHIFTED_WIDTH = 16 };
+struct shifted {
+  int64_t n; /* queries, and keys */
+  db_dtype t;
+  bool causal;
+};
+
+/* The result and the gradients of the tensors to which `added`, a bit for each, says that a constant is added: in the
+ * kernel if it is an expression, or before. Returns the number of elements. */
+static size_t compute_shifted(const struct shifted *c, const char *device, unsigned added, bool expression,
+                              float *out) {
+  enum { INPUTS = 4 };
+  int64_t n = c->n * SHIFTED_WIDTH;
+  float *x = calloc((size_t)n, sizeof *x);
+  {
+    DB_SCOPED;
+    db_device *dev = open_device(device);
+    db_tensor *in[INPUTS], *now[INPUTS], *result[INPUTS];
+    for (unsigned i = 0; i < INPUTS; i++) { /* all values and sums are numbers of f16 */
+      double by = i < 3 && (added >> i & 1) ? 1 : 0;
+      for (int64_t k = 0; k < n; k++) x[k] = (float)(round(8 * element_of(k, i + 1)) / 8 + (expression ? 0 : by));
+      in[i] = db_cast(db_from(x, DB_F32, dev, 1, c->n, SHIFTED_WIDTH), c->t);
+      assert_int_equal(db_realize(in[i]), 0);
+      if (i < 3) db_requires_grad(in[i]);
+      now[i] = expression && by != 0 ? db_add(in[i], by) : in[i];
+    }
+    result[3] = db_attention(now[0], now[1], now[2], .causal = c->causal);
+    must_read(db_cast(result[3], DB_F32), out + 3 * n, (size_t)n * sizeof *out);
+    db_grad_all(result[3], in[3], in, 3, result);
+    for (unsigned i = 0; i < 3; i++) must_read(db_cast(result[i], DB_F32), out + i * n, (size_t)n * sizeof *out);
+    db_close(dev);
+  }
+  free(x);
+  return (size_t)(INPUTS * n);
+}
+
+/* Rounds and chunks reach past the last key or query: there a constant that is added to what is loaded is not summed.
+ * The same values from memory are the reference. */
+static void expressions_end_with_the_columns(void **state) {
+  static const struct shifted cases[] = {{33, DB_F32, false}, {65, DB_F32, false}, {100, DB_F32, true},
+                                         {33, DB_F16, false}, {65, DB_F16, true},  {100, DB_F16, false}};
+  static float want[4 * 100 * SHIFTED_WIDTH], got[4 * 100 * SHIFTED_WIDTH];
+  for (unsigned i = 0; i < sizeof cases / sizeof *cases; i++)
+    for (unsigned added = 1; added < EXPRESSIONS; added = added < ADD_VALUE ? 2 * added : added + 3) {
+      struct shifted exact = cases[i];
+      exact.t = DB_F32;
+      size_t n = compute_shifted(&exact, "CPU", added, false, want);
+      FOR_DEVICES {
+        compute_shifted(&cases[i], DEVICE_NAME, added, true, got);
+        double error = cases[i].t == DB_F16 ? 0.01 : 1e-5;
+        for (size_t k = 0; k < n; k++)
+          if (!(fabsf(got[k] - want[k]) <= error * (fabsf(want[k]) + 1)))
+            fail_msg("%s, %ld rows, a constant added to %u: element %zu of %zu is %g, not %g", DEVICE_NAME,
+                     (long)cases[i].n, added, k, n, (double)got[k], (double)want[k]);
+      }
+    }
+}
+
 static int finish(void **state) { return db_shutdown(); }
 
 int main(void) {
@@ -659,6 +719,7 @@ int main(void) {
                                      cmocka_unit_test(gradients_are_kernels_on_gpus),
                                      cmocka_unit_test(gradients_pass_in_registers),
                                      cmocka_unit_test(gradients_of_long_rows_are_two_kernels),
+                                     cmocka_unit_test(expressions_end_with_the_columns),
                                      cmocka_unit_test(growing_keys),
                                      cmocka_unit_test(keys_at_a_variable),
                                      cmocka_unit_test(refused)};
