@@ -21,7 +21,7 @@ struct inner {
 };
 
 /* Cycles of one round of a tile, which reads a vector of each row. Rows that are read again come from the second-level
- * cache if all rows of a tile exceed the first one. */
+ * cache if all rows of a tile exceed the first one, and from the next one if they exceed that one, too. */
 static double round_cycles(const struct contraction *c, const struct inner *t, bool rows_again, bool columns_again) {
   const struct target *target = c->k->target;
   const struct operand *x[2] = {&c->x[has(c->x[1].mask, t->row)], &c->x[has(c->x[1].mask, t->column)]};
@@ -32,13 +32,15 @@ static double round_cycles(const struct contraction *c, const struct inner *t, b
   for (unsigned i = 0; i < 2; i++) {
     double size = dtype_info[x[i]->load->dtype].size, row = (double)n[i] * size;
     convert += size < (double)c->element ? (double)n[i] * CONVERT * each : 0;
-    bytes += row * (double)size_of(c->k, t->sum);
+    bytes += row * (double)c->depth;
     read += again[i] ? row * (double)t->lanes : 0;
   }
   bool integers = !dtype_is_float(x[0]->load->dtype); /* multiplied and added by two instructions */
   double multiply = (double)(t->height * t->width) * each * (integers ? 2 : 1);
   double loads = (double)(t->height + t->width) * each, cycles = multiply > loads ? multiply : loads;
-  double far = bytes > NEAR_BYTES ? read / target->fill_bytes : 0;
+  double far = bytes > NEAR_CACHE   ? read / (double)c->element * FAR_READ
+               : bytes > NEAR_BYTES ? read / target->fill_bytes
+                                    : 0;
   cycles += convert;
   if (cycles < LATENCY) cycles = LATENCY;
   return (cycles < far ? far : cycles) + 1;
