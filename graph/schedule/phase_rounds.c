@@ -748,12 +748,26 @@ static void add_passed(struct unit *out, struct store *passed, struct part *part
 }
 
 /* Whether x is 0 for columns that do not exist, because nothing is loaded. What is added to a load is not. */
-static bool is_zero_unless(const struct uop *x, const struct uop *valid) {
+static bool is_zero_beyond(const struct uop *x, const struct uop *valid) {
   while (x->op == OP_CAST || x->op == OP_NEG) x = x->src[0];
-  if (x->op == OP_MUL) return is_zero_unless(x->src[0], valid) || is_zero_unless(x->src[1], valid);
+  if (x->op == OP_MUL) return is_zero_beyond(x->src[0], valid) || is_zero_beyond(x->src[1], valid);
   const struct uop *when = x->op == OP_LOAD && x->src[0]->nsrc > 2 ? x->src[0]->src[2] : NULL;
   while (when && when != valid) when = when->op == OP_AND ? when->src[1] : NULL; /* load_existing */
   return when;
+}
+
+/* Makes powers 0 for columns that do not exist: they may be infinite there, since their scores are 0. */
+static struct uop *limit_powers(struct round_maker *r, struct uop *value, const struct position *at) {
+  struct graph *g = r->m->g;
+  struct renamed powers = {.n = 0};
+  size_t n;
+  struct uop **order = uop_toposort(&value, 1, &n);
+  if (!order) schedule_no_memory(r->m->p->s);
+  for (size_t k = 0; order && k < n; k++)
+    if (order[k]->op == OP_EXP2)
+      phase_rename_range(&powers, order[k], uop_where(g, at->valid, order[k], schedule_zero(g, order[k]->dtype)));
+  free(order);
+  return uop_substitute(g, value, powers.from, powers.to, powers.n);
 }
 
 /* The reduction of a round's columns. */
@@ -761,7 +775,8 @@ static struct uop *reduce_round(struct round_maker *r, unsigned i, struct positi
   struct graph *g = r->m->g;
   const struct round_part *x = &r->o.part[i];
   struct uop *value = x->summed == MOST_MEMBERS ? value_at(r, i, x->scaled.value, at) : wide_value(r, x->summed, at);
-  bool zero = at->valid && x->reduce->aux == OP_ADD && is_zero_unless(value, at->valid);
+  bool zero = at->valid && x->reduce->aux == OP_ADD && is_zero_beyond(value, at->valid);
+  if (zero) value = limit_powers(r, value, at);
   const struct uop *c = x->reduce->aux == OP_MAX && value->op == OP_MUL ? value->src[1] : NULL;
   bool scales = c && c->op == OP_CONST && c->arg.f > 0; /* max(v * c) = max(v) * c */
   if (scales) value = value->src[0];

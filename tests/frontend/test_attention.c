@@ -703,6 +703,35 @@ static void expressions_end_with_the_columns(void **state) {
     }
 }
 
+/* Scores far below 0, which are not the greatest ones past the last key: there, powers overflow if scores are 0. */
+static void scores_far_below_zero(void **state) {
+  enum { ROWS = 300, N = ROWS * SHIFTED_WIDTH, INPUTS = 4 };
+  static float want[INPUTS][N], got[INPUTS][N], x[N];
+  const double scale[INPUTS] = {0, 1. / 64, 1, 1}, plus[INPUTS] = {30, -30, 0, 0};
+  const char *device[] = {"CPU", "EMU+AMD:gfx1100", "EMU+NV:sm_90"};
+  for (unsigned d = 0; d < (has_ptxas() ? 3 : 2); d++) {
+    DB_SCOPED;
+    db_device *dev = open_device(device[d]);
+    db_tensor *in[INPUTS], *result[INPUTS];
+    for (unsigned i = 0; i < INPUTS; i++) {
+      for (int64_t k = 0; k < N; k++) x[k] = (float)(element_of(k, i + 1) * scale[i] + plus[i]);
+      in[i] = db_from(x, DB_F32, dev, 1, ROWS, SHIFTED_WIDTH);
+      assert_int_equal(db_realize(in[i]), 0);
+      if (i < 3) db_requires_grad(in[i]);
+    }
+    result[3] = db_attention(in[0], in[1], in[2]);
+    must_read(result[3], got[3], sizeof got[3]);
+    db_grad_all(result[3], in[3], in, 3, result);
+    for (unsigned i = 0; i < 3; i++) must_read(result[i], got[i], sizeof got[i]);
+    if (!d) memcpy(want, got, sizeof want);
+    for (unsigned i = 0; i < INPUTS; i++)
+      for (int64_t k = 0; k < N; k++) /* scores have errors of 1e-7 of 3600 */
+        if (!(fabsf(got[i][k] - want[i][k]) <= 0.02 * (fabsf(want[i][k]) + 1)))
+          fail_msg("%s: element %ld of %u is %g, not %g", device[d], (long)k, i, (double)got[i][k], (double)want[i][k]);
+    db_close(dev);
+  }
+}
+
 static int finish(void **state) { return db_shutdown(); }
 
 int main(void) {
@@ -720,6 +749,7 @@ int main(void) {
                                      cmocka_unit_test(gradients_pass_in_registers),
                                      cmocka_unit_test(gradients_of_long_rows_are_two_kernels),
                                      cmocka_unit_test(expressions_end_with_the_columns),
+                                     cmocka_unit_test(scores_far_below_zero),
                                      cmocka_unit_test(growing_keys),
                                      cmocka_unit_test(keys_at_a_variable),
                                      cmocka_unit_test(refused)};
