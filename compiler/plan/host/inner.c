@@ -52,7 +52,7 @@ static void consider(const struct contraction *c, struct inner t, struct inner *
   int64_t rows = size_of(k, t.row), columns = size_of(k, t.column);
   int64_t others = extent(k, loops(k) & ~bit(t.row) & ~bit(t.column));
   double rounds = (double)divide(size_of(k, t.sum), t.lanes) * (double)extent(k, c->sum & ~bit(t.sum));
-  for (t.height = 1; t.height <= rows; t.height++)
+  for (t.height = 1; t.height <= rows && t.height <= MAX_SUMS; t.height++)
     for (t.width = 1; t.width <= columns; t.width++) {
       int64_t fewer = t.height < t.width ? t.height : t.width, sums = t.height * t.width;
       if (sums > MAX_SUMS || sums + fewer + 1 >= k->target->vectors) break;
