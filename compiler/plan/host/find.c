@@ -60,7 +60,7 @@ static bool read_operand(struct contraction *c, struct operand *x, struct uop *v
   bool ok = order && loads && !(loads >> 31);
   free(order);
   const struct uop *load = value->op == OP_CAST ? value->src[0] : value;
-  x->load = x->plain && load->op == OP_LOAD ? load : NULL;
+  x->load = x->plain && loads == 1 && load->op == OP_LOAD ? load : NULL;
   x->plain = x->plain && !x->work && loads == 1;
   x->masked = !x->plain && loads == 1 && value->op == OP_LOAD && !has_load(value->src[0]);
   if (!x->plain) memset(x->block, 0, sizeof x->block);
