@@ -50,15 +50,17 @@ static double round_cycles(const struct contraction *c, const struct inner *t, b
 static void consider(const struct contraction *c, struct inner t, struct inner *best) {
   const struct codegen *k = c->k;
   int64_t rows = size_of(k, t.row), columns = size_of(k, t.column);
-  int64_t others = extent(k, loops(k) & ~bit(t.row) & ~bit(t.column));
+  uint64_t outer = loops(k) & ~bit(t.row) & ~bit(t.column);
+  const struct operand *left = &c->x[has(c->x[1].mask, t.row)], *right = &c->x[has(c->x[1].mask, t.column)];
+  int64_t rows_again = extent(k, outer & ~left->mask), columns_again = extent(k, outer & ~right->mask);
   double rounds = (double)divide(size_of(k, t.sum), t.lanes) * (double)extent(k, c->sum & ~bit(t.sum));
   for (t.height = 1; t.height <= rows && t.height <= MAX_SUMS; t.height++)
     for (t.width = 1; t.width <= columns; t.width++) {
       int64_t fewer = t.height < t.width ? t.height : t.width, sums = t.height * t.width;
       if (sums > MAX_SUMS || sums + fewer + 1 >= k->target->vectors) break;
       int64_t down = divide(rows, t.height), across = divide(columns, t.width);
-      double tile = rounds * round_cycles(c, &t, across > 1, down > 1) + (double)(sums * ADD_LANES);
-      t.cycles = (double)(down * across) * (double)others * tile;
+      double round = round_cycles(c, &t, across * rows_again > 1, down * columns_again > 1);
+      t.cycles = (double)(down * across * extent(k, outer)) * (rounds * round + (double)(sums * ADD_LANES));
       if (best->cycles == 0 || t.cycles < best->cycles) *best = t;
     }
 }
