@@ -49,6 +49,7 @@ struct form {
   uint64_t columns_only, rows_only;
   uint64_t together; /* axes of columns_only along which columns are copied at once */
   bool pack_columns, whole, pack_rows;
+  bool far_rows; /* rows of more loops are copied together than the second-level cache holds */
   bool in_order; /* columns are read where they are, and the vectors of the rounds are adjacent in memory */
   bool by_rows;  /* rows are copied in strips, and all columns of a workgroup at once, instead of the other way round */
   double copy_columns, copy_rows, cycles; /* copy_columns, copy_rows: of making each copy once; cycles: of everything */

@@ -12,6 +12,7 @@ enum {
   PHASE_BYTES = 1 << 21,     /* of all columns, used at all positions of the loops around phases */
   LOOPS_BYTES = 3 << 19,     /* of columns of several loops that are copied together */
   IMAGE_BYTES = 7 << 17,     /* of rows of several loops that are copied together */
+  FAR_IMAGE_BYTES = 1 << 22, /* the same if each strip of columns reads them from the next cache */
   PAGE_BYTES = 1 << 12,      /* lines at this distance share a set of a first-level cache, of CACHE_WAYS lines */
   CACHE_WAYS = 8,
   FAR_BYTES = 1 << 16,  /* distance of the first and last row of a tile beyond which a processor that reads ahead waits
@@ -203,8 +204,9 @@ int form_run(const struct contraction *c, const struct form *f) {
 /* The axes that only the rows have and that are copied together with them, as many as fit. */
 uint64_t form_rows_together(const struct contraction *c, const struct form *f) {
   const struct operand *q = &c->x[!f->columns];
+  const int64_t most = f->far_rows ? FAR_IMAGE_BYTES : IMAGE_BYTES;
   uint64_t together = f->rows_only;
-  while (together && operand_elements(q, c->sum | bit(f->row) | together) * c->element > IMAGE_BYTES)
+  while (together && operand_elements(q, c->sum | bit(f->row) | together) * (double)c->element > (double)most)
     together &= together - 1;
   return together;
 }
@@ -339,6 +341,7 @@ static void consider(struct contraction *c, struct form f, bool pack_rows, bool 
     f.cycles += f.copy_columns / (f.whole ? phases_sharing(k, p) : 1);
   } else if (!masks && width % strip)
     f.cycles *= form_masking(c, &f, f.vectors, f.height);
+  if (f.far_rows && f.whole) return; /* the columns take the second-level cache */
   double in_place = k->target->reads_ahead ? 0 : FAR_WAIT;
   if (!f.in_order && operand_is_far(c, p))
     f.cycles += operand_elements(p, all | c->sum) * (f.pack_columns ? FAR_COPY : in_place);
@@ -347,6 +350,7 @@ static void consider(struct contraction *c, struct form f, bool pack_rows, bool 
     uint64_t together = form_rows_together(c, &f);
     double n = operand_elements(q, c->sum | bit(f.row) | together) * both * (double)extent(k, f.rows_only & ~together);
     int run = form_run(c, &f);
+    if (f.far_rows) f.cycles += n * strips * (double)extent(k, f.columns_only) * FAR_READ;
     f.copy_rows = n * (run < 0 ? copying(c, q, f.row, f.height, together)
                                : copying(c, q, run, size_of(k, run), together | bit(f.row)));
     f.cycles += f.copy_rows;
@@ -375,6 +379,9 @@ void form_choose(struct contraction *c) {
       for (uint64_t n = q; n; n &= n - 1) {
         f.row = __builtin_ctzll(n);
         for (unsigned i = 0; i < 4; i++) consider(c, f, i & 1, i >> 1);
+        f.far_rows = true;
+        if (c->by != BY_TILES) consider(c, f, true, false);
+        f.far_rows = false;
       }
     }
   }
