@@ -64,14 +64,14 @@ enum {
   MOST_AHEAD_BYTES = 1 << 17, /* and maximum: two rows stay in the second-level cache */
 };
 
-/* The loop over the rows of an access; -1 if there is none. */
-static int axis_of_rows(const struct view *p, const struct access *x) {
+/* The loop over the rows of an access, which are at most `most` bytes apart; -1 if there is none. */
+static int axis_of_rows(const struct view *p, const struct access *x, int64_t most) {
   int rows = -1;
-  int64_t least = MOST_AHEAD_BYTES + 1;
+  int64_t least = most;
   for (unsigned a = 0; a < p->k->naxes; a++) {
     int64_t bytes = stride(p, x, (int)a) * dtype_info[x->dtype].size;
     bool loop = p->k->axes[a].kind == AXIS_LOOP || p->k->axes[a].kind == AXIS_SERIAL;
-    if (loop && p->k->axes[a].size > 1 && bytes >= AHEAD_BYTES && bytes < least) rows = (int)a, least = bytes;
+    if (loop && p->k->axes[a].size > 1 && bytes >= AHEAD_BYTES && bytes <= least) rows = (int)a, least = bytes;
   }
   return rows;
 }
@@ -98,10 +98,25 @@ static bool prefetch_rows(struct view *p) {
   for (unsigned i = 0; i < p->n; i++) {
     const struct access *x = &p->access[i];
     if (x->store || x->bytes < FAR_BYTES || !is_read_again(p, i)) continue;
-    int rows = axis_of_rows(p, x);
+    int rows = axis_of_rows(p, x, MOST_AHEAD_BYTES);
     if (can(p, STEP_PREFETCH, rows, x->slot) && !step(p, STEP_PREFETCH, rows, x->slot)) return false;
   }
   return true;
+}
+
+enum { ROWS_AT_ONCE = 4 };
+
+/* The loop over the rows of a large matrix that are summed along axis a. Where the processor reads only the current row
+ * ahead, summing several rows at once reads more memory at the same time. -1 if there is no such loop. */
+static int summed_rows(const struct view *p, int a) {
+  if (p->k->target->reads_ahead || p->k->is_phase || p->nreduces != 1 || p->expensive) return -1;
+  for (unsigned i = 0; i < p->n; i++) {
+    const struct access *x = &p->access[i];
+    int rows = axis_of_rows(p, x, INT64_MAX);
+    bool row = !x->store && x->bytes >= FAR_BYTES && stride(p, x, a) == 1;
+    if (row && rows >= 0 && p->k->axes[rows].kind == AXIS_LOOP) return rows;
+  }
+  return -1;
 }
 
 enum { MOST_PARTS = 9 }; /* positions within the strides of all axes */
@@ -294,7 +309,11 @@ bool optimize_host(struct view *p) {
   for (unsigned a = 0, n = k->naxes; a < n && !columns; a++) {
     if (!is_vector_of_sums(p, a)) continue;
     bool cheap = !p->expensive || (k->axes[a].size >= LONG_ROW && !reduces_powers(k, a));
-    int64_t registers = cheap && u < 0 ? 4 : 1;
+    int beside = u < 0 ? summed_rows(p, (int)a) : -1;
+    int64_t sums = beside < 0 ? 1 : largest_padded(p, STEP_UPCAST, beside, ROWS_AT_ONCE);
+    if (sums > 1 && !step_padded(p, STEP_UPCAST, beside, sums)) return false;
+    if (sums > 1) rows = sums;
+    int64_t registers = cheap && u < 0 && sums < 2 ? 4 : 1;
     int64_t amount = largest_padded(p, STEP_VECTOR, (int)a, registers * lanes_for(p, (int)a, width));
     if (amount > 1 && !step_padded(p, STEP_VECTOR, (int)a, amount)) return false;
   }
