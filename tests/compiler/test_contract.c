@@ -661,6 +661,69 @@ static void windows_of_many_images(void **state) {
   compiler_free(c);
 }
 
+/* A processor that does not read far rows ahead. */
+static struct target near_reader(void) {
+  struct target machine = *target_named(HOST_ARCH);
+  machine.reads_ahead = false, machine.cores = 2;
+  if (is_wide()) machine.unit_bytes = 64, machine.fill_bytes = 40;
+  return machine;
+}
+
+/* Computes x[m, q] * y[q, n], y transposed or not, of small integers for the machine, and compares with the
+ * interpreter. Returns the plan. */
+static const char *check_on(const struct target *machine, int64_t m, int64_t n, int64_t q, bool transposed) {
+  struct uop *ast = product(m, n, q, transposed);
+  int64_t count[3] = {m * n, m * q, q * n};
+  float *got[3], *want = calloc((size_t)count[0], 4);
+  for (unsigned b = 0; b < 3; b++) {
+    got[b] = calloc((size_t)count[b], 4);
+    for (int64_t i = 0; b && i < count[b]; i++) got[b][i] = (float)((i * 7 + b * 3 + i / 13) % 5 - 2);
+  }
+  reference(ast, (void *[]){want, got[1], got[2]}, 0);
+  const struct kernel *k = must_compile_for(tuned, machine, ast);
+  run_host(k, (void *[]){got[0], got[1], got[2]}, 0);
+  compare(DT_F32, got[0], want, count[0], 0, k->plan);
+  for (unsigned b = 0; b < 3; b++) free(got[b]);
+  free(want);
+  return k->plan;
+}
+
+/* Few rows by a large matrix: all tiles use a few rows of the matrix before the next ones are read, so memory is read
+ * in order. */
+static void a_few_rows_times_a_far_matrix(void **state) {
+  static const int64_t sizes[][3] = {{2, 1030, 520}, {5, 1030, 521}, {9, 517, 1030}, {17, 1030, 520}};
+  const struct target machine = near_reader();
+  for (unsigned i = 0; i < sizeof sizes / sizeof *sizes; i++) {
+    const char *plan = check_on(&machine, sizes[i][0], sizes[i][1], sizes[i][2], false);
+    const char *serial = strstr(plan, "serial c:");
+    int round = serial ? atoi(serial + strlen("serial c:")) : 0;
+    if (round < 2 || round > 16 || !strstr(plan, "order c b")) fail_msg("'%s' has no short rounds", plan);
+  }
+}
+
+/* Four rows of a large matrix are summed at once. */
+static void several_rows_are_read_at_once(void **state) {
+  const struct target machine = near_reader();
+  const char *plan = check_on(&machine, 1, 1025, 1030, true);
+  if (!strstr(plan, "upcast b:4; ")) fail_msg("'%s' sums one row at a time", plan);
+}
+
+/* A 1x1 convolution with a stride, of few pixels to many channels: the pixels of many images are copied at once, so
+ * that each strip of channels is copied only once. */
+static void pixels_of_many_images_are_copied_together(void **state) {
+  enum { B = 16, FROM = 1024, TO = 2048, Y = 7, X = 2 * Y };
+  struct uop *a[4] = {range(B, 0, AXIS_LOOP), range(TO, 1, AXIS_LOOP), range(Y, 2, AXIS_LOOP), range(Y, 3, AXIS_LOOP)};
+  struct uop *s = range(FROM, 4, AXIS_REDUCE), *at_x[] = {a[0], s, mul(a[2], ix(2)), mul(a[3], ix(2))};
+  struct uop *x = load(at(param(1, DT_F32, B * FROM * X * X), flat(at_x, (int64_t[]){B, FROM, X, X}, 4)));
+  struct uop *w = load(at(param(2, DT_F32, TO * FROM), add(mul(a[1], ix(FROM)), s)));
+  struct uop *y = at(param(0, DT_F32, B * TO * Y * Y), flat(a, (int64_t[]){B, TO, Y, Y}, 4));
+  struct compiler *c = compiler_new(&(struct compiler_options){.lower_only = true});
+  const struct target machine = near_reader();
+  const struct kernel *k = must_compile_for(c, &machine, sink1(store(y, reduce(OP_ADD, mul(x, w), &s, 1))));
+  if (is_wide() && !strstr(k->plan, "pack 0 a")) fail_msg("'%s'", k->plan);
+  compiler_free(c);
+}
+
 static int setup(void **state) { return !make_both((struct compiler_options){.spec = true}); }
 
 int main(void) {
@@ -692,6 +755,9 @@ int main(void) {
       cmocka_unit_test(rows_of_bytes_are_prefetched),
       cmocka_unit_test(masks_are_avoided),
       cmocka_unit_test(kept_sums_have_many_rows),
+      cmocka_unit_test(a_few_rows_times_a_far_matrix),
+      cmocka_unit_test(several_rows_are_read_at_once),
+      cmocka_unit_test(pixels_of_many_images_are_copied_together),
   };
   return cmocka_run_group_tests_name("compiler/contract", tests, setup, free_both);
 }

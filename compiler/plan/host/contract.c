@@ -22,8 +22,8 @@
 #include <string.h>
 
 enum {
-  SHORT_ROUND = 1 << 7, /* minimum number of products per round */
-  OFTEN = 48,           /* a copy is used often if its cost is less than one in this many of all cycles */
+  LEAST_ROUND = 8, /* fraction of the products of a round that the shortest one has */
+  OFTEN = 48,      /* a copy is used often if its cost is less than one in this many of all cycles */
 };
 
 static bool step(struct contraction *c, enum step_kind kind, int axis, int64_t amount) {
@@ -85,14 +85,15 @@ static bool split_groups(struct contraction *c, int axis, int64_t block, int *bl
 static bool choose_rounds(struct contraction *c) {
   struct codegen *k = c->k;
   int64_t depth = c->depth;
+  const int64_t round = round_of(&c->form), least = round / LEAST_ROUND;
   uint64_t rounds = 0;
-  for (unsigned a = 0, n = k->naxes; a < n && depth > ROUND; a++) {
+  for (unsigned a = 0, n = k->naxes; a < n && depth > round; a++) {
     if (!has(c->sum, (int)a)) continue;
     int64_t size = k->axes[a].size, rest = depth / size;
-    if (rest < SHORT_ROUND) {
-      int64_t most = ROUND / rest, inner = divisor(size, most);
+    if (rest < least) {
+      int64_t most = round / rest, inner = divisor(size, most);
       int part;
-      if (inner * rest < SHORT_ROUND) { /* no useful divisor: equal rounds need the least padding */
+      if (inner * rest < least) { /* no useful divisor: equal rounds need the least padding */
         inner = round_up(divide(size, divide(size, most)), together_of(c));
         if (!step(c, STEP_PAD, (int)a, inner)) return false;
       }
@@ -403,7 +404,7 @@ static bool prefetch_updates(struct contraction *c, const struct tiling *t) {
 
 static bool contract(struct contraction *c) {
   struct tiling t = {.nrolled = 0};
-  if (has_rounds(c) && !choose_rounds(c)) return false;
+  if (has_rounds(c, &c->form) && !choose_rounds(c)) return false;
   if (!split_axes(c, &t) || !unroll_small_sums(c) || !skip_rounds(c, &t)) return false;
   list_axes(c, &t);
   return make_copies(c, &t) && prefetch_columns(c, &t) && prefetch_updates(c, &t) && keep_sums(c, &t) &&

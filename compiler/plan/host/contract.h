@@ -13,8 +13,10 @@ enum {
   LONG_SUM = 1 << 11,    /* a longer sum has rounds outside the tiles */
   LONG_TILE_SUM = 1536,  /* the same for tile registers */
   ROUND = 1 << 10,       /* maximum number of products per round */
+  SHORT_ROUND = 1 << 4,  /* the same if the columns are read in the order of memory */
   NEAR_CACHE = 1 << 20,  /* size of the second-level cache */
   MOST_TERMS = 8,        /* of the conditions outside which a product is 0 */
+  INTEGER_STEPS = 2,     /* instructions of a vector that multiply integers and add them */
 };
 
 /* Cycles to read an element of an operand that does not fit into the second-level cache, and to copy it besides, if the
@@ -49,9 +51,10 @@ struct form {
   uint64_t columns_only, rows_only;
   uint64_t together; /* axes of columns_only along which columns are copied at once */
   bool pack_columns, whole, pack_rows;
-  bool far_rows; /* rows of more loops are copied together than the second-level cache holds */
-  bool in_order; /* columns are read where they are, and the vectors of the rounds are adjacent in memory */
-  bool by_rows;  /* rows are copied in strips, and all columns of a workgroup at once, instead of the other way round */
+  bool far_rows;     /* rows of more loops are copied together than the second-level cache holds */
+  bool in_order;     /* columns are read where they are, and the vectors of the rounds are adjacent in memory */
+  bool short_rounds; /* all tiles use a few far rows of the columns' matrix before the next ones are read */
+  bool by_rows; /* rows are copied in strips, and all columns of a workgroup at once, instead of the other way round */
   double copy_columns, copy_rows, cycles; /* copy_columns, copy_rows: of making each copy once; cycles: of everything */
 };
 
@@ -102,9 +105,10 @@ static inline int64_t per_element(const struct contraction *c) {
 static inline int64_t rows_of(const struct contraction *c) { return c->matrix ? c->matrix->m : 1; }
 
 /* Whether rounds of the sum are outside the tiles. */
-static inline bool has_rounds(const struct contraction *c) {
-  return c->rounds || (c->depth > (c->by == BY_TILES ? LONG_TILE_SUM : LONG_SUM) && c->keeps);
+static inline bool has_rounds(const struct contraction *c, const struct form *f) {
+  return c->rounds || f->short_rounds || (c->depth > (c->by == BY_TILES ? LONG_TILE_SUM : LONG_SUM) && c->keeps);
 }
+static inline int64_t round_of(const struct form *f) { return f->short_rounds ? SHORT_ROUND : ROUND; }
 
 /* The number of positions of the axes together. */
 static inline int64_t extent(const struct codegen *k, uint64_t axes) {

@@ -81,18 +81,20 @@ static double instructions(const struct contraction *c, const struct form *f, in
 
 /* Chooses the tile with the most useful products per cycle. Returns the cycles of all tiles for one round of the sum. A
  * pair of elements that a matrix instruction multiplies is first copied to all lanes. A strip that exceeds the
- * first-level cache is read from the second-level one. near: it must not exceed it. masks: it is not copied. */
+ * first-level cache is read from the second-level one, and in short rounds, because far rows share few sets of the
+ * first one. near: it must not exceed it. masks: it is not copied. */
 static double choose_tile(const struct contraction *c, struct form *f, int64_t depth, bool near, bool masks) {
   const struct target *t = c->k->target;
   int64_t rows = size_of(c->k, f->row), columns = size_of(c->k, f->column);
   int64_t most = rows < 2 * MAX_HEIGHT ? rows : MAX_HEIGHT;
+  int64_t steps = c->matrix || dtype_is_float(c->x[0].value->dtype) ? 1 : INTEGER_STEPS;
   double best = 0, round = t->unit_bytes > 32 ? 0.5 : 1; /* cycles that the loop adds to a round, as measured */
   int64_t widest = c->matrix ? c->matrix->n : t->vector_bytes / c->element, narrowest = c->matrix ? widest : widest / 2;
   for (int64_t lanes = widest; lanes >= narrowest && lanes * c->element >= 16; lanes /= 2)
     for (int64_t height = 1; height <= most; height++)
       for (int64_t vectors = 1; vectors * height <= MAX_SUMS && fits_registers(t, vectors, height); vectors++) {
         double each = (double)divide(lanes * c->element, t->unit_bytes) / t->units;
-        double multiply = (double)(vectors * height) * each;
+        double multiply = (double)(vectors * height) * each * (double)steps;
         if (multiply < LATENCY) multiply = LATENCY;
         double loads = (double)vectors * each + (double)height * (c->matrix ? 1.25 : 0.5);
         double cycles = multiply > loads ? multiply : loads;
@@ -100,7 +102,7 @@ static double choose_tile(const struct contraction *c, struct form *f, int64_t d
         if (cycles < issue) cycles = issue;
         int64_t bytes = lanes * vectors * c->element; /* of the strip in one round */
         if (near && depth * bytes > NEAR_BYTES) continue;
-        double far = depth * bytes > NEAR_BYTES ? (double)bytes / t->fill_bytes : 0;
+        double far = depth * bytes > NEAR_BYTES || f->short_rounds ? (double)bytes / t->fill_bytes : 0;
         if (cycles < far) cycles = far;
         double tiles = (double)divide(columns, lanes * vectors) * (double)divide(rows, height);
         double all = tiles * (cycles + far / 5 + round) * form_checking(c, f, rows % height);
@@ -197,7 +199,7 @@ int form_run(const struct contraction *c, const struct form *f) {
   uint64_t run = c->by == BY_TILES ? 0 : q->unit & c->sum;
   if (!run || run & (run - 1) || has(q->unit, f->row)) return -1;
   int64_t size = c->k->axes[__builtin_ctzll(run)].size;
-  if (has_rounds(c) && !c->rounds) size = size * ROUND / c->depth; /* about what choose_rounds leaves */
+  if (has_rounds(c, f) && !c->rounds) size = size * ROUND / c->depth; /* about what choose_rounds leaves */
   return size >= SMALL_SUM && size * c->element <= APART_BYTES ? __builtin_ctzll(run) : -1;
 }
 
@@ -298,10 +300,12 @@ static void consider(struct contraction *c, struct form f, bool pack_rows, bool 
   bool converted = p->load && !p->plain && !k->is_phase;
   bool direct = (p->plain || masked || converted) && has(p->unit, f.column) && !c->matrix, is_large = false;
   if ((c->matrix && f.row < 0) || (near && !direct)) return;
+  if (f.short_rounds && (!direct || !operand_is_far(c, p) || !c->keeps || k->is_phase)) return;
+  if (f.short_rounds && operand_elements(p, loops(k) | c->sum) * (double)c->element <= 2 * NEAR_CACHE) return;
   uint64_t all = loops(k), others = all & ~bit(f.column) & ~bit(f.row);
   f.columns_only = others & p->mask & ~q->mask, f.rows_only = others & q->mask & ~p->mask;
-  bool rounds = has_rounds(c);
-  int64_t depth = divide(rounds ? ROUND : c->depth, per_element(c)), width = size_of(k, f.column),
+  bool rounds = has_rounds(c, &f);
+  int64_t depth = divide(rounds ? round_of(&f) : c->depth, per_element(c)), width = size_of(k, f.column),
           rows = size_of(k, f.row);
   bool tiles_only = c->by == BY_TILES;
   double both = (double)extent(k, others & p->mask & q->mask);
@@ -322,7 +326,7 @@ static void consider(struct contraction *c, struct form f, bool pack_rows, bool 
 
   if (near && (rounds || !stays_near(c, p, depth, strip))) return;
   f.pack_columns = c->packs[f.columns] && depth * strip * c->element <= STRIP_BYTES && !f.in_order && !near &&
-                   (!direct || tiles * (double)extent(k, f.rows_only) >= FEW_TILES);
+                   !f.short_rounds && (!direct || tiles * (double)extent(k, f.rows_only) >= FEW_TILES);
   if (!f.pack_columns && !direct) return;
   if (!f.pack_columns && masked) f.cycles *= 1 + MASKED_LOAD / (double)f.height;
   if (!f.pack_columns && converted) /* again for each tile */
@@ -344,8 +348,9 @@ static void consider(struct contraction *c, struct form f, bool pack_rows, bool 
   if (f.far_rows && f.whole) return; /* the columns take the second-level cache */
   double in_place = k->target->reads_ahead ? 0 : FAR_WAIT;
   if (!f.in_order && operand_is_far(c, p))
-    f.cycles += operand_elements(p, all | c->sum) * (f.pack_columns ? FAR_COPY : in_place);
-  if (f.row >= 0 && !f.pack_rows && operand_is_far(c, q)) f.cycles += operand_elements(q, all | c->sum) * in_place;
+    f.cycles += operand_elements(p, all | c->sum) * (f.pack_columns ? FAR_COPY : f.short_rounds ? FAR_READ : in_place);
+  if (f.row >= 0 && operand_is_far(c, q))
+    f.cycles += operand_elements(q, all | c->sum) * (!f.pack_rows ? in_place : tiles_only ? FAR_COPY : 0);
   if (f.pack_rows) {
     uint64_t together = form_rows_together(c, &f);
     double n = operand_elements(q, c->sum | bit(f.row) | together) * both * (double)extent(k, f.rows_only & ~together);
@@ -365,7 +370,7 @@ static void consider(struct contraction *c, struct form f, bool pack_rows, bool 
   bool lines = has(c->near, f.column) || has(c->unit, f.row); /* a tile fills the cache lines that it stores to */
   double store = has(c->unit, f.column) ? 0.15 : lines || c->depth > LONG_SUM ? 2.5 : 8;
   if (c->updates) store *= 2; /* arguments loaded for the outputs have the outputs' layout */
-  f.cycles += (double)c->outputs * (store + (rounds ? 0.2 * (double)divide(c->depth, ROUND) : 0));
+  f.cycles += (double)c->outputs * (store + (rounds ? 0.2 * (double)divide(c->depth, round_of(&f)) : 0));
   if (!c->form.cycles || f.cycles < c->form.cycles * 0.995) c->form = f;
 }
 
@@ -381,7 +386,9 @@ void form_choose(struct contraction *c) {
         for (unsigned i = 0; i < 4; i++) consider(c, f, i & 1, i >> 1);
         f.far_rows = true;
         if (c->by != BY_TILES) consider(c, f, true, false);
-        f.far_rows = false;
+        f.far_rows = false, f.short_rounds = true;
+        for (unsigned i = 0; i < 2 && !c->k->target->reads_ahead; i++) consider(c, f, i, false);
+        f.short_rounds = false;
       }
     }
   }

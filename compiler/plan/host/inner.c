@@ -35,8 +35,8 @@ static double round_cycles(const struct contraction *c, const struct inner *t, b
     bytes += row * (double)c->depth;
     read += again[i] ? row * (double)t->lanes : 0;
   }
-  bool integers = !dtype_is_float(x[0]->load->dtype); /* multiplied and added by two instructions */
-  double multiply = (double)(t->height * t->width) * each * (integers ? 2 : 1);
+  bool integers = !dtype_is_float(x[0]->load->dtype);
+  double multiply = (double)(t->height * t->width) * each * (integers ? INTEGER_STEPS : 1);
   double loads = (double)(t->height + t->width) * each, cycles = multiply > loads ? multiply : loads;
   double far = bytes > NEAR_CACHE   ? read / (double)c->element * FAR_READ
                : bytes > NEAR_BYTES ? read / target->fill_bytes

@@ -104,17 +104,23 @@ static bool prefetch_rows(struct view *p) {
   return true;
 }
 
-enum { ROWS_AT_ONCE = 4 };
+enum {
+  ROWS_AT_ONCE = 4,
+  SHARES = 8, /* minimum number of workgroups of a core that are left, so that all cores have about as much work */
+};
 
 /* The loop over the rows of a large matrix that are summed along axis a. Where the processor reads only the current row
  * ahead, summing several rows at once reads more memory at the same time. -1 if there is no such loop. */
 static int summed_rows(const struct view *p, int a) {
   if (p->k->target->reads_ahead || p->k->is_phase || p->nreduces != 1 || p->expensive) return -1;
+  if (total_size(p, AXIS_SERIAL) > 1) return -1; /* the rows are read again */
   for (unsigned i = 0; i < p->n; i++) {
     const struct access *x = &p->access[i];
+    if (p->k->axes[a].size * dtype_info[x->dtype].size < AHEAD_BYTES) continue;
     int rows = axis_of_rows(p, x, INT64_MAX);
     bool row = !x->store && x->bytes >= FAR_BYTES && stride(p, x, a) == 1;
-    if (row && rows >= 0 && p->k->axes[rows].kind == AXIS_LOOP) return rows;
+    if (!row || rows < 0 || p->k->axes[rows].kind != AXIS_LOOP) continue;
+    return p->k->axes[rows].size >= ROWS_AT_ONCE * SHARES * target_cores(p->k->target) ? rows : -1;
   }
   return -1;
 }

@@ -14,6 +14,7 @@ enum {
   FEW_CORES = 2,       /* plans for one core are those for two */
   TILE_BLOCK_BYTES = 1 << 20, /* of the block of rows or columns from which tile registers are loaded: half of the
                                * second-level cache */
+  SHORT_KEPT_BYTES = 1 << 19, /* of sums that are kept between short rounds */
   TILE_KEPT_BYTES = 1 << 21,  /* of sums of tile registers that are kept in memory */
 };
 
@@ -148,8 +149,16 @@ static void try_shares(struct sharing *g, uint64_t axes, int64_t tasks) {
  * fits into the cache. */
 static int64_t fewest_blocks(const struct contraction *c, const struct form *f, int64_t depth, int64_t height) {
   int64_t tiles = divide(size_of(c->k, f->row), height);
-  int64_t block = f->pack_rows ? (has_rounds(c) ? ROUND_BYTES : BLOCK_BYTES) / c->element / depth / height : tiles;
+  int64_t block = f->pack_rows ? (has_rounds(c, f) ? ROUND_BYTES : BLOCK_BYTES) / c->element / depth / height : tiles;
   return block < 1 ? tiles : divide(tiles, block);
+}
+
+/* The fewest workgroups that can share the columns. Sums that are loaded and stored in short rounds stay in the
+ * second-level cache. */
+static int64_t fewest_strips(const struct contraction *c, const struct form *f) {
+  int64_t rows = round_up(size_of(c->k, f->row), f->height), columns = size_of(c->k, f->column);
+  int64_t most = SHORT_KEPT_BYTES / (rows * f->lanes * f->vectors * c->element);
+  return f->short_rounds ? divide(divide(columns, f->lanes * f->vectors), most < 1 ? 1 : most) : 1;
 }
 
 /* Limits the shares of workgroups whose tiles are in registers: the copy of rows or columns that is not in strips, and
@@ -177,7 +186,7 @@ struct shares contraction_shares(struct contraction *c) {
                       .tiles = divide(size_of(k, f->row), f->height),
                       .strips = divide(size_of(k, f->column), f->lanes * f->vectors),
                       .fewest_by_rows = fewest_blocks(c, f, divide(c->depth, per_element(c)), f->height),
-                      .fewest_by_columns = 1,
+                      .fewest_by_columns = fewest_strips(c, f),
                       .cores = cores < FEW_CORES ? FEW_CORES : cores,
                       .most = k->is_phase          ? 1
                               : groups > 4 * cores ? groups
