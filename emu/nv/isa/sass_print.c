@@ -124,6 +124,12 @@ void sass_put_float(struct text *t, double v) {
     sass_put(t, fabs(v) >= 1e9 ? "%.20e" : "%.20g", v);
 }
 double sass_from_f32(uint32_t bits) {
+  if ((bits & 0x7fffffff) > 0x7f800000) { /* a conversion would make a signaling NaN quiet */
+    uint64_t nan = (uint64_t)(bits & 0x80000000) << 32 | 0x7ffull << 52 | (uint64_t)(bits & 0x7fffff) << 29;
+    double d;
+    memcpy(&d, &nan, sizeof d);
+    return d;
+  }
   float f;
   memcpy(&f, &bits, sizeof f);
   return f;
@@ -261,6 +267,7 @@ void sass_put_source(struct text *t, char letter, const char *flags, size_t n, c
 
 /* ---- addresses ---- */
 
+bool sass_prints_descriptor(const struct sass_inst *in) { return in->version >= 0x90 || sass_bit(in, 101); }
 void sass_put_address(struct text *t, const char *p, const char *end) {
   if (!end) end = p + strlen(p);
   const struct sass_inst *in = t->in;
@@ -278,7 +285,7 @@ void sass_put_address(struct text *t, const char *p, const char *end) {
   bool present = ur && sass_bit(in, 91), described = present && desc && sass_bit(in, desc);
   unsigned r = (unsigned)sass_bits(in, 24, 8), u = present ? (unsigned)sass_bits(in, ur, 6) : 0;
   int64_t offset = none ? 0 : offset32 && !present ? sass_sbits(in, 32, 32) : sass_sbits(in, 40, 24);
-  if (described && in->version >= 0x90) {
+  if (described && sass_prints_descriptor(in)) {
     sass_put(t, "desc[");
     sass_put_register(t, u, true);
     sass_put(t, "]");
@@ -403,8 +410,6 @@ static void put_instruction(struct text *t) {
   sass_put(t, "%s", sass_name(t->in->id));
   for (const char *p = op->modifiers, *end; *p; p = *end ? end + 1 : end) put_modifier(t, p, end = skip_word(p));
   for (const char *p = op->operands, *end; *p; p = *end ? end + 1 : end) put_operand(t, p, end = skip_word(p));
-  unsigned monitor = (unsigned)sass_bits(t->in, 102, 2);
-  if (monitor && t->in->version >= 0x86) sass_put(t, " ?PM%u", monitor);
 }
 bool sass_defined(const struct sass_inst *inst) {
   struct text t = {.in = inst};

@@ -303,7 +303,7 @@ static void copy_global(struct text *t) {
   if (in->form == 6 && u != SASS_URZ) u++; /* the register after the one that is added to the destination */
   bool described = sass_bit(in, 76), wide = in->form == 6 || sass_bit(in, 70);
   int64_t offset = sass_sbits(in, 32, 12);
-  if (described && in->version >= 0x90) {
+  if (described && sass_prints_descriptor(in)) {
     sass_put(t, "desc[");
     sass_put_register(t, u, true);
     sass_put(t, "]");

@@ -33,6 +33,9 @@ void sass_put_predicate(struct text *t, unsigned n, bool not, bool uniform);
  * bars. */
 void sass_put_source(struct text *t, char letter, const char *flags, size_t n, const char *part);
 void sass_put_address(struct text *t, const char *p, const char *end);
+/* Whether an address has its uniform register as a descriptor in the text: always from sm_90 on, before only if the
+ * register holds a cache policy (bit 101). */
+bool sass_prints_descriptor(const struct sass_inst *in);
 /* Returns the text of ENUM(name) for the value of a field. */
 const char *sass_name_of(struct text *t, const char *name, size_t len, const char **bits);
 double sass_from_f32(uint32_t bits);
