@@ -150,7 +150,10 @@ static u64 saturate(i64 x, int bits, bool is_signed) {
   i64 low = is_signed ? -(1ll << (bits - 1)) : 0, high = (1ll << (is_signed ? bits - 1 : bits)) - 1;
   return (u64)(x < low ? low : x > high ? high : x);
 }
-static u64 r_i2i(u64 a, u64 b, u64 c, u32 o) { return (u32)saturate((i32)b, o & 2 ? 16 : 8, o & 1); }
+static u64 r_i2i(u64 a, u64 b, u64 c, u32 o) {
+  int n = o & 2 ? 16 : 8;
+  return saturate((i32)b, n, o & 1) & ((1ull << n) - 1);
+}
 static u64 r_i2ip(u64 a, u64 b, u64 c, u32 o) {
   static const int bits[] = {8, 8, 16, 16, 2, 2, 4, 4};
   int n = bits[o];

@@ -96,7 +96,7 @@ static uint64_t integer_range(unsigned bits, bool is_signed) {
 BUILD(i2i) {
   unsigned type = BITS(76, 2);
   struct sm_uop *u = sm_simple(b, inst, SM_LAYOUT_B, SM_FN_i2i, why);
-  if (u) u->imm = integer_range(type < 2 ? 8 : 16, type & 1);
+  if (u) u->arg = type < 2 ? 8 : 16, u->imm = integer_range(u->arg, type & 1);
   return sm_built(u, why);
 }
 BUILD(i2ip) {

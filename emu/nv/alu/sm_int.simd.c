@@ -460,7 +460,8 @@ FN(idp2) {
 }
 
 /* ---- narrowing ---- */
-/* imm: the lowest and the highest value; arg: bits per element. */
+/* imm: the lowest and the highest value; arg: bits per element. Bits above an element are 0: ptxas 13.4 uses the result
+ * of I2I.S16 as an unsigned number of 32 bits. */
 static inline u32 clamp_to(u32 x, i32 low, i32 high) {
   i32 s = (i32)x;
   return (u32)(s < low ? low : s > high ? high : s);
@@ -468,7 +469,8 @@ static inline u32 clamp_to(u32 x, i32 low, i32 high) {
 FN(i2i) {
   const u32 *a_ = ROW(u32, 0);
   i32 low = (i32)u->imm, high = (i32)(u->imm >> 32);
-  STORE(u32, clamp_to(a_[l], low, high))
+  u32 mask = (1u << u->arg) - 1;
+  STORE(u32, clamp_to(a_[l], low, high) & mask)
 }
 /* Saturates and packs b and, above it, a. The rest of the register comes from c: its low bits, or (flag) its upper
  * half. */
