@@ -248,7 +248,7 @@ static char *recipe_of(struct compiler *c, struct codegen *k) {
   if (k->target->kind == TARGET_NVPTX) {
     const char *version = ptxas_version(c->ptxas, why, sizeof why);
     if (!version) return codegen_fail(k, "%s", why), NULL;
-    snprintf(tool, sizeof tool, "ptxas %s, no options, text of ptx.c 1", version);
+    snprintf(tool, sizeof tool, "ptxas %s, no options, text of ptx.c 2", version);
   }
   char *plan = text_of(k, print_plan),
        *recipe = plan ? code_recipe(k->target, code_options_of(k->target), tool, plan) : NULL;

@@ -1,11 +1,15 @@
-/* PTX text without instructions that ptxas 13.0 translates to wrong code. Both were found by comparing its machine code
- * with the text:
+/* PTX text without instructions that ptxas 13.0 translates to wrong code. All were found by comparing its machine code,
+ * as nvdisasm prints it, with the text; with -O0 ptxas translates them correctly:
  *
  *   sub.s64 of the upper half of a product, mul.hi.u32 extended by cvt.u64.u32: ptxas negates the lower word of the
  *   other operand first and adds it in IMAD.HI. Where this word is 0, the carry is missing and the upper word of the
- *   result is one too small. Quotients by constants are such halves. a - b becomes a + ~b + 1.
+ *   result is one too small. Quotients by constants are such halves. a - b becomes a + ~b + 1. Versions 12.9 to 13.4.
  *
- *   add.s16x2 with a constant if only 16 bits of the result are stored: ptxas adds 0. Becomes two additions. */
+ *   add.s16x2 with a constant if only 16 bits of the result are stored: ptxas adds 0. Becomes two additions. Version
+ *   13.4 is correct.
+ *
+ *   neg.s16 and abs.s16 of -32768 if the result is extended or compared: ptxas computes in 32 bits and omits the sign
+ *   extension that follows, so the result is 32768. -a becomes ~a + 1, which it extends. Version 13.4 is correct. */
 #include "internal.h"
 #include <stdio.h>
 #include <stdlib.h>
@@ -58,6 +62,12 @@ static void write_line(FILE *f, const char *line, const char *p, size_t n, const
             "\t{ .reg .b16 a<2>, b<2>; mov.b32 {a0, a1}, %%r%u; mov.b32 {b0, b1}, %%r%u; add.s16 a0, a0, b0; "
             "add.s16 a1, a1, b1; mov.b32 %%r%u, {a0, a1}; } // add.s16x2\n",
             a, b, to);
+  else if (sscanf(line, " neg.s16 %%rs%u, %%rs%u;", &to, &a) == 2)
+    fprintf(f, "\t{ .reg .b16 not; not.b16 not, %%rs%u; add.s16 %%rs%u, not, 1; } // neg.s16\n", a, to);
+  else if (sscanf(line, " abs.s16 %%rs%u, %%rs%u;", &to, &a) == 2)
+    fprintf(f,
+            "\t{ .reg .b16 not; not.b16 not, %%rs%u; add.s16 not, not, 1; max.s16 %%rs%u, %%rs%u, not; } // abs.s16\n",
+            a, to, a);
   else
     fwrite(p, 1, n, f);
 }

@@ -692,6 +692,20 @@ static void integers_that_ptxas_gets_wrong(void **state) {
       /* the last of 4 * 7 + 3 elements is one half of a pair */
       assert_int_equal(db_read(db_add(db_from(shorts, DB_I16, dev, SHORTS), -7), sums, sizeof sums), 0);
       for (int i = 0; i < SHORTS; i++) assert_int_equal(sums[i], shorts[i] - 7);
+      /* the negative of the lowest number is itself, also where the result is extended or compared */
+      int16_t lowest[] = {INT16_MIN, INT16_MIN + 1, -5, 0, 5, INT16_MAX};
+      int32_t negative[6], absolute[6];
+      int16_t larger[6];
+      db_tensor *low = db_from(lowest, DB_I16, dev, 6);
+      assert_int_equal(db_read(db_cast(db_neg(low), DB_I32), negative, sizeof negative), 0);
+      assert_int_equal(db_read(db_cast(db_abs(low), DB_I32), absolute, sizeof absolute), 0);
+      assert_int_equal(db_read(db_maximum(db_neg(low), 1), larger, sizeof larger), 0);
+      for (int i = 0; i < 6; i++) {
+        int16_t minus = (int16_t)-lowest[i];
+        assert_int_equal(negative[i], minus);
+        assert_int_equal(absolute[i], lowest[i] < 0 ? minus : lowest[i]);
+        assert_int_equal(larger[i], minus > 1 ? minus : 1);
+      }
       /* small numbers, which are divided by 3 without a shift */
       db_tensor *x = db_cast(db_and(db_from(numbers, DB_U32, dev, QUOTIENTS), 31), DB_I64),
                 *y = db_cast(db_and(db_from(others, DB_U32, dev, QUOTIENTS), 31), DB_I64);
