@@ -27,14 +27,14 @@ bool options_read(struct options *o, int argc, char **argv, bool kernels, const 
                                                {"list", no_argument, NULL, 'l'},
                                                {"help", no_argument, NULL, 'h'},
                                                {0}};
-  bool good = true;
+  const char *wrong = NULL;
   setvbuf(stdout, NULL, _IOLBF, 0);
-  for (int c; good && (c = getopt_long(argc, argv, "h", long_options, NULL)) >= 0;) {
+  for (int c; !wrong && (c = getopt_long(argc, argv, "h", long_options, NULL)) >= 0;) {
     char *end = NULL;
-    if (c == 't')
-      good = (o->nthreads = parse_threads(optarg, o->threads));
-    else if (c == 's')
-      good = (o->seconds = strtod(optarg, &end)) > 0 && !*end;
+    if (c == 't' && !(o->nthreads = parse_threads(optarg, o->threads)))
+      wrong = "--threads takes numbers of threads, such as 1,2";
+    else if (c == 's' && !((o->seconds = strtod(optarg, &end)) > 0 && !*end))
+      wrong = "--seconds takes a positive number";
     else if (c == 'h') {
       printf("%s", usage);
       exit(0);
@@ -42,21 +42,24 @@ bool options_read(struct options *o, int argc, char **argv, bool kernels, const 
       speed_cpu_time = true;
     else if (c == 'j')
       o->json = true;
-    else if (c == 'p')
-      good = o->plans = kernels;
-    else if (c == 'k') {
-      good = kernels && o->ncases < MAX_GIVEN;
-      if (good) o->cases[o->ncases++] = optarg;
-    } else if (c == 'l')
+    else if (c == 'p' && !(o->plans = kernels))
+      wrong = "only kernels has --plans";
+    else if (c == 'k' && !kernels)
+      wrong = "only kernels has --case";
+    else if (c == 'k' && o->ncases == MAX_GIVEN)
+      wrong = "there are too many cases for one run";
+    else if (c == 'k')
+      o->cases[o->ncases++] = optarg;
+    else if (c == 'l')
       o->list = true;
-    else
-      good = false;
+    else if (c == '?')
+      wrong = ""; /* getopt has written what */
   }
-  good = good && argc - optind <= MAX_WORDS;
-  for (; good && optind < argc; optind++) o->words[o->nwords++] = argv[optind];
+  if (!wrong && argc - optind > MAX_WORDS) wrong = "there are too many words";
+  for (; !wrong && optind < argc; optind++) o->words[o->nwords++] = argv[optind];
   if (speed_cpu_time) o->threads[0] = o->nthreads = 1;
-  if (!good) fprintf(stderr, "%s", usage);
-  return good;
+  if (wrong) fprintf(stderr, "%s%s%s", wrong, *wrong ? "\n" : "", usage);
+  return !wrong;
 }
 
 bool has_word(const char *text, const char *alternatives) {
