@@ -175,18 +175,96 @@ bool reduces_powers(const struct codegen *k, unsigned axis) {
   return found;
 }
 
+/* ---- the amount of code ----------------------------------------------------------------------------------------- */
+
+enum { MOST_CODE = 1 << 10 }; /* instructions of a kernel up to which unrolling saves time, also of the compiler */
+
+/* The product of the sizes of the expanded axes of the set, or of the vectors; by: what axes will be unrolled by. */
+static double expanded(const struct codegen *k, uint64_t axes, const int64_t *by, bool vectors) {
+  double n = 1;
+  for (; axes; axes &= axes - 1) {
+    unsigned a = (unsigned)__builtin_ctzll(axes);
+    const struct axis *x = &k->axes[a];
+    if ((x->kind == AXIS_UPCAST || x->kind == AXIS_UNROLL) && x->vector == vectors) n *= (double)x->size;
+    if (!vectors) n *= (double)by[a];
+  }
+  return n;
+}
+
+/* Whether the lanes of an access are adjacent in memory. */
+static bool is_vector_access(const struct codegen *k, struct uop *index, uint64_t axes) {
+  struct affine at;
+  affine_of(index, &at);
+  unsigned n = 0;
+  for (; axes; axes &= axes - 1) {
+    const struct axis *x = &k->axes[__builtin_ctzll(axes)];
+    if (!x->vector) continue;
+    n++;
+    if (affine_coef(&at, x->range) != 1) return false;
+  }
+  return n < 2;
+}
+
+/* The number of instructions for the node: one for each copy and vector register. Lanes that are not adjacent in memory
+ * are accessed, and inserted into vectors, one by one. */
+static double instructions_of(const struct codegen *k, const struct uop *u, const uint64_t *mask, const int64_t *by) {
+  bool access = u->op == OP_LOAD || u->op == OP_STORE;
+  if (!access && u->op != OP_REDUCE && (u->dtype == DT_INDEX || op_info[u->op].cls != OPCLASS_ALU)) return 0;
+  uint64_t axes = mask[u->id];
+  for (unsigned s = 0; s < u->nsrc; s++) axes |= mask[u->src[s]->id];
+  double copies = expanded(k, axes, by, false), lanes = expanded(k, axes, by, true);
+  const struct uop *value = u->op == OP_STORE ? u->src[1] : u;
+  if (access && u->src[0]->op == OP_INDEX && !is_vector_access(k, u->src[0]->src[1], axes)) return copies * lanes * 2;
+  double bytes = lanes * dtype_info[value->dtype].size,
+         width = access ? k->target->load_bytes : k->target->vector_bytes;
+  return copies * (bytes > width ? bytes / width : 1);
+}
+
+/* The most that axis a can be unrolled by, at most by[a] and a divisor of it, for a kernel of at most MOST_CODE
+ * instructions. Changes by[a]. */
+static void limit_code(const struct codegen *k, unsigned a, int64_t *by, struct uop **order, size_t count,
+                       const uint64_t *mask) {
+  for (int64_t whole = by[a]; by[a] > 1; by[a]--) {
+    double n = 0;
+    if (whole % by[a]) continue;
+    for (size_t i = 0; i < count; i++) n += instructions_of(k, order[i], mask, by);
+    if (n <= MOST_CODE) return;
+  }
+}
+
+/* Limits what the axes of reductions are unrolled by, the inner ones last. */
+static bool limit_unrolling(const struct codegen *k, int64_t *by) {
+  size_t count;
+  struct uop *ast = k->ast, **order = uop_toposort(&ast, 1, &count);
+  uint64_t *mask = axis_masks(k, false);
+  int64_t all[MAX_AXES];
+  bool ok = order && mask;
+  for (unsigned a = 0; a < k->naxes; a++) all[a] = by[a], by[a] = 1;
+  for (unsigned a = k->naxes; ok && a-- > 0;) by[a] = all[a], limit_code(k, a, by, order, count, mask);
+  free(order);
+  free(mask);
+  return ok;
+}
+
+/* What the axis of a reduction should be unrolled by. */
+static int64_t unrolled_by(const struct view *p, unsigned a) {
+  const struct codegen *k = p->k;
+  const bool host = k->target->kind == TARGET_HOST;
+  const int64_t many = LONG_ROW / k->target->vector_bytes, size = k->axes[a].size; /* rounds of four vectors of f32 */
+  if (k->axes[a].kind != AXIS_REDUCE) return 1;
+  bool expensive = p->expensive && (host ? size < many || reduces_powers(k, a) : !k->is_phase);
+  bool inner = a + 1 == k->naxes || k->axes[a + 1].kind != AXIS_REDUCE || !reduced_together(k, a, a + 1);
+  if (size <= (expensive ? 4 : 8)) return can(p, STEP_UNROLL, (int)a, size) ? size : 1;
+  return inner && !expensive ? largest_possible(p, STEP_UNROLL, (int)a, 4) : 1;
+}
+
 bool unroll(struct view *p) {
   struct codegen *k = p->k;
-  const bool host = k->target->kind == TARGET_HOST;
-  const int64_t many = LONG_ROW / k->target->vector_bytes; /* rounds of four vectors of f32 */
-  for (unsigned a = 0, n = k->naxes; a < n; a++) {
-    if (k->axes[a].kind != AXIS_REDUCE) continue;
-    bool expensive = p->expensive && (host ? k->axes[a].size < many || reduces_powers(k, a) : !k->is_phase);
-    bool inner = a + 1 == n || k->axes[a + 1].kind != AXIS_REDUCE || !reduced_together(k, a, a + 1);
-    int64_t size = k->axes[a].size, amount = size <= (expensive ? 4 : 8) ? size
-                                             : inner && !expensive       ? largest_possible(p, STEP_UNROLL, (int)a, 4)
-                                                                         : 1;
-    if (can(p, STEP_UNROLL, (int)a, amount) && !step(p, STEP_UNROLL, (int)a, amount)) return false;
-  }
+  int64_t by[MAX_AXES];
+  unsigned n = k->naxes;
+  for (unsigned a = 0; a < n; a++) by[a] = unrolled_by(p, a);
+  if (!limit_unrolling(k, by)) return codegen_fail(k, "out of memory");
+  for (unsigned a = 0; a < n; a++)
+    if (by[a] > 1 && can(p, STEP_UNROLL, (int)a, by[a]) && !step(p, STEP_UNROLL, (int)a, by[a])) return false;
   return true;
 }

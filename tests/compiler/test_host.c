@@ -555,6 +555,34 @@ static void long_chain(void **state) {
   check(elementwise(v, r, N), (struct buffer[]){{DT_F32, N}, {DT_F32, N}}, 2, 0, 0, "chain of 50");
 }
 
+/* What the axes of the plan are expanded by, multiplied. */
+static int64_t expanded(const char *plan) {
+  int64_t n = 1;
+  for (const char *at = plan; *at; at++)
+    if (!strncmp(at, "vector ", 7) || !strncmp(at, "unroll ", 7) || !strncmp(at, "upcast ", 7))
+      n *= strtol(strchr(at, ':') + 1, NULL, 10);
+  return n;
+}
+
+/* A sum of products of a tensor with its transposition: all axes are short, and two are contiguous in memory. Unrolling
+ * them all would be thousands of instructions. */
+static void sum_over_short_axes(void **state) {
+  enum { N = 8, ALL = N * N * N * N };
+  struct uop *r[4], *index = ix(0), *turned = ix(0);
+  for (int a = 0; a < 4; a++) r[a] = range(N, a, AXIS_REDUCE);
+  for (int a = 0; a < 4; a++) index = add(mul(index, ix(N)), r[a]), turned = add(mul(turned, ix(N)), r[3 - a]);
+  struct uop *x = param(1, DT_F32, ALL);
+  struct uop *ast =
+      sink1(store(at(param(0, DT_F32, 1), ix(0)), reduce(OP_ADD, mul(load(at(x, index)), load(at(x, turned))), r, 4)));
+  struct compiler *lower_only = compiler_new(&(struct compiler_options){.lower_only = true});
+  for (unsigned i = 0; i < 3; i++) {
+    const char *plan = must_compile(lower_only, (const char *[]){HOST_ARCH, "gfx1100", "sm_90"}[i], ast)->plan;
+    if (expanded(plan) > 512) fail_msg("'%s'", plan);
+  }
+  compiler_free(lower_only);
+  check(ast, (struct buffer[]){{DT_F32, 1}, {DT_F32, ALL}}, 2, 1e-4, 0, "short axes");
+}
+
 /* The scheduler keeps expressions shorter; a longer one is rejected before the stack overflows. */
 static void deep_expressions(void **state) {
   enum { N = 64 };
@@ -700,6 +728,7 @@ int main(void) {
       cmocka_unit_test(index_values),
       cmocka_unit_test(variables),
       cmocka_unit_test(long_chain),
+      cmocka_unit_test(sum_over_short_axes),
       cmocka_unit_test(deep_expressions),
       cmocka_unit_test(many_axes),
       cmocka_unit_test(errors_name_the_kernel),

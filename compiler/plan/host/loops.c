@@ -156,13 +156,16 @@ static double contiguous_elements(const struct view *p, unsigned axis) {
 }
 
 /* Whether memory is contiguous along the axis of a reduction, and more of it than along another axis of the same
- * reduction. */
+ * reduction; of equal ones, the last: lanes along two axes would be adjacent in no memory. */
 static bool is_vector_of_sums(const struct view *p, unsigned axis) {
   double n = contiguous_elements(p, axis);
   if (p->k->axes[axis].kind != AXIS_REDUCE || n == 0) return false;
   for (unsigned r = 0; r < p->nreduces; r++)
-    for (uint64_t m = p->reduce[r] >> axis & 1 ? p->reduce[r] : 0; m; m &= m - 1)
-      if (contiguous_elements(p, (unsigned)__builtin_ctzll(m)) > n) return false;
+    for (uint64_t m = p->reduce[r] >> axis & 1 ? p->reduce[r] : 0; m; m &= m - 1) {
+      unsigned other = (unsigned)__builtin_ctzll(m);
+      double elements = contiguous_elements(p, other);
+      if (elements > n || (elements == n && other > axis)) return false;
+    }
   return true;
 }
 
