@@ -198,9 +198,29 @@ static void derivatives(void **state) {
   db_close(dev);
 }
 
+/* A variance is a sum of partial results, each a reduction that uses the mean: its lanes must be partial sums too, or
+ * single additions to a large sum round away what they add. */
+static void variance_of_many(void **state) {
+  enum { N = 1 << 20 };
+  static float x[N];
+  DB_SCOPED;
+  db_device *dev = open_device("CPU");
+  double sum = 0, squares = 0, got;
+  uint32_t random = 1;
+  for (int i = 0; i < N; i++) {
+    random = random * 1664525 + 1013904223;
+    x[i] = (float)(random >> 8) * 0x1p-24F, sum += (double)x[i];
+  }
+  for (int i = 0; i < N; i++) squares += ((double)x[i] - sum / N) * ((double)x[i] - sum / N);
+  assert_int_equal(db_item(db_var(db_from(x, DB_F32, dev, N)), &got), 0);
+  if (!(fabs(got / (squares / (N - 1)) - 1) < 2e-6)) fail_msg("%.9g, not %.9g", got, squares / (N - 1));
+  db_close(dev);
+}
+
 static int finish(void **state) { return db_shutdown(); }
 
 int main(void) {
-  const struct CMUnitTest tests[] = {cmocka_unit_test(single), cmocka_unit_test(twice), cmocka_unit_test(derivatives)};
+  const struct CMUnitTest tests[] = {cmocka_unit_test(single), cmocka_unit_test(twice), cmocka_unit_test(derivatives),
+                                     cmocka_unit_test(variance_of_many)};
   return cmocka_run_group_tests_name("accuracy", tests, NULL, finish);
 }

@@ -302,7 +302,10 @@ bool optimize_host(struct view *p) {
   int u = p->nreduces ? tile_axis(p, stored) : -1;
   if (v < 0 && u < 0 && p->nreduces && stored >= 0 && (reduces_windows(p, stored) || reduces_for_all(p, stored)))
     v = stored;
-  if (v < 0 || contiguous_axis(p, AXIS_SERIAL, false) >= 0) v = contiguous_axis(p, AXIS_SERIAL, false);
+  int serial = contiguous_axis(p, AXIS_SERIAL, false);
+  /* Lanes along the results of reductions add one element after the other: only the order of loads is worth that. */
+  if (serial >= 0 && (p->reduced >> serial & 1)) serial = contiguous_axis(p, AXIS_SERIAL, true);
+  if (v < 0 || serial >= 0) v = serial;
   for (unsigned i = 0; strided >= 0 && i < p->n; i++)
     if (stride(p, &p->access[i], strided) == 1) v = strided;
   int w = v >= 0 && !p->nreduces ? axis_of_columns(p, v) : -1;
