@@ -68,16 +68,20 @@ static struct expr sum_of_products(const struct conv *v, struct expr windows, st
   return expr_reduce(OP_ADD, expr_binary(OP_MUL, windows, weight), mask);
 }
 
-/* Reshapes the sum [batch, groups, out, 1, outputs, 1...] to the result and adds the bias. */
+/* Adds the bias to the sum [batch, groups, out, 1, outputs, 1...], and reshapes it to the result. The reshape is last,
+ * so that the kernel has loops over groups and over their channels, whose operands then have plain strides. */
 static struct expr add_bias(const struct conv *v, struct expr r, const db_tensor *x, const db_tensor *bias) {
-  unsigned n = v->w.n, rank = x->rank, at = 0;
-  int64_t dim[MAX_RANK], along[MAX_RANK];
-  if (rank == n + 2) along[at] = 1, dim[at++] = v->batch;
-  along[at] = v->groups * v->out, dim[at++] = v->groups * v->out;
-  for (unsigned i = 0; i < n; i++) along[at + i] = 1, dim[at + i] = v->w.out[i];
-  r = expr_reshape(r, rank, dim);
-  if (bias) r = expr_binary(OP_ADD, r, expr_expand(expr_reshape(expr_cast(expr_of(bias), v->sum), rank, along), dim));
-  return expr_cast(r, v->type);
+  unsigned n = v->w.n, at = 0;
+  int64_t dim[MAX_RANK], sums[MAX_RANK] = {v->batch, v->groups, v->out, 1}, along[MAX_RANK] = {1, v->groups, v->out, 1};
+  if (x->rank == n + 2) dim[at++] = v->batch;
+  dim[at++] = v->groups * v->out;
+  for (unsigned i = 0; i < n; i++) dim[at + i] = sums[4 + i] = v->w.out[i], sums[4 + n + i] = 1;
+  for (unsigned i = 4; i < r.rank; i++) along[i] = 1;
+  if (bias) {
+    struct expr b = expr_reshape(expr_cast(expr_of(bias), v->sum), r.rank, along);
+    r = expr_binary(OP_ADD, r, expr_expand(b, sums));
+  }
+  return expr_reshape(expr_cast(r, v->type), x->rank, dim);
 }
 
 static db_tensor *convolve(struct call *c, db_tensor *x, db_tensor *weight, db_tensor *bias, unsigned n,
