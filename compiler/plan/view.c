@@ -177,7 +177,7 @@ bool reduces_powers(const struct codegen *k, unsigned axis) {
 
 /* ---- the amount of code ----------------------------------------------------------------------------------------- */
 
-enum { MOST_CODE = 1 << 10 }; /* instructions of a kernel up to which unrolling saves time, also of the compiler */
+enum { MOST_CODE = 1 << 11 }; /* instructions of a kernel up to which unrolling saves time, also of the compiler */
 
 /* The product of the sizes of the expanded axes of the set, or of the vectors; by: what axes will be unrolled by. */
 static double expanded(const struct codegen *k, uint64_t axes, const int64_t *by, bool vectors) {
