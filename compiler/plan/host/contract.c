@@ -8,10 +8,11 @@
  * contiguous in memory along the sum may stay so. Rows that are plain memory, and columns that are contiguous,
  * also behind conditions, are not copied if reading them where they are costs less. While tiles use a strip of columns
  * in memory, the next one may be read into a cache, and what the next tile is added to. The outer rounds of a long sum
- * are moved outside the tiles, and their sums are kept in memory. A cost model in cycles (cost.c) chooses which operand
- * has the columns, the axes of the tile, and what is copied. shares.c divides the tiles among workgroups. This file
- * applies the choices as steps. Sources of the scheme: OpenBLAS and BLIS (Goto and van de Geijn, "Anatomy of
- * High-Performance Matrix Multiplication").
+ * are moved outside the tiles, and their sums are kept in memory; in short rounds, all tiles of few rows use a few rows
+ * of the columns' matrix before the next ones are read, so that memory is read in order. A cost model in cycles
+ * (cost.c) chooses which operand has the columns, the axes of the tile, and what is copied. shares.c divides the tiles
+ * among workgroups. This file applies the choices as steps. Sources of the scheme: OpenBLAS and BLIS (Goto and van de
+ * Geijn, "Anatomy of High-Performance Matrix Multiplication").
  *
  * If the machine has an instruction that adds several products in each lane (matrix.def), that many elements along one
  * axis of the sum form one element of a tile's operands, and are contiguous in the copies. If it has tile registers,

@@ -199,7 +199,7 @@ int form_run(const struct contraction *c, const struct form *f) {
   uint64_t run = c->by == BY_TILES ? 0 : q->unit & c->sum;
   if (!run || run & (run - 1) || has(q->unit, f->row)) return -1;
   int64_t size = c->k->axes[__builtin_ctzll(run)].size;
-  if (has_rounds(c, f) && !c->rounds) size = size * ROUND / c->depth; /* about what choose_rounds leaves */
+  if (has_rounds(c, f) && !c->rounds) size = size * round_of(f) / c->depth; /* about what choose_rounds leaves */
   return size >= SMALL_SUM && size * c->element <= APART_BYTES ? __builtin_ctzll(run) : -1;
 }
 

@@ -324,7 +324,6 @@ bool optimize_host(struct view *p) {
     int beside = u < 0 ? summed_rows(p, (int)a) : -1;
     int64_t sums = beside < 0 ? 1 : largest_padded(p, STEP_UPCAST, beside, ROWS_AT_ONCE);
     if (sums > 1 && !step_padded(p, STEP_UPCAST, beside, sums)) return false;
-    if (sums > 1) rows = sums;
     int64_t registers = cheap && u < 0 && sums < 2 ? 4 : 1;
     int64_t amount = largest_padded(p, STEP_VECTOR, (int)a, registers * lanes_for(p, (int)a, width));
     if (amount > 1 && !step_padded(p, STEP_VECTOR, (int)a, amount)) return false;
