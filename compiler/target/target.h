@@ -49,7 +49,8 @@ struct target {
   bool has_masks;                      /* has masked vector loads and stores */
   bool has_memory_operands;            /* vector arithmetic takes an operand from memory */
   bool reads_ahead; /* of a host: prefetches pay off in each round of a sum; tiles wait for rows that are far apart, but
-                     * not for far columns */
+                     * not for far columns. Otherwise few rows use far columns in the order of memory, and several rows
+                     * of a large matrix are summed at once */
   bool saturates;   /* of a host: converts vectors of floats to integers with saturation */
   bool has_bf16;    /* converts f32 to bf16 and keeps NaN */
   bool has_exp2, has_log2; /* f32 instructions that are accurate for all arguments */
