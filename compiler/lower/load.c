@@ -1,6 +1,8 @@
-/* Lowers addresses, and loads from them: single elements, or vectors along an axis that is contiguous in memory. */
+/* Lowers addresses, and loads from them: single elements, or vectors of elements that are contiguous in memory or a few
+ * elements apart. */
 #include "lower.h"
 #include <math.h>
+#include <stdlib.h>
 
 /* Evaluates the index at the current positions; VEC counts as 0. Terms of outer blocks are added first, so partial sums
  * are loop-invariant. The constant is added last, so an instruction's offset field can hold it. */
@@ -108,22 +110,33 @@ struct uop *lower_memory(struct lowerer *L, struct uop *base) {
   return base;
 }
 
-/* A load that is not valid reads element 0, and its value is dropped. That avoids control flow. A small value is not
- * prefetched: vectors beside it are on the same lines, which would be prefetched many times. */
-struct uop *lower_load_at(struct lowerer *L, struct uop *u, unsigned lanes) {
-  enum { SMALL_BYTES = 16 };
-  struct uop *index = u->src[0], *at = lower_eval_index(L, index->src[1]), *valid = lower_eval_valid(L, index);
+/* The place of the element at the current positions in *base, or element 0 if it is not valid: that avoids control
+ * flow. masked: a mask keeps elements that are not valid from being read. Returns NULL if it is never valid. */
+static struct uop *load_address(struct lowerer *L, struct uop *index, bool masked, struct uop **base) {
+  struct uop *at = lower_eval_index(L, index->src[1]), *valid = masked ? NULL : lower_eval_valid(L, index);
   if (valid && valid->op == OP_CONST) {
     if (!valid->arg.i) return NULL;
     valid = NULL;
   }
   if (valid)
     at = lower_mk(L, OP_WHERE, at->dtype, 1, 0, 0, (struct uop *[]){valid, at, lower_iconst(L, at->dtype, 0)}, 3);
-  struct uop *base = lower_memory(L, index->src[0]);
-  if (index->src[0]->op == OP_STAGE) at = lower_add_offset(L, at, lower_stage_offset(L, index->src[0]));
+  *base = lower_memory(L, index->src[0]);
+  return index->src[0]->op == OP_STAGE ? lower_add_offset(L, at, lower_stage_offset(L, index->src[0])) : at;
+}
+
+/* How far ahead of a LOAD of that many elements memory is prefetched. A small value is not prefetched: vectors
+ * beside it are on the same lines, which would be prefetched many times. */
+static int64_t prefetched(const struct uop *u, int64_t lanes) {
+  enum { SMALL_BYTES = 16 };
+  return lanes * dtype_info[u->src[0]->dtype].size < SMALL_BYTES ? 0 : u->arg.i;
+}
+
+/* The value of a load that is not valid is dropped by the caller. */
+struct uop *lower_load_at(struct lowerer *L, struct uop *u, unsigned lanes) {
+  struct uop *index = u->src[0], *base, *at = load_address(L, index, false, &base);
+  if (!at) return NULL;
   struct uop *pointer = lower_mk(L, OP_INDEX, index->dtype, 1, 0, 0, (struct uop *[]){base, at}, 2);
-  int64_t ahead = lanes * dtype_info[index->dtype].size < SMALL_BYTES ? 0 : u->arg.i;
-  return lower_mk(L, OP_LOAD, index->dtype, lanes, ahead, 0, &pointer, 1);
+  return lower_mk(L, OP_LOAD, index->dtype, lanes, prefetched(u, lanes), 0, &pointer, 1);
 }
 
 struct uop *lower_add_offset(struct lowerer *L, struct uop *at, struct uop *offset) {
@@ -148,21 +161,6 @@ struct uop *lower_zero(struct lowerer *L, enum dtype t) {
   if (!dtype_is_float(t) || compute_dtype(t) == t) return build_const(&L->b, t, 0);
   struct uop *zero = build_const(&L->b, dtype_info[t].size == 2 ? DT_U16 : DT_U8, 0);
   return lower_mk(L, OP_BITCAST, t, 1, 0, 0, &zero, 1);
-}
-
-/* Evaluates a LOAD of the elements along an axis at once. Elements that are not valid are 0. */
-static struct uop *load_masked(struct lowerer *L, const struct uop *u, int along) {
-  struct uop *index = u->src[0];
-  unsigned n = (unsigned)L->k->axes[along].size;
-  int p = L->position[along];
-  L->position[along] = VEC;
-  struct uop *valid = lower_broadcast(L, lower_eval(L, index->src[2]), n);
-  L->position[along] = 0;
-  struct uop *at = lower_eval_index(L, index->src[1]), *base = lower_memory(L, index->src[0]);
-  L->position[along] = p;
-  struct uop *zero = lower_broadcast(L, lower_zero(L, index->dtype), n);
-  struct uop *pointer = lower_mk(L, OP_INDEX, index->dtype, 1, 0, 0, (struct uop *[]){base, at, valid}, 3);
-  return lower_mk(L, OP_LOAD, index->dtype, n, u->arg.i, 0, (struct uop *[]){pointer, zero}, 2);
 }
 
 /* Evaluates a LOAD of memory that is in registers: an element, or the elements along the vector axis, in type t. */
@@ -192,39 +190,117 @@ static int parts_axis(struct lowerer *L, struct uop *index, int64_t *n) {
   return along;
 }
 
+enum { MAX_STRIDE = 4 }; /* in elements, of lanes that are read as vectors of all elements between them */
+
+/* How many elements apart in memory the lanes are, if a host reads vectors of all elements between them faster than one
+ * lane after the other: 2 to 4, or -1 if they are in reverse order. Otherwise 0. */
+static int64_t short_stride(struct lowerer *L, struct uop *index, int vec) {
+  struct uop *range = L->k->axes[vec].range;
+  struct affine a;
+  affine_of(index->src[1], &a);
+  for (unsigned i = 0; i < a.n; i++)
+    if (a.term[i] != range && (mask_of(L, a.term[i]) >> vec & 1)) return 0;
+  int64_t stride = affine_coef(&a, range);
+  bool near = stride == -1 || (stride > 1 && stride <= MAX_STRIDE);
+  return near && L->k->target->kind == TARGET_HOST ? stride : 0;
+}
+
+/* Which elements a LOAD reads at once: n elements along an axis, from position `first` on and `stride` elements of
+ * memory apart, or one element (axis -1). by_lane: a condition that depends on the axis tells which are valid. */
+struct access {
+  int axis, first;
+  int64_t n, stride;
+  bool by_lane;
+};
+
+static struct access access_of(struct lowerer *L, struct uop *index, int vec) {
+  bool masks = L->k->target->has_masks;
+  uint64_t condition = index->nsrc > 2 ? mask_of(L, index->src[2]) : 0;
+  int64_t part = 0;
+  struct access a = {.axis = lower_contiguous_axis(L, index, masks), .n = 1, .stride = 1};
+  if (a.axis < 0 && vec < 0) a.axis = parts_axis(L, index, &part);
+  if (vec >= 0 && vec != a.axis) {
+    a.stride = masks || !(condition >> vec & 1) ? short_stride(L, index, vec) : 0;
+    a.axis = a.stride ? vec : -1;
+  }
+  if (a.axis < 0) return a;
+  a.n = part ? part : L->k->axes[a.axis].size;
+  a.first = a.stride < 0 ? (int)a.n - 1 : part ? L->position[a.axis] - L->position[a.axis] % (int)part : 0;
+  a.by_lane = masks && (condition >> a.axis & 1);
+  return a;
+}
+
+/* Which of n elements of memory, from the one at `from` on, are the element of a valid lane. */
+static struct uop *valid_elements(struct lowerer *L, struct uop *valid, const struct access *a, int64_t from) {
+  struct uop *element[MAX_LANES], *no = build_const(&L->b, DT_BOOL, 0);
+  int64_t step = llabs(a->stride);
+  if (a->stride == 1) return valid;
+  for (int64_t i = 0; i < a->n; i++) {
+    int64_t lane = (from + i) / step;
+    element[i] = (from + i) % step ? no : lower_gep(L, valid, (unsigned)(a->stride < 0 ? a->n - 1 - lane : lane));
+  }
+  return lower_vectorize(L, element, (unsigned)a->n);
+}
+
+/* Loads the elements of a: vectors of all elements of memory from the first to the last, of which it picks those.
+ * Vector j begins at element j * (n - 1), so that none reads past the last one. Elements that the lane's condition
+ * excludes are not read, and are 0. Returns NULL if no element is ever valid. */
+static struct uop *load_elements(struct lowerer *L, struct uop *u, const struct access *a) {
+  struct uop *index = u->src[0], *base, *part[MAX_STRIDE] = {NULL}, *lane[MAX_LANES], *valid = NULL, *zero = NULL;
+  int64_t step = llabs(a->stride), n = a->n;
+  int p = L->position[a->axis];
+  if (a->by_lane) {
+    L->position[a->axis] = VEC;
+    valid = lower_broadcast(L, lower_eval(L, index->src[2]), (unsigned)n);
+    zero = lower_broadcast(L, lower_zero(L, index->dtype), (unsigned)n);
+  }
+  L->position[a->axis] = a->first;
+  struct uop *at = load_address(L, index, a->by_lane, &base);
+  L->position[a->axis] = p;
+  if (!at) return NULL;
+  for (int64_t j = 0; j < step; j++) {
+    struct uop *src[3] = {base, j ? lower_index_op(L, OP_ADD, at, lower_iconst(L, at->dtype, j * (n - 1))) : at};
+    if (a->by_lane) src[2] = valid_elements(L, valid, a, j * (n - 1));
+    struct uop *load[2] = {lower_mk(L, OP_INDEX, index->dtype, 1, 0, 0, src, a->by_lane ? 3 : 2), zero};
+    part[j] = lower_mk(L, OP_LOAD, index->dtype, (unsigned)n, prefetched(u, n), 0, load, a->by_lane ? 2 : 1);
+  }
+  if (a->stride == 1) return part[0];
+  for (int64_t i = 0; i < n; i++) {
+    int64_t element = (a->stride < 0 ? n - 1 - i : i) * step, j = element / (n - 1) - (element == step * (n - 1));
+    lane[i] = lower_gep(L, part[j], (unsigned)(element - j * (n - 1)));
+  }
+  return lower_vectorize(L, lane, (unsigned)n);
+}
+
+/* A LOAD in type t, lane by lane. */
+static struct uop *load_each_lane(struct lowerer *L, struct uop *u, int vec, enum dtype t) {
+  struct uop *lane[MAX_LANES];
+  unsigned n = (unsigned)L->k->axes[vec].size;
+  for (unsigned i = 0; i < n; i++) {
+    L->position[vec] = (int)i;
+    lane[i] = lower_eval_load(L, u, t);
+  }
+  L->position[vec] = VEC;
+  return lower_vectorize(L, lane, n);
+}
+
 struct uop *lower_eval_load(struct lowerer *L, struct uop *u, enum dtype t) {
   struct uop *index = u->src[0];
-  int along = lower_contiguous_axis(L, index, L->k->target->has_masks), vec = lower_vector_axis(L, mask_of(L, u));
   if (lower_is_kept(L, index->src[0])) return eval_kept(L, u, t);
-  if (vec >= 0 && vec != along) return lower_each_lane(L, u, vec);
+  int vec = lower_vector_axis(L, mask_of(L, u));
+  struct access a = access_of(L, index, vec);
+  if (vec >= 0 && vec != a.axis) return load_each_lane(L, u, vec, t);
+  int at = a.axis >= 0 ? L->position[a.axis] : 0;
+  struct uop *v = a.axis >= 0 ? load_elements(L, u, &a) : lower_load_at(L, u, 1);
+  if (v) v = build_cast(&L->b, v, t);
+  if (v && a.axis >= 0 && at != VEC) v = lower_gep(L, v, (unsigned)(at - a.first));
   bool zero = u->nsrc > 1 && u->src[1]->op == OP_CONST &&
               (dtype_is_float(u->dtype) ? u->src[1]->arg.f == 0 && !signbit(u->src[1]->arg.f) : !u->src[1]->arg.i);
-  bool masks = L->k->target->has_masks;
-  int64_t n = 0;
-  if (along < 0) along = parts_axis(L, index, &n);
-  if (masks && along >= 0 && index->nsrc > 2 && zero && (mask_of(L, index->src[2]) >> along & 1)) {
-    struct uop *v = build_cast(&L->b, load_masked(L, u, along), t);
-    return L->position[along] == VEC ? v : lower_gep(L, v, (unsigned)L->position[along]);
-  }
-  if (masks && along >= 0 && index->nsrc > 2 && (mask_of(L, index->src[2]) >> along & 1)) along = -1;
-  if (vec >= 0 && along < 0) return lower_each_lane(L, u, vec);
-  struct uop *v;
-  int at = along >= 0 ? L->position[along] : 0, first = at == VEC || !n ? 0 : at - at % (int)n;
-  if (along >= 0) {
-    L->position[along] = first;
-    v = lower_load_at(L, u, (unsigned)(n ? n : L->k->axes[along].size));
-    if (v) v = build_cast(&L->b, v, t);
-    L->position[along] = at;
-    if (v && at != VEC) v = lower_gep(L, v, (unsigned)(at - first));
-  } else {
-    v = lower_load_at(L, u, 1);
-    if (v) v = build_cast(&L->b, v, t);
-  }
-  if (index->nsrc <= 2) return v;
+  if (index->nsrc <= 2 || (v && zero && a.by_lane)) return v;
   struct uop *other = zero || u->nsrc < 2 ? lower_zero(L, t) : build_cast(&L->b, lower_eval(L, u->src[1]), t);
-  if (along >= 0) L->position[along] = first; /* the condition is the same from there on */
+  if (a.axis >= 0 && !a.by_lane) L->position[a.axis] = a.first; /* the condition is the same from there on */
   struct uop *valid = lower_eval_valid(L, index);
-  if (along >= 0) L->position[along] = at;
+  if (a.axis >= 0) L->position[a.axis] = at;
   unsigned lanes = v && v->lanes > other->lanes ? v->lanes : other->lanes;
   if (!v) return other;
   if (!valid || valid->op == OP_CONST) return v;

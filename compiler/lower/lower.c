@@ -233,18 +233,7 @@ struct uop *lower_eval_as(struct lowerer *L, struct uop *u, enum dtype t) {
   }
   bool memory = u->op == OP_LOAD && u->dtype == t && u->src[0]->op == OP_INDEX && is_base(u->src[0]->src[0]);
   if (!memory) return build_cast(&L->b, lower_eval(L, u), t);
-  int vec = lower_vector_axis(L, mask_of(L, u));
-  bool zero = u->nsrc < 2 || u->src[1]->op == OP_CONST;
-  if (vec < 0 || (zero && lower_contiguous_axis(L, u->src[0], L->k->target->has_masks) == vec))
-    return lower_eval_load(L, u, t);
-  struct uop *lane[MAX_LANES];
-  unsigned n = (unsigned)L->k->axes[vec].size;
-  for (unsigned i = 0; i < n; i++) {
-    L->position[vec] = (int)i;
-    lane[i] = lower_eval_load(L, u, t);
-  }
-  L->position[vec] = VEC;
-  return lower_vectorize(L, lane, n);
+  return lower_eval_load(L, u, t);
 }
 
 /* Evaluates the values of all stores before the first store, because a kernel with several outputs may read what it

@@ -249,7 +249,7 @@ static char *expression(const struct writer *w, const struct uop *u) {
   case OP_LOAD: {
     const struct uop *index = u->src[0];
     if (is_masked(index))
-      return text("MASKED(%s, &%s, %s)", type_name(u, type), text_of(w, index), text_of(w, index->src[2]));
+      return text("MASKED(%s, &%s, (%s))", type_name(u, type), text_of(w, index), text_of(w, index->src[2]));
     if (u->lanes > 1 && index->src[0]->op != OP_REG) return text("*(%s *)&%s", type_name(u, type), text_of(w, index));
     return text("%s", text_of(w, index));
   }

@@ -3,24 +3,42 @@
 #include "compiler/plan/matrix.h"
 #include "compiler/target/target.h"
 #include "both.h"
+#include <sys/mman.h>
+#include <unistd.h>
 
 struct buffer {
   enum dtype t;
   int64_t n;
 };
 
-/* Runs the ast both ways and compares argument 0. */
+/* Memory of n elements that ends at a page that cannot be accessed. */
+static void *guarded(const struct buffer *b) {
+  size_t page = (size_t)sysconf(_SC_PAGESIZE), bytes = (size_t)b->n * dtype_info[b->t].size,
+         size = (bytes + page - 1) / page * page;
+  char *m = mmap(NULL, size + page, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+  assert_ptr_not_equal(m, MAP_FAILED);
+  assert_int_equal(mprotect(m + size, page, PROT_NONE), 0);
+  return m + size - bytes;
+}
+
+static void guarded_free(void *memory, const struct buffer *b) {
+  size_t page = (size_t)sysconf(_SC_PAGESIZE), bytes = (size_t)b->n * dtype_info[b->t].size;
+  char *m = (char *)memory - (page - bytes % page) % page;
+  assert_int_equal(munmap(m, (bytes + page - 1) / page * page + page), 0);
+}
+
+/* Runs the ast both ways and compares argument 0. No argument is accessed past its end. */
 static void check(struct uop *ast, const struct buffer *b, unsigned n, double ulps, int64_t var, const char *what) {
   void *bufs[8], *want[8];
   for (unsigned i = 0; i < n; i++) {
-    bufs[i] = calloc((size_t)b[i].n + 8, 8);
+    bufs[i] = guarded(&b[i]);
     if (i) fill(b[i].t, bufs[i], b[i].n);
-    want[i] = i ? bufs[i] : calloc((size_t)b[i].n + 8, 8);
+    want[i] = i ? bufs[i] : calloc((size_t)b[i].n, dtype_info[b[i].t].size);
   }
   reference(ast, want, var);
   struct compiler *both[] = {plain, tuned};
   for (unsigned c = 0; c < 2; c++) {
-    memset(bufs[0], 0, (size_t)(b[0].n + 8) * 8);
+    memset(bufs[0], 0, (size_t)b[0].n * dtype_info[b[0].t].size);
     const struct kernel *k = must_compile(both[c], HOST_ARCH, ast);
     assert_int_equal(k->nparams, n + (var ? 1 : 0));
     run_host(k, bufs, var);
@@ -28,7 +46,7 @@ static void check(struct uop *ast, const struct buffer *b, unsigned n, double ul
     snprintf(label, sizeof label, "%s (%s %s)", what, c ? "tuned" : "plain", k->name);
     compare(b[0].t, bufs[0], want[0], b[0].n, ulps, label);
   }
-  for (unsigned i = 0; i < n; i++) free(bufs[i]);
+  for (unsigned i = 0; i < n; i++) guarded_free(bufs[i], &b[i]);
   free(want[0]);
 }
 
@@ -265,6 +283,54 @@ static void pooled_windows(void **state) {
     snprintf(what, sizeof what, "pool %u", i);
     check(ast, (struct buffer[]){{t, CHANNELS * out * out}, {t, CHANNELS * n * n}}, 2, 0, 0, what);
   }
+}
+
+/* Rows of which every second to fifth element is read, or all in reverse, in places from -2 on with another value
+ * before the first and after the last: the same vectors whether or not all lanes are valid. */
+static void strided_columns(void **state) {
+  enum { ROWS = 3, PAD = 2 };
+  static const enum dtype types[] = {DT_F32, DT_I8, DT_BF16, DT_F64, DT_I16};
+  static const int64_t strides[] = {2, 3, 4, 5, -1};
+  for (unsigned c = 0; c < 5 * 5; c++) {
+    enum { INSIDE, ZERO, OTHER } beside = c / 5 % 3;
+    enum dtype t = types[(c + c / 5) % 5];
+    int64_t stride = strides[c % 5], pad = beside ? PAD : 0, n = c & 1 ? 64 : 45;
+    int64_t length = stride < 0 ? n : (n - 1) * stride + 1, width = n + 2 * pad;
+    struct uop *i = range(ROWS, 0, AXIS_LOOP), *j = range(width, 1, AXIS_LOOP), *place = add(j, ix(-pad)),
+               *x = param(1, t, ROWS * length);
+    struct uop *from =
+        add(mul(i, ix(length)), stride < 0 ? uop_binary(G, OP_SUB, ix(n - 1), place) : mul(place, ix(stride)));
+    struct uop *inside =
+        uop_binary(G, OP_AND, uop_binary(G, OP_CMPLT, ix(-1), place), uop_binary(G, OP_CMPLT, place, ix(n)));
+    struct uop *v = load(pad ? at_if(x, from, inside) : at(x, from));
+    if (beside == OTHER) {
+      struct uop *other = dtype_is_float(t) ? uop_const_float(G, t, -2) : uop_const_int(G, t, -2);
+      v = uop_where(G, inside, v, other);
+    }
+    struct uop *to = at(param(0, t, ROWS * width), add(mul(i, ix(width)), j));
+    char what[64];
+    snprintf(what, sizeof what, "%s by %d, %d columns, case %u", dtype_info[t].name, (int)stride, (int)n, c);
+    check(sink1(store(to, v)), (struct buffer[]){{t, ROWS * width}, {t, ROWS * length}}, 2, 0, 0, what);
+  }
+}
+
+/* Elements a few apart are loaded as vectors, not each into its lane. */
+static void strided_columns_are_vectors(void **state) {
+  enum { N = 4096 };
+  const struct target *on[2];
+  unsigned n = hosts(on);
+  if (!strstr(target_features(target_named(HOST_ARCH)), "avx2")) skip();
+  struct compiler *c = compiler_new(&(struct compiler_options){.debug = 7});
+  static const int64_t strides[] = {2, 3, -1};
+  for (unsigned s = 0; s < 3 * n; s++) {
+    struct uop *r = range(N, 0, AXIS_LOOP),
+               *from = strides[s / n] < 0 ? uop_binary(G, OP_SUB, ix(N - 1), r) : mul(r, ix(strides[s / n]));
+    struct uop *x = load(at(param(1, DT_F32, 3 * N), from));
+    const struct kernel *k = must_compile_for(c, on[s % n], elementwise(x, r, N));
+    for (const char *op = k->disassembly; op && (op = strstr(op, "ss\t")); op++)
+      fail_msg("stride %d has scalar loads:\n%s", (int)strides[s / n], k->disassembly);
+  }
+  compiler_free(c);
 }
 
 static void nan_in_max(void **state) {
@@ -717,6 +783,8 @@ int main(void) {
       cmocka_unit_test(reductions),
       cmocka_unit_test(columns),
       cmocka_unit_test(pooled_windows),
+      cmocka_unit_test(strided_columns),
+      cmocka_unit_test(strided_columns_are_vectors),
       cmocka_unit_test(nan_in_max),
       cmocka_unit_test(nan_in_max_of_two),
       cmocka_unit_test(short_vector_code),
