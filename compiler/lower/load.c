@@ -226,7 +226,10 @@ static struct access access_of(struct lowerer *L, struct uop *index, int vec) {
   if (a.axis < 0) return a;
   a.n = part ? part : L->k->axes[a.axis].size;
   a.first = a.stride < 0 ? (int)a.n - 1 : part ? L->position[a.axis] - L->position[a.axis] % (int)part : 0;
-  a.by_lane = masks && (condition >> a.axis & 1);
+  int p = L->position[a.axis];
+  L->position[a.axis] = VEC;
+  a.by_lane = masks && (condition >> a.axis & 1) && !lower_same_lanes(lower_eval(L, index->src[2]));
+  L->position[a.axis] = p;
   return a;
 }
 

@@ -130,6 +130,34 @@ static bool widens_float8(const struct uop *u) {
   return dtype_is_float(v->dtype) && v->op == OP_LOAD;
 }
 
+/* The value of a comparison of indices if it is the same everywhere at the current positions, in all lanes. Otherwise
+ * NULL. */
+static struct uop *decided(struct lowerer *L, struct uop *u) {
+  uint64_t expanded = mask_of(L, u) & L->expanded;
+  if (u->op != OP_CMPLT || u->src[0]->dtype != DT_INDEX || !expanded) return NULL;
+  struct affine a;
+  affine_of(uop_binary(L->g, OP_SUB, u->src[1], u->src[0]), &a);
+  int64_t low = a.constant, high = a.constant; /* of what the second operand is greater by */
+  for (unsigned i = 0; i < a.n; i++) {
+    int64_t from = uop_min(a.term[i]), to = uop_max(a.term[i]), product[2];
+    uint64_t m = mask_of(L, a.term[i]) & expanded;
+    int p = a.term[i]->op == OP_RANGE && m ? L->position[__builtin_ctzll(m)] : VEC;
+    if (p != VEC) from = to = p;
+    bool over =
+        __builtin_mul_overflow(a.coef[i], from, &product[0]) || __builtin_mul_overflow(a.coef[i], to, &product[1]);
+    bool up = a.coef[i] > 0;
+    if (over || __builtin_add_overflow(low, product[!up], &low) || __builtin_add_overflow(high, product[up], &high))
+      return NULL;
+  }
+  return low > 0 || high <= 0 ? build_int(&L->b, DT_BOOL, low > 0) : NULL;
+}
+
+struct uop *lower_same_lanes(struct uop *v) {
+  for (unsigned i = 1; v->op == OP_VECTORIZE && i < v->nsrc; i++)
+    if (v->src[i] != v->src[0]) return NULL;
+  return v->lanes == 1 ? v : v->op == OP_VECTORIZE ? v->src[0] : NULL;
+}
+
 struct uop *lower_eval_alu(struct lowerer *L, struct uop *u) {
   struct uop *src[3] = {u, u, u};
   unsigned lanes = 1;
@@ -140,6 +168,8 @@ struct uop *lower_eval_alu(struct lowerer *L, struct uop *u) {
   if (widens_float8(u)) return build_cast(&L->b, lower_eval_as(L, u->src[0], u->src[0]->dtype), u->dtype);
   const unsigned n = u->nsrc;
   int vec = lower_vector_axis(L, mask_of(L, u));
+  struct uop *known = decided(L, u);
+  if (known) return lower_broadcast(L, known, vec < 0 ? 1 : (unsigned)L->k->axes[vec].size);
   if (vec >= 0 && (u->dtype == DT_INDEX || !index_sources_are_linear(L, u, vec))) return lower_each_lane(L, u, vec);
   for (unsigned i = 0; i < n; i++) {
     src[i] = u->src[i]->dtype == DT_INDEX && vec >= 0 ? index_vector(L, u->src[i], vec) : lower_eval(L, u->src[i]);
@@ -166,6 +196,8 @@ struct uop *lower_eval_alu(struct lowerer *L, struct uop *u) {
     if (u->src[i]->dtype == DT_INDEX) src[i] = lower_to_dtype(L, src[i], wide);
     src[i] = lower_broadcast(L, src[i], lanes);
   }
+  for (unsigned i = 0; i < 2 && u->op == OP_AND && t == DT_BOOL; i++)
+    if ((known = lower_same_lanes(src[i])) && known->op == OP_CONST) return known->arg.i ? src[1 - i] : src[i];
   struct uop *v = build_alu(&L->b, u->op, u->dtype == DT_INDEX ? wide : t, src, n);
   if (u->dtype == DT_INDEX && v->lanes == 1 && uop_min(v) == uop_max(v)) return lower_iconst(L, v->dtype, uop_min(v));
   if (compute_dtype(u->dtype) != u->dtype && u->op != OP_WHERE && u->op != OP_MAX && u->op != OP_NEG)
