@@ -81,8 +81,8 @@ suites: $(addprefix $(B)/tests/,$(call chosen,$(TESTS))) $(KERNELS_CO) $(call CU
 # Suites of several GPUs, run again on machines whose GPUs cannot access each other's memory.
 STAGED_TESTS = $(addprefix frontend/test_,collective shard staging jit_file device_loss)
 run-suites: suites
-	@.ci/run_suites.sh $(B)/tests $(if $(SAN),900,300) $(call chosen,$(TESTS))
-	@$(if $(T),,EMU_P2P=0 .ci/run_suites.sh $(B)/tests $(if $(SAN),900,300) $(STAGED_TESTS))
+	@.ci/run_suites.sh $(B)/tests $(if $(SAN),1800,600) $(call chosen,$(TESTS))
+	@$(if $(T),,EMU_P2P=0 .ci/run_suites.sh $(B)/tests $(if $(SAN),1800,600) $(STAGED_TESTS))
 long-suites: $(MATRIX_CO) $(call CUBINS,O0 fast G) $(addprefix $(B)/tests/,$(LONG_TESTS))
 run-suites-long: suites long-suites
 	@.ci/run_suites.sh $(B)/tests 7200 $(TESTS) $(LONG_TESTS)

@@ -264,7 +264,7 @@ static int there_and_back(void *ctx, db_tensor *const *in, db_tensor **out) {
 /* A command begins after the one on the other device that it waits for has ended: their clocks share one axis. */
 static void replays_across(void **state) {
   FOR_EMULATED_GPU {
-    enum { REPLAYS = 6, MICROSECOND = 1 /* the accuracy of reading two clocks together */ };
+    enum { REPLAYS = 6, ACCURACY = 50 /* of reading two clocks together on a busy machine, in microseconds */ };
     char second[64], copies[2][80];
     snprintf(second, sizeof second, "%s:1", DEVICE_NAME);
     snprintf(copies[0], sizeof copies[0], "%s copy", DEVICE_NAME);
@@ -290,7 +290,7 @@ static void replays_across(void **state) {
         arrows++;
         for (size_t k = before.n; k < t.n; k++)
           if (is(&t.event[k], "ph", "f") && is(&t.event[k], "id", must_get(e, "id"))) {
-            assert_true(number(&t.event[k], "ts") >= number(e, "ts") - MICROSECOND);
+            assert_true(number(&t.event[k], "ts") >= number(e, "ts") - ACCURACY);
             assert_string_not_equal(must_get(&t.event[k], "tid"), must_get(e, "tid"));
           }
       }
