@@ -260,12 +260,15 @@ const struct speed_case *speed_cases(unsigned *n) {
 
 /* ---- cases given as text ---- */
 
+/* Whether the number with this name may be left out. */
+static bool is_optional(const char *word, size_t length) { return word[length - 1] == '?' || *word == '['; }
+
 /* The number of numbers of a case that cannot be left out. */
 static unsigned count_required(const struct speed_op *op) {
   unsigned n = 0;
   for (const char *word = op->numbers; *word; word += strspn(word, " "), n++) {
     size_t length = strcspn(word, " ");
-    if (word[length - 1] == '?') break;
+    if (is_optional(word, length)) break;
     word += length;
   }
   return n;
@@ -293,7 +296,7 @@ static bool numbers_fit(struct speed_case *c, unsigned n) {
   for (const char *word = c->op->numbers; *word; word += strspn(word, " ")) {
     size_t length = strcspn(word, " ");
     bool is_switch = word[length - 1] == '?';
-    optional = optional || is_switch;
+    optional = optional || is_optional(word, length);
     if (i == n && !strncmp(word, "axis", 4)) c->n[i] = -1;
     if (i == n) return optional;
     if (is_switch ? c->n[i] > 1 : !optional && c->n[i] < 1) return false;

@@ -68,8 +68,13 @@ static double matmul_flops(const struct speed_case *c) {
   return 2.0 * (double)c->n[MM_BATCH] * (double)c->n[MM_M] * (double)c->n[MM_N] * (double)c->n[MM_K];
 }
 
-/* ---- conv: batch, channels in, height and width, channels out, kernel, stride; padded by kernel / 2 ---- */
-enum { CV_BATCH, CV_IN, CV_SIZE, CV_OUT, CV_KERNEL, CV_STRIDE };
+/* ---- conv: batch, channels in, height and width, channels out, kernel, stride, groups; padded by kernel / 2 ---- */
+enum { CV_BATCH, CV_IN, CV_SIZE, CV_OUT, CV_KERNEL, CV_STRIDE, CV_GROUPS };
+
+static int64_t conv_groups(const struct speed_case *c) { return c->n[CV_GROUPS] ? c->n[CV_GROUPS] : 1; }
+/* The number of channels of a group: those of the input, or of the result. */
+static int64_t group_in(const struct speed_case *c) { return c->n[CV_IN] / conv_groups(c); }
+static int64_t group_out(const struct speed_case *c) { return c->n[CV_OUT] / conv_groups(c); }
 
 static int64_t conv_size(const struct speed_case *c) {
   const int64_t *n = c->n;
@@ -78,29 +83,30 @@ static int64_t conv_size(const struct speed_case *c) {
 static struct tensor_shape conv_shape(const struct speed_case *c, unsigned i) {
   const int64_t *n = c->n, out = conv_size(c);
   if (i == 0) return SHAPE(n[CV_BATCH], n[CV_IN], n[CV_SIZE], n[CV_SIZE]);
-  if (i == 1) return SHAPE(n[CV_OUT], n[CV_IN], n[CV_KERNEL], n[CV_KERNEL]);
+  if (i == 1) return SHAPE(n[CV_OUT], group_in(c), n[CV_KERNEL], n[CV_KERNEL]);
   return SHAPE(n[CV_BATCH], n[CV_OUT], out, out);
 }
 static db_tensor *conv_build(const struct speed_case *c, db_tensor *const *in) {
-  return db_conv2d(in[0], in[1], NULL, .stride = DB_LIST(c->n[CV_STRIDE]), .padding = DB_LIST(c->n[CV_KERNEL] / 2));
+  return db_conv2d(in[0], in[1], NULL, .stride = DB_LIST(c->n[CV_STRIDE]), .padding = DB_LIST(c->n[CV_KERNEL] / 2),
+                   .groups = conv_groups(c));
 }
 static struct expected conv_element(const struct speed_case *c, float *const *in, int64_t at) {
   const int64_t *n = c->n, size = conv_size(c), x = at % size, y = at / size % size, out = at / size / size % n[CV_OUT],
-                batch = at / size / size / n[CV_OUT];
+                batch = at / size / size / n[CV_OUT], in_group = group_in(c), first = out / group_out(c) * in_group;
   struct expected e = {0};
-  for (int64_t channel = 0; channel < n[CV_IN]; channel++)
+  for (int64_t channel = 0; channel < in_group; channel++)
     for (int64_t ky = 0; ky < n[CV_KERNEL]; ky++)
       for (int64_t kx = 0; kx < n[CV_KERNEL]; kx++) {
         int64_t iy = y * n[CV_STRIDE] + ky - n[CV_KERNEL] / 2, ix = x * n[CV_STRIDE] + kx - n[CV_KERNEL] / 2;
         if (iy < 0 || ix < 0 || iy >= n[CV_SIZE] || ix >= n[CV_SIZE]) continue;
-        double v = (double)in[0][((batch * n[CV_IN] + channel) * n[CV_SIZE] + iy) * n[CV_SIZE] + ix] *
-                   (double)in[1][((out * n[CV_IN] + channel) * n[CV_KERNEL] + ky) * n[CV_KERNEL] + kx];
+        double v = (double)in[0][((batch * n[CV_IN] + first + channel) * n[CV_SIZE] + iy) * n[CV_SIZE] + ix] *
+                   (double)in[1][((out * in_group + channel) * n[CV_KERNEL] + ky) * n[CV_KERNEL] + kx];
         e.value += v, e.scale += fabs(v);
       }
   return e;
 }
 static double conv_cost(const struct speed_case *c) {
-  return (double)(c->n[CV_IN] * c->n[CV_KERNEL] * c->n[CV_KERNEL]);
+  return (double)(group_in(c) * c->n[CV_KERNEL] * c->n[CV_KERNEL]);
 }
 static double conv_flops(const struct speed_case *c) {
   return 2.0 * (double)speed_numel(conv_shape(c, 2)) * conv_cost(c);
@@ -135,32 +141,34 @@ static void add_product(struct expected *e, float x, float y) {
 }
 static struct expected conv_dx_element(const struct speed_case *c, float *const *in, int64_t at) {
   const int64_t *n = c->n, size = n[CV_SIZE], out = conv_size(c), kernel = n[CV_KERNEL];
-  const int64_t channel = at / size / size % n[CV_IN], batch = at / size / size / n[CV_IN];
+  const int64_t channel = at / size / size % n[CV_IN], batch = at / size / size / n[CV_IN], in_group = group_in(c);
+  const int64_t first = channel / in_group * group_out(c);
   struct expected e = {0};
-  for (int64_t o = 0; o < n[CV_OUT]; o++)
+  for (int64_t o = first; o < first + group_out(c); o++)
     for (int64_t k = 0; k < kernel * kernel; k++) {
       int64_t y = conv_reader(c, at / size % size, k / kernel), x = conv_reader(c, at % size, k % kernel);
       if (y < 0 || x < 0) continue;
-      add_product(&e, in[1][(o * n[CV_IN] + channel) * kernel * kernel + k],
+      add_product(&e, in[1][(o * in_group + channel % in_group) * kernel * kernel + k],
                   in[2][((batch * n[CV_OUT] + o) * out + y) * out + x]);
     }
   return e;
 }
 static struct expected conv_dw_element(const struct speed_case *c, float *const *in, int64_t at) {
   const int64_t *n = c->n, size = n[CV_SIZE], out = conv_size(c), kernel = n[CV_KERNEL];
-  const int64_t kx = at % kernel, ky = at / kernel % kernel, filter = at / kernel / kernel;
+  const int64_t kx = at % kernel, ky = at / kernel % kernel, filter = at / kernel / kernel, in_group = group_in(c);
+  const int64_t o = filter / in_group, channel = o / group_out(c) * in_group + filter % in_group;
   struct expected e = {0};
   for (int64_t batch = 0; batch < n[CV_BATCH]; batch++)
     for (int64_t i = 0; i < size * size; i++) {
       int64_t y = conv_reader(c, i / size, ky), x = conv_reader(c, i % size, kx);
       if (y < 0 || x < 0) continue;
-      add_product(&e, in[0][(batch * n[CV_IN] + filter % n[CV_IN]) * size * size + i],
-                  in[2][((batch * n[CV_OUT] + filter / n[CV_IN]) * out + y) * out + x]);
+      add_product(&e, in[0][(batch * n[CV_IN] + channel) * size * size + i],
+                  in[2][((batch * n[CV_OUT] + o) * out + y) * out + x]);
     }
   return e;
 }
 static double conv_dx_cost(const struct speed_case *c) {
-  return (double)(c->n[CV_OUT] * c->n[CV_KERNEL] * c->n[CV_KERNEL]);
+  return (double)(group_out(c) * c->n[CV_KERNEL] * c->n[CV_KERNEL]);
 }
 static double conv_dw_cost(const struct speed_case *c) {
   return (double)(c->n[CV_BATCH] * c->n[CV_SIZE] * c->n[CV_SIZE]);
@@ -454,11 +462,12 @@ static struct expected bincount_element(const struct speed_case *c, float *const
 /* clang-format off */
 static const struct speed_op ops[] = {
   {"matmul", "batch m n k ta? tb?", 2, matmul_shape, matmul_build, matmul_element, matmul_cost, matmul_flops, 4e-6},
-  {"conv", "batch in size out kernel stride", 2, conv_shape, conv_build, conv_element, conv_cost, conv_flops, 4e-6},
-  {"conv_dx", "batch in size out kernel stride", 3, conv_dx_shape, conv_dx_build, conv_dx_element, conv_dx_cost,
-   conv_flops, 4e-6},
-  {"conv_dw", "batch in size out kernel stride", 3, conv_dw_shape, conv_dw_build, conv_dw_element, conv_dw_cost,
-   conv_flops, 4e-6},
+  {"conv", "batch in size out kernel stride [groups]", 2, conv_shape, conv_build, conv_element, conv_cost, conv_flops,
+   4e-6},
+  {"conv_dx", "batch in size out kernel stride [groups]", 3, conv_dx_shape, conv_dx_build, conv_dx_element,
+   conv_dx_cost, conv_flops, 4e-6},
+  {"conv_dw", "batch in size out kernel stride [groups]", 3, conv_dw_shape, conv_dw_build, conv_dw_element,
+   conv_dw_cost, conv_flops, 4e-6},
   {"attention", "heads length width causal? group", 3, attention_shape, attention_build, attention_element,
    attention_cost, attention_flops, 1e-5, .rounded = 1 /* probabilities */},
   {"attention_back", "heads length width causal? group", 4, gradient_shape, gradient_build, gradient_element,

@@ -24,8 +24,8 @@ struct expected {
 struct speed_case;
 struct speed_op {
   const char *name;
-  const char
-      *numbers; /* names of a case's numbers; from the first one with '?', which is 0 or 1, they may be left out */
+  const char *numbers; /* names of a case's numbers; those with '?' are 0 or 1; from the first with '?' or '[', they may
+                        * be left out */
   unsigned ninputs;
   /* Shape of input i, or of the output (i == ninputs). */
   struct tensor_shape (*shape)(const struct speed_case *c, unsigned i);

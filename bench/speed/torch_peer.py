@@ -30,9 +30,10 @@ def matmul(t, batch, m, n, k, ta, tb, *_):
   a, b = new(t, *lead, *((k, m) if ta else (m, k))), new(t, *lead, *((n, k) if tb else (k, n)))
   a, b, out = a.transpose(-1, -2) if ta else a, b.transpose(-1, -2) if tb else b, new(t, *lead, m, n)
   return lambda: torch.matmul(a, b, out=out)
-def conv(t, batch, cin, size, cout, kernel, stride, *_):
-  x, w = new(t, batch, cin, size, size), new(t, cout, cin, kernel, kernel)
-  return lambda: F.conv2d(x, w, stride=stride, padding=kernel // 2)
+def conv(t, batch, cin, size, cout, kernel, stride, groups, *_):
+  groups = groups or 1
+  x, w = new(t, batch, cin, size, size), new(t, cout, cin // groups, kernel, kernel)
+  return lambda: F.conv2d(x, w, stride=stride, padding=kernel // 2, groups=groups)
 def attention(t, heads, length, width, causal, *_):
   q, k, v = (new(t, 1, heads, length, width) for _ in range(3))
   return lambda: F.scaled_dot_product_attention(q, k, v, is_causal=bool(causal))
