@@ -3,7 +3,7 @@
  *
  * schedule.c calls the others. place.c gives each device its own constants, join.c finds tensors that are
  * concatenated, and split.c splits large reductions, whose factors the files of operands/ first copy to aligned rows or
- * adjacent channels. use.c decides what is realized, and index.c computes the
+ * adjacent channels. use.c decides what is realized, loops.c makes the loops of a kernel, and index.c computes the
  * location of an element in memory. kernel.c builds the value of every use and makes units, sum.c merges a sum over
  * movement of another sum with that sum, select.c replaces reductions of values that are 0 except at one position,
  * phases.c turns units that pass on rows into phases of one unit (with phase_*.c), and fuse.c joins units.
@@ -317,7 +317,18 @@ struct uop *schedule_bounded_index(struct scheduler *s, struct uop *value, struc
 /* The INDEX, in the version that ASSIGN u writes, of the element of its view at idx. */
 struct uop *schedule_view(struct scheduler *s, struct uop *u, struct uop *const *idx);
 
+/* loops.c */
+/* Finds an AXIS_LOOP range and a divisor of its length such that the n indices contain its quotient and its
+ * remainder. */
+bool schedule_find_merged(struct uop *const *at, unsigned n, const struct uop **loop, int64_t *by);
+/* Makes the loops of kernel k over a shape: its ranges and its index. value: what it computes, of this shape; NULL:
+ * each axis has one loop. */
+void schedule_make_loops(struct scheduler *s, struct planned_kernel *k, const struct shape *shape, struct uop *value);
+
 /* use.c */
+/* Whether a REDUCE_AXIS sums many products of two tensors whose elements each occur in many products. Such a sum is
+ * tiled, and the compiler tiles only one per kernel. */
+bool schedule_is_contraction(const struct uop *u);
 /* If n is a CONTIGUOUS, COPY, EXCHANGE or CUSTOM, realizes the values that it reads. The index of a GATHER may reach n
  * before schedule_uses visits it. */
 void schedule_realize_source(struct scheduler *s, struct node *n);

@@ -241,9 +241,7 @@ static bool is_integer_term(struct node *n, const struct use *w) {
          n->numel > 0 && all > 0 && all / n->reduce->numel <= SHORT_REDUCE;
 }
 
-/* Whether a REDUCE_AXIS sums products of two tensors whose elements each occur in many products. Such a sum is tiled,
- * and the compiler tiles only one per kernel. */
-static bool is_large_contraction(const struct uop *u) {
+bool schedule_is_contraction(const struct uop *u) {
   const struct uop *x = u->src[0];
   while (x->op == OP_CAST) x = x->src[0];
   return u->aux == OP_ADD && x->op == OP_MUL && repeats_elements(x->src[0]) && repeats_elements(x->src[1]) &&
@@ -301,7 +299,7 @@ static int realize_reduce_reason(struct scheduler *s, struct node *n, struct use
   if (w->in_reduce && !inside && !term && reads_columns(s, n)) return SCHEDULE_NESTED;
   if (k->nreduces && k->next_axis + n->u->src[0]->shape->rank > MOST_AXES) return SCHEDULE_CROWDED;
   bool together = k->serial == serial || schedule_elements(k, k->serial | serial) <= NARROW;
-  bool contracts = is_large_contraction(n->u);
+  bool contracts = schedule_is_contraction(n->u);
   if (contracts && is_mostly_padding(n, w)) return SCHEDULE_PADDED;
   if (k->nreduces && !k->serial && !serial && (contracts || k->contracts)) return SCHEDULE_CROWDED;
   if (k->nreduces && (!together || k->nreduces == MAX_REDUCES)) return SCHEDULE_CROWDED;
@@ -376,8 +374,10 @@ static int realize_reason(struct scheduler *s, struct node *n) {
   return -1;
 }
 
-/* Begins a kernel for n with new ranges over a shape. */
-static struct planned_kernel *start_kernel(struct scheduler *s, struct node *n, const struct shape *shape) {
+/* Begins a kernel for n with new ranges over a shape. value: what it computes, of this shape; NULL: each axis has one
+ * loop. */
+static struct planned_kernel *start_kernel(struct scheduler *s, struct node *n, const struct shape *shape,
+                                           struct uop *value) {
   struct graph *g = s->graph;
   struct planned_kernel *k = n->kernel = graph_alloc(g, sizeof *k);
   if (k) k->idx = schedule_index_array(s, shape->rank);
@@ -386,17 +386,13 @@ static struct planned_kernel *start_kernel(struct scheduler *s, struct node *n, 
     return NULL;
   }
   k->value_use = NO_USE;
-  for (unsigned i = 0; i < shape->rank; i++) {
-    struct uop *dim = simplify(s->simplifier, shape->dim[i]);
-    k->idx[i] = uop_is_const(dim) && dim->arg.i <= 1 ? uop_index(g, 0) : uop_range(g, dim, k->next_axis++, AXIS_LOOP);
-    if (k->idx[i]->op == OP_RANGE) k->range[k->nranges++] = k->idx[i];
-  }
+  schedule_make_loops(s, k, shape, value);
   return k;
 }
 
 /* Begins a kernel that writes n, which is then the only use of n. */
 static void start_realized(struct scheduler *s, struct node *n) {
-  struct planned_kernel *k = start_kernel(s, n, n->u->shape);
+  struct planned_kernel *k = start_kernel(s, n, n->u->shape, n->u);
   n->use = NO_USE, n->nuses = 0;
   if (!k) return;
   n->realized = false; /* otherwise add_use would not record the use */
@@ -405,7 +401,8 @@ static void start_realized(struct scheduler *s, struct node *n) {
 }
 
 uint32_t schedule_start_piece(struct scheduler *s, struct node *n, struct node *x, const struct shape *shape) {
-  struct planned_kernel *k = start_kernel(s, n, shape);
+  bool walks = n->u->op == OP_SCATTER || n->u->op == OP_SEGMENTS; /* along an axis of the result */
+  struct planned_kernel *k = start_kernel(s, n, shape, walks ? NULL : x->u);
   if (!k) return NO_USE;
   uint32_t use = add_use(s, x, &(struct use){.kernel = k}, k->idx, NULL);
   schedule_add_input(s, k, x);

@@ -237,6 +237,27 @@ static bool affine(struct uop *root) {
   return good;
 }
 
+/* Products of groups of matrices, 2^20 in total: [groups, rows, columns]. */
+static struct uop *products_of_groups(int64_t groups, int64_t rows, int64_t columns) {
+  int64_t sum = (INT64_C(1) << 20) / groups / rows / columns;
+  struct uop *x = EXPAND(TENSOR(groups, rows, 1, sum), groups, rows, columns, sum);
+  return RESHAPE(reduce(OP_ADD, mul(x, EXPAND(TENSOR(groups, 1, columns, sum), groups, rows, columns, sum)), 8), groups,
+                 rows, columns);
+}
+
+/* A kernel has loops over the axes of a large sum of products, also if a RESHAPE merges them before other operations,
+ * or between two sums. */
+static void test_loops_of_merged_axes(void **state) {
+  struct uop *x = add(RESHAPE(products_of_groups(4, 8, 16), 32, 16), EXPAND(TENSOR(32, 1), 32, 16));
+  x = uop_binary(g, OP_MAX, x, num(0));
+  assert_true(affine(x));
+  assert_true(affine(mul(RESHAPE(products_of_groups(8, 8, 16), 1024), TENSOR(1024)))); /* three axes */
+  assert_true(affine(mul(RESHAPE(permute(products_of_groups(8, 16, 16), 0x021), 16, 128), TENSOR(16, 128))));
+  assert_true(affine(SHRINK(RESHAPE(products_of_groups(4, 8, 16), 32, 16), 0, 32, 3, 15)));
+  x = shear(RESHAPE(products_of_groups(4, 8, 64), 32, 4, 16), 1, 2, -1, 19);
+  assert_true(affine(reduce(OP_ADD, x, 2))); /* sums of rows, like the gradient of a convolution's input */
+}
+
 /* A convolution's windows are a shear of its input repeated; the gradient's are sheared back. */
 static void test_shear(void **state) {
   struct uop *x = TENSOR(2, 4);
@@ -1237,6 +1258,7 @@ int main(void) {
       cmocka_unit_test_setup_teardown(test_views, setup, teardown),
       cmocka_unit_test_setup_teardown(test_pad, setup, teardown),
       cmocka_unit_test_setup_teardown(test_padded_products, setup, teardown),
+      cmocka_unit_test_setup_teardown(test_loops_of_merged_axes, setup, teardown),
       cmocka_unit_test_setup_teardown(test_shear, setup, teardown),
       cmocka_unit_test_setup_teardown(test_sum_of_moved_sum, setup, teardown),
       cmocka_unit_test_setup_teardown(test_sums_with_much_padding, setup, teardown),
