@@ -114,17 +114,23 @@ struct conv {
   /* bit r: kernels of result r load no operand through registers and have no bank conflicts, on a GPU with tensor
    * copies */
   unsigned boxed;
-  unsigned most; /* instructions per matrix instruction of the result and of the gradient of the input, on gfx1100 */
+  unsigned most;  /* instructions per matrix instruction of the result and of the gradient of the input, on gfx1100 */
+  int64_t groups; /* 0: one */
 };
 #define TIMEOUT_NS 100000000000ull
 enum { RESULTS = 3 }; /* the result, the gradient of the input, that of the weight */
 
 /* Random multiples of 1/8, whose products and short sums are exact. */
-static db_tensor *eighths(db_device *dev, const struct conv *c, const int64_t *dim, uint32_t seed) {
+static float *random_eighths(const int64_t *dim, uint32_t seed) {
   int64_t n = dim[0] * dim[1] * dim[2] * dim[3];
   float *x = malloc((size_t)n * sizeof *x);
   for (int64_t i = 0; i < n; i++) seed = seed * 1664525 + 1013904223, x[i] = (float)(seed >> 24) / 128 - 1;
   for (int64_t i = 0; i < n; i++) x[i] = roundf(x[i] * 8) / 8;
+  return x;
+}
+
+static db_tensor *eighths(db_device *dev, const struct conv *c, const int64_t *dim, uint32_t seed) {
+  float *x = random_eighths(dim, seed);
   db_tensor *t = db_cast(db_from_at(DB_HERE, x, DB_F32, dev, (db_list){4, dim}), c->dtype);
   if (db_realize(t) || db_device_synchronize(dev, TIMEOUT_NS)) fail_msg("%s", db_error());
   free(x);
@@ -158,14 +164,16 @@ static struct counts count_products(db_device *dev) {
 static int64_t convolve(db_device *dev, const struct conv *c, unsigned r, float **out, struct counts *counts) {
   DB_SCOPED;
   int64_t size = (c->size + c->kernel / 2 * 2 - c->kernel) / c->stride + 1, n = 1;
-  int64_t dim[RESULTS][4] = {
-      {c->batch, c->out, size, size}, {c->batch, c->in, c->size, c->size}, {c->out, c->in, c->kernel, c->kernel}};
+  int64_t groups = c->groups ? c->groups : 1;
+  int64_t dim[RESULTS][4] = {{c->batch, c->out, size, size},
+                             {c->batch, c->in, c->size, c->size},
+                             {c->out, c->in / groups, c->kernel, c->kernel}};
   db_tensor *dy = eighths(dev, c, dim[0], 1), *x = eighths(dev, c, dim[1], 2), *w = eighths(dev, c, dim[2], 3);
   bool exact = counts == NULL; /* the reference sums and rounds in f32 */
   if (exact) dy = db_cast(dy, DB_F32), x = db_cast(x, DB_F32), w = db_cast(w, DB_F32);
   db_tensor *of = db_requires_grad(r == 1 ? x : w), *y, *d;
-  y = db_conv2d(r == 1 ? of : x, r == 1 ? w : of, NULL, .stride = DB_LIST(c->stride),
-                .padding = DB_LIST(c->kernel / 2));
+  y = db_conv2d(r == 1 ? of : x, r == 1 ? w : of, NULL, .stride = DB_LIST(c->stride), .padding = DB_LIST(c->kernel / 2),
+                .groups = groups);
   if (r) db_grad_all(y, dy, &of, 1, &d);
   struct os *os = db_device_os(dev);
   struct counts before = counts ? count_products(dev) : (struct counts){0};
@@ -216,6 +224,82 @@ static void products_of_boxes(void **state) {
   }
 }
 
+/* An element of a tensor of four axes; 0 in the padding. */
+static double element(const float *x, const int64_t *dim, int64_t a, int64_t b, int64_t c, int64_t d) {
+  bool inside = c >= 0 && c < dim[2] && d >= 0 && d < dim[3];
+  return inside ? (double)x[((a * dim[1] + b) * dim[2] + c) * dim[3] + d] : 0;
+}
+
+/* Element e of result r, summed directly over all products that belong to it. data, dim: of dy, x and w. */
+static double sum_of_group(const struct conv *c, unsigned r, float *const *data, int64_t (*dim)[4], int64_t e) {
+  enum { BATCH, OUT, IN, TAP, ROW, COLUMN, LOOPS };
+  const int64_t out = c->out / c->groups, in = c->in / c->groups, taps = c->kernel * c->kernel, *d = dim[r];
+  const int64_t at[4] = {e / d[3] / d[2] / d[1], e / d[3] / d[2] % d[1], e / d[3] % d[2], e % d[3]};
+  const int64_t group = r == 1 ? at[1] / in : at[r ? 0 : 1] / out;
+  int64_t from[LOOPS] = {[OUT] = group * out},
+          to[LOOPS] = {c->batch, (group + 1) * out, in, taps, dim[0][2], dim[0][3]};
+  const int64_t fixed[RESULTS][LOOPS] = {{at[0], at[1], -1, -1, at[2], at[3]},
+                                         {at[0], -1, at[1] % in, -1, -1, -1},
+                                         {-1, at[0], at[1], at[2] * c->kernel + at[3], -1, -1}};
+  for (unsigned i = 0; i < LOOPS; i++)
+    if (fixed[r][i] >= 0) from[i] = fixed[r][i], to[i] = from[i] + 1;
+  double sum = 0;
+  for (int64_t n = from[BATCH]; n < to[BATCH]; n++)
+    for (int64_t o = from[OUT]; o < to[OUT]; o++)
+      for (int64_t i = from[IN]; i < to[IN]; i++)
+        for (int64_t tap = from[TAP]; tap < to[TAP]; tap++)
+          for (int64_t y = from[ROW]; y < to[ROW]; y++)
+            for (int64_t x = from[COLUMN]; x < to[COLUMN]; x++) {
+              int64_t ky = tap / c->kernel, kx = tap % c->kernel;
+              int64_t row = y * c->stride + ky - c->kernel / 2, column = x * c->stride + kx - c->kernel / 2;
+              if (r == 1 && (row != at[2] || column != at[3])) continue;
+              double dy = r == 0 ? 1 : element(data[0], dim[0], n, o, y, x);
+              double pixel = r == 1 ? 1 : element(data[1], dim[1], n, group * in + i, row, column);
+              sum += dy * pixel * (r == 2 ? 1 : element(data[2], dim[2], o, i, ky, kx));
+            }
+  return sum;
+}
+
+/* Compares result r on the device with direct sums. counts: NULL, or set. */
+static void check_groups(const char *device, const struct conv *c, unsigned r, struct counts *counts) {
+  enum { SAMPLES = 64 };
+  db_device *dev = open_device(device);
+  float *got, *data[RESULTS];
+  int64_t size = (c->size + c->kernel / 2 * 2 - c->kernel) / c->stride + 1;
+  int64_t dim[RESULTS][4] = {{c->batch, c->out, size, size},
+                             {c->batch, c->in, c->size, c->size},
+                             {c->out, c->in / c->groups, c->kernel, c->kernel}};
+  int64_t n = convolve(dev, c, r, &got, counts);
+  for (unsigned k = 0; k < RESULTS; k++) data[k] = random_eighths(dim[k], k + 1);
+  for (unsigned s = 0; s < SAMPLES; s++) {
+    int64_t e = (int64_t)s * (n - 1) / (SAMPLES - 1);
+    double want = sum_of_group(c, r, data, dim, e);
+    double step = (fabs(want) + 1) * (c->dtype == DB_BF16 ? 0x1p-8 : 0x1p-11);
+    if (!(fabs((double)got[e] - want) <= step))
+      fail_msg("%s, %ld groups, result %u, element %ld: %g, not %g", device, (long)c->groups, r, (long)e,
+               (double)got[e], want);
+  }
+  for (unsigned k = 0; k < RESULTS; k++) free(data[k]);
+  free(got);
+  db_close(dev);
+}
+
+/* The groups of a convolution are a batch of products, which matrix instructions compute if there are enough. */
+static void products_of_groups(void **state) {
+  static const struct conv large = {6, 256, 14, 256, 3, 1, DB_F16, .groups = 16},
+                           strided = {2, 48, 15, 80, 3, 2, DB_BF16, .groups = 2},
+                           plain = {3, 48, 12, 96, 3, 1, DB_F32, .groups = 4};
+  for (unsigned r = 0; r < RESULTS; r++) {
+    struct counts counts = {0};
+    check_groups("CPU", &plain, r, NULL);
+    FOR_EMULATED_GPU {
+      check_groups(DEVICE_NAME, &strided, r, &counts);
+      check_groups(DEVICE_NAME, &large, r, &counts);
+      if (!counts.matrix) fail_msg("%s, result %u: no matrix instructions", DEVICE_NAME, r);
+    }
+  }
+}
+
 static int finish(void **state) { return db_shutdown(); }
 
 int main(void) {
@@ -224,7 +308,8 @@ int main(void) {
                                      cmocka_unit_test(gradient_of_a_square),
                                      cmocka_unit_test(empty_batch),
                                      cmocka_unit_test(refused),
-                                     cmocka_unit_test(products_of_boxes)};
+                                     cmocka_unit_test(products_of_boxes),
+                                     cmocka_unit_test(products_of_groups)};
   has_ptxas(); /* sets the cache folder before anything is compiled */
   return cmocka_run_group_tests_name("conv", tests, NULL, finish);
 }

@@ -4,7 +4,8 @@
  * gaps. Without boxes, each work-item loads several adjacent channels at once, so fragments need fewer instructions.
  *
  * The axes of the product that only occur in sums, like y + ky, are a convolution's window. Channels are another axis:
- * the one that is summed, or in the gradient of the weights, where pixels are summed, the one of the result. */
+ * the one that is summed, or in the gradient of the weights, where pixels are summed, the one of the result. If the
+ * channels are in groups, it is the axis of the channels of a group. */
 #include "../scheduler.h"
 #include <stdlib.h>
 #include <string.h>
@@ -12,6 +13,8 @@
 enum {
   LEAST_CHANNELS = 32, /* with padding */
   LEAST_USES = 32,     /* uses of an element that pay for its copy */
+  SLOW = 4,            /* factor between the times of products without matrix instructions and at the machine's rate */
+  FEW = 16,            /* rows and columns of a block of results of few channels */
   UNITS = 2,           /* of channels that are loaded at once: as many as a matrix instruction takes */
   MOST_RANGES = 2 * MAX_RANK,
 };
@@ -26,7 +29,8 @@ struct view {
  * fewest elements. */
 struct factor {
   struct view memory, least;
-  enum dtype narrow; /* the type of matrix instructions that its values have */
+  struct uop *copied; /* the base of `least`, before its axes were taken apart */
+  enum dtype narrow;  /* the type of matrix instructions that its values have */
 };
 
 struct product {
@@ -34,6 +38,7 @@ struct product {
   struct uop *range[MOST_RANGES];
   unsigned nranges;
   uint64_t window, summed; /* ranges, by number */
+  uint64_t batch;          /* ranges that are axes of both factors, and of the result: groups of channels */
   uint32_t types;          /* of matrix instructions */
   struct factor factor[2];
 };
@@ -61,6 +66,89 @@ static bool go_down(struct product *p, struct view *v, struct factor *f) {
   }
 }
 
+/* The number of the range that the index is, maybe plus a constant, or -1. */
+static int plain(const struct uop *at) {
+  // NOLINTNEXTLINE(clang-analyzer-core.NullDereference): every axis has an index
+  if (at->op == OP_ADD && at->src[1]->op == OP_CONST) at = at->src[0];
+  return at->op == OP_RANGE ? (int)at->arg.i : -1;
+}
+
+/* Whether the index counts two ranges, the second one fastest, through all `size` positions of an axis. Stores them in
+ * range. */
+static bool counts_two(const struct uop *at, int64_t size, struct uop *range[2]) {
+  if (at->op != OP_ADD) return false;
+  for (unsigned i = 0; i < 2; i++) {
+    const struct uop *outer = at->src[i];
+    if (outer->op != OP_MUL || outer->src[1]->op != OP_CONST) continue;
+    range[0] = outer->src[0], range[1] = at->src[1 - i];
+    if (range[0]->op != OP_RANGE || range[1]->op != OP_RANGE) continue;
+    if (outer->src[1]->arg.i == range[1]->src[0]->arg.i && range[0]->src[0]->arg.i * range[1]->src[0]->arg.i == size)
+      return true;
+  }
+  return false;
+}
+
+/* The view with two axes for each one whose positions are counted by two ranges: groups of channels and channels of a
+ * group. */
+static struct view apart(struct graph *g, const struct view *v) {
+  struct view out = {.base = v->base};
+  struct uop *dim[MAX_RANK], *range[2];
+  unsigned rank = 0, old = v->base->shape->rank;
+  for (unsigned d = 0; d < old; d++) {
+    struct uop *size = v->base->shape->dim[d];
+    if (rank + old - d < MAX_RANK && counts_two(v->at[d], size->arg.i, range))
+      for (unsigned i = 0; i < 2; i++) dim[rank] = range[i]->src[0], out.at[rank++] = range[i];
+    else
+      dim[rank] = size, out.at[rank++] = v->at[d];
+  }
+  if (rank > old) out.base = uop_movement(g, OP_RESHAPE, v->base, dim, rank);
+  return out;
+}
+
+/* Replaces each range whose quotient is an index by two ranges: a RESHAPE merges groups of channels and channels of a
+ * group between two sums. Returns false if there are too many. */
+static bool divide_ranges(struct product *p) {
+  struct graph *g = p->s->graph;
+  for (unsigned i = 0; i < 4; i++) {
+    struct view *v = i % 2 ? &p->factor[i / 2].least : &p->factor[i / 2].memory;
+    const struct uop *loop;
+    int64_t by;
+    while (schedule_find_merged(v->at, v->base->shape->rank, &loop, &by)) {
+      int64_t number = loop->arg.i;
+      struct uop *was = p->range[number], *inner = new_range(p, uop_index(g, by), p->summed >> number & 1);
+      if (!inner) return false;
+      struct uop *outer = uop_range(g, uop_index(g, was->src[0]->arg.i / by), number, AXIS_LOOP);
+      struct uop *both = uop_binary(g, OP_ADD, uop_binary(g, OP_MUL, outer, uop_index(g, by)), inner);
+      p->range[number] = outer;
+      for (unsigned k = 0; k < 4; k++) {
+        struct view *w = k % 2 ? &p->factor[k / 2].least : &p->factor[k / 2].memory;
+        for (unsigned d = 0; d < w->base->shape->rank; d++)
+          w->at[d] = simplify(p->s->simplifier, uop_substitute(g, w->at[d], &was, &both, 1));
+      }
+    }
+  }
+  return true;
+}
+
+/* The ranges that are indices of the view's axes. */
+static uint64_t axes_of(const struct view *v) {
+  uint64_t axes = 0;
+  for (unsigned d = 0; d < v->base->shape->rank; d++)
+    if (plain(v->at[d]) >= 0) axes |= UINT64_C(1) << plain(v->at[d]);
+  return axes;
+}
+
+static void find_window(struct product *p) {
+  for (unsigned i = 0; i < 2; i++)
+    for (unsigned d = 0; d < p->factor[i].least.base->shape->rank; d++) {
+      size_t n;
+      struct uop *at = p->factor[i].least.at[d], **order = plain(at) >= 0 ? NULL : uop_toposort(&at, 1, &n);
+      for (size_t k = 0; order && k < n; k++)
+        if (order[k]->op == OP_RANGE) p->window |= UINT64_C(1) << order[k]->arg.i;
+      free(order);
+    }
+}
+
 /* Notes the product that the reduction sums, itself or by another sum below movement. Returns false if there is
  * none. */
 static bool find_product(struct product *p, const struct uop *reduce, struct uop *x) {
@@ -79,29 +167,24 @@ static bool find_product(struct product *p, const struct uop *reduce, struct uop
     struct factor *f = &p->factor[i];
     f->memory = v, f->memory.base = v.base->src[i];
     if (!go_down(p, &f->memory, f)) return false;
+    f->copied = f->least.base;
   }
+  if (!divide_ranges(p)) return false;
+  for (unsigned i = 0; i < 2; i++) {
+    p->factor[i].least = apart(p->s->graph, &p->factor[i].least);
+    p->factor[i].memory = apart(p->s->graph, &p->factor[i].memory);
+  }
+  find_window(p);
+  p->batch = axes_of(&p->factor[0].least) & axes_of(&p->factor[1].least) & ~p->summed;
   return true;
 }
 
-/* The number of the range that the index is, maybe plus a constant, or -1. */
-static int plain(const struct uop *at) {
-  // NOLINTNEXTLINE(clang-analyzer-core.NullDereference): every axis has an index
-  if (at->op == OP_ADD && at->src[1]->op == OP_CONST) at = at->src[0];
-  return at->op == OP_RANGE ? (int)at->arg.i : -1;
-}
-
-static void find_window(struct product *p) {
-  for (unsigned i = 0; i < 2; i++)
-    for (unsigned d = 0; d < p->factor[i].least.base->shape->rank; d++) {
-      size_t n;
-      struct uop *at = p->factor[i].least.at[d], **order = plain(at) >= 0 ? NULL : uop_toposort(&at, 1, &n);
-      for (size_t k = 0; order && k < n; k++)
-        if (order[k]->op == OP_RANGE) p->window |= UINT64_C(1) << order[k]->arg.i;
-      free(order);
-    }
-}
-
 static bool in_set(uint64_t set, int number) { return number >= 0 && (set >> number & 1); }
+
+/* The least number of channels that are copied. unit: of channels that are loaded at once */
+static int64_t least_channels(const struct product *p, int64_t unit) {
+  return p->window && p->batch ? unit : LEAST_CHANNELS - unit + 1;
+}
 
 static int64_t positions(const struct product *p, uint64_t set) {
   int64_t n = 1;
@@ -125,7 +208,7 @@ static bool is_aligned(const struct product *p, const struct view *f, int64_t un
     if (!axes++) last = n;
   }
   if (!p->window && axes == 1) return true; /* a matrix: align.c */
-  return row % unit == 0 && axes > 0 && (!p->window || last >= LEAST_CHANNELS);
+  return row % unit == 0 && axes > 0 && (!p->window || last >= (p->batch ? unit : LEAST_CHANNELS));
 }
 
 /* The axis that becomes the last one, padded to a multiple of `unit` elements, or -1. */
@@ -135,7 +218,7 @@ static int channels_of(const struct product *p, const struct view *f, bool strai
   int best[2] = {-1, -1};
   for (unsigned d = 0; d < s->rank; d++) {
     int number = plain(f->at[d]);
-    if (number < 0 || in_set(p->window, number) || s->dim[d]->arg.i <= LEAST_CHANNELS - unit) continue;
+    if (number < 0 || in_set(p->window | p->batch, number) || s->dim[d]->arg.i < least_channels(p, unit)) continue;
     int *b = &best[in_set(p->summed, number)];
     if (*b < 0 || s->dim[d]->arg.i > s->dim[*b]->arg.i) *b = (int)d;
   }
@@ -165,23 +248,44 @@ static struct uop *copy_channels(struct graph *g, struct uop *x, enum dtype type
   return uop_cast(g, uop_new(g, OP_PERMUTE, type, 1, (union uop_arg){.i = back}, 0, &x, 1), was);
 }
 
-/* x with the copies in place of the factors' bases. */
+/* x, or what x is a RESHAPE of, with another shape. */
+static struct uop *reshape(struct graph *g, struct uop *x, const struct shape *to) {
+  while (x->op == OP_RESHAPE && x->shape != to) x = x->src[0];
+  return x->shape == to ? x : uop_movement(g, OP_RESHAPE, x, to->dim, to->rank);
+}
+
+/* x with the copies in place of the factors' bases. A RESHAPE that merges axes of a copy moves up to the one that takes
+ * them apart, so that both vanish. */
 static struct uop *with_copies(struct product *p, struct uop *x, struct uop *const copy[2]) {
+  struct graph *g = p->s->graph;
   struct uop *src[MAX_RANK * 2 + 1];
   for (unsigned i = 0; i < 2; i++)
-    if (x == p->factor[i].least.base && copy[i]) return copy[i];
+    if (x == p->factor[i].copied && copy[i]) return reshape(g, copy[i], x->shape);
   if (x->op != OP_CAST && x->op != OP_REDUCE_AXIS && x->op != OP_MUL && !is_movement(x)) return x;
   memcpy(src, x->src, x->nsrc * sizeof *src);
   for (unsigned i = 0; i < (x->op == OP_MUL ? 2 : 1); i++) src[i] = with_copies(p, x->src[i], copy);
-  return uop_with_src(p->s->graph, x, src);
+  if (src[0] != x->src[0] && x->op == OP_CAST && src[0]->op == OP_RESHAPE)
+    return reshape(g, uop_cast(g, src[0]->src[0], x->dtype), x->shape);
+  if (src[0] != x->src[0] && x->op == OP_RESHAPE) return reshape(g, src[0], x->shape);
+  return uop_with_src(g, x, src);
+}
+
+/* Whether copies of this number of bytes take less time than the products take without matrix instructions. Those of
+ * few channels fill only a part of an instruction. Without boxes, each wave waits for what it loads, so there have to
+ * be blocks of results for all processors. */
+static bool pays_for_few(const struct product *p, const struct schedule_machine *m, int64_t bytes) {
+  uint64_t all = (UINT64_C(1) << p->nranges) - 1;
+  double products = (double)positions(p, all), blocks = (double)positions(p, all & ~p->summed) / (FEW * FEW);
+  if (!m->align && blocks < (double)m->groups / 2) return false;
+  return SLOW * 2 * products / m->flops_per_ns >= 2 * (double)bytes / m->bytes_per_ns + m->launch_ns;
 }
 
 struct uop *schedule_channels(struct scheduler *s, const struct schedule_machine *m, const struct uop *reduce,
                               struct uop *x) {
   struct product p = {.s = s, .types = m->tile_types};
   struct uop *copy[2] = {NULL, NULL};
+  int64_t bytes = 0, fewest = LEAST_CHANNELS;
   if (!m->channel_align || reduce->aux != OP_ADD || shape_numel(x->shape) < 0 || !find_product(&p, reduce, x)) return x;
-  find_window(&p);
   for (unsigned i = 0; i < 2; i++) {
     const struct view *f = &p.factor[i].least;
     enum dtype t = p.factor[i].narrow;
@@ -193,10 +297,13 @@ struct uop *schedule_channels(struct scheduler *s, const struct schedule_machine
     bool pays = positions(&p, (UINT64_C(1) << p.nranges) - 1) / n > LEAST_USES - m->channel_align / size;
     int64_t padded = m->channel_align / size;
     int channels = pays ? channels_of(&p, f, m->straight_types >> t & 1, padded) : -1;
-    if (channels >= 0)
+    if (channels >= 0) {
+      int64_t number = f->base->shape->dim[channels]->arg.i + padded - 1;
       copy[i] = copy_channels(s->graph, f->base, t, (unsigned)channels, UNITS * padded);
-    else if (p.window)
+      bytes += n * size, fewest = number < fewest ? number : fewest;
+    } else if (p.window)
       return x;
   }
+  if (fewest < LEAST_CHANNELS && !pays_for_few(&p, m, bytes)) return x;
   return copy[0] || copy[1] ? with_copies(&p, x, copy) : x;
 }
