@@ -193,6 +193,47 @@ static void odd_sums_take_little_longer(void **state) {
     }
 }
 
+/* A product and what is computed of it are two results of one kernel, which is planned like that of the product. */
+static void check_two_results(const char *device, db_dtype t) {
+  enum { ROWS = 200, COLUMNS = 300, SUM = 128 };
+  static float x[ROWS * SUM], w[SUM * COLUMNS], e[ROWS * COLUMNS], got[2][ROWS * COLUMNS];
+  DB_SCOPED;
+  db_device *dev = open_device(device);
+  for (int64_t i = 0; i < ROWS * SUM; i++) x[i] = (float)element_of(i, 1);
+  for (int64_t i = 0; i < SUM * COLUMNS; i++) w[i] = (float)element_of(i, 2);
+  for (int64_t i = 0; i < ROWS * COLUMNS; i++) e[i] = (float)element_of(i, 3);
+  db_tensor *a = db_cast(db_from(x, DB_F32, dev, ROWS, SUM), t), *b = db_cast(db_from(w, DB_F32, dev, SUM, COLUMNS), t),
+            *c = db_cast(db_from(e, DB_F32, dev, ROWS, COLUMNS), t), *y = db_matmul(a, b), *z = db_mul(y, c);
+  assert_int_equal(db_realize(a, b, c), 0);
+  assert_int_equal(db_device_synchronize(dev, UINT64_C(60000000000)), 0);
+  assert_int_equal(emu_detail(db_device_os(dev), true), 0);
+  unsigned first = kernels_so_far(dev), class = t == DB_F32 ? EMU_LDS_CLASS : EMU_MATRIX_CLASS;
+  struct emu_detail before = executed_so_far(dev);
+  assert_int_equal(db_realize(y, z), 0);
+  assert_int_equal(kernels_so_far(dev) - first, 1);
+  must_read(db_cast(y, DB_F32), got[0], sizeof got[0]);
+  must_read(db_cast(z, DB_F32), got[1], sizeof got[1]);
+  assert_true(executed_so_far(dev).executed[class] > before.executed[class]);
+  for (int64_t i = 0; i < ROWS * COLUMNS; i++) {
+    double want[2] = {0, 0};
+    for (int64_t k = 0; k < SUM; k++)
+      want[0] += (double)x[i / COLUMNS * SUM + k] * (double)w[k * COLUMNS + i % COLUMNS];
+    want[1] = want[0] * (double)e[i];
+    for (unsigned n = 0; n < 2; n++)
+      if (fabs((double)got[n][i] - want[n]) > (t == DB_F32 ? 0 : 1e-3 * fabs(want[n])))
+        fail_msg("%s, result %u: element %ld is %g, not %g", device, n, (long)i, (double)got[n][i], want[n]);
+  }
+  db_close(dev);
+}
+
+static void products_with_other_results(void **state) {
+  check_two_results(EMULATED, DB_F32);
+  check_two_results(EMULATED, DB_F16);
+  if (!has_ptxas()) return;
+  check_two_results(EMULATED_NVIDIA, DB_F32);
+  check_two_results(EMULATED_NVIDIA, DB_F16);
+}
+
 /* Few results of a long sum are computed in parts, even if the products are few. Those of an odd sum leave a short
  * remainder. */
 static void few_results_take_little_time(void **state) {
@@ -670,6 +711,7 @@ int main(void) {
                                      cmocka_unit_test(few_other_instructions),
                                      cmocka_unit_test(odd_sums_take_little_longer),
                                      cmocka_unit_test(few_results_take_little_time),
+                                     cmocka_unit_test(products_with_other_results),
                                      cmocka_unit_test(rows_do_not_mix),
                                      cmocka_unit_test(convolutions_are_exact),
                                      cmocka_unit_test(copies_access_few_lines),

@@ -649,7 +649,7 @@ static void choose(struct codegen *k, struct choice *best) {
 bool contract_gpu(struct codegen *k, bool *done) {
   struct choice best;
   *done = false;
-  if (!k->target->matrix || (k->ast->nsrc != 1 && !k->is_phase) || k->ast->src[0]->op != OP_STORE) return true;
+  if (!k->target->matrix || k->ast->src[0]->op != OP_STORE) return true;
   choose(k, &best);
   if (best.tiles[0] && copies_elements(&best)) {
     if (!contract_simt(k, done)) return false;

@@ -368,8 +368,7 @@ bool contract_simt(struct codegen *k, bool *done) {
   struct simt s = {.c = {.k = k}};
   struct block b = {.time = 0};
   *done = false;
-  if (k->is_phase || k->is_part || k->ast->nsrc != 1 || k->ast->src[0]->op != OP_STORE || !find(&s) || !can_pack(&s))
-    return true;
+  if (k->is_phase || k->is_part || k->ast->src[0]->op != OP_STORE || !find(&s) || !can_pack(&s)) return true;
   for (unsigned i = 0; i < 3; i++) { /* the axes have other numbers after each join */
     int axis = i < 2 ? s.c.side[i].axis : s.c.sum;
     bool ok = join_short(k, i < 2 ? s.own[i] : s.summed, i < 2 ? AXIS_LOOP : AXIS_REDUCE, axis,
