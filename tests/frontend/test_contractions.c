@@ -193,6 +193,16 @@ static void odd_sums_take_little_longer(void **state) {
     }
 }
 
+/* Three rows by a matrix whose rows begin at unaligned addresses, which work-items load one element at a time: halves
+ * of lines give workgroups to the whole machine. */
+static void few_rows_use_the_whole_machine(void **state) {
+  struct contraction c = {1, 3, 1023, 1023, false, false, DB_F32, PLAIN};
+  unsigned kernels;
+  if (!has_ptxas()) return;
+  double us = (double)run(&c, "EMU+NV:sm_90", &kernels).model_ps * 1e-6;
+  if (us > 6.5) fail_msg("%g us", us);
+}
+
 /* A product and what is computed of it are two results of one kernel, which is planned like that of the product. */
 static void check_two_results(const char *device, db_dtype t) {
   enum { ROWS = 200, COLUMNS = 300, SUM = 128 };
@@ -711,6 +721,7 @@ int main(void) {
                                      cmocka_unit_test(few_other_instructions),
                                      cmocka_unit_test(odd_sums_take_little_longer),
                                      cmocka_unit_test(few_results_take_little_time),
+                                     cmocka_unit_test(few_rows_use_the_whole_machine),
                                      cmocka_unit_test(products_with_other_results),
                                      cmocka_unit_test(rows_do_not_mix),
                                      cmocka_unit_test(convolutions_are_exact),

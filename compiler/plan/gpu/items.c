@@ -4,7 +4,8 @@
 
 enum {
   LONG_REDUCE = 32, /* work-items share reductions of at least this length */
-  ROW_BYTES = 128,  /* a row of adjacent elements that adjacent work-items load should have this size */
+  ROW_BYTES = 128,  /* a row of adjacent elements that adjacent work-items load should have this size, */
+  LEAST_BYTES = 64, /* or this one if single elements are loaded by workgroups for a part of the machine only */
   SHORT_ROW = 16,   /* but not along an axis that is contiguous in memory and shorter than this, if another is longer */
 };
 /* adjacent work-items along the stores of a transposition; more are adjacent along its loads */
@@ -206,7 +207,14 @@ static bool share_columns(struct view *p, const struct shared *s, int v, int64_t
   int64_t adjacent = line > t->wave ? t->wave : line < 1 ? 1 : line;
   if (lanes > 1 && !step_padded(p, STEP_VECTOR, v, lanes)) return false;
   bool whole = k->axes[v].kind != AXIS_LOOP; /* a vector has all columns */
-  while (amount * 2 <= fill && amount * 2 * adjacent <= t->max_group && amount * 4 <= longest_shared(k, s)) amount *= 2;
+  while (amount * 2 <= fill && amount * 4 <= longest_shared(k, s)) {
+    if (amount * 2 * adjacent > t->max_group) {
+      bool few = lanes == 1 && outputs / adjacent * 2 < t->workgroups;
+      if (!few || adjacent * bytes < 2 * LEAST_BYTES) break;
+      adjacent /= 2;
+    }
+    amount *= 2;
+  }
   if (amount * adjacent < t->group) adjacent = t->group / amount;
   while (adjacent > 1 && adjacent / 2 >= k->axes[v].size) adjacent /= 2;
   if (!whole && adjacent > 1 && !step_padded(p, STEP_LOCAL, v, adjacent)) return false;
