@@ -11,9 +11,9 @@
 enum {
   MOST_ROWS = 64,   /* most rows of a block: the data copied per block is then reused often enough */
   FEW_ROWS = 16,    /* a kernel with fewer rows is small */
-  ENOUGH_ROWS = 24, /* fewer would make the data copied per block the most that is read */
+  ENOUGH_ROWS = 24, /* of a host's block; fewer would make the data copied per block the most that is read */
   FEWEST_ROWS = 4,  /* least rows of a block: fewer reuse a row of the other operand too rarely */
-  PREFERRED = 2,    /* blocks of 1/PREFERRED of the available bytes remain in a nearer cache */
+  PREFERRED = 3,    /* blocks of 1/PREFERRED of the available bytes remain in a nearer cache */
   LINE_ELEMENTS = 16,
 };
 
@@ -302,10 +302,18 @@ bool phases_choose_block(struct phaser *p, struct phased *k) {
   if (!row || ranges + k->n > MOST_NUMBERS) return false;
   if (machine->phase_items) return phases_choose_rounds(p, k);
   int64_t rows = k->size[k->blocked];
+  k->most_rows = machine->scratch / row;
   k->block = machine->scratch / PREFERRED / row;
-  if (k->block < ENOUGH_ROWS) k->block = machine->scratch / row < ENOUGH_ROWS ? machine->scratch / row : ENOUGH_ROWS;
+  if (k->block < 2 * FEWEST_ROWS)
+    k->block = machine->scratch / row < 2 * FEWEST_ROWS ? machine->scratch / row : 2 * FEWEST_ROWS;
   if (k->block > MOST_ROWS) k->block = MOST_ROWS;
   if (k->block > 2 * FEWEST_ROWS) k->block -= k->block % (2 * FEWEST_ROWS);
   if (k->block > rows) k->block = rows;
   return k->block >= FEWEST_ROWS && rows >= FEW_ROWS;
+}
+
+void phases_widen_block(struct phased *k) {
+  int64_t rows = k->most_rows < ENOUGH_ROWS ? k->most_rows - k->most_rows % (2 * FEWEST_ROWS) : ENOUGH_ROWS;
+  if (rows > k->size[k->blocked]) rows = k->size[k->blocked];
+  if (rows > k->block) k->block = rows;
 }

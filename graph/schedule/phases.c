@@ -476,7 +476,10 @@ void schedule_phases(struct scheduler *s) {
     do find_roles(&p, false);
     while (!s->status && !plan(&p));
     restore(&p, undo, nseparated);
-    for (size_t i = 0; i < p.n && !s->status; i++) phases_limit_columns(&p, &p.phased[i]);
+    for (size_t i = 0; i < p.n && !s->status; i++) {
+      phases_widen_block(&p.phased[i]);
+      phases_limit_columns(&p, &p.phased[i]);
+    }
     phases_pad(&p);
     for (size_t i = 0; i < p.n && !s->status; i++) phases_make_unit(&p, &p.phased[i]);
     for (size_t i = 0; i < s->nunits; i++) s->unit[i].gone = s->unit[i].gone || p.role[i] == ROLE_RECOMPUTED;

@@ -36,6 +36,7 @@ struct phased {
   int64_t size[MAX_RANK]; /* of the row ranges */
   unsigned blocked;       /* the row range that is divided into blocks */
   int64_t block;          /* rows of a block */
+  int64_t most_rows;      /* of a block that LOCAL memory of a host holds; 0: not known */
   int64_t columns, chunk; /* limited columns, and those that are left out together; chunk 0: no column is left out */
   bool upward;            /* the columns up to a block's last row are needed; otherwise those from its first row on */
   int64_t round;          /* columns that are computed in a round; 0: all columns at once */
@@ -100,6 +101,8 @@ bool phases_begin(struct phaser *p, struct phased *k, uint32_t unit, bool apart)
 bool phases_merge(struct phaser *p, struct phased *k, const struct phased *other);
 /* Chooses the range that is divided into blocks, and the rows of a block. */
 bool phases_choose_block(struct phaser *p, struct phased *k);
+/* Adds rows to a block of few rows on a host, once it is decided that phases are worth it. */
+void phases_widen_block(struct phased *k);
 
 /* phase_columns.c */
 /* Finds the columns that each block of rows does not need. */
