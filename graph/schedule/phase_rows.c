@@ -11,7 +11,7 @@
 enum {
   MOST_ROWS = 64,   /* most rows of a block: the data copied per block is then reused often enough */
   FEW_ROWS = 16,    /* a kernel with fewer rows is small */
-  ENOUGH_ROWS = 24, /* of a host's block; fewer would make the data copied per block the most that is read */
+  ENOUGH_ROWS = 24, /* of a host's block, if they fit: with fewer, data copied per block is most of what is read */
   FEWEST_ROWS = 4,  /* least rows of a block: fewer reuse a row of the other operand too rarely */
   PREFERRED = 3,    /* blocks of 1/PREFERRED of the available bytes remain in a nearer cache */
   LINE_ELEMENTS = 16,

@@ -6,7 +6,7 @@ static const struct schedule_machine *no_scratch(unsigned device) {
       .groups = 64, .side = 8, .access_ns = 5, .launch_ns = 2000, .bytes_per_ns = 20, .flops_per_ns = 200};
   return &m;
 }
-/* Blocks of 8 rows, which are 64 elements apart. */
+/* LOCAL memory holds so many rows, which are 64 elements apart. */
 static int64_t scratch_rows = 24;
 static const struct schedule_machine *little_scratch(unsigned device) {
   static struct schedule_machine m;
