@@ -1,8 +1,9 @@
 # Test suites, fuzzers and programs for machines with a GPU.
 
 # The suites that take longest start first, so that no processor waits for the last one.
-LONGEST    := $(addprefix frontend/test_,llm attention cases examples beam kernels contractions nets) \
-              $(addprefix compiler/test_,c_text contract host phases amx) frontend/test_command graph/test_schedule
+LONGEST    := $(addprefix frontend/test_,llm attention_time attention_gradients attention cases examples beam kernels) \
+              $(addprefix frontend/test_,contractions nets command) graph/test_schedule \
+              $(addprefix compiler/test_,c_text contract host phases amx)
 TESTS      := $(LONGEST) $(filter-out $(LONGEST),$(patsubst tests/%.c,%,$(wildcard tests/*/test_*.c)))
 LONG_TESTS := $(patsubst tests/%.c,%,$(wildcard tests/*/long_*.c))
 HW         := $(patsubst tests/%.c,%,$(wildcard tests/hw/*.c))
@@ -80,9 +81,11 @@ suites: $(addprefix $(B)/tests/,$(call chosen,$(TESTS))) $(KERNELS_CO) $(call CU
   $(B)/doorbell $(B)/libdoorbell.so $(B)/libdoorbell-emu.so $(MPI_LIB) $(addprefix $(B)/examples/,$(EXAMPLES)) $(MAN)
 # Suites of several GPUs, run again on machines whose GPUs cannot access each other's memory.
 STAGED_TESTS = $(addprefix frontend/test_,collective shard staging jit_file device_loss)
+# Sanitizers make emulated devices about ten times slower: a kernel, and a suite, may then take longer.
+run_limited = $(if $(SAN),DB_TIMEOUT=600) .ci/run_suites.sh $(B)/tests $(if $(SAN),1800,600)
 run-suites: suites
-	@.ci/run_suites.sh $(B)/tests $(if $(SAN),1800,600) $(call chosen,$(TESTS))
-	@$(if $(T),,EMU_P2P=0 .ci/run_suites.sh $(B)/tests $(if $(SAN),1800,600) $(STAGED_TESTS))
+	@$(run_limited) $(call chosen,$(TESTS))
+	@$(if $(T),,EMU_P2P=0 $(run_limited) $(STAGED_TESTS))
 long-suites: $(MATRIX_CO) $(call CUBINS,O0 fast G) $(addprefix $(B)/tests/,$(LONG_TESTS))
 run-suites-long: suites long-suites
 	@.ci/run_suites.sh $(B)/tests 7200 $(TESTS) $(LONG_TESTS)

@@ -1,8 +1,6 @@
 /* Sums of products that work-items of emulated GPUs compute without matrix instructions: their values, and the numbers
  * of instructions and bank conflicts. Products of bytes, which matrix instructions sum in i32. */
-#include "support.h"
-#include "emu/emu.h"
-#include "hcq/backend.h"
+#include "executed.h"
 
 enum work { PLAIN, BIAS_RELU, COMPUTED, MASKED };
 struct contraction {
@@ -56,12 +54,6 @@ static db_tensor *result_of(db_device *dev, const struct contraction *c, db_tens
   }
   db_tensor *y = db_matmul(a, b);
   return c->work == BIAS_RELU ? db_relu(db_add(y, db_cast(db_arange(0, (double)c->n, 1, DB_I32, dev), c->t))) : y;
-}
-
-static struct emu_detail executed_so_far(db_device *dev) {
-  struct emu_stats s;
-  assert_int_equal(emu_stats(db_device_os(dev), db_device_index(dev), &s), 0);
-  return s.detail;
 }
 
 /* Checks the results, and returns what the kernels executed. */
