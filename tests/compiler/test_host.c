@@ -477,6 +477,50 @@ static void large_outputs(void **state) {
   compiler_free(c);
 }
 
+/* Whole lines of large outputs are also stored where a matrix is loaded along its columns: rows that begin at any
+ * element of a line are stored in lines that are aligned, and vectors of narrow elements have those of a line. */
+static void large_transposes(void **state) {
+  static const struct {
+    int64_t rows, columns; /* of the argument */
+    enum dtype t;
+    bool aligned;
+  } cases[] = {{2913, 2900, DT_F32, true},
+               {2912, 2900, DT_F32, false},
+               {4160, 4100, DT_BF16, false},
+               {5888, 5800, DT_I8, false}};
+  const struct target *on[2];
+  unsigned n = hosts(on);
+  struct compiler *c = compiler_new(&(struct compiler_options){.debug = 7});
+  for (unsigned i = 0; i < n * (sizeof cases / sizeof *cases); i++) {
+    const struct target *target = on[i % n];
+    int64_t rows = cases[i / n].rows, columns = cases[i / n].columns, size = rows * columns;
+    enum dtype t = cases[i / n].t;
+    unsigned bytes = dtype_info[t].size, lanes = 64 / bytes; /* of a line */
+    struct uop *a = range(columns, 0, AXIS_LOOP), *b = range(rows, 1, AXIS_LOOP);
+    struct uop *from = add(mul(b, ix(columns)), a), *to = add(mul(a, ix(rows)), b);
+    struct uop *ast = sink1(store(at(param(0, t, size), to), load(at(param(1, t, size), from))));
+    const struct kernel *k = must_compile_for(c, target, ast);
+    char vector[16];
+    snprintf(vector, sizeof vector, "vector b:%u", lanes);
+    bool whole = target->stream_bytes && (cases[i / n].aligned || rows % lanes == 0);
+    if ((strstr(k->plan, "align b:16") != NULL) != (target->stream_bytes && cases[i / n].aligned) ||
+        (strstr(k->disassembly, "vmovnt") != NULL) != whole || (whole && !strstr(k->plan, vector)))
+      fail_msg("%s, %ld x %ld, vectors of %u bytes: %s\n%s", dtype_info[t].name, (long)rows, (long)columns,
+               target->vector_bytes, k->plan, k->disassembly);
+    const struct buffer memory = {t, size};
+    uint8_t *in = guarded(&memory), *out = guarded(&memory);
+    fill(t, in, size);
+    void *bufs[2] = {out, in};
+    run_host(k, bufs, 0);
+    for (int64_t e = 0; e < size; e++)
+      if (memcmp(out + (e % columns * rows + e / columns) * bytes, in + e * bytes, bytes) != 0)
+        fail_msg("%s, %ld x %ld: element %ld", dtype_info[t].name, (long)rows, (long)columns, (long)e);
+    guarded_free(in, &memory);
+    guarded_free(out, &memory);
+  }
+  compiler_free(c);
+}
+
 /* NaN with any number, as either operand, in each lane. */
 static void nan_in_max_of_two(void **state) {
   enum { N = 64 };
@@ -815,6 +859,7 @@ int main(void) {
       cmocka_unit_test(nan_in_max_of_two),
       cmocka_unit_test(short_vector_code),
       cmocka_unit_test(large_outputs),
+      cmocka_unit_test(large_transposes),
       cmocka_unit_test(half_sums),
       cmocka_unit_test(softmax),
       cmocka_unit_test(shared_ranges),

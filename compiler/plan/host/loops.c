@@ -212,8 +212,9 @@ static bool keep_powers(struct view *p) {
   return true;
 }
 
-/* Begins the vectors of long rows of a large output at cache lines, so that whole lines are stored past the caches. */
-static bool align_rows(struct view *p, int v) {
+/* The elements of a cache line of a large output along axis v, whose whole lines are stored past the caches; 0 if there
+ * is no such output. */
+static int64_t streamed_line(const struct view *p, int v) {
   const struct target *t = p->k->target;
   int64_t line = 0;
   for (unsigned i = 0; i < p->n; i++) {
@@ -221,6 +222,11 @@ static bool align_rows(struct view *p, int v) {
     bool streams = x->store && stride(p, x, v) == 1 && t->stream_bytes && x->bytes >= t->stream_bytes;
     if (streams) line = LINE_BYTES / dtype_info[x->dtype].size;
   }
+  return line;
+}
+
+/* Begins the vectors of long rows at lines of that many elements. */
+static bool align_rows(struct view *p, int v, int64_t line) {
   return p->k->axes[v].size < LONG_ROW || !can(p, STEP_ALIGN, v, line) || step(p, STEP_ALIGN, v, line);
 }
 
@@ -240,10 +246,11 @@ static int axis_of_columns(const struct view *p, int v) {
 }
 
 enum {
-  LONG_BLOCK = 1024, /* elements of a row that are read at once */
-  LEAST_BLOCK = 64,  /* the same if that needs less padding: */
-  MOST_PADDING = 16, /* 1 / the part of the axis that padding may add */
-  WAY_BYTES = 4096,  /* distance of addresses that are in the same set of the first-level cache */
+  LONG_BLOCK = 1024,  /* elements of a row that are read at once */
+  LEAST_BLOCK = 64,   /* the same if that needs less padding: */
+  MOST_PADDING = 16,  /* 1 / the part of the axis that padding may add */
+  MOST_GATHERED = 16, /* elements of a line: loading the others one by one takes longer than to store parts of lines */
+  WAY_BYTES = 4096,   /* distance of addresses that are in the same set of the first-level cache */
 };
 
 /* Copies squares of matrices that are loaded along their columns, which are axis `rows` and the lanes: elements below
@@ -269,11 +276,14 @@ static bool copy_squares(struct view *p, struct axis_name rows, struct axis_name
 }
 
 /* Plans the loops of a kernel that loads matrices along their columns, axis w, for vectors along v. A workgroup reads
- * long parts of the rows of a matrix, as many rows at once as a vector has lanes. */
+ * long parts of the rows of a matrix, as many rows at once as a vector has lanes: as many as a line has elements if
+ * lines are stored past the caches. */
 static bool transpose(struct view *p, int v, int w, int64_t lanes) {
   struct codegen *k = p->k;
   struct axis_name rows = k->axes[w].name, columns = k->axes[v].name, lane, part;
-  int64_t size = k->axes[w].size, block = LONG_BLOCK;
+  int64_t size = k->axes[w].size, block = LONG_BLOCK, line = streamed_line(p, v);
+  if (line && line <= MOST_GATHERED && !align_rows(p, v, line)) return false;
+  if (line > lanes && can(p, STEP_VECTOR, v, line)) lanes = line;
   while (block > LEAST_BLOCK && (size + block - 1) / block * block - size > size / MOST_PADDING) block /= 2;
   if (size <= LONG_BLOCK) block = size;
   if (!divides(p, w, block) && !step(p, STEP_PAD, w, block)) return false;
@@ -309,7 +319,7 @@ bool optimize_host(struct view *p) {
   for (unsigned i = 0; strided >= 0 && i < p->n; i++)
     if (stride(p, &p->access[i], strided) == 1) v = strided;
   int w = v >= 0 && !p->nreduces ? axis_of_columns(p, v) : -1;
-  if (v >= 0 && u < 0 && w < 0 && !align_rows(p, v)) return false;
+  if (v >= 0 && u < 0 && w < 0 && !align_rows(p, v, streamed_line(p, v))) return false;
   int64_t lanes = v >= 0 ? largest_padded(p, STEP_VECTOR, v, lanes_for(p, v, u >= 0 ? 2 * width : width)) : 1;
   bool columns = lanes > 1 && k->axes[v].kind == AXIS_LOOP && p->nreduces;
   if (w >= 0 && lanes > 1 && k->axes[w].size > lanes) return transpose(p, v, w, lanes);
