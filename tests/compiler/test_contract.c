@@ -403,21 +403,22 @@ static void gradients_of_convolutions(void **state) {
 #undef FLAT
 }
 
-/* A padded convolution of 3 x 3 and 7 x 7 places. */
-static struct uop *convolution(int64_t batch, int64_t from, int64_t to) {
+/* A padded convolution of 3 x 3 and 7 x 7 places, `by` apart. */
+static struct uop *convolution(int64_t batch, int64_t from, int64_t to, int64_t by) {
   enum { N = 7, K = 3 };
+  const int64_t size = by * N;
   struct uop *o[4] = {range(batch, 0, AXIS_LOOP), range(to, 1, AXIS_LOOP), range(N, 2, AXIS_LOOP),
                       range(N, 3, AXIS_LOOP)};
   struct uop *s[3] = {range(from, 4, AXIS_REDUCE), range(K, 5, AXIS_REDUCE), range(K, 6, AXIS_REDUCE)};
   struct uop *at_x = add(mul(o[0], ix(from)), s[0]), *valid = NULL;
   for (unsigned i = 0; i < 2; i++) {
-    struct uop *place = add(o[2 + i], s[1 + i]), *here = uop_binary(G, OP_SUB, place, ix(1));
+    struct uop *place = add(mul(o[2 + i], ix(by)), s[1 + i]), *here = uop_binary(G, OP_SUB, place, ix(1));
     struct uop *inside =
-        uop_binary(G, OP_AND, uop_binary(G, OP_CMPLT, ix(0), place), uop_binary(G, OP_CMPLT, place, ix(N + 1)));
+        uop_binary(G, OP_AND, uop_binary(G, OP_CMPLT, ix(0), place), uop_binary(G, OP_CMPLT, place, ix(size + 1)));
     valid = valid ? uop_binary(G, OP_AND, valid, inside) : inside;
-    at_x = add(mul(at_x, ix(N)), here);
+    at_x = add(mul(at_x, ix(size)), here);
   }
-  struct uop *x = load(at_if(param(1, DT_F32, batch * from * N * N), at_x, valid));
+  struct uop *x = load(at_if(param(1, DT_F32, batch * from * size * size), at_x, valid));
   struct uop *at_w = add(mul(add(mul(add(mul(o[1], ix(from)), s[0]), ix(K)), s[1]), ix(K)), s[2]);
   struct uop *w = load(at(param(2, DT_F32, to * from * K * K), at_w));
   struct uop *at_y = add(mul(add(mul(add(mul(o[0], ix(to)), o[1]), ix(N)), o[2]), ix(N)), o[3]);
@@ -582,7 +583,7 @@ static struct uop *weight_gradient(void) {
 static void large_sums_have_even_tasks(void **state) {
   struct compiler *c = compiler_new(&(struct compiler_options){.lower_only = true});
   struct uop *all[] = {product(1024, 1024, 1024, false), product(1000, 1000, 1000, false),
-                       product(1537, 1537, 1537, false), weight_gradient(), convolution(16, 512, 512)};
+                       product(1537, 1537, 1537, false), weight_gradient(), convolution(16, 512, 512, 1)};
   for (unsigned i = 0; i < sizeof all / sizeof *all; i++) {
     const struct kernel *k = must_compile(c, HOST_ARCH, all[i]);
     unsigned tasks = k->grid[0] * k->grid[1] * k->grid[2];
@@ -651,10 +652,10 @@ static void strided_windows(void **state) {
  * columns meets all rows; and the window is the outermost loop, so that padding is skipped. */
 static void windows_of_many_images(void **state) {
   enum { B = 16, N = 49, K = 9 };
-  check_plan(convolution(B, 8, 16), (int64_t[]){B * 16 * N, B * 8 * N, 8 * 16 * K}, 3, 1,
+  check_plan(convolution(B, 8, 16, 1), (int64_t[]){B * 16 * N, B * 8 * N, 8 * 16 * K}, 3, 1,
              (const char *const[]){"skip f", NULL});
   struct compiler *c = compiler_new(&(struct compiler_options){.lower_only = true});
-  const struct kernel *k = must_compile(c, HOST_ARCH, convolution(B, 512, 512));
+  const struct kernel *k = must_compile(c, HOST_ARCH, convolution(B, 512, 512, 1));
   const char *const words[] = {"skip f; skip g; pack 0 c d ", "pack 1 b2 f g e1 b1", "inner d; inner b2"};
   for (unsigned i = 0; i < 3 && strstr(k->plan, "vector a:16"); i++) /* vectors of 64 bytes */
     if (!strstr(k->plan, words[i])) fail_msg("'%s' has no '%s'", k->plan, words[i]);
@@ -724,6 +725,19 @@ static void pixels_of_many_images_are_copied_together(void **state) {
   compiler_free(c);
 }
 
+/* Of a long sum only a round at a time is copied, so images fit that would not as a whole: the copy has all pixels, and
+ * tiles have vectors of channels by images. */
+static void rounds_of_images_are_copied_together(void **state) {
+  enum { B = 16, CHANNELS = 512 };
+  struct compiler *c = compiler_new(&(struct compiler_options){.lower_only = true});
+  const struct target machine = near_reader();
+  const char *plan = must_compile_for(c, &machine, convolution(B, CHANNELS, CHANNELS, 2))->plan;
+  const char *const words[] = {"serial e:64; ", "vector b:16; upcast b:2; ", "upcast a:8; ", "pack 0 c d f g e1 a1"};
+  for (unsigned i = 0; i < 4 && is_wide(); i++)
+    if (!strstr(plan, words[i])) fail_msg("'%s' has no '%s'", plan, words[i]);
+  compiler_free(c);
+}
+
 static int setup(void **state) { return !make_both((struct compiler_options){.spec = true}); }
 
 int main(void) {
@@ -758,6 +772,7 @@ int main(void) {
       cmocka_unit_test(a_few_rows_times_a_far_matrix),
       cmocka_unit_test(several_rows_are_read_at_once),
       cmocka_unit_test(pixels_of_many_images_are_copied_together),
+      cmocka_unit_test(rounds_of_images_are_copied_together),
   };
   return cmocka_run_group_tests_name("compiler/contract", tests, setup, free_both);
 }

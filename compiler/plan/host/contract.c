@@ -23,8 +23,7 @@
 #include <string.h>
 
 enum {
-  LEAST_ROUND = 8, /* fraction of the products of a round that the shortest one has */
-  OFTEN = 48,      /* a copy is used often if its cost is less than one in this many of all cycles */
+  OFTEN = 48, /* a copy is used often if its cost is less than one in this many of all cycles */
 };
 
 static bool step(struct contraction *c, enum step_kind kind, int axis, int64_t amount) {

@@ -13,6 +13,7 @@ enum {
   LONG_SUM = 1 << 11,    /* a longer sum has rounds outside the tiles */
   LONG_TILE_SUM = 1536,  /* the same for tile registers */
   ROUND = 1 << 10,       /* maximum number of products per round */
+  LEAST_ROUND = 8,       /* fraction of them that the shortest round has */
   SHORT_ROUND = 1 << 4,  /* the same if the columns are read in the order of memory */
   NEAR_CACHE = 1 << 20,  /* size of the second-level cache */
   MOST_TERMS = 8,        /* of the conditions outside which a product is 0 */

@@ -203,12 +203,31 @@ int form_run(const struct contraction *c, const struct form *f) {
   return size >= SMALL_SUM && size * c->element <= APART_BYTES ? __builtin_ctzll(run) : -1;
 }
 
+/* The number of distinct elements of the operand along the axes and the sum, or what a round of it is going to have. */
+static double round_elements(const struct contraction *c, const struct form *f, const struct operand *x,
+                             uint64_t axes) {
+  const int64_t round = round_of(f);
+  int64_t depth = has_rounds(c, f) && !c->rounds ? c->depth : 0;
+  uint64_t sum = c->sum;
+  double part = 1;
+  for (unsigned a = 0; a < c->k->naxes && depth > round; a++) { /* as choose_rounds does */
+    if (!has(c->sum, (int)a)) continue;
+    int64_t rest = depth / c->k->axes[a].size;
+    if (rest < round / LEAST_ROUND)
+      part = (double)round / (double)depth, rest = round;
+    else
+      sum &= ~bit((int)a);
+    depth = rest;
+  }
+  return operand_elements(x, sum | axes) * part;
+}
+
 /* The axes that only the rows have and that are copied together with them, as many as fit. */
 uint64_t form_rows_together(const struct contraction *c, const struct form *f) {
   const struct operand *q = &c->x[!f->columns];
   const int64_t most = f->far_rows ? FAR_IMAGE_BYTES : IMAGE_BYTES;
   uint64_t together = f->rows_only;
-  while (together && operand_elements(q, c->sum | bit(f->row) | together) * (double)c->element > (double)most)
+  while (together && round_elements(c, f, q, bit(f->row) | together) * (double)c->element > (double)most)
     together &= together - 1;
   return together;
 }
