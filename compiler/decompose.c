@@ -7,14 +7,19 @@
 
 enum dtype compute_dtype(enum dtype t) { return dtype_is_narrow_float(t) && t != DT_F16 ? DT_F32 : t; }
 
+struct uop *same_lanes(const struct uop *u) {
+  for (unsigned i = 1; u->op == OP_VECTORIZE && i < u->nsrc; i++)
+    if (u->src[i] != u->src[0]) return NULL;
+  const struct uop *lane = u->op == OP_VECTORIZE ? u->src[0] : u;
+  return lane->lanes == 1 ? (struct uop *)lane : NULL;
+}
+
 /* ---- helpers of the rules -------------------------------------------------------------------------------------- */
 
 /* Returns the constant that all lanes of u have, or NULL. */
 static const struct uop *constant_of(const struct uop *u) {
-  for (unsigned i = 1; u->op == OP_VECTORIZE && i < u->nsrc; i++)
-    if (u->src[i] != u->src[0]) return NULL;
-  if (u->op == OP_VECTORIZE) u = u->src[0];
-  return u->op == OP_CONST ? u : NULL;
+  const struct uop *lane = same_lanes(u);
+  return lane && lane->op == OP_CONST ? lane : NULL;
 }
 
 bool may_trap(const struct uop *u) {

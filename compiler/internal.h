@@ -27,6 +27,8 @@ struct uop *build_alu(struct builder *b, enum op op, enum dtype t, struct uop *c
 struct uop *build_cast(struct builder *b, struct uop *x, enum dtype t);
 struct uop *build_const(struct builder *b, enum dtype t, double v);
 struct uop *build_int(struct builder *b, enum dtype t, int64_t v);
+/* The scalar that all lanes of u have, or NULL. */
+struct uop *same_lanes(const struct uop *u);
 /* The type in which arithmetic on t is computed: f32 for bf16 and the 8-bit floats. */
 enum dtype compute_dtype(enum dtype t);
 

@@ -163,16 +163,19 @@ struct uop *lower_zero(struct lowerer *L, enum dtype t) {
   return lower_mk(L, OP_BITCAST, t, 1, 0, 0, &zero, 1);
 }
 
+/* A LOAD in type t, lane by lane. */
+static struct uop *load_each_lane(struct lowerer *L, struct uop *u, int vec, enum dtype t) {
+  struct uop *lane[MAX_LANES];
+  unsigned n = (unsigned)L->k->axes[vec].size;
+  for (unsigned i = 0; i < n; i++) L->position[vec] = (int)i, lane[i] = lower_eval_load(L, u, t);
+  L->position[vec] = VEC;
+  return lower_vectorize(L, lane, n);
+}
+
 /* Evaluates a LOAD of memory that is in registers: an element, or the elements along the vector axis, in type t. */
 static struct uop *eval_kept(struct lowerer *L, struct uop *u, enum dtype t) {
   int vec = lower_vector_axis(L, mask_of(L, u));
-  if (vec >= 0) {
-    struct uop *lane[MAX_LANES];
-    unsigned n = (unsigned)L->k->axes[vec].size;
-    for (unsigned i = 0; i < n; i++) L->position[vec] = (int)i, lane[i] = eval_kept(L, u, t);
-    L->position[vec] = VEC;
-    return lower_vectorize(L, lane, n);
-  }
+  if (vec >= 0) return load_each_lane(L, u, vec, t);
   struct uop *index = u->src[0], *v = build_cast(&L->b, lower_kept_load(L, index), t),
              *valid = lower_eval_valid(L, index);
   if (!valid) return v;
@@ -228,7 +231,7 @@ static struct access access_of(struct lowerer *L, struct uop *index, int vec) {
   a.first = a.stride < 0 ? (int)a.n - 1 : part ? L->position[a.axis] - L->position[a.axis] % (int)part : 0;
   int p = L->position[a.axis];
   L->position[a.axis] = VEC;
-  a.by_lane = masks && (condition >> a.axis & 1) && !lower_same_lanes(lower_eval(L, index->src[2]));
+  a.by_lane = masks && (condition >> a.axis & 1) && !same_lanes(lower_eval(L, index->src[2]));
   L->position[a.axis] = p;
   return a;
 }
@@ -273,18 +276,6 @@ static struct uop *load_elements(struct lowerer *L, struct uop *u, const struct 
     lane[i] = lower_gep(L, part[j], (unsigned)(element - j * (n - 1)));
   }
   return lower_vectorize(L, lane, (unsigned)n);
-}
-
-/* A LOAD in type t, lane by lane. */
-static struct uop *load_each_lane(struct lowerer *L, struct uop *u, int vec, enum dtype t) {
-  struct uop *lane[MAX_LANES];
-  unsigned n = (unsigned)L->k->axes[vec].size;
-  for (unsigned i = 0; i < n; i++) {
-    L->position[vec] = (int)i;
-    lane[i] = lower_eval_load(L, u, t);
-  }
-  L->position[vec] = VEC;
-  return lower_vectorize(L, lane, n);
 }
 
 struct uop *lower_eval_load(struct lowerer *L, struct uop *u, enum dtype t) {

@@ -152,12 +152,6 @@ static struct uop *decided(struct lowerer *L, struct uop *u) {
   return low > 0 || high <= 0 ? build_int(&L->b, DT_BOOL, low > 0) : NULL;
 }
 
-struct uop *lower_same_lanes(struct uop *v) {
-  for (unsigned i = 1; v->op == OP_VECTORIZE && i < v->nsrc; i++)
-    if (v->src[i] != v->src[0]) return NULL;
-  return v->lanes == 1 ? v : v->op == OP_VECTORIZE ? v->src[0] : NULL;
-}
-
 struct uop *lower_eval_alu(struct lowerer *L, struct uop *u) {
   struct uop *src[3] = {u, u, u};
   unsigned lanes = 1;
@@ -197,7 +191,7 @@ struct uop *lower_eval_alu(struct lowerer *L, struct uop *u) {
     src[i] = lower_broadcast(L, src[i], lanes);
   }
   for (unsigned i = 0; i < 2 && u->op == OP_AND && t == DT_BOOL; i++)
-    if ((known = lower_same_lanes(src[i])) && known->op == OP_CONST) return known->arg.i ? src[1 - i] : src[i];
+    if ((known = same_lanes(src[i])) && known->op == OP_CONST) return known->arg.i ? src[1 - i] : src[i];
   struct uop *v = build_alu(&L->b, u->op, u->dtype == DT_INDEX ? wide : t, src, n);
   if (u->dtype == DT_INDEX && v->lanes == 1 && uop_min(v) == uop_max(v)) return lower_iconst(L, v->dtype, uop_min(v));
   if (compute_dtype(u->dtype) != u->dtype && u->op != OP_WHERE && u->op != OP_MAX && u->op != OP_NEG)
@@ -264,8 +258,7 @@ struct uop *lower_eval_as(struct lowerer *L, struct uop *u, enum dtype t) {
     return lower_mk(L, OP_WHERE, t, lanes, 0, 0, src, 3);
   }
   bool memory = u->op == OP_LOAD && u->dtype == t && u->src[0]->op == OP_INDEX && is_base(u->src[0]->src[0]);
-  if (!memory) return build_cast(&L->b, lower_eval(L, u), t);
-  return lower_eval_load(L, u, t);
+  return memory ? lower_eval_load(L, u, t) : build_cast(&L->b, lower_eval(L, u), t);
 }
 
 /* Evaluates the values of all stores before the first store, because a kernel with several outputs may read what it

@@ -164,8 +164,6 @@ void lower_first_position(struct lowerer *L, uint64_t mask);
 /* Evaluates u in type t. A LOAD of type t keeps the value as stored, without a conversion to its compute type. */
 struct uop *lower_eval_as(struct lowerer *L, struct uop *u, enum dtype t);
 struct uop *lower_eval_alu(struct lowerer *L, struct uop *u);
-/* The value that all lanes of v have, or NULL. */
-struct uop *lower_same_lanes(struct uop *v);
 
 /* load.c */
 /* Loads consecutive elements from the address of LOAD u at the current positions. Returns NULL if the load is never

@@ -156,11 +156,7 @@ static bool has_vector_operator(const struct uop *u) {
          u->op == OP_OR || u->op == OP_XOR || u->op == OP_NEG;
 }
 
-static bool is_splat(const struct uop *u) {
-  for (unsigned i = 1; u->op == OP_VECTORIZE && i < u->nsrc; i++)
-    if (u->src[i] != u->src[0]) return false;
-  return u->op == OP_VECTORIZE && u->src[0]->lanes == 1;
-}
+static bool is_splat(const struct uop *u) { return u->op == OP_VECTORIZE && same_lanes(u); }
 
 /* The text of an operand; a splat may be given as a scalar. */
 static const char *operand_text(const struct writer *w, const struct uop *u) {
