@@ -2,7 +2,7 @@
 
 # The suites that take longest start first, so that no processor waits for the last one.
 LONGEST    := $(addprefix frontend/test_,llm attention_time attention_gradients attention cases examples beam kernels) \
-              $(addprefix frontend/test_,contractions nets command) graph/test_schedule \
+              $(addprefix frontend/test_,contractions nets command) $(addprefix graph/test_,splits scatters) \
               $(addprefix compiler/test_,c_text contract host phases amx)
 TESTS      := $(LONGEST) $(filter-out $(LONGEST),$(patsubst tests/%.c,%,$(wildcard tests/*/test_*.c)))
 LONG_TESTS := $(patsubst tests/%.c,%,$(wildcard tests/*/long_*.c))

@@ -543,4 +543,13 @@ static inline size_t check_roots(struct uop *const *roots, unsigned n) {
   return kernels;
 }
 static inline size_t check(struct uop *root) { return check_roots(&root, 1); }
+
+/* Integers, most of them in 0..n-1, some out of range. */
+static inline struct uop *places(enum dtype t, int64_t n, unsigned rank, const int64_t *dims) {
+  struct uop *x = tensor(t, rank, dims);
+  const struct memory *m = &memory[x->src[0]->arg.i];
+  for (int64_t i = 0; i < m->size; i++) m->data[i].i = dtype_wrap(t, pick(-1, n));
+  return x;
+}
+#define PLACES(t, n, ...) places(t, n, sizeof((int64_t[]){__VA_ARGS__}) / 8, (int64_t[]){__VA_ARGS__})
 #endif
