@@ -148,16 +148,30 @@ static double bytes_read(const struct uop *reduce) {
   return (double)shape_numel(reduce->src[0]->shape) * dtype_info[reduce->src[0]->dtype].size;
 }
 
+/* Whether the kernel has another reduce that reads much more than this one, as a variance over parts of columns does
+ * for each of the means. */
+static bool reads_much_more(const struct node *n, const struct use *w) {
+  enum { MUCH = 8 };
+  return w->kernel->read > MUCH * bytes_read(n->reduce->u);
+}
+
+/* Whether a kernel with the workgroups of this reduce leaves most of the machine idle for longer than a launch takes.
+ */
+static bool leaves_idle(const struct scheduler *s, const struct node *n, const struct use *w) {
+  const struct schedule_machine *m = schedule_machine_of(s, n->device);
+  double bytes = bytes_read(n->reduce->u), share = schedule_share(m, schedule_workgroups(m, n->reduce->u));
+  if (w->kernel->read > bytes) bytes = w->kernel->read;
+  return (bytes / share - bytes) / m->bytes_per_ns > m->launch_ns;
+}
+
 /* Whether the remaining ranges `left` cover exactly what the reduce consumed, that is, their number of elements equals
  * that of the elements reduced to one result, and the rows keep the machine busy. */
 static bool repeats_row(const struct scheduler *s, struct node *n, const struct use *w, unsigned left) {
   struct node *r = n->reduce;
   int64_t rows = n->numel, length = schedule_elements(w->kernel, left), all = shape_numel(r->u->src[0]->shape);
   if (rows <= 0 || all < 0 || rows != r->numel || all / rows != length) return false;
-  const struct schedule_machine *m = schedule_machine_of(s, n->device);
-  double bytes = bytes_read(r->u), share = schedule_share(m, schedule_workgroups(m, r->u));
-  if (w->kernel->read > bytes) bytes = w->kernel->read;
-  return rows >= m->groups || (bytes / share - bytes) / m->bytes_per_ns <= m->launch_ns;
+  bool many = rows >= schedule_machine_of(s, n->device)->groups && !reads_much_more(n, w);
+  return many || !leaves_idle(s, n, w);
 }
 
 /* The number of elements that x repeats or rearranges. */
@@ -191,6 +205,7 @@ static bool is_narrow(const struct scheduler *s, struct node *n, const struct us
   int64_t all = shape_numel(n->reduce->u->src[0]->shape);
   if (n->numel <= 0 || all < 0 || schedule_elements(w->kernel, left) > NARROW) return false;
   if (schedule_machine_of(s, n->device)->phase_items && may_be_recomputed(s, n->reduce->u->src[0], 0)) return false;
+  if (reads_much_more(n, w) && leaves_idle(s, n, w)) return false;
   return n->numel >= schedule_machine_of(s, n->device)->groups || all / n->reduce->numel <= NARROW_LENGTH;
 }
 

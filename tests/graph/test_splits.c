@@ -136,6 +136,20 @@ static void test_few_results(void **state) {
   machine_of = NULL;
 }
 
+/* Means of columns are the sums of parts. They are not computed in the kernel of a variance's parts, where a work-item
+ * would compute all parts of a column. */
+static void test_variances_of_columns(void **state) {
+  static const int64_t sizes[][2] = {{65536, 1024}, {16384, 2048}, {16384, 256}};
+  machine_of = fast_machine;
+  for (unsigned i = 0; i < sizeof sizes / sizeof *sizes; i++) {
+    int64_t m = sizes[i][0], n = sizes[i][1];
+    struct uop *x = RESHAPE(buffer_without_memory(m * n), m, n);
+    struct uop *d = sub(x, EXPAND(reduce(OP_ADD, x, 1), m, n));
+    assert_int_equal(kernels_of(reduce(OP_ADD, mul(d, d), 1), SCHEDULE_PARTIAL, NULL), 4);
+  }
+  machine_of = NULL;
+}
+
 /* A product with too few blocks of results for a machine's matrix instructions is summed in parts, which as many
  * workgroups compute as there are processors. */
 static void test_product_splits(void **state) {
@@ -330,6 +344,7 @@ int main(void) {
       cmocka_unit_test_setup_teardown(test_large_sums, setup, teardown),
       cmocka_unit_test_setup_teardown(test_splits, setup, teardown),
       cmocka_unit_test_setup_teardown(test_few_results, setup, teardown),
+      cmocka_unit_test_setup_teardown(test_variances_of_columns, setup, teardown),
       cmocka_unit_test_setup_teardown(test_product_splits, setup, teardown),
       cmocka_unit_test_setup_teardown(test_aligned_rows, setup, teardown),
       cmocka_unit_test_setup_teardown(test_unaligned_rows, setup, teardown),
