@@ -285,6 +285,15 @@ static bool combines_vector(const struct lowerer *L, const struct uop *store, un
   return affine_begins_at_multiple(&a, L->k->axes[axis].range, lanes);
 }
 
+void lower_place_store(struct lowerer *L, struct uop *store, struct uop *base, struct uop *at, struct uop *valid,
+                       struct uop *v) {
+  struct uop *src[3] = {base, at, valid};
+  struct uop *pointer = lower_mk(L, OP_INDEX, store->src[0]->dtype, 1, 0, 0, src, valid ? 3 : 2);
+  struct block *in = deeper(deeper(L->main, lower_block_of(L, pointer)), lower_block_of(L, v));
+  union uop_arg number = {.i = store->aux ? ++L->natomics : 0};
+  lower_place(L, in, uop_new(L->g, OP_STORE, DT_VOID, 1, number, store->aux, (struct uop *[]){pointer, v}, 2));
+}
+
 static bool lower_store(struct lowerer *L, struct uop *store) {
   struct codegen *k = L->k;
   struct uop *index = store->src[0];
@@ -293,8 +302,14 @@ static bool lower_store(struct lowerer *L, struct uop *store) {
   if (lower_results(L, store)) return !L->b.failed;
   int along = lower_contiguous_axis(L, index, masks);
   struct uop *base = kept ? NULL : lower_memory(L, index->src[0]);
+  int turns = vec && !kept ? lower_interleaved_axis(L, store, (unsigned)__builtin_ctzll(vec)) : -1;
+  if (turns >= 0) mask &= ~(UINT64_C(1) << turns);
   lower_first_position(L, mask);
   do {
+    if (turns >= 0) {
+      if (!lower_store_interleaved(L, store, base, (unsigned)__builtin_ctzll(vec), (unsigned)turns)) return false;
+      continue;
+    }
     /* Values are evaluated as vectors along the vector axis. They are stored as vectors if they are contiguous. */
     unsigned lanes = 1;
     if (vec) {
@@ -318,11 +333,7 @@ static bool lower_store(struct lowerer *L, struct uop *store) {
       if (masked) L->position[__builtin_ctzll(vec)] = 0, valid = lower_broadcast(L, valid, lanes);
       if (L->group_first && !(mask_of(L, store) & L->grouped))
         valid = valid ? build_alu(&L->b, OP_AND, DT_BOOL, (struct uop *[]){valid, L->group_first}, 2) : L->group_first;
-      struct uop *src[3] = {base, at, valid};
-      struct uop *pointer = lower_mk(L, OP_INDEX, index->dtype, 1, 0, 0, src, valid ? 3 : 2);
-      struct block *in = deeper(deeper(L->main, lower_block_of(L, pointer)), lower_block_of(L, v));
-      union uop_arg number = {.i = store->aux ? ++L->natomics : 0};
-      lower_place(L, in, uop_new(L->g, OP_STORE, DT_VOID, 1, number, store->aux, (struct uop *[]){pointer, v}, 2));
+      lower_place_store(L, store, base, at, valid, v);
     }
     if (vec) L->position[__builtin_ctzll(vec)] = 0;
   } while (lower_next_position(L, mask & ~vec) && !L->b.failed);

@@ -164,6 +164,15 @@ void lower_first_position(struct lowerer *L, uint64_t mask);
 /* Evaluates u in type t. A LOAD of type t keeps the value as stored, without a conversion to its compute type. */
 struct uop *lower_eval_as(struct lowerer *L, struct uop *u, enum dtype t);
 struct uop *lower_eval_alu(struct lowerer *L, struct uop *u);
+/* Places the store of v at an index in the block of its operands. valid: its condition, or NULL */
+void lower_place_store(struct lowerer *L, struct uop *store, struct uop *base, struct uop *at, struct uop *valid,
+                       struct uop *v);
+
+/* interleave.c */
+/* The expanded axis whose positions are between the elements of a vector along axis vec, or -1. */
+int lower_interleaved_axis(struct lowerer *L, const struct uop *store, unsigned vec);
+/* Stores the vectors of all positions of that axis. Returns false if an error is set. */
+bool lower_store_interleaved(struct lowerer *L, struct uop *store, struct uop *base, unsigned vec, unsigned along);
 
 /* load.c */
 /* Loads consecutive elements from the address of LOAD u at the current positions. Returns NULL if the load is never

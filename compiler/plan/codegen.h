@@ -20,6 +20,7 @@ enum {
   MAX_DEPTH = 4096,  /* nested operations; recursion evaluates them */
   MAX_EXPANDED = 64, /* elements of an upcast or unrolled axis */
   MAX_LANES = 1024,  /* of a vector: an operand of a matrix instruction */
+  MOST_TURNS = 8,    /* vectors whose elements take turns in memory (lower/interleave.c) */
   MAX_COPIES = 4096, /* copies of an operation along all those axes */
   MAX_PAD = 1 << 20,
   MAX_GUARDS = 16,

@@ -521,6 +521,31 @@ static void large_transposes(void **state) {
   compiler_free(c);
 }
 
+/* Channels of images become adjacent: vectors of pixels are stored by turns, also at the end of an odd number of
+ * pixels. */
+static void channels_take_turns(void **state) {
+  enum { IMAGES = 2, MOST = 9 };
+  static const int64_t pixels[] = {128, 101, 35};
+  static const enum dtype types[] = {DT_F32, DT_BF16, DT_U8};
+  for (unsigned i = 0; i < 9; i++)
+    for (int64_t n = 2; n <= MOST; n++) {
+      enum dtype t = types[i % 3];
+      int64_t size = pixels[i / 3], all = IMAGES * n * size;
+      struct uop *image = range(IMAGES, 0, AXIS_LOOP), *pixel = range(size, 1, AXIS_LOOP), *c = range(n, 2, AXIS_LOOP);
+      struct uop *from = add(mul(add(mul(image, ix(n)), c), ix(size)), pixel);
+      struct uop *to = add(mul(add(mul(image, ix(size)), pixel), ix(n)), c);
+      struct uop *v = load(at(param(1, t, all), from));
+      const struct buffer b[] = {{t, all}, {t, all}};
+      struct uop *least = dtype_is_float(t) ? uop_const_float(G, t, 3) : uop_const_int(G, t, 3);
+      struct uop *ast = sink1(store(at(param(0, t, all), to), uop_binary(G, OP_MAX, v, least)));
+      check(ast, b, 2, 0, 0, "channels");
+      const char *plan = must_compile(tuned, HOST_ARCH, ast)->plan;
+      char all_turns[16];
+      snprintf(all_turns, sizeof all_turns, "upcast c:%ld", (long)n);
+      if ((strstr(plan, all_turns) && strstr(plan, "vector b")) != (n < MOST)) fail_msg("%s", plan);
+    }
+}
+
 /* NaN with any number, as either operand, in each lane. */
 static void nan_in_max_of_two(void **state) {
   enum { N = 64 };
@@ -860,6 +885,7 @@ int main(void) {
       cmocka_unit_test(short_vector_code),
       cmocka_unit_test(large_outputs),
       cmocka_unit_test(large_transposes),
+      cmocka_unit_test(channels_take_turns),
       cmocka_unit_test(half_sums),
       cmocka_unit_test(softmax),
       cmocka_unit_test(shared_ranges),

@@ -294,6 +294,16 @@ static bool transpose(struct view *p, int v, int w, int64_t lanes) {
          step(p, STEP_INNER, axis_named(k, part), 0);
 }
 
+/* Whether results along v, which are few and adjacent in memory, are computed from memory that is contiguous along w:
+ * vectors along w take turns in memory. */
+static bool takes_turns(const struct view *p, int v, int w) {
+  int64_t n = p->k->axes[v].size;
+  bool turns = p->k->axes[v].kind == AXIS_LOOP && n > 1 && n <= MOST_TURNS && can(p, STEP_UPCAST, v, n);
+  for (unsigned i = 0; i < p->n && turns; i++)
+    turns = !p->access[i].store || (stride(p, &p->access[i], v) == 1 && stride(p, &p->access[i], w) == n);
+  return turns;
+}
+
 bool optimize_host(struct view *p) {
   struct codegen *k = p->k;
   bool done;
@@ -319,6 +329,9 @@ bool optimize_host(struct view *p) {
   for (unsigned i = 0; strided >= 0 && i < p->n; i++)
     if (stride(p, &p->access[i], strided) == 1) v = strided;
   int w = v >= 0 && !p->nreduces ? axis_of_columns(p, v) : -1;
+  int64_t turns = w >= 0 && takes_turns(p, v, w) ? largest_padded(p, STEP_VECTOR, w, lanes_for(p, w, width)) : 1;
+  if (turns > 1)
+    return step(p, STEP_UPCAST, v, k->axes[v].size) && step_padded(p, STEP_VECTOR, w, turns) && spread_host(p);
   if (v >= 0 && u < 0 && w < 0 && !align_rows(p, v, streamed_line(p, v))) return false;
   int64_t lanes = v >= 0 ? largest_padded(p, STEP_VECTOR, v, lanes_for(p, v, u >= 0 ? 2 * width : width)) : 1;
   bool columns = lanes > 1 && k->axes[v].kind == AXIS_LOOP && p->nreduces;
