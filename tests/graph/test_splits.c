@@ -294,6 +294,7 @@ static void test_channels(void **state) {
     unsigned n = copies_of(y, SCHEDULE_CHANNELS);
     if (n != cases[i].copies) fail_msg("case %u: %u copies", i, n);
   }
+  assert_int_equal(copies_of(convolution(TENSOR(64, 16, 58, 58), 16), SCHEDULE_CHANNELS), 2); /* many products */
   struct uop *last = permute(TENSOR(2, 12, 12, 32), 0x2130);
   assert_int_equal(copies_of(convolution(last, 32), SCHEDULE_CHANNELS), 1);
   machine_of = NULL;

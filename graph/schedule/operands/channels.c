@@ -11,7 +11,7 @@
 #include <string.h>
 
 enum {
-  LEAST_CHANNELS = 32, /* with padding */
+  LEAST_CHANNELS = 32, /* with padding; copies of fewer channels must take less time than products without them */
   LEAST_USES = 32,     /* uses of an element that pay for its copy */
   SLOW = 4,            /* factor between the times of products without matrix instructions and at the machine's rate */
   FEW = 16,            /* rows and columns of a block of results of few channels */
@@ -183,7 +183,7 @@ static bool in_set(uint64_t set, int number) { return number >= 0 && (set >> num
 
 /* The least number of channels that are copied. unit: of channels that are loaded at once */
 static int64_t least_channels(const struct product *p, int64_t unit) {
-  return p->window && p->batch ? unit : LEAST_CHANNELS - unit + 1;
+  return p->window ? unit : LEAST_CHANNELS - unit + 1;
 }
 
 static int64_t positions(const struct product *p, uint64_t set) {
@@ -208,7 +208,7 @@ static bool is_aligned(const struct product *p, const struct view *f, int64_t un
     if (!axes++) last = n;
   }
   if (!p->window && axes == 1) return true; /* a matrix: align.c */
-  return row % unit == 0 && axes > 0 && (!p->window || last >= (p->batch ? unit : LEAST_CHANNELS));
+  return row % unit == 0 && axes > 0 && (!p->window || last >= unit);
 }
 
 /* The axis that becomes the last one, padded to a multiple of `unit` elements, or -1. */
