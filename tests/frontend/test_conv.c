@@ -289,7 +289,8 @@ static void products_of_groups_and_of_few_channels(void **state) {
   static const struct conv large = {6, 256, 14, 256, 3, 1, DB_F16, .groups = 16},
                            strided = {2, 48, 15, 80, 3, 2, DB_BF16, .groups = 2},
                            plain = {3, 48, 12, 96, 3, 1, DB_F32, .groups = 4},
-                           few = {16, 12, 40, 24, 3, 1, DB_F16, .groups = 1};
+                           few = {16, 12, 40, 48, 3, 1, DB_F16, .groups = 1},
+                           image = {2, 3, 90, 32, 7, 2, DB_F16, .groups = 1};
   for (unsigned r = 0; r < RESULTS; r++) {
     struct counts counts = {0}, of_few = {0};
     check_groups("CPU", &plain, r, NULL);
@@ -297,6 +298,7 @@ static void products_of_groups_and_of_few_channels(void **state) {
       check_groups(DEVICE_NAME, &strided, r, &counts);
       check_groups(DEVICE_NAME, &large, r, &counts);
       check_groups(DEVICE_NAME, &few, r, &of_few);
+      if (r == 0) check_groups(DEVICE_NAME, &image, r, &(struct counts){0});
       bool weights = r == 2 && !strcmp(DEVICE_NAME, EMULATED); /* too few for a machine without boxes */
       if (!counts.matrix || (!of_few.matrix && !weights))
         fail_msg("%s, result %u: no matrix instructions", DEVICE_NAME, r);

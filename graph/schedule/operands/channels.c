@@ -14,6 +14,7 @@ enum {
   LEAST_CHANNELS = 32, /* with padding; copies of fewer channels must take less time than products without them */
   LEAST_USES = 32,     /* uses of an element that pay for its copy */
   SLOW = 4,            /* factor between the times of products without matrix instructions and at the machine's rate */
+  SLOW_TILES = 2,      /* the same for matrix instructions */
   FEW = 16,            /* rows and columns of a block of results of few channels */
   UNITS = 2,           /* of channels that are loaded at once: as many as a matrix instruction takes */
   MOST_RANGES = 2 * MAX_RANK,
@@ -181,11 +182,6 @@ static bool find_product(struct product *p, const struct uop *reduce, struct uop
 
 static bool in_set(uint64_t set, int number) { return number >= 0 && (set >> number & 1); }
 
-/* The least number of channels that are copied. unit: of channels that are loaded at once */
-static int64_t least_channels(const struct product *p, int64_t unit) {
-  return p->window ? unit : LEAST_CHANNELS - unit + 1;
-}
-
 static int64_t positions(const struct product *p, uint64_t set) {
   int64_t n = 1;
   for (unsigned i = 0; i < p->nranges; i++)
@@ -218,7 +214,8 @@ static int channels_of(const struct product *p, const struct view *f, bool strai
   int best[2] = {-1, -1};
   for (unsigned d = 0; d < s->rank; d++) {
     int number = plain(f->at[d]);
-    if (number < 0 || in_set(p->window | p->batch, number) || s->dim[d]->arg.i < least_channels(p, unit)) continue;
+    int64_t least = !p->window ? LEAST_CHANNELS - unit + 1 : in_set(p->summed, number) ? 1 : unit;
+    if (number < 0 || in_set(p->window | p->batch, number) || s->dim[d]->arg.i < least) continue;
     int *b = &best[in_set(p->summed, number)];
     if (*b < 0 || s->dim[d]->arg.i > s->dim[*b]->arg.i) *b = (int)d;
   }
@@ -270,14 +267,16 @@ static struct uop *with_copies(struct product *p, struct uop *x, struct uop *con
   return uop_with_src(g, x, src);
 }
 
-/* Whether copies of this number of bytes take less time than the products take without matrix instructions. Those of
- * few channels fill only a part of an instruction. Without boxes, each wave waits for what it loads, so there have to
- * be blocks of results for all processors. */
-static bool pays_for_few(const struct product *p, const struct schedule_machine *m, int64_t bytes) {
+/* Whether copies of this number of bytes, and products with padding, take less time than the products take without
+ * matrix instructions. padding: the number of products with it, for each one without. Those of few channels fill only a
+ * part of an instruction. Without boxes, each wave waits for what it loads, so there have to be blocks of results for
+ * all processors. */
+static bool pays_for_few(const struct product *p, const struct schedule_machine *m, int64_t bytes, double padding) {
   uint64_t all = (UINT64_C(1) << p->nranges) - 1;
   double products = (double)positions(p, all), blocks = (double)positions(p, all & ~p->summed) / (FEW * FEW);
   if (!m->align && blocks < (double)m->groups / 2) return false;
-  return SLOW * 2 * products / m->flops_per_ns >= 2 * (double)bytes / m->bytes_per_ns + m->launch_ns;
+  double more = SLOW_TILES * 2 * products * (padding - 1) / m->tile_flops_per_ns;
+  return SLOW * 2 * products / m->flops_per_ns >= more + 2 * (double)bytes / m->bytes_per_ns + m->launch_ns;
 }
 
 struct uop *schedule_channels(struct scheduler *s, const struct schedule_machine *m, const struct uop *reduce,
@@ -285,6 +284,7 @@ struct uop *schedule_channels(struct scheduler *s, const struct schedule_machine
   struct product p = {.s = s, .types = m->tile_types};
   struct uop *copy[2] = {NULL, NULL};
   int64_t bytes = 0, fewest = LEAST_CHANNELS;
+  double padding = 1;
   if (!m->channel_align || reduce->aux != OP_ADD || shape_numel(x->shape) < 0 || !find_product(&p, reduce, x)) return x;
   for (unsigned i = 0; i < 2; i++) {
     const struct view *f = &p.factor[i].least;
@@ -298,12 +298,14 @@ struct uop *schedule_channels(struct scheduler *s, const struct schedule_machine
     int64_t padded = m->channel_align / size;
     int channels = pays ? channels_of(&p, f, m->straight_types >> t & 1, padded) : -1;
     if (channels >= 0) {
-      int64_t number = f->base->shape->dim[channels]->arg.i + padded - 1;
-      copy[i] = copy_channels(s->graph, f->base, t, (unsigned)channels, UNITS * padded);
-      bytes += n * size, fewest = number < fewest ? number : fewest;
+      int64_t number = f->base->shape->dim[channels]->arg.i, whole = UNITS * padded;
+      double more = (double)((number + whole - 1) / whole * whole) / (double)number;
+      copy[i] = copy_channels(s->graph, f->base, t, (unsigned)channels, whole);
+      bytes += n * size, padding = more > padding ? more : padding;
+      if (number + padded - 1 < fewest) fewest = number + padded - 1;
     } else if (p.window)
       return x;
   }
-  if (fewest < LEAST_CHANNELS && !pays_for_few(&p, m, bytes)) return x;
+  if (fewest < LEAST_CHANNELS && !pays_for_few(&p, m, bytes, padding)) return x;
   return copy[0] || copy[1] ? with_copies(&p, x, copy) : x;
 }
