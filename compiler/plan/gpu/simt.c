@@ -364,11 +364,24 @@ static bool can_pack(const struct simt *s) {
   return true;
 }
 
+/* Whether the axes of both sides and of the sum are long enough if they are joined. */
+static bool may_be_shared(const struct simt *s) {
+  const uint64_t axes[3] = {s->own[0], s->own[1], s->summed};
+  bool enough = true;
+  for (unsigned i = 0; i < 3; i++) {
+    double n = 1;
+    for (uint64_t m = axes[i]; m; m &= m - 1) n *= (double)s->c.k->axes[__builtin_ctzll(m)].size;
+    enough = enough && n >= (i < 2 ? LEAST_ROWS : LEAST_SUM);
+  }
+  return enough;
+}
+
 bool contract_simt(struct codegen *k, bool *done) {
   struct simt s = {.c = {.k = k}};
   struct block b = {.time = 0};
   *done = false;
-  if (k->is_phase || k->is_part || k->ast->src[0]->op != OP_STORE || !find(&s) || !can_pack(&s)) return true;
+  if (k->is_phase || k->is_part || k->ast->src[0]->op != OP_STORE || !find(&s)) return true;
+  if (!may_be_shared(&s) || !can_pack(&s)) return true;
   for (unsigned i = 0; i < 3; i++) { /* the axes have other numbers after each join */
     int axis = i < 2 ? s.c.side[i].axis : s.c.sum;
     bool ok = join_short(k, i < 2 ? s.own[i] : s.summed, i < 2 ? AXIS_LOOP : AXIS_REDUCE, axis,
