@@ -28,7 +28,7 @@ int lower_interleaved_axis(struct lowerer *L, const struct uop *store, unsigned 
 static struct uop *mix(struct lowerer *L, struct uop *rest, struct uop *v, unsigned c, unsigned n, unsigned first) {
   struct uop *lane[MAX_LANES];
   for (unsigned l = 0; l < v->lanes; l++) {
-    unsigned e = first + l, from = c == 1 || e % n == c ? e / n : l; /* c is 1: lanes of the first vector move, too */
+    unsigned e = first + l, from = c == 1 || e % n == c ? e / n : l; /* with c = 1, `rest` is the first vector itself */
     lane[l] = lower_mk(L, OP_GEP, v->dtype, 1, from, 0, e % n == c ? &v : &rest, 1);
   }
   return lower_mk(L, OP_VECTORIZE, v->dtype, v->lanes, 0, 0, lane, v->lanes);

@@ -155,8 +155,7 @@ static bool reads_much_more(const struct node *n, const struct use *w) {
   return w->kernel->read > MUCH * bytes_read(n->reduce->u);
 }
 
-/* Whether a kernel with the workgroups of this reduce leaves most of the machine idle for longer than a launch takes.
- */
+/* Whether a kernel with this reduce's workgroups leaves most of the machine idle for longer than a launch takes. */
 static bool leaves_idle(const struct scheduler *s, const struct node *n, const struct use *w) {
   const struct schedule_machine *m = schedule_machine_of(s, n->device);
   double bytes = bytes_read(n->reduce->u), share = schedule_share(m, schedule_workgroups(m, n->reduce->u));
