@@ -11,16 +11,17 @@ enum {
   FAIR_RATE = 10, /* bytes per ns that one workgroup reads while the whole machine is busy */
   BALANCE = 2,    /* parts per workgroup that reads at this rate */
   LEAST_LENGTH = 128 /* minimum length of a part */,
-  LEAST_SUM = 512, /* the same for products of matrices */
-  FEW_ROWS = 4,    /* products with fewer rows or columns are sums of columns */
-  LEAST_GAIN = 2,  /* the gain has to exceed this number of launches */
-  WINDOW_NS = 4,   /* in which a workgroup multiplies one position of a long sum, if windows keep it from streaming */
-  LOADED_NS = 3,   /* the same for matrices, on machines whose work-items load what they copy */
-  LONG_SUM = 4,    /* maximum number of results for each position of such a sum, as in gradients of few channels */
-  RECTANGLE = 16,  /* positions along a sum that a matrix instruction takes at once */
-  ROUND_ROW = 8,   /* rows of matrices whose length is a multiple begin at aligned addresses */
-  MOST_DEEP = 8,   /* depth to which an expression is searched */
-  MOST_NODES = 64  /* the same in nodes */
+  LEAST_SUM = 512,  /* the same for products of matrices */
+  FEW_ROWS = 4,     /* products with fewer rows or columns are sums of columns */
+  FEW_CHANNELS = 8, /* fewer are not copied (operands/channels.c), but joined to the other axes of the result */
+  LEAST_GAIN = 2,   /* the gain has to exceed this number of launches */
+  WINDOW_NS = 4,    /* in which a workgroup multiplies one position of a long sum, if windows keep it from streaming */
+  LOADED_NS = 3,    /* the same for matrices, on machines whose work-items load what they copy */
+  LONG_SUM = 4,     /* maximum number of results for each position of such a sum, as in gradients of few channels */
+  RECTANGLE = 16,   /* positions along a sum that a matrix instruction takes at once */
+  ROUND_ROW = 8,    /* rows of matrices whose length is a multiple begin at aligned addresses */
+  MOST_DEEP = 8,    /* depth to which an expression is searched */
+  MOST_NODES = 64   /* the same in nodes */
 };
 /* Lengths of parts from `length` on are multiples of `unit`, so that parts of contiguous memory begin at aligned
  * addresses and workgroups have no idle work-items. */
@@ -103,17 +104,18 @@ static struct blocks blocks_of(const struct schedule_machine *m, const struct uo
     else if (n > largest[1])
       largest[1] = n;
   }
-  const int64_t side[2] = {matrix ? m->tile : m->block_columns, matrix ? m->tile : m->block_rows};
-  bool window = has_window(product);
   const int64_t results = b.n;
+  bool window = has_window(product), is_long = LONG_SUM * (shape_numel(x->shape) / results) >= results;
+  bool joins = window && is_long && largest[1] < FEW_CHANNELS;
+  if (joins) matrix = false, largest[1] = results / largest[0];
+  const int64_t side[2] = {matrix ? m->tile : m->block_columns, matrix ? m->tile : m->block_rows};
   if (!side[0] || largest[!matrix && !window] < FEW_ROWS) return none;
   for (unsigned i = 0; i < 2; i++) { /* the last blocks of a convolution are smaller if they have few results */
-    bool whole = !window || largest[i] < side[i];
+    bool whole = !window || joins || largest[i] < side[i];
     b.n = b.n / largest[i] * (whole ? (largest[i] + side[i] - 1) / side[i] * side[i] : largest[i]);
   }
   b.n = (b.n + side[0] * side[1] - 1) / (side[0] * side[1]);
   if (!matrix) b.flops_per_ns = m->flops_per_ns;
-  bool is_long = LONG_SUM * (shape_numel(x->shape) / results) >= results;
   if (window && (is_long || (matrix && m->align && lacks_rectangles(u, x)))) b.position_ns = WINDOW_NS;
   if (!window && matrix && !m->align && largest[1] >= FEW_ROWS) b.position_ns = LOADED_NS;
   return b;
