@@ -35,7 +35,7 @@ static struct uop *mix(struct lowerer *L, struct uop *rest, struct uop *v, unsig
 }
 
 bool lower_store_interleaved(struct lowerer *L, struct uop *store, struct uop *base, unsigned vec, unsigned along) {
-  struct uop *index = store->src[0], *v[MOST_TURNS];
+  struct uop *index = store->src[0], *v[MOST_TURNS] = {NULL};
   const unsigned n = (unsigned)L->k->axes[along].size, lanes = (unsigned)L->k->axes[vec].size;
   for (unsigned c = 0; c < n; c++) {
     L->position[vec] = VEC, L->position[along] = (int)c;
