@@ -27,7 +27,7 @@ static void launch(db_device *dev, const struct kernel *k, db_buffer *const *buf
   uint64_t when;
   db_queue_exec(q, p, args, k->nparams, k->grid, k->block);
   OK(db_queue_submit(q, &when));
-  OK(db_wait(db_queue_timeline(q), when, 20 * SECOND));
+  OK(db_wait(db_queue_timeline(q), when, db_device_timeout(dev)));
   db_queue_release(q);
   db_program_release(p);
 }

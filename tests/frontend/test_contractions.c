@@ -66,11 +66,11 @@ static struct emu_detail run(const struct contraction *c, const char *device, un
     db_device *dev = open_device(device);
     db_tensor *a = matrix_of(dev, c, c->m, c->k, c->a_transposed, 1),
               *b = matrix_of(dev, c, c->k, c->n, c->b_transposed, 2), *y = result_of(dev, c, a, b);
-    assert_int_equal(db_device_synchronize(dev, UINT64_C(60000000000)), 0);
+    assert_int_equal(db_device_synchronize(dev, db_device_timeout(dev)), 0);
     assert_int_equal(emu_detail(db_device_os(dev), true), 0);
     unsigned first = kernels_so_far(dev);
     before = executed_so_far(dev);
-    if (db_realize(y) || db_device_synchronize(dev, UINT64_C(60000000000))) fail_msg("%s", db_error());
+    if (db_realize(y) || db_device_synchronize(dev, db_device_timeout(dev))) fail_msg("%s", db_error());
     after = executed_so_far(dev);
     *kernels = kernels_so_far(dev) - first;
     must_read(db_cast(y, DB_F64), got, (size_t)n * sizeof *got);
@@ -207,7 +207,7 @@ static void check_two_results(const char *device, db_dtype t) {
   db_tensor *a = db_cast(db_from(x, DB_F32, dev, ROWS, SUM), t), *b = db_cast(db_from(w, DB_F32, dev, SUM, COLUMNS), t),
             *c = db_cast(db_from(e, DB_F32, dev, ROWS, COLUMNS), t), *y = db_matmul(a, b), *z = db_mul(y, c);
   assert_int_equal(db_realize(a, b, c), 0);
-  assert_int_equal(db_device_synchronize(dev, UINT64_C(60000000000)), 0);
+  assert_int_equal(db_device_synchronize(dev, db_device_timeout(dev)), 0);
   assert_int_equal(emu_detail(db_device_os(dev), true), 0);
   unsigned first = kernels_so_far(dev), class = t == DB_F32 ? EMU_LDS_CLASS : EMU_MATRIX_CLASS;
   struct emu_detail before = executed_so_far(dev);
@@ -366,10 +366,10 @@ static void copies_access_few_lines(void **state) {
     DB_SCOPED;
     db_device *dev = open_device(DEVICE_NAME);
     db_tensor *y = db_conv2d(image_of(dev, image, 1), image_of(dev, filter, 2), NULL, .padding = DB_LIST(1));
-    assert_int_equal(db_device_synchronize(dev, UINT64_C(60000000000)), 0);
+    assert_int_equal(db_device_synchronize(dev, db_device_timeout(dev)), 0);
     assert_int_equal(emu_detail(db_device_os(dev), true), 0);
     struct emu_detail before = executed_so_far(dev), after;
-    if (db_realize(y) || db_device_synchronize(dev, UINT64_C(60000000000))) fail_msg("%s", db_error());
+    if (db_realize(y) || db_device_synchronize(dev, db_device_timeout(dev))) fail_msg("%s", db_error());
     after = executed_so_far(dev);
     uint64_t bytes = after.loaded[EMU_GLOBAL_SPACE] - before.loaded[EMU_GLOBAL_SPACE] + after.stored[EMU_GLOBAL_SPACE] -
                      before.stored[EMU_GLOBAL_SPACE];
@@ -389,9 +389,9 @@ static void run_convolution(db_device *dev, int64_t batch, int64_t channels, int
   db_tensor *of[] = {x, w};
   db_grad_all(y, dy, of, 2, grad);
   for (unsigned i = 0; i < 3; i++) {
-    assert_int_equal(db_device_synchronize(dev, UINT64_C(60000000000)), 0);
+    assert_int_equal(db_device_synchronize(dev, db_device_timeout(dev)), 0);
     struct emu_detail before = executed_so_far(dev);
-    if (db_realize(i ? grad[i - 1] : y) || db_device_synchronize(dev, UINT64_C(60000000000)))
+    if (db_realize(i ? grad[i - 1] : y) || db_device_synchronize(dev, db_device_timeout(dev)))
       fail_msg("%s", db_error());
     out[i] = executed_so_far(dev);
     for (unsigned class = 0; class < EMU_CLASS_COUNT; class ++) out[i].executed[class] -= before.executed[class];
@@ -416,11 +416,11 @@ static void convolutions_of_few_channels_are_fast(void **state) {
       db_device *dev = open_device(DEVICE_NAME);
       db_tensor *x = db_cast(image_of(dev, image, 1), DB_F16), *w = db_cast(image_of(dev, filter, 2), DB_F16), *grad;
       db_tensor *dy = db_cast(image_of(dev, result, 3), DB_F16), *y = db_conv2d(x, w, NULL, .padding = DB_LIST(1));
-      if (db_realize(x, w, dy) || db_device_synchronize(dev, UINT64_C(60000000000))) fail_msg("%s", db_error());
+      if (db_realize(x, w, dy) || db_device_synchronize(dev, db_device_timeout(dev))) fail_msg("%s", db_error());
       if (of[c].weights) db_grad_all(y, dy, &w, 1, &grad);
       assert_int_equal(emu_detail(db_device_os(dev), true), 0);
       struct emu_detail before = executed_so_far(dev);
-      if (db_realize(of[c].weights ? grad : y) || db_device_synchronize(dev, UINT64_C(60000000000)))
+      if (db_realize(of[c].weights ? grad : y) || db_device_synchronize(dev, db_device_timeout(dev)))
         fail_msg("%s", db_error());
       double us = (double)(executed_so_far(dev).model_ps - before.model_ps) * 1e-6;
       if (us > of[c].most)

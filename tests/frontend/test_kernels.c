@@ -379,7 +379,7 @@ static void nvidia_boxes(void **state) {
     }
     for (unsigned i = 0; i < 3; i++) OK(db_recording_set_buffer(recording, i + 1, bufs[run][i], 0));
     OK(db_recording_submit(recording, &when));
-    OK(db_wait(db_queue_timeline(q), when, 20 * SECOND));
+    OK(db_wait(db_queue_timeline(q), when, db_device_timeout(dev)));
     OK(db_buffer_read(bufs[run][0], 0, memory[0], (size_t)count[0] * 4));
     reference(ast, (void *[]){want, memory[1], memory[2]}, 0);
     assert_memory_equal(memory[0], want, (size_t)count[0] * 4);

@@ -168,5 +168,6 @@ int main(void) {
       cmocka_unit_test(sets_the_timeout),
       cmocka_unit_test(reads_the_timeout_from_the_environment),
   };
+  unsetenv("DB_TIMEOUT"); /* tests/tests.mk sets it for sanitizers */
   return cmocka_run_group_tests(tests, NULL, NULL);
 }
