@@ -10,9 +10,10 @@
  * exactly what the reduce consumed: the kernel computes the reduce once per row and walks the row again (softmax is one
  * kernel), unless the rows are so few that most of the machine is idle for longer than a launch takes. Second, along
  * ranges of at most NARROW elements, all of which the work-item of the row runs (softmax times a narrow matrix is one
- * kernel). Third, a short reduce may be repeated in a small kernel, where a launch costs more (SHORT_REDUCE,
- * FEW_RESULTS: a global average before a classifier). A short sum of products of integers that is a term of another
- * sum, and used once, stays in its kernel (a product of quantized vectors);
+ * kernel). Neither is allowed if the kernel has another reduce that reads much more, and would leave most of the
+ * machine idle (a variance over parts of columns). Third, a short reduce may be repeated in a small kernel, where a
+ * launch costs more (SHORT_REDUCE, FEW_RESULTS: a global average before a classifier). A short sum of products of
+ * integers that is a term of another sum, and used once, stays in its kernel (a product of quantized vectors);
  * - it is a reduce and its kernel has MAX_REDUCES others, or others that walk other rows, or a large contraction;
  * - its kernel would read more than MOST_INPUTS buffers, or its expression would be deeper than MOST_DEPTH;
  * - it is elementwise and evaluating it again at each use is expensive: (uses - 1) * cost > RECOMPUTE, or it costs more

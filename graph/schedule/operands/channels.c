@@ -298,10 +298,10 @@ struct uop *schedule_channels(struct scheduler *s, const struct schedule_machine
     int64_t padded = m->channel_align / size;
     int channels = pays ? channels_of(&p, f, m->straight_types >> t & 1, padded) : -1;
     if (channels >= 0) {
-      int64_t number = f->base->shape->dim[channels]->arg.i, most = UNITS * padded;
-      int64_t whole = (number + most - 1) / most * most;
+      int64_t number = f->base->shape->dim[channels]->arg.i, multiple = UNITS * padded;
+      int64_t whole = (number + multiple - 1) / multiple * multiple;
       double more = (double)whole / (double)number;
-      copy[i] = copy_channels(s->graph, f->base, t, (unsigned)channels, most);
+      copy[i] = copy_channels(s->graph, f->base, t, (unsigned)channels, multiple);
       bytes += n * size, padding = more > padding ? more : padding;
       if (number + padded - 1 < fewest) fewest = number + padded - 1;
     } else if (p.window)
