@@ -151,6 +151,7 @@ struct codegen {
   bool is_part, is_phase;
   struct codegen *around;         /* of a phase: the kernel */
   const struct matrix *fragments; /* around phases: their rows are distributed like this instruction's results */
+  bool whole_tiles;               /* around phases: the tiles that all their products read fit, with the whole sums */
   bool spec;                      /* the ast is verified before and after planning */
   bool tf32;                      /* matrix instructions may round operands of f32 to tf32 */
   int64_t phase_ranges;           /* around phases: the lowest range number that they do not use */

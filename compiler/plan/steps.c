@@ -441,8 +441,8 @@ static bool pipeline_possible(const struct codegen *k, unsigned axis, int64_t bu
     if (k->axes[i].buffers) return refuse(why, cap, "an axis is pipelined already");
   if (k->target->kind == TARGET_HOST) return refuse(why, cap, "the host has no work-items");
   if (!stages_along(k, axis) && !tiles_along(k, axis)) return refuse(why, cap, "nothing is staged along the axis");
-  int64_t bytes = staged_bytes(k) + tiles_bytes(k, axis, 1);
-  return bytes * buffers <= local_room(k) ||
+  int64_t bytes = staged_bytes(k) * buffers + tiles_bytes(k, axis, buffers);
+  return bytes <= local_room(k) ||
          refuse(why, cap, "%" PRId64 " bytes of stages are too many for so many buffers", bytes);
 }
 

@@ -65,6 +65,7 @@ struct schedule_machine machine_of_target(const struct target *t, bool any_order
     m.skips = true; /* implemented by compiler/plan/rounds.c */
   } else {
     m.scratch = t->group_bytes ? t->group_bytes / 4 * 3 : t->local_bytes; /* the rest is for tiles of operands */
+    m.tile_memory = t->group_bytes;
     m.phase_items = t->phase_items, m.phase_registers = (int64_t)t->phase_items * t->register_bytes;
     m.block_rows = BLOCK_ROWS, m.block_columns = BLOCK_COLUMNS;
     m.atomics = any_order ? ATOMICS_ANY : ATOMICS_EXACT;

@@ -11,10 +11,12 @@ enum {
   MANY_WORTH = 8,     /* the same if results are MANY_TIMES as large as the other data */
   ELEMENT_FLOPS = 16, /* recomputing an element from others */
   FULL_ROWS = 16,     /* of a host's block; products of fewer rows fill its vectors and registers only partly */
+  TILED_ROWS = 64,    /* of a block in which all work-items multiply with matrix instructions */
   ROUND_SHARE = 4,    /* 1 / the fraction of the rate of instructions that rounds of a GPU reach */
 };
-/* Results this many times as large as the other data grow with the product of two lengths, and that data with one. */
-static const double MANY_TIMES = 1.1;
+/* Results this many times as large as the other data grow with the product of two lengths, and that data with one. The
+ * second figure is for matrix instructions and whole blocks of rows, which are fast. */
+static const double MANY_TIMES = 1.1, MANY_TIMES_IN_TILES = 0.5;
 
 /* Bytes that each block reads again from far memory: data that the units read along the other row ranges, such as all
  * keys and values of a head, if it does not remain in a cache. */
@@ -53,6 +55,7 @@ struct balance {
   double saved, again, compute; /* bytes that are not accessed; bytes that are read again; ns to recompute, and
                                  * that few rows cost */
   bool contracts;
+  bool tiles; /* matrix instructions compute all recomputed products, in blocks of TILED_ROWS rows */
 };
 
 static double products(const struct unit *u) {
@@ -99,6 +102,7 @@ static void count_traffic(struct phaser *p, size_t at, uint8_t *grouped, struct 
   struct uop *seen[4 * MOST_MEMBERS];
   unsigned nseen = 0;
   bool contracts_last = false, contracts_first = false;
+  b->tiles = true;
   grouped[at] = 1;
   for (bool more = true; more;) {
     more = false;
@@ -124,7 +128,11 @@ static void count_traffic(struct phaser *p, size_t at, uint8_t *grouped, struct 
       if (!machine->phase_items && p->phased[i].block < FULL_ROWS && phases_contracts(u))
         b->compute += products(u) / rate_of(p, u) * ((double)FULL_ROWS / (double)p->phased[i].block - 1);
       for (size_t k = 0; k < i && !before; k++) before = grouped[k] == 2 && phases_computes(&p->phased[k], unit);
+      if (recomputed && phases_contracts(u))
+        b->tiles = b->tiles && phases_use_tiles(machine, u) && p->phased[i].block >= TILED_ROWS;
       if (recomputed && before) b->compute += products(u) / rate_of(p, u);
+      if (recomputed && p->phased[i].slices > 1)
+        b->compute += products(u) / rate_of(p, u) * (double)(p->phased[i].slices - 1);
       if (!recomputed || before) continue;
       b->passed += bytes_of(result_of(u));
       b->saved += bytes_of(result_of(u)) * (1 + phases_version(p, result_of(u))->nreaders);
@@ -137,7 +145,7 @@ static bool is_profitable(struct phaser *p, size_t kernel, const struct balance 
   const struct unit *u = &p->s->unit[p->phased[kernel].member[0].unit];
   const struct schedule_machine *m = schedule_machine_of(p->s, u->device);
   double cost = b->again / m->bytes_per_ns + b->compute;
-  bool many = m->phase_items && b->passed >= MANY_TIMES * b->rest;
+  bool many = m->phase_items && b->passed >= (b->tiles ? MANY_TIMES_IN_TILES : MANY_TIMES) * b->rest;
   if (!b->contracts || (!many && b->passed <= PHASES_MUCH_MORE * b->rest)) return false;
   double worth = many ? MANY_WORTH : b->passed >= LONG_BYTES ? WORTH : 1;
   return b->passed >= MUCH_BYTES || cost <= worth * b->saved / m->bytes_per_ns;

@@ -5,7 +5,10 @@
  * so far. A value that is summed may depend on the maximum of its row in a factor 2^(c * maximum). The sum so far is
  * then multiplied by 2^(c * (maximum - maximum before the round)). A factor that depends on a sum of the row multiplies
  * the complete sum after the last round. So softmax(scores) @ values needs one pass over the scores (M. Milakov and
- * N. Gimelshein, "Online normalizer calculation for softmax", 2018). */
+ * N. Gimelshein, "Online normalizer calculation for softmax", 2018).
+ *
+ * If the sums of a row do not fit, such as those of values of 512 elements, each workgroup carries a slice of them, and
+ * several workgroups compute the same columns. */
 #include "phases.h"
 #include <math.h>
 #include <stdlib.h>
@@ -19,11 +22,15 @@ enum {
   PLAIN_COLUMNS = 64,     /* rounds of more columns are nearly full */
   MOST_ITEM_SUMS = 64,    /* sums of one result that each work-item carries */
   MOST_TILE_SUMS = 128,   /* sums of all results, in the tiles of matrix instructions that a workgroup executes */
+  MOST_SLICES = 8,        /* of a row of sums */
   ENOUGH_GROUPS = 4,      /* 1 / the fraction of the workgroups that keep the machine busy that is enough */
   PAD_BYTES = 16,         /* between rows of LOCAL memory whose length is a multiple of all banks */
   BANK_BYTES = 128,
   SUM_BYTES = 256, /* of a row of sums: tiles that pad it do not reach the next row, so registers can hold them */
 };
+
+/* The fraction of the time of wider slices below which narrower ones are chosen. */
+static const double ENOUGH_GAIN = 0.85;
 
 /* A value without the factors that are not known before the last round. */
 struct scaled {
@@ -411,6 +418,25 @@ static int64_t row_stride(int64_t n, enum dtype t, int64_t unit) {
   return n == 1 ? 1 : bytes / size;
 }
 
+/* The range of member i's result of which a workgroup computes a slice; NULL if it computes whole rows. */
+static struct uop *sliced_range(const struct rounds *o, unsigned i) {
+  const struct unit *u = unit_of(o, i);
+  struct uop *found = NULL;
+  unsigned n = 0;
+  if (o->k->slices < 2 || o->part[i].kind != ROUND_SUM) return NULL;
+  for (unsigned r = 0; r < u->nranges; r++)
+    if (o->k->member[i].row[r] == NO_ROW) found = u->range[r], n++;
+  return n == 1 ? found : NULL;
+}
+
+/* The elements of a slice of n. */
+static int64_t slice_of(const struct rounds *o, int64_t n) {
+  const struct schedule_machine *m = schedule_machine_of(o->p->s, unit_of(o, 0)->device);
+  int64_t unit = m->tile_rows ? m->tile_rows : FEWEST_COLUMNS, slice = (n + o->k->slices - 1) / o->k->slices;
+  slice = (slice + unit - 1) / unit * unit;
+  return slice < n ? slice : n;
+}
+
 /* Sets what each member has in LOCAL memory. Returns the bytes for `rows` rows. */
 static int64_t measure(struct rounds *o, int64_t rows, int64_t columns, int64_t *most_sums) {
   int64_t bytes = 0;
@@ -422,6 +448,7 @@ static int64_t measure(struct rounds *o, int64_t rows, int64_t columns, int64_t 
     m->length = o->part[i].kind == ROUND_WIDE ? columns : 1;
     for (unsigned r = 0; r < u->nranges && o->part[i].kind != ROUND_WIDE; r++)
       if (m->row[r] == NO_ROW) m->length *= u->range[r]->src[0]->arg.i;
+    if (sliced_range(o, i)) m->length = slice_of(o, m->length);
     m->stride = row_stride(m->length, t, o->part[i].kind == ROUND_SUM ? SUM_BYTES : BANK_BYTES);
     if (o->part[i].reduce && m->length > *most_sums) *most_sums = m->length;
     int64_t memory = (rows * m->stride * dtype_info[t].size + BANK_BYTES - 1) / BANK_BYTES * BANK_BYTES;
@@ -493,6 +520,23 @@ static bool fits_registers(const struct rounds *o, const struct schedule_machine
   return columns % m->tile_rows == 0 && local <= m->scratch && register_bytes(o, m, rows, columns) <= room;
 }
 
+/* Bytes of the tiles that matrix instructions of all work-items read in a round: of rows, which are the same in all
+ * rounds, and of columns, each in several buffers. */
+static int64_t tile_bytes(const struct rounds *o, int64_t rows, int64_t columns, int64_t buffers) {
+  int64_t bytes = 0;
+  for (unsigned i = 0; i < o->k->n; i++) {
+    const struct unit *u = unit_of(o, i);
+    bool wide = o->part[i].kind == ROUND_WIDE;
+    if (!phases_contracts(u)) continue;
+    int64_t depth = wide ? 1 : columns, across = wide ? columns : o->k->member[i].length, size = 0;
+    for (unsigned j = 0; j < u->ninner; j++)
+      if (member_of(o, u->load[j]) == MOST_MEMBERS) size = dtype_info[memory_of(u->load[j])->dtype].size;
+    for (unsigned r = 1; r < u->reduce[0]->nsrc && wide; r++) depth *= u->reduce[0]->src[r]->src[0]->arg.i;
+    bytes += ((wide ? rows : 0) + buffers * across) * depth * size;
+  }
+  return bytes;
+}
+
 /* The number of sums of a row. */
 static int64_t all_sums(const struct rounds *o) {
   int64_t sums = 0;
@@ -507,9 +551,10 @@ static int64_t all_sums(const struct rounds *o) {
 static bool fits(struct rounds *o, const struct schedule_machine *m, int64_t rows, int64_t columns, int64_t groups) {
   int64_t sums, items = m->phase_items * (rows > PLAIN_ROWS ? rows / PLAIN_ROWS : 1);
   bool room = measure(o, rows, columns, &sums) <= m->scratch;
-  if (m->tile_rows >= PLAIN_ROWS && use_tiles(o, m))
-    room = room && rows * all_sums(o) <= items * MOST_TILE_SUMS;
-  else
+  if (m->tile_rows >= PLAIN_ROWS && use_tiles(o, m)) {
+    int64_t tiles = tile_bytes(o, rows, columns, columns > LEAST_COLUMNS ? 2 : 1);
+    room = room && rows * all_sums(o) <= items * MOST_TILE_SUMS && tiles <= m->tile_memory;
+  } else
     room = room && rows * sums <= items * MOST_ITEM_SUMS;
   if (!m->phase_registers || rows != PLAIN_ROWS || groups * 2 < m->groups || !use_tiles(o, m)) return room;
   return fits_registers(o, m, rows, columns) || (room && !most_values(o));
@@ -532,26 +577,74 @@ static bool is_too_wide(const struct rounds *o, const struct size *s) {
   return s->columns > PLAIN_COLUMNS && (all * 8 > columns * 9 || (limited && s->columns * 8 > columns));
 }
 
-bool phases_choose_rounds(struct phaser *p, struct phased *k) {
-  const struct schedule_machine *m = schedule_machine_of(p->s, p->s->unit[k->member[0].unit].device);
-  int64_t rows = k->size[k->blocked], others = 1, sums;
+/* Chooses the rows of a block and the columns of a round. The rows are 0 if none fit. */
+static struct size choose_size(struct rounds *o, const struct schedule_machine *m) {
+  const struct phased *k = o->k;
+  int64_t rows = k->size[k->blocked], others = k->slices;
   struct size found = {0, 0};
-  struct rounds o;
-  if (rows < FEWEST_ROUND_ROWS || k->nrows == MAX_RANK || !find_parts(p, k, &o)) return false;
-  for (unsigned r = 0; r < k->nrows; r++) others *= r == k->blocked ? 1 : k->size[r];
-  bool tiles = use_tiles(&o, m);
+  bool tiles = use_tiles(o, m);
   unsigned n = tiles ? sizeof tiled / sizeof *tiled : sizeof plain / sizeof *plain;
+  for (unsigned r = 0; r < k->nrows; r++) others *= r == k->blocked ? 1 : k->size[r];
   for (unsigned i = 0; i < n; i++) {
     const struct size *s = tiles ? &tiled[i] : &plain[i];
     if (tiles && ((s->rows < m->tile_rows && found.rows) || (s->rows > PLAIN_ROWS && m->tile_rows < PLAIN_ROWS)))
       continue;
     int64_t block = s->rows < rows ? s->rows : rows, groups = others * ((rows + block - 1) / block);
-    if (is_too_wide(&o, s) || !fits(&o, m, block, s->columns, groups)) continue;
+    if (is_too_wide(o, s) || !fits(o, m, block, s->columns, groups)) continue;
     /* smaller blocks give more workgroups, but repeat more loads */
     if (!found.rows || (found.rows > s->rows && s->columns >= found.columns)) found = *s;
     if (groups * ENOUGH_GROUPS >= m->groups) break;
   }
+  return found;
+}
+
+/* The relative time of a row: that of its products in blocks of so many rows, of which small ones repeat loads more
+ * often, and are padded to those of a matrix instruction. */
+static double time_of_row(const struct rounds *o, const struct schedule_machine *m, int64_t rows) {
+  double products = 0, full = (double)(rows > m->tile_rows ? rows : m->tile_rows);
+  for (unsigned i = 0; i < o->k->n; i++) {
+    const struct unit *u = unit_of(o, i);
+    double n = 1;
+    if (!phases_contracts(u)) continue;
+    for (unsigned r = 1; r < u->reduce[0]->nsrc; r++) n *= (double)u->reduce[0]->src[r]->src[0]->arg.i;
+    for (unsigned r = 0; r < u->nranges; r++)
+      if (o->k->member[i].row[r] == NO_ROW) n *= (double)u->range[r]->src[0]->arg.i;
+    products += o->part[i].kind == ROUND_WIDE ? n * (double)o->k->slices : n;
+  }
+  return products * (1 + full / PLAIN_ROWS) / (double)rows;
+}
+
+/* Whether slices allow blocks of more rows that may be faster than whole rows: where matrix instructions need many
+ * rows, or else of products with few other operations, whose rows do not fit in registers. Without these instructions
+ * they only replace what does not fit. */
+static bool may_gain_by_slices(struct rounds *o, const struct schedule_machine *m, bool found) {
+  unsigned wide = 0;
+  int64_t sums;
+  for (unsigned i = 0; i < o->k->n; i++) wide += o->part[i].kind == ROUND_WIDE && phases_contracts(unit_of(o, i));
+  if (!use_tiles(o, m) || m->tile_rows >= PLAIN_ROWS) return !found || use_tiles(o, m);
+  o->k->slices = 1;
+  measure(o, PLAIN_ROWS, LEAST_COLUMNS, &sums);
+  return wide < 2 && !fits_registers(o, m, PLAIN_ROWS, LEAST_COLUMNS);
+}
+
+bool phases_choose_rounds(struct phaser *p, struct phased *k) {
+  const struct schedule_machine *m = schedule_machine_of(p->s, p->s->unit[k->member[0].unit].device);
+  struct size found = {0, 0};
+  int64_t rows = k->size[k->blocked], slices = 1, sums, width = INT64_MAX;
+  double best = INFINITY;
+  struct rounds o;
+  if (rows < FEWEST_ROUND_ROWS || k->nrows == MAX_RANK || !find_parts(p, k, &o)) return false;
+  for (int64_t n = 1; n <= MOST_SLICES && (n == 1 || may_gain_by_slices(&o, m, found.rows)); n++) {
+    k->slices = n;
+    measure(&o, 1, 1, &sums);
+    if (sums >= width) continue;
+    width = sums;
+    struct size s = choose_size(&o, m);
+    double time = s.rows ? time_of_row(&o, m, s.rows < PLAIN_ROWS ? s.rows : PLAIN_ROWS) : INFINITY;
+    if (time < ENOUGH_GAIN * best) best = time, found = s, slices = n;
+  }
   if (!found.rows) return false;
+  k->slices = slices;
   k->block = found.rows < rows ? found.rows : rows;
   k->round = found.columns;
   measure(&o, k->block, k->round, &sums);
@@ -572,6 +665,7 @@ struct round_maker {
   struct maker *m;
   struct rounds o;
   struct uop *round;               /* the range of the rounds */
+  struct uop *slice;               /* the range of the slices of rows of sums; NULL: workgroups compute whole rows */
   struct uop *first[MAX_RANK];     /* the first iteration of each range of columns in the current round */
   struct uop *subtracted, *change; /* the maximum, or 0 if that is -infinity; the factor of sums from before */
   unsigned nlocals;
@@ -603,7 +697,19 @@ static struct uop *load_from(struct graph *g, struct uop *index, enum dtype t) {
 struct position {
   struct renamed to;
   struct uop *in_round, *valid; /* valid: NULL: every column exists */
+  struct uop *in_slice;         /* of the sliced range */
 };
+
+/* The element of the sliced range of member i. The last slice begins early enough to be a full one. */
+static struct uop *in_slice(struct round_maker *r, unsigned i, const struct uop *range, struct position *at) {
+  struct graph *g = r->m->g;
+  int64_t all = range->src[0]->arg.i, n = r->m->k->member[i].length;
+  struct uop *first = uop_binary(g, OP_MUL, r->slice, uop_index(g, n));
+  if (all < n * r->m->k->slices)
+    first = uop_unary(g, OP_NEG, uop_binary(g, OP_MAX, uop_unary(g, OP_NEG, first), uop_index(g, n - all)));
+  at->in_slice = phase_new_range(r->m, uop_index(g, n), AXIS_LOOP);
+  return uop_binary(g, OP_ADD, first, at->in_slice);
+}
 
 static void begin_position(struct round_maker *r, unsigned i, struct position *at) {
   struct maker *m = r->m;
@@ -618,8 +724,11 @@ static void begin_position(struct round_maker *r, unsigned i, struct position *a
   for (unsigned k = 0; k < u->nranges; k++) {
     unsigned row = m->k->member[i].row[k];
     if (is_column(&r->o, i, u->range[k])) continue;
-    phase_rename_range(&at->to, u->range[k],
-                       row != NO_ROW ? m->row[row] : phase_new_range(m, u->range[k]->src[0], AXIS_LOOP));
+    if (u->range[k] == sliced_range(&r->o, i))
+      phase_rename_range(&at->to, u->range[k], in_slice(r, i, u->range[k], at));
+    else
+      phase_rename_range(&at->to, u->range[k],
+                         row != NO_ROW ? m->row[row] : phase_new_range(m, u->range[k]->src[0], AXIS_LOOP));
   }
   for (unsigned k = 0; k < u->nreduces; k++)
     for (unsigned s = 1; s < u->reduce[k]->nsrc; s++) {
@@ -722,7 +831,7 @@ static struct uop *carried_index(struct round_maker *r, unsigned i, const struct
   for (unsigned k = 0; k < u->nranges; k++) {
     if (r->m->k->member[i].row[k] != NO_ROW) continue;
     for (unsigned n = 0; n < at->to.n; n++)
-      if (at->to.from[n] == u->range[k]) as[shape.rank] = at->to.to[n];
+      if (at->to.from[n] == u->range[k]) as[shape.rank] = at->in_slice ? at->in_slice : at->to.to[n];
     shape.dim[shape.rank++] = u->range[k]->src[0];
   }
   struct uop *element = shape.rank ? index_flatten(r->m->p->s->simplifier, &shape, as) : NULL;
@@ -909,6 +1018,8 @@ static void make_with_sums(struct round_maker *r, unsigned i, struct unit *out, 
 void phases_make_rounds(struct maker *m, struct unit *out, struct store *passed) {
   struct round_maker r = {.m = m};
   find_parts(m->p, m->k, &r.o);
+  if (m->k->slices > 1)
+    r.slice = m->around[m->naround++] = phase_new_range(m, uop_index(m->g, m->k->slices), AXIS_LOOP);
   make_round(&r);
   for (unsigned i = 0; i < m->k->n; i++) {
     const struct uop *reduce = r.o.part[i].reduce;

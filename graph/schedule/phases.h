@@ -40,6 +40,7 @@ struct phased {
   int64_t columns, chunk; /* limited columns, and those that are left out together; chunk 0: no column is left out */
   bool upward;            /* the columns up to a block's last row are needed; otherwise those from its first row on */
   int64_t round;          /* columns that are computed in a round; 0: all columns at once */
+  int64_t slices;         /* of rows of sums, of which each workgroup computes one; 0, 1: it computes whole rows */
   bool apart;             /* other kernels compute the values of rows that its members read */
 };
 

@@ -92,6 +92,7 @@ struct schedule_machine {
   double stream_per_ns;   /* bytes per ns that one workgroup reads while the others are idle */
   int64_t tile; /* rows and columns of results that a workgroup computes by matrix instructions; 0: it has none */
   int64_t block_rows, block_columns; /* of results that a workgroup computes without them; 0: products are not split */
+  int64_t tile_memory;  /* bytes of LOCAL memory for the tiles that these instructions read; 0: they read no tiles */
   int64_t tile_rows;    /* rows of the smallest block of results that phases compute with all instructions of a kind */
   uint32_t tile_types;  /* types of their operands: bits of enum dtype */
   uint32_t phase_types; /* those of them that kernels of phases multiply so */

@@ -150,12 +150,22 @@ static void gradients_of_long_rows_are_two_kernels(void **state) {
   }
 }
 
+/* Rows that do not even fit in those of two kernels are computed in slices. */
+static void gradients_of_wide_rows_are_sliced(void **state) {
+  static const struct gradients cases[] = {
+      {1, 1, 400, 410, 320, DB_F16, NO_MASK, false, 3},
+      {1, 1, 390, 500, 320, DB_BF16, CAUSAL, true, 3},
+  };
+  for (unsigned i = 0; has_ptxas() && i < sizeof cases / sizeof *cases; i++)
+    check_gradients(&cases[i], EMULATED_NVIDIA);
+}
+
 static int finish(void **state) { return db_shutdown(); }
 
 int main(void) {
-  const struct CMUnitTest tests[] = {cmocka_unit_test(gradients_are_kernels),
-                                     cmocka_unit_test(gradients_are_kernels_on_gpus),
-                                     cmocka_unit_test(gradients_of_long_rows_are_two_kernels)};
+  const struct CMUnitTest tests[] = {
+      cmocka_unit_test(gradients_are_kernels), cmocka_unit_test(gradients_are_kernels_on_gpus),
+      cmocka_unit_test(gradients_of_long_rows_are_two_kernels), cmocka_unit_test(gradients_of_wide_rows_are_sliced)};
   has_ptxas(); /* sets the cache folder before anything is compiled */
   return cmocka_run_group_tests_name("attention_gradients", tests, NULL, finish);
 }

@@ -20,12 +20,13 @@ enum {
   PHASE_DEPTH = 8,   /* maximum instructions along the sum in a round of a phase */
   COPY_PADDING = 16, /* bytes between rows of a copy */
   /* for instructions that read workgroup memory: */
-  GROUP_WAVES = 2,  /* maximum number of wave groups that compute adjacent rows in a workgroup */
-  GROUP_SUMS = 128, /* maximum registers for sums in a lane */
-  FEW_COLUMNS = 4,  /* of a window */
-  WINDOW = 16,      /* windows have fewer columns */
-  ONE_ROUND = 4,    /* maximum instructions along the sum if one round covers it and operands are computed */
-  BOX_BYTES = 256,  /* of the results of a row, in the boxes in which they are collected */
+  GROUP_WAVES = 2,    /* maximum number of wave groups that compute adjacent rows in a workgroup */
+  GROUP_SUMS = 128,   /* maximum registers for sums in a lane */
+  GROUP_COLUMNS = 64, /* minimum of an instruction: rows of fewer results are not stored in boxes */
+  FEW_COLUMNS = 4,    /* of a window */
+  WINDOW = 16,        /* windows have fewer columns */
+  ONE_ROUND = 4,      /* maximum instructions along the sum if one round covers it and operands are computed */
+  BOX_BYTES = 256,    /* of the results of a row, in the boxes in which they are collected */
   /* for operands that are copied in classes of rows: */
   CLASS_DEPTH = 4,   /* minimum instructions along the sum in a round */
   CLASS_ROUNDS = 2,  /* minimum rounds, because boxes are copied ahead of a loop's rounds */
@@ -631,6 +632,7 @@ static void choose(struct codegen *k, struct choice *best) {
       if (matrices[row].in == DT_F32 && (!k->tf32 || k->is_phase)) continue; /* tf32 rounds the operands */
       if (k->is_phase && matrix_in_memory(&matrices[row])) continue;         /* what phases pass on is not in tiles */
       if (matrices[row].parts == PARTS_EXCHANGED) continue;                  /* of results in registers (fragments.c) */
+      if (matrices[row].parts == PARTS_MEMORY && matrices[row].n < GROUP_COLUMNS) continue; /* those of phases */
       bool ok = matrix_product(k, &matrices[row], &p, NULL, 0) && choice_axes(&c, &p, mask);
       if (ok) choice_join(&c);
       bool loads = matrices[row].parts == PARTS_MEMORY && !matrix_reads_tile(&matrices[row], MATRIX_A);

@@ -5,14 +5,14 @@
  * WMMA has no such instruction, but its results transposed are laid out like operand B, of which each lane has half. So
  * products are computed transposed, keys times queries: lanes 16 apart exchange their halves, and each lane has
  * one row. */
-#include "../internal.h"
 #include "../matrix.h"
+#include "contract.h"
 #include <stdlib.h>
 
 enum {
   MOST_WAVES = 8,   /* of a workgroup */
   MOST_GROUPS = 2,  /* of instructions that four waves execute together */
-  MOST_DEPTH = 16,  /* instructions along a sum whose operands are copied at once */
+  MOST_DEPTH = 64,  /* instructions along a sum whose operands are copied at once */
   MOST_WIDTH = 192, /* of rows of operands and results that lanes of transposed products keep in registers */
   PADDING = 16,     /* bytes between rows of a tile, at most */
   BUFFERS = 2,      /* of each tile that changes in each round */
@@ -123,13 +123,51 @@ static int64_t waves_for(const struct codegen *k, const struct matrix *x, int64_
   return waves <= (wide > 1 ? MOST_GROUPS : MOST_WAVES) ? waves : 0;
 }
 
-/* Divides the sum into rounds of copies, so that the tiles fit in the workgroup's memory. */
-static int64_t depth_for(const struct codegen *k, const struct matrix *x, int64_t side, int64_t sum) {
-  int64_t most = sum / x->k, room = x->parts == PARTS_MEMORY ? k->target->group_bytes : k->target->local_bytes;
+/* Elements of rows or columns of the tiles that a product reads, which are copied along its sum. */
+struct tiles {
+  int64_t round, fixed; /* of tiles that change in each round, and of those that stay the same */
+  int64_t size;         /* bytes of an element of the sum */
+};
+
+/* The bytes of the tiles for `depth` positions of the sum. */
+static int64_t bytes_of_tiles(const struct tiles *t, int64_t depth, int64_t buffers) {
+  return (t->round * buffers + t->fixed) * (depth * t->size + PADDING);
+}
+
+static int64_t room_for_tiles(const struct codegen *k, const struct matrix *x) {
+  return x->parts == PARTS_MEMORY ? k->target->group_bytes : k->target->local_bytes;
+}
+
+static struct tiles find_tiles(const struct codegen *k, const struct matrix *y, const struct grid *g) {
+  int64_t rows = round_up(k->axes[g->row].size, rows_of(y));
+  return (struct tiles){.round = round_up(k->axes[g->column].size, columns_of(y)),
+                        .fixed = matrix_reads_tile(y, MATRIX_A) ? rows : 0,
+                        .size = dtype_info[y->in].size};
+}
+
+/* Whether the workgroup's memory has room for the tiles of all phases' products, with whole sums and, where they change
+ * in each round, several buffers. */
+static bool whole_tiles_fit(struct codegen *around, const struct matrix *x) {
+  int64_t bytes = 0;
+  for (unsigned i = 0; i < around->nparts; i++) {
+    struct codegen *k = &around->parts[i];
+    const struct uop *reduce = only_reduction(k);
+    struct uop *product = reduce ? summed_product(reduce) : NULL;
+    struct grid g;
+    if (!product || find_grid(k, true, &g) < 1 || (g.sum = sum_axis(k, reduce)) < 0) continue;
+    bool passed = reads_passed(product->src[0]) || reads_passed(product->src[1]);
+    const struct matrix *y = &matrices[row_for(x, !passed, k->axes[g.column].size)];
+    struct tiles t = find_tiles(k, y, &g);
+    bytes += bytes_of_tiles(&t, round_up(k->axes[g.sum].size, y->k), around->target->has_fetch ? BUFFERS : 1);
+  }
+  return bytes <= room_for_tiles(around, x);
+}
+
+/* Divides the sum into rounds of copies, so that the tiles fit in the room. */
+static int64_t depth_for(const struct matrix *x, const struct tiles *t, int64_t sum, int64_t room) {
+  int64_t most = sum / x->k;
   for (int64_t depth = most < MOST_DEPTH ? most : MOST_DEPTH; depth > 0; depth--)
-    if (most % depth == 0 &&
-        side * (depth * x->k * dtype_info[x->in].size + PADDING) * phase_products(k->around) <= room)
-      return depth;
+    if (most % depth == 0 && bytes_of_tiles(t, depth * x->k, 1) <= room) return depth;
   return 0;
 }
 
@@ -228,12 +266,11 @@ static bool stage_values(struct codegen *k, char rows) {
   return true;
 }
 
-/* Lets the tiles of the next round be copied during this one, if there is room for both. fixed: bytes of the tile that
- * serves all rounds. */
-static bool copy_ahead(struct codegen *k, int64_t bytes, int64_t fixed) {
+/* Lets the tiles of the next round be copied during this one, if there is room for both. */
+static bool copy_ahead(struct codegen *k, const struct tiles *t, int64_t depth, int64_t room) {
   struct step ahead = {.kind = STEP_PIPELINE, .axis = {ROUNDS_LETTER, 0}, .amount = BUFFERS};
-  bool fits = phase_products(k->around) * (BUFFERS * bytes + fixed) <= local_room(k);
-  return !k->target->has_fetch || !fits || !step_possible(k, ahead, NULL, 0) || step_apply(k, ahead);
+  bool fits = k->target->has_fetch && bytes_of_tiles(t, depth, BUFFERS) <= room && step_possible(k, ahead, NULL, 0);
+  return !fits || step_apply(k, ahead);
 }
 
 /* A product whose results are distributed like those of x. */
@@ -249,8 +286,9 @@ static bool plan_product(struct codegen *k, const struct matrix *x, bool *done) 
   const int axis[3] = {turned ? g.column : g.row, turned ? g.row : g.column, g.sum};
   const int64_t to[3] = {y->m, y->n, y->k};
   int64_t waves = waves_for(k, y, k->axes[g.row].size), columns = round_up(k->axes[g.column].size, columns_of(y));
-  int64_t fixed = matrix_reads_tile(y, MATRIX_A) ? rows_of(y) * waves : 0; /* rows in workgroup memory */
-  int64_t depth = depth_for(k, y, fixed + columns, round_up(k->axes[g.sum].size, y->k));
+  struct tiles tiles = find_tiles(k, y, &g);
+  int64_t room = room_for_tiles(k, x) / (k->around->whole_tiles ? 1 : phase_products(k->around));
+  int64_t depth = depth_for(y, &tiles, round_up(k->axes[g.sum].size, y->k), room);
   struct step matrix = {.kind = STEP_MATRIX, .amount = row, .nlist = 3};
   for (unsigned i = 0; i < 3; i++) matrix.list[i] = k->axes[axis[i]].name;
   if (!waves || !depth || !possible_padded(k, &matrix, axis, to)) return true;
@@ -264,8 +302,7 @@ static bool plan_product(struct codegen *k, const struct matrix *x, bool *done) 
       !step_unless_one(k, STEP_LOCAL, rows, waves) || !step_split(k, STEP_UNROLL, sum, depth, &deep))
     return false;
   if (turned) return stage_columns(k, p.operand[second], tile, deep);
-  int64_t bytes = depth * y->k * dtype_info[y->in].size;
-  return copy_ahead(k, columns * bytes, fixed * bytes);
+  return copy_ahead(k, &tiles, depth * y->k, room);
 }
 
 /* Another phase: its values are distributed like the results of x. */
@@ -299,6 +336,7 @@ bool fragments_gpu(struct codegen *k, bool *done) {
     const struct matrix *x = &matrices[i];
     bool mixed = !matrix_reads_tile(x, MATRIX_A) && matrix_reads_tile(x, MATRIX_B);
     if ((!mixed && !is_turned(x)) || !matrix_on(x, k->target) || (is_turned(x) && !turns(k, x))) continue;
+    around->whole_tiles = whole_tiles_fit(around, x);
     if (!plan_product(k, x, done)) return false;
     if (!*done) continue;
     around->fragments = x;
