@@ -24,7 +24,7 @@
  *
  * Reduces with few results of very many elements are done in two steps (split.c). Kernels that pass on rows to one
  * another become phases of kernels that compute these rows again where they need them, so that the passed values never
- * exist as a whole (phases.c). Kernels over the same ranges that share what they read, or of which one reads what the
+ * exist as a whole (phases/). Kernels over the same ranges that share what they read, or of which one reads what the
  * other writes, become one with several outputs (fuse.c). An output is not stored if the kernels that read it can
  * compute it from other outputs in less time (recompute.c). */
 #include "scheduler.h"

@@ -6,7 +6,7 @@
  * adjacent channels. use.c decides what is realized, loops.c makes the loops of a kernel, and index.c computes the
  * location of an element in memory. kernel.c builds the value of every use and makes units, sum.c merges a sum over
  * movement of another sum with that sum, select.c replaces reductions of values that are 0 except at one position,
- * phases.c turns units that pass on rows into phases of one unit (with phase_*.c), and fuse.c joins units.
+ * the files of phases/ turn units that pass on rows into phases of one unit, and fuse.c joins units.
  * custom.c makes units of kernels that the user brings. recompute.c drops stores of values that are cheap to compute
  * again. order.c orders units so that memory is read before it is overwritten, and makes the items of the schedule. */
 #ifndef DOORBELL_GRAPH_SCHEDULER_H
@@ -386,7 +386,7 @@ void schedule_fuse(struct scheduler *s);
 /* recompute.c: drops stores of values that their readers can compute in less time */
 void schedule_recompute(struct scheduler *s);
 
-/* phases.c */
+/* phases/phases.c */
 void schedule_phases(struct scheduler *s);
 /* Stores the ranges of an expression, at most `room`. Returns their number. */
 unsigned schedule_ranges_in(struct uop *u, struct uop **out, unsigned room);

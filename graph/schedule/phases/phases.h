@@ -1,7 +1,7 @@
-/* Internal to phases.c and phase_*.c: kernels of phases before they are units. */
+/* Internal to this folder: kernels of phases before they are units. */
 #ifndef DOORBELL_GRAPH_PHASES_H
 #define DOORBELL_GRAPH_PHASES_H
-#include "scheduler.h"
+#include "../scheduler.h"
 
 enum {
   MOST_MEMBERS = 24, /* at most MAX_PHASE_MEMORIES of compiler/plan/codegen.h */
@@ -87,7 +87,7 @@ bool phases_insert_unit(struct phaser *p, uint32_t at, const struct unit *u);
 /* Whether the unit sums products of two factors whose elements each occur in many products. */
 bool phases_contracts(const struct unit *u);
 
-/* phase_rows.c */
+/* rows.c */
 /* Finds, for each range of unit `from`, the range that indexes it in a load of its result. Returns false if the load is
  * not along such ranges. */
 bool phases_match(const struct unit *from, const struct uop *load, struct uop **as);
@@ -105,7 +105,7 @@ bool phases_choose_block(struct phaser *p, struct phased *k);
 /* Adds rows to a block of few rows on a host, once it is decided that phases are worth it. */
 void phases_widen_block(struct phased *k);
 
-/* phase_columns.c */
+/* columns.c */
 /* Finds the columns that each block of rows does not need. */
 void phases_limit_columns(struct phaser *p, struct phased *k);
 /* Whether some columns of the unit's result may be found to be 0. */
@@ -113,14 +113,14 @@ bool phases_may_limit(const struct unit *u);
 /* Whether a range of member m's unit counts limited columns. */
 bool phases_is_limited(struct phaser *p, struct phased *k, const struct member *m, const struct uop *range);
 
-/* phase_costs.c */
+/* costs.c */
 /* Whether matrix instructions of the machine can compute the unit's sums of products. */
 bool phases_use_tiles(const struct schedule_machine *m, const struct unit *u);
 /* Whether kernel `kernel`, and all that compute results in common with it, directly or through others, are worthwhile.
  * Sets grouped[i] to 2 for each of these kernels. */
 bool phases_pay(struct phaser *p, size_t kernel, uint8_t *grouped);
 
-/* phase_unit.c */
+/* unit.c */
 /* Makes a unit of the kernel, in place of the last of its results. */
 bool phases_make_unit(struct phaser *p, struct phased *k);
 
@@ -155,17 +155,20 @@ struct uop *phase_new_range(struct maker *m, struct uop *bound, enum axis_kind k
 void phase_rename_range(struct renamed *r, struct uop *from, struct uop *to);
 struct uop *phase_renamed(struct maker *m, struct uop *u, const struct renamed *r);
 
-/* phase_padding.c */
+/* padding.c */
 /* Lets the kernels that compute columns in rounds load operands of products from copies with aligned rows. */
 void phases_pad(struct phaser *p);
 
-/* phase_rounds.c */
+/* blocks.c */
 /* Whether the kernel computes all columns at once, or can compute them in rounds, and whether there is room for the
  * rows that matrix instructions of a whole workgroup compute. Without such instructions there is. */
 enum phases_fit { FITS_NOT, FITS_ROUNDS, FITS_TILES };
 enum phases_fit phases_fit(struct phaser *p, struct phased *k);
-/* Whether the kernel can compute its columns in rounds. Chooses the rows of a block and the columns of a round. */
+/* Whether the kernel can compute its columns in rounds. Chooses the rows of a block, the columns of a round, and the
+ * slices. */
 bool phases_choose_rounds(struct phaser *p, struct phased *k);
+
+/* rounds.c */
 /* Adds the stores of all phases, which compute a block of columns in each round. */
 void phases_make_rounds(struct maker *m, struct unit *out, struct store *passed);
 #endif

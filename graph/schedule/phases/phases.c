@@ -14,9 +14,9 @@
  * - Where work-items share LOCAL memory, kernels compute their columns in rounds. A kernel that cannot reads the values
  *   of rows from memory, and another kernel computes these.
  *
- * phase_rows.c finds which rows of which results go together, phase_columns.c which columns are 0. phase_costs.c weighs
- * the kernels, and phase_unit.c and phase_rounds.c build them. The last block of rows begins early enough to be a full
- * one, so rows may be computed twice, and therefore nothing that is read may be written. */
+ * rows.c finds which rows of which results go together, columns.c which columns are 0. blocks.c chooses sizes, costs.c
+ * weighs the kernels, and unit.c and rounds.c build them. The last block of rows begins early enough to be a full one,
+ * so rows may be computed twice, and therefore nothing that is read may be written. */
 #include "phases.h"
 #include <stdlib.h>
 #include <string.h>

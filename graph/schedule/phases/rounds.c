@@ -9,80 +9,30 @@
  *
  * If the sums of a row do not fit, such as those of values of 512 elements, each workgroup carries a slice of them, and
  * several workgroups compute the same columns. */
-#include "phases.h"
+#include "rounds.h"
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
 
-enum {
-  FEWEST_ROUND_ROWS = 16, /* of a matrix instruction */
-  PLAIN_ROWS = 64,        /* of the work-items that run phases together */
-  LEAST_COLUMNS = 32,     /* minimum of a round with PLAIN_ROWS rows */
-  FEWEST_COLUMNS = 16,    /* minimum of any round */
-  PLAIN_COLUMNS = 64,     /* rounds of more columns are nearly full */
-  MOST_ITEM_SUMS = 64,    /* sums of one result that each work-item carries */
-  MOST_TILE_SUMS = 128,   /* sums of all results, in the tiles of matrix instructions that a workgroup executes */
-  MOST_SLICES = 8,        /* of a row of sums */
-  ENOUGH_GROUPS = 4,      /* 1 / the fraction of the workgroups that keep the machine busy that is enough */
-  PAD_BYTES = 16,         /* between rows of LOCAL memory whose length is a multiple of all banks */
-  BANK_BYTES = 128,
-  SUM_BYTES = 256, /* of a row of sums: tiles that pad it do not reach the next row, so registers can hold them */
-};
-
-/* The fraction of the time of wider slices below which narrower ones are chosen. */
-static const double ENOUGH_GAIN = 0.85;
-
-/* A value without the factors that are not known before the last round. */
-struct scaled {
-  struct uop *value;
-  struct uop *factor; /* of the complete value, over the unit's rows; NULL: 1 */
-  double exponent;    /* the value is proportional to 2^(exponent * maximum) */
-};
-
-/* What a member computes in a round. */
-struct round_part {
-  enum { ROUND_WIDE, ROUND_MAXIMUM, ROUND_SUM } kind;
-  struct uop *column[MAX_RANK]; /* the unit's ranges that number columns, in the order of rounds.size */
-  struct uop *reduce;           /* the reduction over the columns; NULL: WIDE */
-  unsigned summed;              /* the wide member whose values are summed; MOST_MEMBERS: none */
-  struct scaled scaled;
-};
-
-struct rounds {
-  struct phaser *p;
-  struct phased *k;
-  struct round_part part[MOST_MEMBERS]; /* by member */
-  unsigned maximum;                     /* member; MOST_MEMBERS: none */
-  double exponent;                      /* of the sums that depend on the maximum; 0: none */
-  bool reduces;                         /* a part has a maximum or a sum of its row */
-  /* Of the ranges that number columns. A round has consecutive iterations of the first one and one iteration of each of
-   * the others. */
-  int64_t size[MAX_RANK];
-  unsigned ncolumns;
-};
-
-static const struct unit *unit_of(const struct rounds *o, unsigned i) { return &o->p->s->unit[o->k->member[i].unit]; }
-
-/* The member whose result is loaded, or MOST_MEMBERS. */
-static unsigned member_of(const struct rounds *o, const struct uop *load) {
+unsigned rounds_member(const struct rounds *o, const struct uop *load) {
   uint32_t w = load->op == OP_LOAD && load->src[0]->src[0]->op != OP_LOCAL ? phases_writer(o->p, load) : NO_UNIT;
   for (unsigned i = 0; w != NO_UNIT && i < o->k->n; i++)
     if (o->k->member[i].unit == w) return i;
   return MOST_MEMBERS;
 }
 
-/* ---- which kernels ---- */
-
-static bool is_column(const struct rounds *o, unsigned i, const struct uop *range) {
+bool rounds_is_column(const struct rounds *o, unsigned i, const struct uop *range) {
   for (unsigned c = 0; c < o->ncolumns; c++)
     if (o->part[i].column[c] == range) return true;
   return false;
 }
 
+/* ---- which kernels ---- */
+
 /* Lists the ranges of wide member i that do not number rows, the innermost first. The first wide member defines the
  * columns of all. Returns false if the number of ranges differs. */
 static bool list_columns(struct rounds *o, unsigned i) {
-  const struct unit *u = unit_of(o, i);
+  const struct unit *u = rounds_unit(o, i);
   unsigned n = 0;
   for (unsigned r = u->nranges; r-- > 0;)
     if (o->k->member[i].row[r] == NO_ROW) o->part[i].column[n++] = u->range[r];
@@ -95,17 +45,17 @@ static bool list_columns(struct rounds *o, unsigned i) {
 /* Finds the unit's ranges that number the columns of everything it reads. Returns false if there are several for the
  * same columns. */
 static bool find_columns(struct rounds *o, unsigned i) {
-  const struct unit *u = unit_of(o, i);
+  const struct unit *u = rounds_unit(o, i);
   struct round_part *x = &o->part[i];
   bool wide = x->kind == ROUND_WIDE, reads = false;
   if (wide && !list_columns(o, i)) return false;
   for (unsigned j = 0; j < u->nloads; j++) {
-    unsigned w = member_of(o, u->load[j]);
+    unsigned w = rounds_member(o, u->load[j]);
     struct uop *as[MAX_RANK];
     if (w == MOST_MEMBERS || o->part[w].kind != ROUND_WIDE) continue;
-    if (!phases_match(unit_of(o, w), u->load[j], as)) return false;
+    if (!phases_match(rounds_unit(o, w), u->load[j], as)) return false;
     for (unsigned c = 0; c < o->ncolumns; c++) {
-      struct uop *column = as[phases_own(unit_of(o, w), o->part[w].column[c])];
+      struct uop *column = as[phases_own(rounds_unit(o, w), o->part[w].column[c])];
       unsigned own = phases_own(u, column);
       if (wide && (own == MAX_RANK || o->k->member[i].row[own] != NO_ROW)) return false;
       if (reads && x->column[c] != column) return false;
@@ -130,7 +80,8 @@ static struct dependence dependence_of(const struct rounds *o, unsigned i, struc
   struct uop **order = uop_toposort(&v, 1, &n);
   if (!order) schedule_no_memory(o->p->s);
   for (size_t k = 0; order && k < n; k++) {
-    unsigned w = member_of(o, order[k]), own = order[k]->op == OP_RANGE ? phases_own(unit_of(o, i), order[k]) : 0;
+    unsigned w = rounds_member(o, order[k]),
+             own = order[k]->op == OP_RANGE ? phases_own(rounds_unit(o, i), order[k]) : 0;
     if (order[k]->op == OP_RANGE) d.wide = d.wide || own == MAX_RANK || o->k->member[i].row[own] == NO_ROW;
     if (w == MOST_MEMBERS) continue;
     const struct round_part *x = &o->part[w];
@@ -151,7 +102,7 @@ static bool linear_in_maximum(const struct rounds *o, unsigned i, struct uop *v,
   if (d.sums) return false;
   if (!d.maximum) return true;
   switch (v->op) {
-  case OP_LOAD: *coef = 1; return member_of(o, v) == o->maximum;
+  case OP_LOAD: *coef = 1; return rounds_member(o, v) == o->maximum;
   case OP_CAST: return dtype_is_float(v->src[0]->dtype) && linear_in_maximum(o, i, v->src[0], coef);
   case OP_NEG:
     if (!linear_in_maximum(o, i, v->src[0], &a)) return false;
@@ -183,7 +134,7 @@ static bool is_number(const struct uop *u, double v) {
 
 /* The factor of what member w stores, as member i loads it. */
 static struct uop *factor_of_load(const struct rounds *o, unsigned w, const struct uop *load) {
-  const struct unit *from = unit_of(o, w);
+  const struct unit *from = rounds_unit(o, w);
   struct uop *as[MAX_RANK];
   if (!o->part[w].scaled.factor || !phases_match(from, load, as)) return NULL;
   return uop_substitute(o->p->s->graph, o->part[w].scaled.factor, from->range, as, from->nranges);
@@ -215,7 +166,7 @@ static bool split_factors(const struct rounds *o, unsigned i, struct uop *v, str
     *out = (struct scaled){.value = uop_const_float(g, v->dtype, 1), .factor = v};
     return true;
   }
-  unsigned w = member_of(o, v);
+  unsigned w = rounds_member(o, v);
   switch (v->op) {
   case OP_LOAD:
     if (w == MOST_MEMBERS || o->part[w].kind != ROUND_WIDE) return false;
@@ -267,7 +218,7 @@ static bool find_part(struct rounds *o, unsigned i) {
   if (recomputed) return split_factors(o, i, u->store[0].value, &x->scaled);
   if (u->nreduces != 1 || u->reduce[0]->nsrc != 1 + o->ncolumns) return false;
   for (unsigned s = 1; s < u->reduce[0]->nsrc; s++)
-    if (!is_column(o, i, u->reduce[0]->src[s])) return false;
+    if (!rounds_is_column(o, i, u->reduce[0]->src[s])) return false;
   x->reduce = u->reduce[0];
   if (!dtype_is_float(x->reduce->dtype) || dtype_is_narrow_float(x->reduce->dtype)) return false;
   if (x->reduce->aux == OP_MAX) {
@@ -288,10 +239,10 @@ static bool find_part(struct rounds *o, unsigned i) {
  * narrowed values, like the products that it divides. */
 static unsigned find_summed(const struct rounds *o, unsigned i) {
   struct graph *g = o->p->s->graph;
-  const struct unit *u = unit_of(o, i);
+  const struct unit *u = rounds_unit(o, i);
   struct uop *own = o->part[i].scaled.value;
   for (unsigned w = 0; w < o->k->n; w++) {
-    const struct unit *to = unit_of(o, w);
+    const struct unit *to = rounds_unit(o, w);
     struct renamed same = {.n = 0};
     struct uop *value = o->part[w].scaled.value;
     while (value->op == OP_CAST && dtype_is_float(value->dtype) && dtype_is_float(value->src[0]->dtype))
@@ -310,7 +261,7 @@ static unsigned find_summed(const struct rounds *o, unsigned i) {
   return MOST_MEMBERS;
 }
 
-static bool find_parts(struct phaser *p, struct phased *k, struct rounds *o) {
+bool rounds_find_parts(struct phaser *p, struct phased *k, struct rounds *o) {
   *o = (struct rounds){.p = p, .k = k, .maximum = MOST_MEMBERS};
   for (unsigned i = k->n; i-- > 0;)
     if (!find_part(o, i)) return false;
@@ -319,22 +270,22 @@ static bool find_parts(struct phaser *p, struct phased *k, struct rounds *o) {
   return o->ncolumns > 0 && k->n + (o->maximum == MOST_MEMBERS ? 0 : 2) <= MOST_MEMBERS;
 }
 
-/* ---- blocks ---- */
+/* ---- what is passed on ---- */
 
 /* The type of the factors with which sums multiply what wide member w passes on, if matrix instructions multiply it,
  * and if all its readers are such sums. Otherwise DT_VOID. */
 static enum dtype factor_type(const struct rounds *o, unsigned w) {
-  const struct schedule_machine *m = schedule_machine_of(o->p->s, unit_of(o, w)->device);
+  const struct schedule_machine *m = schedule_machine_of(o->p->s, rounds_unit(o, w)->device);
   enum dtype t = DT_VOID;
   for (unsigned i = 0; i < o->k->n; i++) {
-    const struct unit *u = unit_of(o, i);
+    const struct unit *u = rounds_unit(o, i);
     bool reads = o->part[i].kind != ROUND_WIDE && o->part[i].summed == w;
-    for (unsigned j = 0; j < u->nloads; j++) reads = reads || member_of(o, u->load[j]) == w;
+    for (unsigned j = 0; j < u->nloads; j++) reads = reads || rounds_member(o, u->load[j]) == w;
     if (!reads) continue;
     if (o->part[i].kind != ROUND_SUM || !phases_contracts(u)) return DT_VOID;
     for (unsigned j = 0; j < u->ninner; j++) {
       enum dtype other = u->load[j]->src[0]->src[0]->dtype;
-      if (member_of(o, u->load[j]) != MOST_MEMBERS) continue;
+      if (rounds_member(o, u->load[j]) != MOST_MEMBERS) continue;
       if (!dtype_is_narrow_float(other) || !(m->phase_types >> other & 1) || (t != DT_VOID && t != other))
         return DT_VOID;
       t = other;
@@ -343,9 +294,7 @@ static enum dtype factor_type(const struct rounds *o, unsigned w) {
   return t;
 }
 
-/* The value that wide member i passes on: without a conversion to a wider type, and rounded to the type of the factors
- * with which matrix instructions multiply it. */
-static struct uop *passed_value(const struct rounds *o, unsigned i) {
+struct uop *rounds_passed_value(const struct rounds *o, unsigned i) {
   struct uop *v = o->part[i].scaled.value;
   enum dtype t = factor_type(o, i);
   // NOLINTNEXTLINE(clang-analyzer-core.NullDereference): every wide member has a value
@@ -390,7 +339,7 @@ static bool is_sum_of_products(const struct rounds *o, const struct uop *v) {
     unsigned s = is_unscaled(v->src[1]) ? 2 : 1;
     return is_unscaled(v->src[3 - s]) && is_sum_of_products(o, v->src[s]);
   }
-  unsigned w = member_of(o, v);
+  unsigned w = rounds_member(o, v);
   if (w != MOST_MEMBERS) return o->part[w].kind == ROUND_WIDE && is_sum_of_products(o, o->part[w].scaled.value);
   return v->dtype == DT_F32 && v->op == OP_REDUCE && v->aux == OP_ADD && v->src[0]->op == OP_MUL;
 }
@@ -407,256 +356,9 @@ static bool rounds_maximum(const struct rounds *o) {
 /* What wide member i stores. The value that it passes on is *factor times that: the maximum of a row is multiplied
  * once, and its powers contain the factor anyway (fuse_powers). */
 static struct uop *stored_value(const struct rounds *o, unsigned i, double *factor) {
-  struct uop *v = passed_value(o, i), *plain = without_factor(o->p->s->graph, v, factor);
+  struct uop *v = rounds_passed_value(o, i), *plain = without_factor(o->p->s->graph, v, factor);
   if (!plain) *factor = 1;
   return plain ? plain : v;
-}
-
-/* The distance of rows of n elements in units of bytes: accesses to a column of consecutive rows use all banks. */
-static int64_t row_stride(int64_t n, enum dtype t, int64_t unit) {
-  int64_t size = dtype_info[t].size, bytes = (n * size + unit - 1) / unit * unit + PAD_BYTES;
-  return n == 1 ? 1 : bytes / size;
-}
-
-/* The range of member i's result of which a workgroup computes a slice; NULL if it computes whole rows. */
-static struct uop *sliced_range(const struct rounds *o, unsigned i) {
-  const struct unit *u = unit_of(o, i);
-  struct uop *found = NULL;
-  unsigned n = 0;
-  if (o->k->slices < 2 || o->part[i].kind != ROUND_SUM) return NULL;
-  for (unsigned r = 0; r < u->nranges; r++)
-    if (o->k->member[i].row[r] == NO_ROW) found = u->range[r], n++;
-  return n == 1 ? found : NULL;
-}
-
-/* The elements of a slice of n. */
-static int64_t slice_of(const struct rounds *o, int64_t n) {
-  const struct schedule_machine *m = schedule_machine_of(o->p->s, unit_of(o, 0)->device);
-  int64_t unit = m->tile_rows ? m->tile_rows : FEWEST_COLUMNS, slice = (n + o->k->slices - 1) / o->k->slices;
-  slice = (slice + unit - 1) / unit * unit;
-  return slice < n ? slice : n;
-}
-
-/* Sets what each member has in LOCAL memory. Returns the bytes for `rows` rows. */
-static int64_t measure(struct rounds *o, int64_t rows, int64_t columns, int64_t *most_sums) {
-  int64_t bytes = 0;
-  *most_sums = 1;
-  for (unsigned i = 0; i < o->k->n; i++) {
-    struct member *m = &o->k->member[i];
-    const struct unit *u = unit_of(o, i);
-    enum dtype t = o->part[i].reduce ? o->part[i].reduce->dtype : passed_value(o, i)->dtype;
-    m->length = o->part[i].kind == ROUND_WIDE ? columns : 1;
-    for (unsigned r = 0; r < u->nranges && o->part[i].kind != ROUND_WIDE; r++)
-      if (m->row[r] == NO_ROW) m->length *= u->range[r]->src[0]->arg.i;
-    if (sliced_range(o, i)) m->length = slice_of(o, m->length);
-    m->stride = row_stride(m->length, t, o->part[i].kind == ROUND_SUM ? SUM_BYTES : BANK_BYTES);
-    if (o->part[i].reduce && m->length > *most_sums) *most_sums = m->length;
-    int64_t memory = (rows * m->stride * dtype_info[t].size + BANK_BYTES - 1) / BANK_BYTES * BANK_BYTES;
-    bytes += memory * (o->part[i].kind == ROUND_MAXIMUM ? 3 : 1);
-  }
-  return bytes;
-}
-
-/* Whether the wide values of the kernel are products that matrix instructions compute. */
-static bool use_tiles(const struct rounds *o, const struct schedule_machine *m) {
-  bool tiles = m->tile_rows > 0;
-  for (unsigned i = 0; i < o->k->n; i++) {
-    const struct unit *u = unit_of(o, i);
-    tiles = tiles && (o->part[i].kind != ROUND_WIDE || !phases_contracts(u) || phases_use_tiles(m, u));
-  }
-  return tiles;
-}
-
-/* The number of values of columns that a phase without products loads at most. */
-static unsigned most_values(const struct rounds *o) {
-  unsigned most = 0;
-  for (unsigned i = 0; i < o->k->n; i++) {
-    const struct unit *u = unit_of(o, i);
-    unsigned n = 0;
-    if (o->part[i].kind != ROUND_WIDE || phases_contracts(u)) continue;
-    for (unsigned j = 0; j < u->nloads; j++) {
-      struct uop *in[MAX_RANK * 2];
-      bool found = false;
-      unsigned nin = member_of(o, u->load[j]) == MOST_MEMBERS ? schedule_ranges_in(u->load[j], in, MAX_RANK * 2) : 0;
-      for (unsigned r = 0; r < nin; r++) found = found || is_column(o, i, in[r]);
-      n += found;
-    }
-    if (n > most) most = n;
-  }
-  return most;
-}
-
-/* Bytes of the registers of all work-items that hold what phases with matrix instructions pass on and carry, the rows
- * that are operands in all rounds, which two lanes hold, and a part of the values of columns. */
-static int64_t register_bytes(const struct rounds *o, const struct schedule_machine *m, int64_t rows, int64_t columns) {
-  int64_t bytes = most_values(o) * columns * m->phase_items;
-  for (unsigned i = 0; i < o->k->n; i++) {
-    const struct unit *u = unit_of(o, i);
-    const struct round_part *x = &o->part[i];
-    int64_t size = dtype_info[x->reduce ? x->reduce->dtype : passed_value(o, i)->dtype].size;
-    bytes += (x->kind == ROUND_MAXIMUM ? 3 : 1) * rows * o->k->member[i].length * size;
-    for (unsigned n = 0; n < u->nreduces && x->kind == ROUND_WIDE && phases_contracts(u); n++) {
-      int64_t depth = 1;
-      for (unsigned r = 1; r < u->reduce[n]->nsrc; r++) depth *= u->reduce[n]->src[r]->src[0]->arg.i;
-      bytes += 2 * rows * depth * dtype_info[memory_of(u->load[0])->dtype].size;
-    }
-  }
-  return bytes;
-}
-
-/* Whether registers hold all values of a block of rows, which matrix instructions compute. If a round of fewer columns
- * is possible, some registers are left. There is also room for what the phases pass on in LOCAL memory, for the case
- * that they cannot use registers; sums of whole tiles are in the registers of a work-item anyway. */
-static bool fits_registers(const struct rounds *o, const struct schedule_machine *m, int64_t rows, int64_t columns) {
-  int64_t local = 0, room = m->phase_registers - (columns > LEAST_COLUMNS ? m->phase_registers / 8 : 0);
-  for (unsigned i = 0; i < o->k->n; i++) {
-    const struct member *x = &o->k->member[i];
-    enum dtype t = o->part[i].reduce ? o->part[i].reduce->dtype : passed_value(o, i)->dtype;
-    if (o->part[i].kind != ROUND_SUM || x->length == 1)
-      local += (o->part[i].kind == ROUND_MAXIMUM ? 3 : 1) * rows * x->stride * dtype_info[t].size;
-    else if (x->length % m->tile_rows)
-      return false;
-  }
-  return columns % m->tile_rows == 0 && local <= m->scratch && register_bytes(o, m, rows, columns) <= room;
-}
-
-/* Bytes of the tiles that matrix instructions of all work-items read in a round: of rows, which are the same in all
- * rounds, and of columns, each in several buffers. */
-static int64_t tile_bytes(const struct rounds *o, int64_t rows, int64_t columns, int64_t buffers) {
-  int64_t bytes = 0;
-  for (unsigned i = 0; i < o->k->n; i++) {
-    const struct unit *u = unit_of(o, i);
-    bool wide = o->part[i].kind == ROUND_WIDE;
-    if (!phases_contracts(u)) continue;
-    int64_t depth = wide ? 1 : columns, across = wide ? columns : o->k->member[i].length, size = 0;
-    for (unsigned j = 0; j < u->ninner; j++)
-      if (member_of(o, u->load[j]) == MOST_MEMBERS) size = dtype_info[memory_of(u->load[j])->dtype].size;
-    for (unsigned r = 1; r < u->reduce[0]->nsrc && wide; r++) depth *= u->reduce[0]->src[r]->src[0]->arg.i;
-    bytes += ((wide ? rows : 0) + buffers * across) * depth * size;
-  }
-  return bytes;
-}
-
-/* The number of sums of a row. */
-static int64_t all_sums(const struct rounds *o) {
-  int64_t sums = 0;
-  for (unsigned i = 0; i < o->k->n; i++)
-    if (o->part[i].reduce && o->k->member[i].length > 1) sums += o->k->member[i].length;
-  return sums;
-}
-
-/* Whether a block of rows fits, with a round of columns, in LOCAL memory or in registers. Registers are used if there
- * are groups for half of the machine: fewer work-items are faster with smaller blocks in LOCAL memory. Values of
- * columns are only used with registers for all values. */
-static bool fits(struct rounds *o, const struct schedule_machine *m, int64_t rows, int64_t columns, int64_t groups) {
-  int64_t sums, items = m->phase_items * (rows > PLAIN_ROWS ? rows / PLAIN_ROWS : 1);
-  bool room = measure(o, rows, columns, &sums) <= m->scratch;
-  if (m->tile_rows >= PLAIN_ROWS && use_tiles(o, m)) {
-    int64_t tiles = tile_bytes(o, rows, columns, columns > LEAST_COLUMNS ? 2 : 1);
-    room = room && rows * all_sums(o) <= items * MOST_TILE_SUMS && tiles <= m->tile_memory;
-  } else
-    room = room && rows * sums <= items * MOST_ITEM_SUMS;
-  if (!m->phase_registers || rows != PLAIN_ROWS || groups * 2 < m->groups || !use_tiles(o, m)) return room;
-  return fits_registers(o, m, rows, columns) || (room && !most_values(o));
-}
-
-/* The rows of a block and the columns of a round: of sums of products in matrix instructions, and of those of work-
- * items, which load fewer operands for each product if a round has more columns. */
-static const struct size {
-  int64_t rows, columns;
-} tiled[] = {{128, 128}, {128, 64}, {64, 64}, {64, 32}, {32, 64}, {32, 32}, {16, 64}, {16, 32}, {16, 16}},
-  plain[] = {{64, 128}, {64, 64}, {64, 32}, {32, 128}, {32, 64}, {32, 32}, {16, 128}, {16, 64}, {16, 32}, {16, 16}};
-
-/* Whether a round has too many columns: smaller ones do not have, or have much fewer, columns that do not exist or that
- * a block of rows does not need. */
-static bool is_too_wide(const struct rounds *o, const struct size *s) {
-  int64_t columns = o->size[0], all = (columns + s->columns - 1) / s->columns * s->columns;
-  bool limited = false;
-  if (s->columns > FEWEST_COLUMNS && s->columns > columns) return true;
-  for (unsigned i = 0; i < o->k->n; i++) limited = limited || phases_may_limit(unit_of(o, i));
-  return s->columns > PLAIN_COLUMNS && (all * 8 > columns * 9 || (limited && s->columns * 8 > columns));
-}
-
-/* Chooses the rows of a block and the columns of a round. The rows are 0 if none fit. */
-static struct size choose_size(struct rounds *o, const struct schedule_machine *m) {
-  const struct phased *k = o->k;
-  int64_t rows = k->size[k->blocked], others = k->slices;
-  struct size found = {0, 0};
-  bool tiles = use_tiles(o, m);
-  unsigned n = tiles ? sizeof tiled / sizeof *tiled : sizeof plain / sizeof *plain;
-  for (unsigned r = 0; r < k->nrows; r++) others *= r == k->blocked ? 1 : k->size[r];
-  for (unsigned i = 0; i < n; i++) {
-    const struct size *s = tiles ? &tiled[i] : &plain[i];
-    if (tiles && ((s->rows < m->tile_rows && found.rows) || (s->rows > PLAIN_ROWS && m->tile_rows < PLAIN_ROWS)))
-      continue;
-    int64_t block = s->rows < rows ? s->rows : rows, groups = others * ((rows + block - 1) / block);
-    if (is_too_wide(o, s) || !fits(o, m, block, s->columns, groups)) continue;
-    /* smaller blocks give more workgroups, but repeat more loads */
-    if (!found.rows || (found.rows > s->rows && s->columns >= found.columns)) found = *s;
-    if (groups * ENOUGH_GROUPS >= m->groups) break;
-  }
-  return found;
-}
-
-/* The relative time of a row: that of its products in blocks of so many rows, of which small ones repeat loads more
- * often, and are padded to those of a matrix instruction. */
-static double time_of_row(const struct rounds *o, const struct schedule_machine *m, int64_t rows) {
-  double products = 0, full = (double)(rows > m->tile_rows ? rows : m->tile_rows);
-  for (unsigned i = 0; i < o->k->n; i++) {
-    const struct unit *u = unit_of(o, i);
-    double n = 1;
-    if (!phases_contracts(u)) continue;
-    for (unsigned r = 1; r < u->reduce[0]->nsrc; r++) n *= (double)u->reduce[0]->src[r]->src[0]->arg.i;
-    for (unsigned r = 0; r < u->nranges; r++)
-      if (o->k->member[i].row[r] == NO_ROW) n *= (double)u->range[r]->src[0]->arg.i;
-    products += o->part[i].kind == ROUND_WIDE ? n * (double)o->k->slices : n;
-  }
-  return products * (1 + full / PLAIN_ROWS) / (double)rows;
-}
-
-/* Whether slices allow blocks of more rows that may be faster than whole rows: where matrix instructions need many
- * rows, or else of products with few other operations, whose rows do not fit in registers. Without these instructions
- * they only replace what does not fit. */
-static bool may_gain_by_slices(struct rounds *o, const struct schedule_machine *m, bool found) {
-  unsigned wide = 0;
-  int64_t sums;
-  for (unsigned i = 0; i < o->k->n; i++) wide += o->part[i].kind == ROUND_WIDE && phases_contracts(unit_of(o, i));
-  if (!use_tiles(o, m) || m->tile_rows >= PLAIN_ROWS) return !found || use_tiles(o, m);
-  o->k->slices = 1;
-  measure(o, PLAIN_ROWS, LEAST_COLUMNS, &sums);
-  return wide < 2 && !fits_registers(o, m, PLAIN_ROWS, LEAST_COLUMNS);
-}
-
-bool phases_choose_rounds(struct phaser *p, struct phased *k) {
-  const struct schedule_machine *m = schedule_machine_of(p->s, p->s->unit[k->member[0].unit].device);
-  struct size found = {0, 0};
-  int64_t rows = k->size[k->blocked], slices = 1, sums, width = INT64_MAX;
-  double best = INFINITY;
-  struct rounds o;
-  if (rows < FEWEST_ROUND_ROWS || k->nrows == MAX_RANK || !find_parts(p, k, &o)) return false;
-  for (int64_t n = 1; n <= MOST_SLICES && (n == 1 || may_gain_by_slices(&o, m, found.rows)); n++) {
-    k->slices = n;
-    measure(&o, 1, 1, &sums);
-    if (sums >= width) continue;
-    width = sums;
-    struct size s = choose_size(&o, m);
-    double time = s.rows ? time_of_row(&o, m, s.rows < PLAIN_ROWS ? s.rows : PLAIN_ROWS) : INFINITY;
-    if (time < ENOUGH_GAIN * best) best = time, found = s, slices = n;
-  }
-  if (!found.rows) return false;
-  k->slices = slices;
-  k->block = found.rows < rows ? found.rows : rows;
-  k->round = found.columns;
-  measure(&o, k->block, k->round, &sums);
-  return true;
-}
-
-enum phases_fit phases_fit(struct phaser *p, struct phased *k) {
-  const struct schedule_machine *m = schedule_machine_of(p->s, p->s->unit[k->member[0].unit].device);
-  struct rounds o;
-  if (!m->phase_items) return FITS_TILES;
-  if (!find_parts(p, k, &o)) return FITS_NOT;
-  return !use_tiles(&o, m) || fits(&o, m, PLAIN_ROWS, LEAST_COLUMNS, m->groups) ? FITS_TILES : FITS_ROUNDS;
 }
 
 /* ---- the unit ---- */
@@ -713,8 +415,9 @@ static struct uop *in_slice(struct round_maker *r, unsigned i, const struct uop 
 
 static void begin_position(struct round_maker *r, unsigned i, struct position *at) {
   struct maker *m = r->m;
-  const struct unit *u = unit_of(&r->o, i);
+  const struct unit *u = rounds_unit(&r->o, i);
   const struct round_part *x = &r->o.part[i];
+  const struct uop *sliced = rounds_sliced_range(&r->o, i);
   struct graph *g = m->g;
   *at = (struct position){.valid = NULL};
   at->in_round = phase_new_range(m, uop_index(g, m->k->round), x->reduce ? AXIS_REDUCE : AXIS_LOOP);
@@ -723,8 +426,8 @@ static void begin_position(struct round_maker *r, unsigned i, struct position *a
   for (unsigned c = 0; c < r->o.ncolumns; c++) phase_rename_range(&at->to, x->column[c], c ? r->first[c] : column);
   for (unsigned k = 0; k < u->nranges; k++) {
     unsigned row = m->k->member[i].row[k];
-    if (is_column(&r->o, i, u->range[k])) continue;
-    if (u->range[k] == sliced_range(&r->o, i))
+    if (rounds_is_column(&r->o, i, u->range[k])) continue;
+    if (sliced && u->range[k] == sliced)
       phase_rename_range(&at->to, u->range[k], in_slice(r, i, u->range[k], at));
     else
       phase_rename_range(&at->to, u->range[k],
@@ -802,7 +505,7 @@ static struct uop *value_at(struct round_maker *r, unsigned i, struct uop *value
   if (!order) schedule_no_memory(r->m->p->s);
   for (size_t k = 0; order && k < n; k++) {
     struct uop *load = order[k], *now;
-    unsigned w = member_of(&r->o, load);
+    unsigned w = rounds_member(&r->o, load);
     if (load->op != OP_LOAD || load->src[0]->src[0]->op == OP_LOCAL) continue;
     if (w == MOST_MEMBERS)
       now = load_existing(r, at, i, load);
@@ -810,8 +513,8 @@ static struct uop *value_at(struct round_maker *r, unsigned i, struct uop *value
       now = uop_cast(g, wide_value(r, w, at), load->dtype);
     else if (r->o.part[w].kind == ROUND_MAXIMUM)
       now = load_from(g, row_index(r, r->subtracted, 1, NULL), load->dtype);
-    else { /* a statistic: all its ranges number rows (phase_rows.c) */
-      const struct unit *from = unit_of(&r->o, w);
+    else { /* a statistic: all its ranges number rows (rows.c) */
+      const struct unit *from = rounds_unit(&r->o, w);
       struct position there = {.in_round = at->in_round, .valid = at->valid};
       for (unsigned x = 0; x < from->nranges; x++)
         phase_rename_range(&there.to, from->range[x], r->m->row[r->m->k->member[w].row[x]]);
@@ -825,7 +528,7 @@ static struct uop *value_at(struct round_maker *r, unsigned i, struct uop *value
 
 /* The element of what member i carries, at the ranges of its phase that do not number rows. */
 static struct uop *carried_index(struct round_maker *r, unsigned i, const struct position *at) {
-  const struct unit *u = unit_of(&r->o, i);
+  const struct unit *u = rounds_unit(&r->o, i);
   struct shape shape = {0};
   struct uop *as[MAX_RANK];
   for (unsigned k = 0; k < u->nranges; k++) {
@@ -842,7 +545,7 @@ static struct uop *carried_index(struct round_maker *r, unsigned i, const struct
 static struct uop *complete_value(struct round_maker *r, unsigned i, struct position *at) {
   struct graph *g = r->m->g;
   const struct round_part *x = &r->o.part[i];
-  struct uop *reduce = x->reduce, *value = unit_of(&r->o, i)->store[0].value;
+  struct uop *reduce = x->reduce, *value = rounds_unit(&r->o, i)->store[0].value;
   struct uop *all = load_from(g, carried_index(r, i, at), reduce->dtype);
   if (x->scaled.factor) all = times(g, all, value_at(r, i, x->scaled.factor, at));
   struct renamed done = {.from = {reduce}, .to = {all}, .n = 1};
@@ -917,7 +620,7 @@ static void make_maximum(struct round_maker *r, unsigned i, struct position *at,
 static void make_phase(struct round_maker *r, unsigned i, struct unit *out, struct store *passed) {
   struct maker *m = r->m;
   struct graph *g = m->g;
-  const struct unit *u = unit_of(&r->o, i);
+  const struct unit *u = rounds_unit(&r->o, i);
   const struct round_part *x = &r->o.part[i];
   struct part *part = &out->part[out->nparts++];
   struct position at;
@@ -955,7 +658,7 @@ static void make_phase(struct round_maker *r, unsigned i, struct unit *out, stru
 static bool is_limited(const struct round_maker *r) {
   const struct phased *k = r->m->k;
   for (unsigned i = 0; i < k->n && k->chunk; i++) {
-    unsigned own = phases_own(unit_of(&r->o, i), r->o.part[i].column[0]);
+    unsigned own = phases_own(rounds_unit(&r->o, i), r->o.part[i].column[0]);
     if (r->o.part[i].kind == ROUND_WIDE && (k->member[i].limited >> own & 1)) return true;
   }
   return false;
@@ -993,10 +696,10 @@ static void make_round(struct round_maker *r) {
 
 /* Whether everything that sum i adds up was made. */
 static bool is_ready(const struct round_maker *r, unsigned i) {
-  const struct unit *u = unit_of(&r->o, i);
+  const struct unit *u = rounds_unit(&r->o, i);
   bool ready = r->o.part[i].kind == ROUND_SUM;
   for (unsigned j = 0; j < u->ninner && ready; j++) {
-    unsigned w = member_of(&r->o, u->load[j]);
+    unsigned w = rounds_member(&r->o, u->load[j]);
     ready = w == MOST_MEMBERS || r->made >> w & 1;
   }
   return ready;
@@ -1017,7 +720,7 @@ static void make_with_sums(struct round_maker *r, unsigned i, struct unit *out, 
 
 void phases_make_rounds(struct maker *m, struct unit *out, struct store *passed) {
   struct round_maker r = {.m = m};
-  find_parts(m->p, m->k, &r.o);
+  rounds_find_parts(m->p, m->k, &r.o);
   if (m->k->slices > 1)
     r.slice = m->around[m->naround++] = phase_new_range(m, uop_index(m->g, m->k->slices), AXIS_LOOP);
   make_round(&r);
