@@ -16,6 +16,7 @@ enum {
   MOST_WIDTH = 192, /* of rows of operands and results that lanes of transposed products keep in registers */
   PADDING = 16,     /* bytes between rows of a tile, at most */
   BUFFERS = 2,      /* of each tile that changes in each round */
+  INSTRUCTION = 16, /* columns that take as long as what an instruction needs besides them */
 };
 
 /* The axes of rows and columns of a phase: those of the LOCAL memory of both that it accesses. */
@@ -106,13 +107,15 @@ static bool is_like(const struct matrix *x, const struct matrix *y, bool loaded)
   return y->parts == x->parts && matrix_reads_tile(y, MATRIX_A) == tile && matrix_reads_tile(y, MATRIX_B);
 }
 
-/* The instruction like x whose columns fit the size best: with least padding, then the widest. */
+/* The instruction like x for so many columns: with little padding and few instructions. */
 static int row_for(const struct matrix *x, bool loaded, int64_t size) {
+  int64_t least = INT64_MAX;
   int best = -1;
   for (int i = 0; i < (int)matrix_count; i++) {
     const struct matrix *y = &matrices[i];
     if (!is_like(x, y, loaded)) continue;
-    if (best < 0 || round_up(size, y->n) < round_up(size, matrices[best].n)) best = i;
+    int64_t padded = round_up(size, y->n), cost = padded + padded / y->n * INSTRUCTION;
+    if (cost < least) best = i, least = cost;
   }
   return best;
 }
