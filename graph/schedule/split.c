@@ -21,7 +21,7 @@ enum {
   LONG_SUM = 4,     /* maximum number of results for each position of such a sum, as in gradients of few channels */
   RECTANGLE = 16,   /* positions along a sum that a matrix instruction takes at once */
   ROUND_ROW = 8,    /* rows of matrices whose length is a multiple begin at aligned addresses */
-  PART_UNIT = 128,  /* positions that matrix instructions take in a round: parts that end in padding are multiples */
+  ROUND = 128,      /* positions of a sum that are copied at once for matrix instructions */
   MOST_DEEP = 8,    /* depth to which an expression is searched */
   MOST_NODES = 64   /* the same in nodes */
 };
@@ -83,12 +83,18 @@ static bool lacks_rectangles(const struct uop *u, const struct uop *x) {
   return rectangle < RECTANGLE;
 }
 
+static bool sums_one_axis(const struct uop *u, const struct uop *x) {
+  unsigned n = 0;
+  for (unsigned i = 0; i < x->shape->rank; i++) n += (u->arg.i >> i & 1) && x->shape->dim[i]->arg.i > 1;
+  return n == 1;
+}
+
 /* How a machine computes a product of matrices in blocks: the number of workgroups, the arithmetic rate of all
  * processors, and the least time of a workgroup for each position of the sum. */
 struct blocks {
   int64_t n;       /* 0: there are none */
   int64_t results; /* with those that pad blocks of matrix instructions */
-  int64_t row;     /* parts of the sum whose lengths are multiples of it are copied fast; 1: all are */
+  bool rounds;     /* parts of the sum have to be whole rounds for fast copies */
   double flops_per_ns, position_ns;
 };
 
@@ -96,7 +102,7 @@ struct blocks {
 static struct blocks blocks_of(const struct schedule_machine *m, const struct uop *u, const struct uop *x) {
   const struct uop *product = product_of(x);
   int64_t largest[2] = {1, 1};
-  struct blocks none = {0}, b = {.n = 1, .row = 1, .flops_per_ns = m->tile_flops_per_ns};
+  struct blocks none = {0}, b = {.n = 1, .flops_per_ns = m->tile_flops_per_ns};
   if (!product || u->aux != OP_ADD || dtype_info[u->dtype].size < 4) return none;
   bool matrix = m->tile && (u->dtype == DT_F32 || u->dtype == DT_I32);
   for (unsigned i = 0; i < 2; i++) matrix = matrix && schedule_tiles_pay(m, u, x, below_casts(product->src[i])->dtype);
@@ -119,20 +125,12 @@ static struct blocks blocks_of(const struct schedule_machine *m, const struct uo
     b.n = b.n / largest[i] * (whole ? (largest[i] + side[i] - 1) / side[i] * side[i] : largest[i]);
   }
   b.n = (b.n + side[0] * side[1] - 1) / (side[0] * side[1]);
-  if (matrix && !window && m->align) b.row = ROUND_ROW;
+  b.rounds = matrix && !window && m->align && sums_one_axis(u, x);
   b.results = matrix && !window ? b.n * side[0] * side[1] : results;
   if (!matrix) b.flops_per_ns = m->flops_per_ns;
   if (window && (is_long || (matrix && m->align && lacks_rectangles(u, x)))) b.position_ns = WINDOW_NS;
   if (!window && matrix && !m->align && largest[1] >= FEW_ROWS) b.position_ns = LOADED_NS;
   return b;
-}
-
-/* The largest number of parts of equal length, if there is one above parts / 2: preferably of lengths that are
- * multiples of `row`. */
-static int64_t equal_parts(int64_t n, int64_t parts, int64_t row) {
-  for (int64_t p = parts; p > parts / 2; p--)
-    if (n % (p * row) == 0) return p;
-  return row > 1 ? equal_parts(n, parts, 1) : parts;
 }
 
 /* The number of parts of a product that is computed in blocks. Each of the machine's processors runs one of its
@@ -141,7 +139,11 @@ static int64_t product_parts(const struct schedule_machine *m, int64_t all, int6
   int64_t processors = m->groups / 2, parts = processors / b->n, most = all / results / LEAST_SUM;
   if (parts > most) parts = most;
   if (parts < 2) return 1;
-  parts = equal_parts(all / results, parts, b->row);
+  for (int64_t n = parts; n > parts / 2 && !b->rounds; n--) /* parts of equal length, if there are any */
+    if (all / results % n == 0) {
+      parts = n;
+      break;
+    }
   double length = (double)all / (double)results, alone = length * b->position_ns;
   double busy = 2 * length * (double)b->results / b->flops_per_ns * (double)processors / (double)b->n;
   if (busy < alone) busy = alone;
@@ -194,11 +196,9 @@ static int64_t split_length(int64_t n, int64_t parts, bool aligns, int64_t *leng
   return best;
 }
 
-/* The same for products of matrices whose parts have to be multiples of `row`: the last one may end in padding. */
-static int64_t split_rows(int64_t n, int64_t parts, int64_t row, int64_t *length) {
-  for (int64_t p = parts; p <= 2 * parts && p <= n; p++)
-    if (n % (p * row) == 0) return *length = n / p, p;
-  *length = ((n + parts - 1) / parts + PART_UNIT - 1) / PART_UNIT * PART_UNIT;
+/* The same for products of matrices in parts of whole rounds: the last part may end in padding. */
+static int64_t split_rounds(int64_t n, int64_t parts, int64_t *length) {
+  *length = ((n + parts - 1) / parts + ROUND - 1) / ROUND * ROUND;
   return (n + *length - 1) / *length;
 }
 
@@ -245,15 +245,14 @@ static struct uop *pad_factors(struct graph *g, struct uop *x, unsigned a, int64
 }
 
 /* The reduction of x by u in two steps: the results of the first step are those of each element along the axes
- * `first`, and of each of several parts of axis a. row: that of struct blocks */
+ * `first`, and of each of several parts of axis a. rounds: these are whole rounds, with zeros at the end */
 static struct uop *reduce_parts(struct graph *g, const struct uop *u, struct uop *x, int64_t first, unsigned a,
-                                int64_t parts, int64_t row) {
+                                int64_t parts, bool rounds) {
   const struct shape *shape = x->shape;
   struct uop *dim[MAX_RANK + 1] = {x}, *bounds[2 * MAX_RANK] = {0};
   int64_t n = shape->dim[a]->arg.i, length, inner = 0, outer = 0;
-  bool pads = row > 1 && x->op == OP_MUL;
   bool aligns = n % ROUND_ROW == 0 || !product_of(x); /* the rows of a matrix of another length do not */
-  parts = pads ? split_rows(n, parts, row, &length) : split_length(n, parts, aligns, &length);
+  parts = rounds ? split_rounds(n, parts, &length) : split_length(n, parts, aligns, &length);
   unsigned rank = 0;
   for (unsigned i = 0; i < shape->rank; i++) {
     bounds[2 * i] = uop_index(g, 0), bounds[2 * i + 1] = i == a ? uop_index(g, parts * length) : shape->dim[i];
@@ -290,7 +289,7 @@ static struct uop *split_reduce(struct graph *g, const struct schedule_machine *
   parts = (parts + have / 2) / have;
   if (parts < 2) return reduce_axes(g, u, make_partial(g, reduce_axes(g, u, x, mask & ~first)), first);
   if (shape->rank == MAX_RANK) return reduce_axes(g, u, x, mask);
-  return reduce_parts(g, u, x, first, a, parts, blocks_of(m, u, x).row);
+  return reduce_parts(g, u, x, first, a, parts, x->op == OP_MUL && blocks_of(m, u, x).rounds);
 }
 
 bool schedule_split_reduces(struct scheduler *s, struct uop **roots, unsigned nroots) {

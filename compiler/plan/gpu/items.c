@@ -3,7 +3,8 @@
 #include "../view.h"
 
 enum {
-  LONG_REDUCE = 32, /* work-items share reductions of at least this length */
+  LONG_REDUCE = 32, /* work-items share reductions of at least this length, */
+  LEAST_ROW = 8,    /* or this one if elements of a row are adjacent */
   ROW_BYTES = 128,  /* a row of adjacent elements that adjacent work-items load should have this size, */
   LEAST_BYTES = 64, /* or this one if single elements are loaded by workgroups for a part of the machine only */
   SHORT_ROW = 16,   /* but not along an axis that is contiguous in memory and shorter than this, if another is longer */
@@ -329,7 +330,8 @@ bool optimize_gpu(struct view *p) {
   struct shared s;
   find_shared(p, &s);
   int same = s.nreduced && items_for(k, outputs, t->load_bytes) < SHORT_ROW ? broadcast_axis(p) : -1;
-  if (k->steps != STEPS_ALL || k->is_phase || !s.nreduced || !s.sized || s.total < LONG_REDUCE || same >= 0)
+  bool is_long = s.total >= (s.rows ? LEAST_ROW : LONG_REDUCE);
+  if (k->steps != STEPS_ALL || k->is_phase || !s.nreduced || !s.sized || !is_long || same >= 0)
     return item_per_output(p, same >= 0 ? same : v, outputs);
   if (s.rows || (v < 0 && items_for(k, outputs, t->load_bytes) > 1)) return share_rows(p, &s, outputs);
   int64_t lanes = v < 0 ? 1 : lanes_of_columns(p, v);

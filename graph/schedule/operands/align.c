@@ -17,8 +17,6 @@ enum {
   MANY_RESULTS = 1 << 16,      /* the same for its results */
   STORED_APART = 1 << 21,      /* results that take as long to be stored one by one as a copy takes */
   ALIGNED_UNITS = 2, /* of `align` bytes in a copy's rows: as many as a matrix instruction takes along the sum */
-  LONG_ROW = 8192, /* elements of a row that is padded to a multiple of DIVIDED_ROW, if parts of it are summed apart */
-  DIVIDED_ROW = 512, /* such rows divide into aligned parts of equal length */
   BLOCK = 64,        /* rows, columns and products of a result that are computed at once */
   MOST_PADDING = 36, /* maximum factor of products computed, with padding to whole blocks, to products needed */
 };
@@ -47,14 +45,13 @@ static int last_axis(const struct shape *s) {
   return last;
 }
 
-/* The matrix in memory with rows at multiples of `align` bytes. divided: parts of its rows are summed apart */
-static struct uop *align_matrix(struct graph *g, struct uop *x, int64_t align, bool transposed, bool divided) {
+/* The matrix in memory with rows at multiples of `align` bytes. */
+static struct uop *align_matrix(struct graph *g, struct uop *x, int64_t align, bool transposed) {
   const struct shape *s = x->shape;
   struct uop *pad[2 * MAX_RANK], *whole[2 * MAX_RANK];
   int last = last_axis(s);
   if (last < 0) return x;
   int64_t n = s->dim[last]->arg.i, unit = align / dtype_info[x->dtype].size, padded = ALIGNED_UNITS * unit;
-  if (divided && n >= LONG_ROW) padded = DIVIDED_ROW;
   if (n < LEAST_ROW || (n % unit == 0 && !transposed) || n == shape_numel(s)) return x;
   for (unsigned i = 0; i < s->rank; i++) {
     pad[2 * i] = whole[2 * i] = uop_index(g, 0);
@@ -65,12 +62,12 @@ static struct uop *align_matrix(struct graph *g, struct uop *x, int64_t align, b
   return uop_movement(g, OP_SHRINK, x, whole, 2 * s->rank);
 }
 
-static struct uop *align_factor(struct graph *g, struct uop *x, int64_t align, bool divided) {
+static struct uop *align_factor(struct graph *g, struct uop *x, int64_t align) {
   if (shape_numel(x->shape) < 0) return x;
-  if (x->op == OP_RESHAPE && x->src[0]->op == OP_BUFFER) return align_matrix(g, x, align, false, divided);
+  if (x->op == OP_RESHAPE && x->src[0]->op == OP_BUFFER) return align_matrix(g, x, align, false);
   bool kept = x->op == OP_CAST || x->op == OP_EXPAND || x->op == OP_PERMUTE || x->op == OP_RESHAPE;
   if (!kept || shape_numel(x->src[0]->shape) < 0 || (x->op == OP_RESHAPE && !keeps_axes(x))) return x;
-  struct uop *src[MAX_RANK + 1], *aligned = align_factor(g, x->src[0], align, divided);
+  struct uop *src[MAX_RANK + 1], *aligned = align_factor(g, x->src[0], align);
   if (aligned == x->src[0]) return x;
   memcpy(src, x->src, x->nsrc * sizeof *src);
   src[0] = aligned;
@@ -127,7 +124,7 @@ static struct uop *inner_of(struct uop *x) {
  * inner: the factor without outer casts and expansions */
 static struct uop *turn(struct graph *g, struct uop *x, struct uop *inner, unsigned a, unsigned b, int64_t align) {
   struct uop *stored = schedule_exchange_axes(g, without_casts(g, inner), a, b);
-  struct uop *copy = align_matrix(g, stored, align, true, false);
+  struct uop *copy = align_matrix(g, stored, align, true);
   if (copy == stored) return x;
   copy = uop_cast(g, schedule_exchange_axes(g, copy, a, b), inner->dtype);
   return uop_substitute(g, x, &inner, &copy, 1);
@@ -237,7 +234,7 @@ struct uop *schedule_align(struct graph *g, const struct schedule_machine *m, co
     if (many && uses >= LEAST_STRAIGHT_USES && m->straight_types >> f->dtype & 1)
       src[i] = straighten(g, src[i], reduce, m->align);
     if (uses >= (whole && n < LARGE_FACTOR ? LEAST_USES : LEAST_LARGE_USES) && src[i] == x->src[i])
-      src[i] = align_factor(g, src[i], m->align, !whole);
+      src[i] = align_factor(g, src[i], m->align);
   }
   return src[0] != x->src[0] || src[1] != x->src[1] ? uop_with_src(g, x, src) : x;
 }
