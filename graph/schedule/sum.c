@@ -16,12 +16,33 @@
  * matrix product, whose factors are reused for several results. The largest common windows are 11 by 11. */
 enum { MOST_TAPS = 128 };
 
+/* Columns of a product's results with which loads of operands take little time. */
+enum { MANY_COLUMNS = 64 };
+/* The estimate for fewer columns has to exceed the time of separate sums by this factor. */
+static const double ENOUGH_GAIN = 1.5;
+
 /* ---- cost ---- */
 
 /* The time in ns of sums with `terms` products in total and a number of results. */
 static double sum_time(const struct schedule_machine *m, double terms, int64_t results) {
   double full = (double)m->groups * (double)m->side, share = (double)results < full ? (double)results / full : 1;
   return 2 * terms / (m->flops_per_ns * share);
+}
+
+/* The factor by which few columns of a product's results slow down a machine that computes them in blocks without
+ * matrix instructions: each element of the larger operand that a work-item loads is used for few products. x: what the
+ * inner sum adds up; taps: length of the outer sum */
+static double few_columns(const struct schedule_machine *m, const struct uop *x, int64_t taps) {
+  const struct uop *product = below_casts(x);
+  double largest = 1;
+  if (!m->block_columns || product->op != OP_MUL) return 1;
+  for (unsigned i = 0; i < 2; i++) {
+    const struct uop *f = below_casts(product->src[i]);
+    if (m->tile_types & ~m->large_types & 1u << f->dtype) return 1;
+    if ((double)shape_numel(f->shape) > largest) largest = (double)shape_numel(f->shape);
+  }
+  double columns = (double)shape_numel(x->shape) / largest / (double)taps;
+  return columns < 1 ? MANY_COLUMNS : columns < MANY_COLUMNS ? MANY_COLUMNS / columns : 1;
 }
 
 bool schedule_sums_merge(struct scheduler *s, const struct node *n, const struct use *w) {
@@ -40,7 +61,8 @@ bool schedule_sums_merge(struct scheduler *s, const struct node *n, const struct
    * machine can skip them, it can do so along only one of two dimensions: the other one is that of vectors or tiles. */
   double merged = (double)results * (double)taps * length;
   if (m->skips && merged > (double)inner) merged = sqrt(merged * (double)inner);
-  return sum_time(m, merged, results) <= apart;
+  double slower = few_columns(m, n->u->src[0], taps);
+  return sum_time(m, merged, results) * slower <= apart * (slower > 1 ? ENOUGH_GAIN : 1);
 }
 
 /* ---- conditions ---- */
