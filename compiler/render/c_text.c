@@ -534,9 +534,9 @@ char *render_c(struct codegen *k) {
   size_t n = 0, nodes = graph_node_count(k->g);
   struct writer w = {.k = k, .f = open_memstream(&out, &n)};
   w.text = calloc(nodes, sizeof *w.text), w.uses = calloc(nodes, sizeof *w.uses), w.by_lane = calloc(nodes, 1);
-  if (!w.f || !w.text || !w.uses || !w.by_lane) goto done;
+  bool *multiplies = calloc(matrix_count, sizeof *multiplies);
+  if (!w.f || !w.text || !w.uses || !w.by_lane || !multiplies) goto done;
 
-  uint64_t multiplies = 0;
   bool declared[DT_COUNT][MAX_LANES + 1] = {{0}}, written[MAX_PARAMS] = {0};
   for (size_t i = 0; i < k->nlinear; i++) {
     const struct uop *u = k->linear[i];
@@ -546,7 +546,7 @@ char *render_c(struct codegen *k) {
     }
     if (u->op == OP_STORE && u->src[0]->src[0]->op == OP_PARAM) written[u->src[0]->src[0]->arg.i] = true;
     if (u->op == OP_BOX && u->aux) written[k->tensor[u->arg.i]->slot] = true;
-    if (u->op == OP_MMA) multiplies |= UINT64_C(1) << u->arg.i;
+    if (u->op == OP_MMA) multiplies[u->arg.i] = true;
     if (u->lanes > 1 && u->lanes <= MAX_LANES && !declared[u->dtype][u->lanes]) {
       declared[u->dtype][u->lanes] = true;
       if (u->dtype == DT_BOOL)
@@ -556,7 +556,7 @@ char *render_c(struct codegen *k) {
     }
   }
   for (unsigned i = 0; i < matrix_count; i++)
-    if (multiplies >> i & 1) (matrix_in_memory(&matrices[i]) ? write_tiles : write_matrix)(&w, &matrices[i]);
+    if (multiplies[i]) (matrix_in_memory(&matrices[i]) ? write_tiles : write_matrix)(&w, &matrices[i]);
   fprintf(w.f, "kernel void %s(", k->name);
   for (unsigned i = 0; i < k->nparams; i++) {
     struct uop *p = k->params[i].uop;
@@ -577,5 +577,6 @@ done:
   free(w.text);
   free(w.uses);
   free(w.by_lane);
+  free(multiplies);
   return out;
 }
