@@ -1,7 +1,7 @@
 /* Scheduling: merges a sum over movement of a sum into one sum. ADD commutes with RESHAPE, PERMUTE, SHRINK, SHEAR, PAD
  * and FLIP, because the padding is ADD's identity element. Example: the gradient of a convolution with respect to its
  * input is a sum over the kernel of a SHEAR of a sum over the output channels; it becomes one matrix product that
- * reduces over both.
+ * reduces over both, unless few input channels make that slower than the separate sums.
  *
  * The padding becomes a condition inside the sum. In a product only one factor gets the condition, one that depends on
  * the condition's ranges anyway: if the other factor of a matrix product depended on the position of the result too, it
