@@ -207,8 +207,8 @@ static struct size choose_size(struct rounds *o, const struct schedule_machine *
   return found;
 }
 
-/* The relative time of a row: that of its products in blocks of so many rows, of which small ones repeat loads more
- * often, and are padded to those of a matrix instruction. */
+/* Estimates the time of a row's products, in a unit of its own. Blocks of few rows load operands more often for each
+ * row. Matrix instructions pad blocks of fewer rows than they have. */
 static double time_of_row(const struct rounds *o, const struct schedule_machine *m, int64_t rows) {
   double products = 0, full = (double)(rows > m->tile_rows ? rows : m->tile_rows);
   for (unsigned i = 0; i < o->k->n; i++) {
