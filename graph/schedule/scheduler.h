@@ -284,6 +284,8 @@ struct uop *schedule_bytes(struct graph *g, const struct schedule_machine *m, co
 
 /* operands/padding.c: x, which the reduction sums, with the padding of its factors' copies along the sum */
 struct uop *schedule_sum_padding(struct graph *g, const struct uop *reduce, struct uop *x);
+/* x with zeros behind its elements along the axis, up to the size */
+struct uop *schedule_pad_axis(struct graph *g, struct uop *x, unsigned axis, const struct uop *size);
 
 /* place.c */
 bool schedule_place_constants(struct scheduler *s, struct uop **roots, unsigned nroots);

@@ -235,12 +235,10 @@ static struct uop *merge_axes(struct graph *g, const struct uop *u, struct uop *
   return uop_movement(g, OP_RESHAPE, x, dim, shape->rank);
 }
 
-/* x, a product, with zeros behind its elements along axis a, so that there are n. */
+/* x, a product, with zeros behind its factors' elements along axis a, so that there are n. */
 static struct uop *pad_factors(struct graph *g, struct uop *x, unsigned a, int64_t n) {
-  struct uop *by[2 * MAX_RANK], *src[2];
-  for (unsigned i = 0; i < 2 * x->shape->rank; i++) by[i] = uop_index(g, 0);
-  by[2 * a + 1] = uop_index(g, n - x->shape->dim[a]->arg.i);
-  for (unsigned i = 0; i < 2; i++) src[i] = uop_movement(g, OP_PAD, x->src[i], by, 2 * x->shape->rank);
+  struct uop *src[2];
+  for (unsigned i = 0; i < 2; i++) src[i] = schedule_pad_axis(g, x->src[i], a, uop_index(g, n));
   return uop_with_src(g, x, src);
 }
 

@@ -22,7 +22,7 @@ enum {
   /* for instructions that read workgroup memory: */
   GROUP_WAVES = 2,    /* maximum number of wave groups that compute adjacent rows in a workgroup */
   GROUP_SUMS = 128,   /* maximum registers for sums in a lane */
-  GROUP_COLUMNS = 64, /* minimum of an instruction: rows of fewer results are not stored in boxes */
+  GROUP_COLUMNS = 64, /* minimum of an instruction: fewer have no classes of rows */
   FEW_COLUMNS = 4,    /* of a window */
   WINDOW = 16,        /* windows have fewer columns */
   ONE_ROUND = 4,      /* maximum instructions along the sum if one round covers it and operands are computed */

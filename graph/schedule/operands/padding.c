@@ -72,8 +72,7 @@ static struct uop *with_padding(struct graph *g, struct uop *x, int *axis) {
 
 static int64_t size_along(const struct uop *x, int axis) { return x->shape->dim[axis]->arg.i; }
 
-/* x with zeros behind its elements along the axis, up to the size. */
-static struct uop *pad_axis(struct graph *g, struct uop *x, int axis, const struct uop *size) {
+struct uop *schedule_pad_axis(struct graph *g, struct uop *x, unsigned axis, const struct uop *size) {
   struct uop *by[2 * MAX_RANK];
   for (unsigned i = 0; i < 2 * x->shape->rank; i++) by[i] = uop_index(g, 0);
   if (x->shape->dim[axis] == size) return x;
@@ -93,7 +92,8 @@ static struct uop *pad_product(struct graph *g, struct uop *x, int64_t mask) {
   if (!src[0] && !src[1]) return x;
   const unsigned longest = !src[0] || (src[1] && size_along(src[1], axis[1]) > size_along(src[0], axis[0]));
   const struct uop *size = src[longest]->shape->dim[axis[longest]];
-  for (unsigned i = 0; i < 2; i++) src[i] = pad_axis(g, src[i] ? src[i] : x->src[i], axis[longest], size);
+  for (unsigned i = 0; i < 2; i++)
+    src[i] = schedule_pad_axis(g, src[i] ? src[i] : x->src[i], (unsigned)axis[longest], size);
   return src[0]->shape == src[1]->shape ? uop_with_src(g, x, src) : x;
 }
 

@@ -161,7 +161,7 @@ static bool fits(struct rounds *o, const struct schedule_machine *m, int64_t row
   bool room = measure(o, rows, columns, &sums) <= m->scratch;
   if (m->tile_rows >= PLAIN_ROWS && use_tiles(o, m)) {
     int64_t tiles = tile_bytes(o, rows, columns, columns > LEAST_COLUMNS ? 2 : 1);
-    room = room && rows * all_sums(o) <= items * MOST_TILE_SUMS && tiles <= m->tile_memory;
+    room = room && rows * all_sums(o) <= items * MOST_TILE_SUMS && (!m->tile_memory || tiles <= m->tile_memory);
   } else
     room = room && rows * sums <= items * MOST_ITEM_SUMS;
   if (!m->phase_registers || rows != PLAIN_ROWS || groups * 2 < m->groups || !use_tiles(o, m)) return room;
@@ -223,34 +223,38 @@ static double time_of_row(const struct rounds *o, const struct schedule_machine 
   return products * (1 + full / PLAIN_ROWS) / (double)rows;
 }
 
-/* Whether slices allow blocks of more rows that may be faster than whole rows: where matrix instructions need many
- * rows, or else of products with few other operations, whose rows do not fit in registers. Without these instructions
- * they only replace what does not fit. */
-static bool may_gain_by_slices(struct rounds *o, const struct schedule_machine *m, bool found) {
+/* The number of slices that may be faster than whole rows: where matrix instructions need blocks of many rows, or else
+ * for products with few other operations whose rows do not fit in registers. Slices of products without these
+ * instructions only replace whole rows that do not fit. */
+static int64_t most_slices(struct rounds *o, const struct schedule_machine *m) {
+  bool gains = true;
   unsigned wide = 0;
   int64_t sums;
-  for (unsigned i = 0; i < o->k->n; i++) wide += o->part[i].kind == ROUND_WIDE && phases_contracts(rounds_unit(o, i));
-  if (!use_tiles(o, m) || m->tile_rows >= PLAIN_ROWS) return !found || use_tiles(o, m);
-  o->k->slices = 1;
-  measure(o, PLAIN_ROWS, LEAST_COLUMNS, &sums);
-  return wide < 2 && !fits_registers(o, m, PLAIN_ROWS, LEAST_COLUMNS);
+  if (use_tiles(o, m) && m->tile_rows < PLAIN_ROWS) {
+    for (unsigned i = 0; i < o->k->n; i++) wide += o->part[i].kind == ROUND_WIDE && phases_contracts(rounds_unit(o, i));
+    measure(o, PLAIN_ROWS, LEAST_COLUMNS, &sums);
+    gains = wide < 2 && !fits_registers(o, m, PLAIN_ROWS, LEAST_COLUMNS);
+  }
+  /* the ranges around phases are those of rows, of which one counts blocks, and those of slices and rounds */
+  return gains && o->k->nrows + 2 <= MAX_RANK ? MOST_SLICES : 1;
 }
 
 bool phases_choose_rounds(struct phaser *p, struct phased *k) {
   const struct schedule_machine *m = schedule_machine_of(p->s, p->s->unit[k->member[0].unit].device);
   struct size found = {0, 0};
-  int64_t rows = k->size[k->blocked], slices = 1, sums, width = INT64_MAX;
+  int64_t rows = k->size[k->blocked], slices = 1, most = 1, sums, width = INT64_MAX;
   double best = INFINITY;
   struct rounds o;
   if (k->nrows == MAX_RANK || !rounds_find_parts(p, k, &o)) return false;
-  for (int64_t n = 1; n <= MOST_SLICES && (n == 1 || may_gain_by_slices(&o, m, found.rows)); n++) {
-    k->slices = n;
+  for (k->slices = 1; k->slices <= most; k->slices++) {
     measure(&o, 1, 1, &sums);
     if (sums >= width) continue;
     width = sums;
     struct size s = choose_size(&o, m);
     double time = s.rows ? time_of_row(&o, m, s.rows < PLAIN_ROWS ? s.rows : PLAIN_ROWS) : INFINITY;
-    if (time < ENOUGH_GAIN * best) best = time, found = s, slices = n;
+    if (time < ENOUGH_GAIN * best) best = time, found = s, slices = k->slices;
+    if (found.rows && !use_tiles(&o, m)) break;
+    if (k->slices == 1) most = most_slices(&o, m);
   }
   if (!found.rows) return false;
   k->slices = slices;
