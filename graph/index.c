@@ -92,6 +92,13 @@ static void reshape(struct simplifier *s, const struct shape *from, const struct
   }
 }
 
+/* Adds the condition *padded to *valid. It is simpler where *valid holds, and NULL if it always holds there. */
+static void add_condition(struct simplifier *s, struct uop **valid, struct uop **padded) {
+  if (*padded) *padded = simplify_under(s, *padded, *valid);
+  if (*padded && is_number(*padded, 1)) *padded = NULL;
+  *valid = index_and(s, *valid, *padded);
+}
+
 bool index_movement(struct simplifier *s, struct uop *u, struct uop *const *in, struct uop **out, struct uop **valid,
                     struct uop **padded) {
   struct graph *g = simplifier_graph(s);
@@ -128,8 +135,7 @@ bool index_movement(struct simplifier *s, struct uop *u, struct uop *const *in, 
         *padded = index_and(s, *padded, index_binary(s, OP_CMPLT, in[i], end));
       }
     }
-    if (*padded && is_number(*padded, 1)) *padded = NULL;
-    *valid = index_and(s, *valid, *padded);
+    add_condition(s, valid, padded);
     break;
   case OP_SHEAR: {
     unsigned a = u->arg.i & 15, b = u->arg.i >> 4 & 15;
@@ -138,8 +144,7 @@ bool index_movement(struct simplifier *s, struct uop *u, struct uop *const *in, 
     out[b] = index_binary(s, OP_ADD, slope, in[b]);
     struct uop *above = index_binary(s, OP_CMPLT, uop_index(g, -1), out[b]);
     *padded = index_and(s, above, index_binary(s, OP_CMPLT, out[b], uop_import(g, from->dim[b])));
-    if (is_number(*padded, 1)) *padded = NULL;
-    *valid = index_and(s, *valid, *padded);
+    add_condition(s, valid, padded);
     break;
   }
   default: return false;

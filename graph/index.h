@@ -18,8 +18,8 @@ struct uop *index_binary(struct simplifier *s, enum op op, struct uop *a, struct
 struct uop *index_and(struct simplifier *s, struct uop *a, struct uop *b);
 
 /* Computes in out the index, in the source of movement op u, of the element of u at index `in`. Adds to *valid (NULL:
- * always valid) the condition that a PAD or SHEAR introduces, and stores that condition alone in *padded. Returns false
- * when out of memory. */
+ * always valid) the condition that a PAD or SHEAR introduces, and stores that condition alone in *padded, simplified:
+ * it is only right where *valid held before. Returns false when out of memory. */
 bool index_movement(struct simplifier *s, struct uop *u, struct uop *const *in, struct uop **out, struct uop **valid,
                     struct uop **padded);
 /* Row-major offset of an index in a shape. */

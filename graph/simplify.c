@@ -37,7 +37,7 @@ struct narrowed {
   struct uop *x;
   int64_t lo, hi;
 };
-enum { MAX_NARROWED = 16, MAX_LOADS = 16 };
+enum { MAX_NARROWED = 16, MAX_LOADS = 16, MAX_QUOTIENTS = 16 };
 
 static unsigned read_condition(struct uop *condition, struct narrowed *out) {
   struct uop *stack[64];
@@ -103,6 +103,30 @@ static struct uop *substitute_back(struct graph *g, struct uop *u, struct uop *c
   return few ? result : uop_substitute(g, u, from, to, n);
 }
 
+/* Replaces multiples of x / c in u, if the condition sets the remainder of x by c: x / c * (k * c) is (x - remainder) *
+ * k. */
+static struct uop *multiply_out(struct simplifier *s, struct uop *u, const struct narrowed *n, unsigned count) {
+  struct uop *from[MAX_QUOTIENTS], *to[MAX_QUOTIENTS];
+  unsigned pairs = 0;
+  for (unsigned i = 0; i < count; i++) {
+    size_t nodes;
+    struct uop *x = n[i].x, **order = NULL;
+    bool exact = x->op == OP_MOD && uop_is_const(x->src[1]) && n[i].lo == n[i].hi && uop_min(x->src[0]) >= 0;
+    if (exact) order = uop_toposort(&u, 1, &nodes);
+    for (size_t k = 0; order && k < nodes && pairs < MAX_QUOTIENTS; k++) {
+      struct uop *m = order[k], *q = m->op == OP_MUL ? m->src[0] : NULL;
+      if (!q || q->op != OP_IDIV || q->src[0] != x->src[0] || q->src[1] != x->src[1] || !uop_is_const(m->src[1]) ||
+          m->src[1]->arg.i % x->src[1]->arg.i)
+        continue;
+      struct uop *whole = index_binary(s, OP_SUB, x->src[0], uop_index(s->graph, n[i].lo));
+      from[pairs] = m;
+      to[pairs++] = index_binary(s, OP_MUL, whole, uop_index(s->graph, m->src[1]->arg.i / x->src[1]->arg.i));
+    }
+    free(order);
+  }
+  return pairs ? simplify(s, uop_substitute(s->graph, u, from, to, pairs)) : u;
+}
+
 /* Replaces each value that the condition bounds by a variable with the narrower bounds, applies the rules, and
  * substitutes the value again. */
 struct uop *simplify_under(struct simplifier *s, struct uop *u, struct uop *condition) {
@@ -110,6 +134,7 @@ struct uop *simplify_under(struct simplifier *s, struct uop *u, struct uop *cond
   if (!condition) return u;
   unsigned count = read_condition(condition, n), pairs = 0, narrow;
   struct uop *value[MAX_NARROWED + MAX_LOADS], *stand_in[MAX_NARROWED + MAX_LOADS];
+  u = multiply_out(s, u, n, count);
   for (unsigned i = 0; i < count; i++) {
     if (n[i].lo > n[i].hi || (n[i].lo == uop_min(n[i].x) && n[i].hi == uop_max(n[i].x))) continue;
     char name[16];

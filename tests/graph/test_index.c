@@ -94,6 +94,25 @@ static void test_under_condition(void **state) {
   assert_true(narrowed > 50);
 }
 
+/* Where a number is a multiple of a divisor, or has another known remainder, multiples of its quotient are exact. */
+static void test_known_remainder(void **state) {
+  char text[200];
+  graph_free(g);
+  g = graph_new();
+  struct simplifier *s = simplifier_new(g);
+  struct uop *i = uop_range(g, num(50), 0, AXIS_LOOP), *x = two(OP_ADD, i, num(3));
+  struct uop *whole = two(OP_CMPLT, two(OP_MOD, x, num(4)), num(1));
+  struct uop *last = two(OP_CMPLT, num(2), two(OP_MOD, x, num(4)));
+  struct uop *u = simplify(s, two(OP_SUB, two(OP_MUL, two(OP_IDIV, x, num(4)), num(8)), i));
+  nranges = 1, range[0] = i, size[0] = 50;
+  struct uop *v = simplify_under(s, u, simplify(s, whole)), *w = simplify_under(s, u, simplify(s, last));
+  compare_everywhere(u, v, whole);
+  compare_everywhere(u, w, last);
+  assert_string_equal(uop_expr(v, text, sizeof text), "(i0+6)");
+  assert_string_equal(uop_expr(w, text, sizeof text), "i0");
+  simplifier_free(s);
+}
+
 static void expect(struct uop *u, const char *text) {
   char buf[500];
   assert_string_equal(uop_expr(graph_rewrite(g, u, rules_simplify, NULL), buf, sizeof buf), text);
@@ -140,7 +159,7 @@ static void test_forms(void **state) {
 
 int main(void) {
   const struct CMUnitTest tests[] = {cmocka_unit_test(test_forms), cmocka_unit_test(test_brute_force),
-                                     cmocka_unit_test(test_under_condition)};
+                                     cmocka_unit_test(test_under_condition), cmocka_unit_test(test_known_remainder)};
   int r = cmocka_run_group_tests(tests, NULL, NULL);
   graph_free(g);
   return r;
