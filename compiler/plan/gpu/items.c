@@ -293,6 +293,14 @@ static int64_t lanes_of_columns(struct view *p, int v) {
   return pads ? largest_padded(p, STEP_VECTOR, v, most) : largest_possible(p, STEP_VECTOR, v, most);
 }
 
+/* Whether the reductions are long enough for the work-items of a group to share them. The short rows of a window do not
+ * count as rows: work-items of adjacent outputs load adjacent elements, too. */
+static bool is_shared(const struct codegen *k, const struct shared *s, int64_t outputs) {
+  bool row = s->rows && longest_shared(k, s) >= LEAST_ROW;
+  bool window = s->rows && !row && items_for(k, outputs, k->target->load_bytes) <= 1;
+  return s->nreduced && s->sized && !window && s->total >= (row ? LEAST_ROW : LONG_REDUCE);
+}
+
 bool optimize_gpu(struct view *p) {
   struct codegen *k = p->k;
   const struct target *t = k->target;
@@ -330,8 +338,7 @@ bool optimize_gpu(struct view *p) {
   struct shared s;
   find_shared(p, &s);
   int same = s.nreduced && items_for(k, outputs, t->load_bytes) < SHORT_ROW ? broadcast_axis(p) : -1;
-  bool is_long = s.total >= (s.rows ? LEAST_ROW : LONG_REDUCE);
-  if (k->steps != STEPS_ALL || k->is_phase || !s.nreduced || !s.sized || !is_long || same >= 0)
+  if (k->steps != STEPS_ALL || k->is_phase || !is_shared(k, &s, outputs) || same >= 0)
     return item_per_output(p, same >= 0 ? same : v, outputs);
   if (s.rows || (v < 0 && items_for(k, outputs, t->load_bytes) > 1)) return share_rows(p, &s, outputs);
   int64_t lanes = v < 0 ? 1 : lanes_of_columns(p, v);
