@@ -197,6 +197,22 @@ static bool reduces_for_all(const struct view *p, int axis) {
   return n <= SHORT_SUM;
 }
 
+/* Whether reductions combine a value of each output along the axis, which are contiguous in memory, with elements that
+ * are the same for all outputs, as the places of sorted elements do. */
+static bool reduces_pairs(const struct view *p, int axis) {
+  uint64_t summed = 0;
+  bool own = false;
+  for (unsigned r = 0; r < p->nreduces; r++) summed |= p->reduce[r];
+  for (unsigned i = 0; i < p->n; i++) {
+    const struct access *x = &p->access[i];
+    if (x->store || !(x->mask >> axis & 1)) continue;
+    if ((x->mask & summed) || stride(p, x, axis) != 1) return false;
+    own = true;
+  }
+  return own;
+}
+
+enum { PAIRED_VECTORS = 4 };  /* of outputs that each element is combined with at once */
 enum { MOST_KEPT = 1 << 14 }; /* elements that stay in a near cache */
 
 /* Computes the powers of a softmax, which are summed and then divided by their sum, only once. */
@@ -283,7 +299,7 @@ static bool transpose(struct view *p, int v, int w, int64_t lanes) {
   struct axis_name rows = k->axes[w].name, columns = k->axes[v].name, lane, part;
   int64_t size = k->axes[w].size, block = LONG_BLOCK, line = streamed_line(p, v);
   if (line && line <= MOST_GATHERED && !align_rows(p, v, line)) return false;
-  if (line > lanes && can(p, STEP_VECTOR, v, line)) lanes = line;
+  if (line && line > lanes && can(p, STEP_VECTOR, v, line)) lanes = line;
   while (block > LEAST_BLOCK && (size + block - 1) / block * block - size > size / MOST_PADDING) block /= 2;
   if (size <= LONG_BLOCK) block = size;
   if (!divides(p, w, block) && !step(p, STEP_PAD, w, block)) return false;
@@ -320,8 +336,8 @@ bool optimize_host(struct view *p) {
   unsigned width = k->target->vector_bytes;
   int v = contiguous_axis(p, AXIS_LOOP, p->nreduces), stored = contiguous_axis(p, AXIS_LOOP, false);
   int u = p->nreduces ? tile_axis(p, stored) : -1;
-  if (v < 0 && u < 0 && p->nreduces && stored >= 0 && (reduces_windows(p, stored) || reduces_for_all(p, stored)))
-    v = stored;
+  bool across = v < 0 && u < 0 && p->nreduces && stored >= 0, pairs = across && reduces_pairs(p, stored);
+  if (across && (pairs || reduces_windows(p, stored) || reduces_for_all(p, stored))) v = stored;
   int serial = contiguous_axis(p, AXIS_SERIAL, false);
   /* Lanes along the results of reductions add one element after the other: only the order of loads is worth that. */
   if (serial >= 0 && (p->reduced >> serial & 1)) serial = contiguous_axis(p, AXIS_SERIAL, true);
@@ -333,7 +349,8 @@ bool optimize_host(struct view *p) {
   if (turns > 1)
     return step(p, STEP_UPCAST, v, k->axes[v].size) && step_padded(p, STEP_VECTOR, w, turns) && spread_host(p);
   if (v >= 0 && u < 0 && w < 0 && !align_rows(p, v, streamed_line(p, v))) return false;
-  int64_t lanes = v >= 0 ? largest_padded(p, STEP_VECTOR, v, lanes_for(p, v, u >= 0 ? 2 * width : width)) : 1;
+  int64_t lanes = v >= 0 ? lanes_for(p, v, u >= 0 ? 2 * width : width) * (pairs ? PAIRED_VECTORS : 1) : 1;
+  lanes = lanes > 1 ? largest_padded(p, STEP_VECTOR, v, lanes) : 1;
   bool columns = lanes > 1 && k->axes[v].kind == AXIS_LOOP && p->nreduces;
   if (w >= 0 && lanes > 1 && k->axes[w].size > lanes) return transpose(p, v, w, lanes);
   if (lanes > 1 && !step_padded(p, STEP_VECTOR, v, lanes)) return false;
