@@ -34,8 +34,9 @@ struct expr expr_scatter(struct expr x, unsigned axis, struct expr index, struct
                          bool with_x);
 
 /* ---- sort.c ---- */
-/* For each position along the sorted last axis, the position that its element comes from; i32. */
-struct expr expr_argsort(struct expr x, bool descending);
+/* For each of the first k positions along the sorted last axis, the position that its element comes from; i32. k is
+ * from 1 to the number of elements. */
+struct expr expr_argsort(struct expr x, int64_t k, bool descending);
 
 /* ---- norm.c ---- */
 /* The mean or the variance [channels] of x [batch, channels, ...], computed as in batch normalization. */

@@ -2,16 +2,18 @@
  * gathers the values.
  *
  * An axis of at most WHOLE elements, or a block of BLOCK elements of a longer axis, is sorted by counting: the position
- * of an element is the number of elements before it. The blocks of a longer axis are then merged in pairs. For element
- * t of a merged pair, a search finds how many of the first t elements come from the first run; each step of the search
- * tests RADIX candidates, so it takes log(t) / log(RADIX) steps. So n elements cost n * (BLOCK + RADIX * log(n)^2)
- * steps, in a few kernels per doubling. */
+ * of an element is the number of elements before it. The blocks of a longer axis are then merged in pairs. A merged
+ * pair consists of segments of SEGMENT elements. For the first element of each, a search finds how many of the elements
+ * before it come from the first run; each step of the search tests RADIX candidates. A segment is then sorted by
+ * counting. So n elements cost n * (BLOCK + SEGMENT * log(n / BLOCK)) comparisons, in a few kernels per doubling.
+ *
+ * If only the first few elements are needed, the first ones of each block are, and of blocks of these. */
 #include "functions.h"
 #include "ops.h"
 #include <math.h>
 #include <string.h>
 
-enum { WHOLE = 1024, BLOCK = 256, RADIX = 16 };
+enum { WHOLE = 512, BLOCK = 256, SEGMENT = 32, RADIX = 16, LEAST_BLOCK = 64, FEW = 256 };
 
 static struct expr typed_unary(enum op op, enum dtype t, struct expr x) {
   x.dtype = t;
@@ -70,8 +72,9 @@ static struct expr comes_before(struct expr key, struct expr other, struct expr 
   return expr_where(earlier, expr_not(less(other, key)), less(key, other));
 }
 
-/* For each position of the sorted last axis, the index of its element; i32. The keys are of elements of dtype x. */
-static struct expr block_order(struct expr key, enum dtype x) {
+/* For the first k positions of the sorted last axis, the index of its element; i32. The keys are of elements of dtype
+ * x. */
+static struct expr block_order(struct expr key, int64_t k, enum dtype x) {
   struct expr mine = square(key, false), other = square(key, true);
   unsigned last = key.rank;
   struct expr i = expr_count_along(DT_I32, last - 1, mine.rank, mine.dim),
@@ -79,7 +82,8 @@ static struct expr block_order(struct expr key, enum dtype x) {
   struct expr before = comes_before(other, mine, less(j, i), x);
   struct expr place = in_memory(reduce_last(expr_cast(before, DT_I32), OP_ADD));
   struct expr here = expr_binary(OP_CMPEQ, square(place, true), i);
-  return reduce_last(expr_where(here, j, expr_num(j, 0)), OP_MAX);
+  struct expr order = reduce_last(expr_where(here, j, expr_num(j, 0)), OP_MAX);
+  return expr_slice(order, last - 1, 0, k);
 }
 
 /* Reads x [.., n] at index [.., n, m]. */
@@ -91,19 +95,19 @@ static struct expr gather_last(struct expr x, struct expr index) {
   return expr_reshape(expr_gather(x, last, expr_reshape(index, x.rank, dim)), index.rank, index.dim);
 }
 
-/* Merges two sorted runs, key [.., 2 m]: for each element of the merged run, the index that it comes from; i32. Of
- * equal elements, those of the first run come first. */
-static struct expr merge_order(struct expr key) {
+/* For each segment of two merged runs, key [.., 2 m], how many of the elements before it come from the first run; i32
+ * [.., segments]. Of equal elements, those of the first run come first. */
+static struct expr segment_starts(struct expr key) {
   unsigned last = key.rank - 1;
   int64_t m = key.dim[last] / 2, wide[MAX_RANK], one[MAX_RANK];
-  memcpy(wide, key.dim, sizeof wide);
   memcpy(one, key.dim, sizeof one);
+  one[last] = 2 * m / SEGMENT;
+  memcpy(wide, one, sizeof wide);
   wide[last + 1] = RADIX;
   one[last + 1] = 1;
-  struct expr place = expr_count_along(DT_I32, last, key.rank, key.dim), from = expr_num(place, 0);
-  struct expr t = expr_count_along(DT_I32, last, key.rank + 1, wide),
+  struct expr from = expr_full(expr_const(DT_I32, 0, 0), key.rank, one);
+  struct expr t = binary_num(OP_MUL, expr_count_along(DT_I32, last, key.rank + 1, wide), SEGMENT),
               r = expr_count_along(DT_I32, last + 1, key.rank + 1, wide);
-  from = expr_full(from, key.rank, key.dim);
   for (int64_t step = m, more = 1; more; more = step > 1, step = step > RADIX ? step / RADIX : 1) {
     if (step == m) step = m > RADIX ? m / RADIX : 1;
     struct expr base = expr_expand(expr_reshape(from, key.rank + 1, one), wide);
@@ -117,39 +121,94 @@ static struct expr merge_order(struct expr key) {
     struct expr count = reduce_last(expr_cast(holds, DT_I32), OP_ADD);
     from = in_memory(expr_binary(OP_ADD, from, binary_num(OP_MUL, count, (double)step)));
   }
-  struct expr second = expr_binary(OP_SUB, place, from), at = binary_num(OP_ADD, second, (double)m);
-  struct expr a = expr_gather(key, last, from), b = expr_gather(key, last, at);
-  struct expr first = expr_binary(OP_OR, expr_not(less_num(second, (double)m)),
-                                  expr_binary(OP_AND, less_num(from, (double)m), expr_not(less(b, a))));
-  return in_memory(expr_where(first, from, at));
+  return from;
 }
 
-struct expr expr_argsort(struct expr x, bool descending) {
+/* Merges two sorted runs, *key [.., 2 m], of elements of dtype x, and the indices of the elements, *order, likewise. */
+static void merge(struct expr *key, struct expr *order, enum dtype x) {
+  unsigned last = key->rank - 1, rank = key->rank + 1;
+  int64_t m = key->dim[last] / 2, segments = 2 * m / SEGMENT, dim[MAX_RANK], pairs[2 * MAX_RANK] = {0};
+  struct expr first = segment_starts(*key);
+  pairs[2 * last + 1] = 1;
+  struct expr next = expr_pad_value(expr_slice(first, last, 1, segments), pairs, expr_const(DT_I32, (double)m, m));
+  memcpy(dim, key->dim, sizeof dim);
+  dim[last] = segments, dim[last + 1] = 1;
+  first = expr_reshape(first, rank, dim), next = expr_reshape(next, rank, dim);
+  dim[last + 1] = SEGMENT;
+  first = expr_expand(first, dim), next = expr_expand(next, dim);
+  /* the segment's elements of the first run, then those of the second one */
+  struct expr i = expr_count_along(DT_I32, last + 1, rank, dim),
+              t = binary_num(OP_MUL, expr_count_along(DT_I32, last, rank, dim), SEGMENT);
+  struct expr a = expr_binary(OP_ADD, first, i);
+  struct expr b = expr_binary(OP_ADD, expr_binary(OP_SUB, t, next), binary_num(OP_ADD, i, (double)m));
+  struct expr from = expr_reshape(expr_where(less(a, next), a, b), key->rank, key->dim);
+  struct expr at = in_memory(expr_reshape(expr_gather(*order, last, from), rank, dim));
+  struct expr of = in_memory(expr_reshape(expr_gather(*key, last, from), rank, dim));
+  struct expr sorted = in_memory(block_order(of, SEGMENT, x));
+  *key = in_memory(expr_reshape(expr_gather(of, last + 1, sorted), key->rank, key->dim));
+  *order = in_memory(expr_reshape(expr_gather(at, last + 1, sorted), key->rank, key->dim));
+}
+
+/* Pads the last axis of the keys of elements of dtype x to whole blocks, with keys that are not less than others, and
+ * splits it: [.., blocks, block]. */
+static struct expr blocks_of(struct expr key, int64_t blocks, int64_t block, enum dtype x) {
+  unsigned last = key.rank - 1;
+  int64_t pairs[2 * MAX_RANK] = {0}, dim[MAX_RANK];
+  pairs[2 * last + 1] = blocks * block - key.dim[last];
+  if (pairs[2 * last + 1]) key = expr_pad_value(key, pairs, greatest_key(x, key.dtype));
+  memcpy(dim, key.dim, sizeof dim);
+  dim[last] = blocks, dim[last + 1] = block;
+  return in_memory(expr_reshape(key, key.rank + 1, dim));
+}
+
+/* Sorts blocks of keys [.., blocks, block] of elements of dtype x. Stores the first k keys of each, and their indices
+ * in the axis of all blocks. */
+static void sort_blocks(struct expr *key, struct expr *order, int64_t k, enum dtype x) {
+  unsigned last = key->rank - 1;
+  struct expr at = in_memory(block_order(*key, k, x));
+  struct expr block = binary_num(OP_MUL, expr_count_along(DT_I32, last - 1, at.rank, at.dim), (double)key->dim[last]);
+  *key = in_memory(expr_gather(*key, last, at));
+  *order = expr_binary(OP_ADD, at, block);
+}
+
+/* The first k positions of the sorted last axis, if they are few: those of each block are sorted again. */
+static struct expr first_order(struct expr key, int64_t k, enum dtype x) {
+  unsigned last = key.rank - 1;
+  int64_t block = LEAST_BLOCK, dim[MAX_RANK];
+  struct expr all = {0};
+  while (block < 3 * k) block *= 2;
+  memcpy(dim, key.dim, sizeof dim);
+  for (bool more = false; dim[last] > 2 * block; more = true) {
+    struct expr order;
+    int64_t blocks = (dim[last] + block - 1) / block;
+    key = blocks_of(key, blocks, block, x);
+    sort_blocks(&key, &order, k, x);
+    dim[last] = blocks * k;
+    key = expr_reshape(key, last + 1, dim);
+    order = expr_reshape(order, last + 1, dim);
+    all = in_memory(more ? expr_gather(all, last, order) : order);
+  }
+  struct expr order = block_order(key, k, x);
+  return all.u ? expr_gather(all, last, in_memory(order)) : order;
+}
+
+struct expr expr_argsort(struct expr x, int64_t k, bool descending) {
   unsigned last = x.rank - 1;
-  int64_t n = x.dim[last], size = BLOCK, dim[MAX_RANK], pairs[2 * MAX_RANK] = {0};
-  struct expr key = in_memory(sort_key(x, descending));
-  if (n <= WHOLE) return block_order(key, x.dtype);
+  int64_t n = x.dim[last], size = BLOCK, dim[MAX_RANK];
+  struct expr key = in_memory(sort_key(x, descending)), order;
+  if (k <= FEW && k * 4 <= n) return first_order(key, k, x.dtype);
+  if (n <= WHOLE) return block_order(key, k, x.dtype);
   while (size < n) size *= 2;
-  pairs[2 * last + 1] = size - n;
-  key = expr_pad_value(key, pairs, greatest_key(x.dtype, key.dtype));
   memcpy(dim, x.dim, sizeof dim);
-  dim[last] = size / BLOCK;
-  dim[last + 1] = BLOCK;
-  key = in_memory(expr_reshape(key, x.rank + 1, dim));
-  struct expr order = in_memory(block_order(key, x.dtype));
-  key = in_memory(expr_gather(key, last + 1, order));
-  struct expr run = expr_count_along(DT_I32, last, x.rank + 1, dim);
-  order = in_memory(expr_binary(OP_ADD, order, binary_num(OP_MUL, run, BLOCK)));
+  key = blocks_of(key, size / BLOCK, BLOCK, x.dtype);
+  sort_blocks(&key, &order, BLOCK, x.dtype);
   for (int64_t m = 2 * BLOCK; m <= size; m *= 2) {
-    dim[last] = size / m;
-    dim[last + 1] = m;
-    key = expr_reshape(key, x.rank + 1, dim);
-    struct expr from = merge_order(key);
-    key = in_memory(expr_gather(key, last + 1, from));
-    order = in_memory(expr_gather(expr_reshape(order, x.rank + 1, dim), last + 1, from));
+    dim[last] = size / m, dim[last + 1] = m;
+    key = expr_reshape(key, x.rank + 1, dim), order = expr_reshape(order, x.rank + 1, dim);
+    merge(&key, &order, x.dtype);
   }
   dim[last] = size;
-  return expr_slice(expr_reshape(order, x.rank, dim), last, 0, n);
+  return expr_slice(expr_reshape(order, x.rank, dim), last, 0, k);
 }
 
 /* ---- operations ---- */
@@ -177,11 +236,10 @@ static db_tensor *sort_axis(DB_AT, const char *op, db_tensor *x, int axis, int64
     return call_fail(&c, "not supported: sorting %s, of more than %d elements or %d axes", SHAPE(*x),
                      INT32_MAX / (2 * RADIX), MAX_RANK - 2);
   struct expr e = swap_with_last(expr_of(x), (unsigned)a), at;
-  if (n == 0)
-    at = expr_full(expr_const(DT_I32, 0, 0), e.rank, e.dim);
+  if (n == 0 || k == 0)
+    at = expr_slice(expr_full(expr_const(DT_I32, 0, 0), e.rank, e.dim), e.rank - 1, 0, 0);
   else
-    at = expr_argsort(e, descending);
-  if (k >= 0) at = expr_slice(at, e.rank - 1, 0, k);
+    at = expr_argsort(e, k < 0 ? n : k, descending);
   struct expr r = what == VALUES ? expr_gather(e, e.rank - 1, at) : expr_cast(at, DT_I64);
   return call_end(&c, swap_with_last(r, (unsigned)a));
 }
@@ -209,7 +267,7 @@ db_tensor *db_median_at(DB_AT, db_tensor *x, int axis, bool keep) {
   if (n >= INT32_MAX / (2 * RADIX) || x->rank + 1 >= MAX_RANK)
     return call_fail(&c, "not supported: sorting %s, of more than %d elements or %d axes", SHAPE(*x),
                      INT32_MAX / (2 * RADIX), MAX_RANK - 2);
-  struct expr e = swap_with_last(expr_of(x), (unsigned)a), at = expr_argsort(e, false);
+  struct expr e = swap_with_last(expr_of(x), (unsigned)a), at = expr_argsort(e, n, false);
   unsigned last = e.rank - 1;
   struct expr r = expr_gather(e, last, expr_slice(at, last, (n - 1) / 2, (n - 1) / 2 + 1));
   struct expr top = expr_gather(e, last, expr_slice(at, last, n - 1, n));

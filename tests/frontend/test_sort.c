@@ -56,18 +56,57 @@ static void check(db_device *dev, int64_t n, unsigned kinds, bool descending) {
   free(order);
 }
 
+/* The first k elements of [n, 2] along axis 0. */
+static void check_first(db_device *dev, int64_t n, int64_t k, unsigned kinds, bool largest) {
+  size_t count = (size_t)k * 2;
+  float *x = malloc((size_t)n * 2 * sizeof *x), *value = malloc(count * sizeof *x);
+  int64_t *place = malloc(count * sizeof *place), *order = malloc((size_t)n * sizeof *order);
+  fill(x, 2 * n, kinds);
+  {
+    DB_SCOPED;
+    db_tensor *places, *values = db_topk(db_from(x, DB_F32, dev, n, 2), k, 0, largest, &places);
+    must_read(values, value, count * sizeof *value);
+    must_read(places, place, count * sizeof *place);
+  }
+  for (int64_t c = 0; c < 2; c++) {
+    insertion_sort(x + c, n, 2, largest, order);
+    for (int64_t i = 0; i < k; i++) {
+      assert_int_equal(place[2 * i + c], order[i]);
+      assert_memory_equal(&value[2 * i + c], &x[2 * order[i] + c], sizeof *x);
+    }
+  }
+  free(x);
+  free(value);
+  free(place);
+  free(order);
+}
+
 static void every_device(void **state) {
   FOR_DEVICES {
     db_device *dev = open_device(DEVICE_NAME);
     check(dev, 1, 5, false);
     check(dev, 50, 7, false);
     check(dev, 50, 7, true);
+    check(dev, 600, 50, false); /* three blocks */
+    check_first(dev, 300, 3, 50, true);
     db_close(dev);
   }
 }
 
+static void first_ones_of_long_axes(void **state) {
+  static const int64_t first[] = {1, 2, 21, 22, 100, 256, 257, 4999};
+  db_device *dev = open_device("CPU");
+  for (unsigned i = 0; i < sizeof first / sizeof *first; i++) {
+    check_first(dev, 5000, first[i], 1000, true);
+    check_first(dev, 5000, first[i], 20, false);
+  }
+  check_first(dev, 129, 32, 3, true);
+  check_first(dev, 3000, 64, 1, true); /* all equal except for the special ones */
+  db_close(dev);
+}
+
 static void all_lengths(void **state) {
-  static const int64_t lengths[] = {2, 3, 255, 256, 257, 1024, 1025, 2048, 5000};
+  static const int64_t lengths[] = {2, 3, 255, 256, 257, 512, 513, 1024, 1025, 2048, 5000};
   db_device *dev = open_device("CPU");
   for (unsigned i = 0; i < sizeof lengths / sizeof *lengths; i++) {
     check(dev, lengths[i], 1000, false);
@@ -122,9 +161,9 @@ static void first_ones_and_the_middle(void **state) {
 static int finish(void **state) { return db_shutdown(); }
 
 int main(void) {
-  const struct CMUnitTest tests[] = {cmocka_unit_test(every_device), cmocka_unit_test(all_lengths),
-                                     cmocka_unit_test(integers_to_their_ends),
-                                     cmocka_unit_test(first_ones_and_the_middle)};
+  const struct CMUnitTest tests[] = {
+      cmocka_unit_test(every_device), cmocka_unit_test(all_lengths), cmocka_unit_test(first_ones_of_long_axes),
+      cmocka_unit_test(integers_to_their_ends), cmocka_unit_test(first_ones_and_the_middle)};
   has_ptxas();
   return cmocka_run_group_tests_name("sort", tests, NULL, finish);
 }
