@@ -359,6 +359,7 @@ int graph_schedule_within(struct graph *g, const struct schedule_machine *(*mach
   realize_roots(&s, mine, nroots);
   for (size_t i = s.nnodes; i-- > 0 && !s.status;) schedule_uses(&s, &s.node[i]);
   for (size_t i = 0; i < s.nnodes && !s.status; i++) schedule_values(&s, &s.node[i]);
+  if (!s.status) schedule_divide_strides(&s);
   if (!s.status) schedule_versions(&s);
   if (!s.status) keep_roots(&s, mine, nroots);
   if (!s.status) schedule_phases(&s);

@@ -6,9 +6,10 @@
  * adjacent channels. use.c decides what is realized, loops.c makes the loops of a kernel, and index.c computes the
  * location of an element in memory. kernel.c builds the value of every use and makes units, sum.c merges a sum over
  * movement of another sum with that sum, select.c replaces reductions of values that are 0 except at one position,
- * the files of phases/ turn units that pass on rows into phases of one unit, and fuse.c joins units.
- * custom.c makes units of kernels that the user brings. recompute.c drops stores of values that are cheap to compute
- * again. order.c orders units so that memory is read before it is overwritten, and makes the items of the schedule. */
+ * strides.c divides sums over windows that move in strides, the files of phases/ turn units that pass on rows into
+ * phases of one unit, and fuse.c joins units. custom.c makes units of kernels that the user brings. recompute.c drops
+ * stores of values that are cheap to compute again. order.c orders units so that memory is read before it is
+ * overwritten, and makes the items of the schedule. */
 #ifndef DOORBELL_GRAPH_SCHEDULER_H
 #define DOORBELL_GRAPH_SCHEDULER_H
 #include "../index.h"
@@ -370,6 +371,12 @@ struct uop *schedule_masked(struct scheduler *s, struct uop *x, struct uop *p);
 
 /* select.c: the reduction of x over a range, if x is op's identity element at all positions but one; otherwise NULL */
 struct uop *schedule_selected(struct scheduler *s, enum op op, struct uop *x, const struct uop *range);
+
+/* strides.c */
+/* Divides the sums of units over windows that move in strides. */
+void schedule_divide_strides(struct scheduler *s);
+/* The fraction of a sum's terms that are left then, if they are 0 where the condition (NULL: none) does not hold. */
+double schedule_strided_taps(const struct uop *valid);
 
 /* order.c */
 uint32_t schedule_version(struct scheduler *s, struct uop *buffer); /* its number; NO_UNIT: out of memory */

@@ -23,10 +23,19 @@ static const double ENOUGH_GAIN = 1.5;
 
 /* ---- cost ---- */
 
+/* Whether the machine multiplies the factors of x with matrix instructions. */
+static bool uses_tiles(const struct schedule_machine *m, const struct uop *x) {
+  const struct uop *product = below_casts(x);
+  bool tiles = product->op == OP_MUL;
+  for (unsigned i = 0; i < 2 && tiles; i++)
+    tiles = m->tile_types & ~m->large_types & 1u << below_casts(product->src[i])->dtype;
+  return tiles;
+}
+
 /* The time in ns of sums with `terms` products in total and a number of results. */
-static double sum_time(const struct schedule_machine *m, double terms, int64_t results) {
+static double sum_time(const struct schedule_machine *m, double rate, double terms, int64_t results) {
   double full = (double)m->groups * (double)m->side, share = (double)results < full ? (double)results / full : 1;
-  return 2 * terms / (m->flops_per_ns * share);
+  return 2 * terms / (rate * share);
 }
 
 /* The factor by which few columns of a product's results slow down a machine that computes them in blocks without
@@ -35,10 +44,9 @@ static double sum_time(const struct schedule_machine *m, double terms, int64_t r
 static double few_columns(const struct schedule_machine *m, const struct uop *x, int64_t taps) {
   const struct uop *product = below_casts(x);
   double largest = 1;
-  if (!m->block_columns || product->op != OP_MUL) return 1;
+  if (!m->block_columns || product->op != OP_MUL || uses_tiles(m, x)) return 1;
   for (unsigned i = 0; i < 2; i++) {
     const struct uop *f = below_casts(product->src[i]);
-    if (m->tile_types & ~m->large_types & 1u << f->dtype) return 1;
     if ((double)shape_numel(f->shape) > largest) largest = (double)shape_numel(f->shape);
   }
   double columns = (double)shape_numel(x->shape) / largest / (double)taps;
@@ -56,13 +64,15 @@ bool schedule_sums_merge(struct scheduler *s, const struct node *n, const struct
   const struct schedule_machine *m = schedule_machine_of(s, n->device);
   double length = (double)inner / (double)n->numel;
   double traffic = 2.0 * (double)n->numel * dtype_info[n->u->dtype].size / m->bytes_per_ns;
-  double apart = sum_time(m, (double)inner, n->numel) + traffic + m->launch_ns;
+  double taps_left = schedule_strided_taps(w->valid);
+  double rate = taps_left < 1 && uses_tiles(m, n->u->src[0]) ? m->tile_flops_per_ns : m->flops_per_ns;
+  double apart = sum_time(m, rate, (double)inner, n->numel) + traffic + m->launch_ns;
   /* Each result of the inner sum is used once, so many products of the merged sum are products of padding. If the
    * machine can skip them, it can do so along only one of two dimensions: the other one is that of vectors or tiles. */
-  double merged = (double)results * (double)taps * length;
-  if (m->skips && merged > (double)inner) merged = sqrt(merged * (double)inner);
+  double merged = (double)results * (double)taps * length * taps_left;
+  if (m->skips && taps_left == 1 && merged > (double)inner) merged = sqrt(merged * (double)inner);
   double slower = few_columns(m, n->u->src[0], taps);
-  return sum_time(m, merged, results) * slower <= apart * (slower > 1 ? ENOUGH_GAIN : 1);
+  return sum_time(m, rate, merged, results) * slower <= apart * (slower > 1 ? ENOUGH_GAIN : 1);
 }
 
 /* ---- conditions ---- */

@@ -62,6 +62,13 @@ struct uop *only_reduction(struct codegen *k) {
   return n == 1 ? found : NULL;
 }
 
+/* Whether results along the axis are adjacent in memory. If axes are joined to columns, a few results may be between
+ * them, those within a stride. */
+static bool is_near(const struct choice *c, const struct affine *to, int axis) {
+  int64_t distance = affine_coef(to, c->k->axes[axis].range);
+  return distance > 0 && distance <= (matrices[c->row].parts == PARTS_MEMORY ? FEW_COLUMNS : 1);
+}
+
 bool choice_axes(struct choice *c, const struct matrix_product *p, const uint64_t *mask) {
   struct codegen *k = c->k;
   const struct uop *store = k->ast->src[0];
@@ -87,8 +94,7 @@ bool choice_axes(struct choice *c, const struct matrix_product *p, const uint64_
     for (unsigned i = 0; i < 2; i++) {
       struct side *s = &c->side[i];
       if (!(s->mask >> a & 1)) continue;
-      bool stored = affine_coef(&to, x->range) == 1,
-           was = s->axis >= 0 && affine_coef(&to, k->axes[s->axis].range) == 1;
+      bool stored = is_near(c, &to, a), was = s->axis >= 0 && is_near(c, &to, s->axis);
       if (s->axis < 0 || (stored && x->size > 4) || (!was && x->size >= k->axes[s->axis].size)) s->axis = a;
     }
   }
@@ -100,7 +106,7 @@ bool choice_axes(struct choice *c, const struct matrix_product *p, const uint64_
       if (own && k->axes[s->axis].size < WINDOW && k->axes[a].size >= WINDOW && stride(k, s->value, a) == 1)
         s->axis = a;
     }
-  swap = affine_coef(&to, k->axes[c->side[0].axis].range) == 1;
+  swap = is_near(c, &to, c->side[0].axis);
   if (swap) {
     struct side first = c->side[0];
     c->side[0] = c->side[1], c->side[1] = first;
@@ -409,7 +415,7 @@ static bool apply_rounds(struct choice *c, struct axis_name sum) {
   struct codegen *k = c->k;
   if (c->windows > 1 && !choice_join_rounds(c)) return false;
   int a = innermost(k);
-  if (a >= 0 && k->axes[a].size <= FEW_COLUMNS && k->axes[a].name.letter != sum.letter) {
+  if (a >= 0 && !c->boxes && k->axes[a].size <= FEW_COLUMNS && k->axes[a].name.letter != sum.letter) {
     struct step s = {.kind = STEP_UNROLL, .axis = k->axes[a].name, .amount = k->axes[a].size};
     if (s.amount > 1 && step_possible(k, s, NULL, 0) && !step_apply(k, s)) return false;
     a = innermost(k);
