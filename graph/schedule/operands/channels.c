@@ -207,6 +207,19 @@ static bool is_aligned(const struct product *p, const struct view *f, int64_t un
   return row % unit == 0 && axes > 0 && (!p->window || last >= unit);
 }
 
+/* The number of adjacent elements along the axes of the sum that are last in memory, of which `last` is the last one
+ * with several elements; otherwise 0. */
+static int64_t summed_row(const struct product *p, const struct view *f, int last) {
+  const struct shape *s = f->base->shape;
+  int64_t row = 1;
+  for (unsigned d = s->rank; d-- > 0;) {
+    if (s->dim[d]->arg.i == 1) continue;
+    if ((row == 1 && (int)d != last) || !in_set(p->summed, plain(f->at[d]))) break;
+    row *= s->dim[d]->arg.i;
+  }
+  return row > 1 ? row : 0;
+}
+
 /* The axis that becomes the last one, padded to a multiple of `unit` elements, or -1. */
 static int channels_of(const struct product *p, const struct view *f, bool straight, int64_t unit) {
   const struct shape *s = f->base->shape;
@@ -217,7 +230,7 @@ static int channels_of(const struct product *p, const struct view *f, bool strai
     int64_t least = !p->window ? LEAST_CHANNELS - unit + 1 : in_set(p->summed, number) ? 1 : unit;
     if (number < 0 || in_set(p->window | p->batch, number) || s->dim[d]->arg.i < least) continue;
     int *b = &best[in_set(p->summed, number)];
-    if (*b < 0 || s->dim[d]->arg.i > s->dim[*b]->arg.i) *b = (int)d;
+    if (*b < 0 || s->dim[d]->arg.i >= s->dim[*b]->arg.i) *b = (int)d;
   }
   if (straight || (sums && best[1] >= 0)) return best[1];
   return sums && (p->window & ~p->summed) ? -1 : best[0];
@@ -299,6 +312,8 @@ struct uop *schedule_channels(struct scheduler *s, const struct schedule_machine
     int channels = pays ? channels_of(&p, f, m->straight_types >> t & 1, padded) : -1;
     if (channels >= 0) {
       int64_t number = f->base->shape->dim[channels]->arg.i, multiple = UNITS * padded;
+      int64_t row = p.window ? 0 : summed_row(&p, f, channels);
+      if (row && row % padded == 0) multiple = 1; /* rows of several axes are aligned without padding */
       int64_t whole = (number + multiple - 1) / multiple * multiple;
       double more = (double)whole / (double)number;
       copy[i] = copy_channels(s->graph, f->base, t, (unsigned)channels, multiple);
