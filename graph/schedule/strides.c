@@ -64,7 +64,7 @@ struct division {
   struct stride t;
   struct uop **from, **to;
   unsigned n;
-  struct uop *result, *tap, *sum; /* in terms of the new ranges */
+  struct uop *tap, *sum; /* in terms of the new ranges */
 };
 
 static void replace(struct division *d, struct uop *from, struct uop *to) { d->from[d->n] = from, d->to[d->n++] = to; }
@@ -147,9 +147,8 @@ static unsigned make_ranges(struct division *d, const struct unit *u, struct uop
     }
     struct uop *outer = *range++ = uop_range(g, uop_index(g, length_of(r) / t->by), number++, r->aux);
     struct uop *p = *range++ = uop_range(g, uop_index(g, t->by), number++, r->aux);
-    d->result = uop_binary(g, OP_ADD, uop_binary(g, OP_MUL, outer, uop_index(g, t->by)), p);
     d->tap = t->constant % t->by ? uop_binary(g, OP_SUB, uop_index(g, 1), p) : p;
-    replace(d, r, d->result);
+    replace(d, r, uop_binary(g, OP_ADD, uop_binary(g, OP_MUL, outer, uop_index(g, t->by)), p));
   }
   for (unsigned i = 1; i < reduce->nsrc; i++) {
     struct uop *f = reduce->src[i], *taps = uop_index(g, (length_of(t->tap) + t->by - 1) / t->by);
@@ -159,7 +158,7 @@ static unsigned make_ranges(struct division *d, const struct unit *u, struct uop
     if (f == t->tap) made = d->tap = uop_binary(g, OP_ADD, uop_binary(g, OP_MUL, made, uop_index(g, t->by)), d->tap);
     replace(d, f, made);
   }
-  d->result = simplify(d->s->simplifier, d->result), d->tap = simplify(d->s->simplifier, d->tap);
+  d->tap = simplify(d->s->simplifier, d->tap);
   d->sum = replaced(d, t->sum);
   return n;
 }

@@ -64,6 +64,8 @@ bool schedule_sums_merge(struct scheduler *s, const struct node *n, const struct
   const struct schedule_machine *m = schedule_machine_of(s, n->device);
   double length = (double)inner / (double)n->numel;
   double traffic = 2.0 * (double)n->numel * dtype_info[n->u->dtype].size / m->bytes_per_ns;
+  /* of a window that moves in strides; without one, both sums are weighed at the rate without matrix instructions,
+   * which leaves those of few channels apart */
   double taps_left = schedule_strided_taps(w->valid);
   double rate = taps_left < 1 && uses_tiles(m, n->u->src[0]) ? m->tile_flops_per_ns : m->flops_per_ns;
   double apart = sum_time(m, rate, (double)inner, n->numel) + traffic + m->launch_ns;
