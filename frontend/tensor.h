@@ -827,8 +827,8 @@ db_tensor *db_norm_at(DB_AT, db_tensor *x, double p, db_list axes, bool keep);
 db_tensor *db_arg_at(DB_AT, db_tensor *x, db_list axis, bool keep, bool least);
 
 /* Running reductions: each element is combined with all elements before it along an axis. The result types are those of
- * db_sum, db_prod, db_max and db_logsumexp. An axis of n elements costs 64 n steps and a few kernels for each power of
- * 64 in n. */
+ * db_sum, db_prod, db_max and db_logsumexp. An axis of n elements costs 16 n steps and a few kernels for each power of
+ * 16 in n. */
 enum db_scan_op { DB_SCAN_SUM, DB_SCAN_PROD, DB_SCAN_MAX, DB_SCAN_MIN, DB_SCAN_LOGSUMEXP };
 db_tensor *db_scan_at(DB_AT, enum db_scan_op op, db_tensor *x, int axis);
 #define db_cumsum(x, axis)       db_scan_at(DB_HERE, DB_SCAN_SUM, x, axis)
@@ -838,13 +838,13 @@ db_tensor *db_scan_at(DB_AT, enum db_scan_op op, db_tensor *x, int axis);
 #define db_logcumsumexp(x, axis) db_scan_at(DB_HERE, DB_SCAN_LOGSUMEXP, x, axis)
 
 /* Sorts along an axis, stably; NaN is greater than all numbers. db_argsort: i64, the positions that the sorted elements
- * come from. Up to 1024 elements take a few kernels, each doubling beyond that a few more. */
+ * come from. Up to 512 elements take a few kernels, each doubling beyond that a few more. */
 #define db_sort(x, axis, descending)    db_sort_at(DB_HERE, x, axis, descending)
 #define db_argsort(x, axis, descending) db_argsort_at(DB_HERE, x, axis, descending)
 db_tensor *db_sort_at(DB_AT, db_tensor *x, int axis, bool descending);
 db_tensor *db_argsort_at(DB_AT, db_tensor *x, int axis, bool descending);
 /* The k largest (or smallest) elements along an axis, in order. *places receives their positions (i64) unless places is
- * NULL. */
+ * NULL. If k is at most 256 and a quarter of the elements, the others are not sorted. */
 #define db_topk(x, k, axis, largest, places) db_topk_at(DB_HERE, x, k, axis, largest, places)
 db_tensor *db_topk_at(DB_AT, db_tensor *x, int64_t k, int axis, bool largest, db_tensor **places);
 /* The median along an axis, the lower of two middle elements; NaN if any element is NaN. */

@@ -60,6 +60,10 @@ static struct uop *collapse_reshaped(struct graph *g, struct uop *u, unsigned ax
 static struct uop *collapse_axis(struct graph *g, struct uop *u, unsigned axis, unsigned depth) {
   if (!u->shape->rank) return u;
   if (u->op == OP_RESHAPE && depth) return collapse_reshaped(g, u, axis, depth - 1);
+  if (u->op == OP_PERMUTE && depth) {
+    struct uop *x = collapse_axis(g, u->src[0], (uint64_t)u->arg.i >> 4 * axis & 15, depth - 1);
+    return x ? uop_new(g, OP_PERMUTE, x->dtype, 1, u->arg, 0, &x, 1) : NULL;
+  }
   if (u->op == OP_EXPAND) {
     struct uop *src[MAX_RANK + 1], *x = u->src[0];
     if (!uop_is_const(x->shape->dim[axis]) || x->shape->dim[axis]->arg.i != 1) return NULL;
