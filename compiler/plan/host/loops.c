@@ -201,15 +201,15 @@ static bool reduces_for_all(const struct view *p, int axis) {
  * are the same for all outputs, as the places of sorted elements do. */
 static bool reduces_pairs(const struct view *p, int axis) {
   uint64_t summed = 0;
-  bool own = false;
-  for (unsigned r = 0; r < p->nreduces; r++) summed |= p->reduce[r];
+  bool own = false, all = true;
+  for (unsigned r = 0; r < p->nreduces; r++) summed |= p->reduce[r], all = all && p->result[r] >> axis & 1;
   for (unsigned i = 0; i < p->n; i++) {
     const struct access *x = &p->access[i];
     if (x->store || !(x->mask >> axis & 1)) continue;
     if ((x->mask & summed) || stride(p, x, axis) != 1) return false;
     own = true;
   }
-  return own;
+  return own && all;
 }
 
 enum { PAIRED_VECTORS = 4 };  /* of outputs that each element is combined with at once */
