@@ -101,4 +101,8 @@ int columns_of(struct view *p);
 /* Plans sums of columns: adds a block of rows at a time to the results of a block of columns, which are kept in memory.
  * v: columns_of. Sets *done if it did. */
 bool optimize_columns(struct view *p, int v, bool *done);
+
+/* host/taps.c */
+/* Plans a sum of products whose results are the few taps of a filter. Sets *done if it did. */
+bool optimize_taps(struct view *p, bool *done);
 #endif

@@ -294,6 +294,33 @@ static void pooled_windows(void **state) {
   }
 }
 
+/* The gradient of the weights of a depthwise convolution: sums of products of two images of which one is moved. Vectors
+ * are along the rows, not along the few results. */
+static void filter_taps(void **state) {
+  enum { CHANNELS = 3, ROWS = 6 };
+  static const struct {
+    int64_t width, taps;
+    enum dtype t;
+  } of[] = {{56, 3, DT_I32}, {57, 5, DT_I32}, {19, 7, DT_I32}, {130, 3, DT_F64}, {16, 2, DT_F32}, {300, 11, DT_I32}};
+  for (unsigned i = 0; i < sizeof of / sizeof *of; i++) {
+    int64_t w = of[i].width, k = of[i].taps, n = CHANNELS * ROWS * w;
+    enum dtype t = of[i].t;
+    struct uop *a = range(CHANNELS, 0, AXIS_LOOP), *b = range(k, 1, AXIS_LOOP), *c = range(k, 2, AXIS_LOOP),
+               *r[2] = {range(ROWS, 3, AXIS_REDUCE), range(w, 4, AXIS_REDUCE)}, *image = mul(a, ix(ROWS * w));
+    struct uop *y = add(r[0], add(b, ix(-(k / 2)))), *x = add(r[1], add(c, ix(-(k / 2)))), *inside = NULL;
+    struct uop *bound[4] = {uop_binary(G, OP_CMPLT, ix(-1), y), uop_binary(G, OP_CMPLT, y, ix(ROWS)),
+                            uop_binary(G, OP_CMPLT, ix(-1), x), uop_binary(G, OP_CMPLT, x, ix(w))};
+    for (unsigned d = 0; d < 4; d++) inside = inside ? uop_binary(G, OP_AND, inside, bound[d]) : bound[d];
+    struct uop *moved = load(at_if(param(2, t, n), add(image, add(mul(y, ix(w)), x)), inside)),
+               *still = load(at(param(1, t, n), add(image, add(mul(r[0], ix(w)), r[1]))));
+    struct uop *to = add(mul(add(mul(a, ix(k)), b), ix(k)), c);
+    struct uop *ast = sink1(store(at(param(0, t, CHANNELS * k * k), to), reduce(OP_ADD, mul(still, moved), r, 2)));
+    const char *plan = must_compile(tuned, HOST_ARCH, ast)->plan;
+    if (!strstr(plan, "upcast c:") || !strstr(plan, "vector e:")) fail_msg("'%s'", plan);
+    check(ast, (struct buffer[]){{t, CHANNELS * k * k}, {t, n}, {t, n}}, 3, 1e4, 0, "filter taps");
+  }
+}
+
 /* Of the 9 places of a window that is unrolled, only the 3 of its first column are outside in some lanes. Each is
  * loaded as two vectors. */
 static void only_edges_are_masked(void **state) {
@@ -877,6 +904,7 @@ int main(void) {
       cmocka_unit_test(reductions),
       cmocka_unit_test(columns),
       cmocka_unit_test(pooled_windows),
+      cmocka_unit_test(filter_taps),
       cmocka_unit_test(only_edges_are_masked),
       cmocka_unit_test(strided_columns),
       cmocka_unit_test(strided_columns_are_vectors),

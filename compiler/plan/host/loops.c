@@ -325,6 +325,8 @@ bool optimize_host(struct view *p) {
   bool done;
   if (!dots_host(k, &done)) return false;
   if (done) return spread_host(p);
+  if (!optimize_taps(p, &done)) return false;
+  if (done) return true;
   if (!contract_host(k, p, &done)) return false;
   if (done) return true;
   int columns_at = columns_of(p);
