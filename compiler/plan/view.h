@@ -1,5 +1,5 @@
-/* Shared by optimize.c, gpu/items.c, host/loops.c and host/columns.c: what their heuristics ask about a kernel's memory
- * accesses, and steps with amounts that suit an axis. */
+/* Shared by optimize.c, gpu/items.c, host/loops.c, columns.c and taps.c: what their heuristics ask about a kernel's
+ * memory accesses, and steps with amounts that suit an axis. */
 #ifndef DOORBELL_COMPILER_PLAN_VIEW_H
 #define DOORBELL_COMPILER_PLAN_VIEW_H
 #include "internal.h"
