@@ -497,5 +497,7 @@ static const struct speed_op ops[] = {
 const struct speed_op *speed_op(const char *name) {
   for (unsigned i = 0; i < sizeof ops / sizeof *ops; i++)
     if (!strcmp(ops[i].name, name)) return &ops[i];
+  for (unsigned i = 0; i < select_op_count; i++)
+    if (!strcmp(select_ops[i].name, name)) return &select_ops[i];
   return NULL;
 }

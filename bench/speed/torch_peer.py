@@ -34,6 +34,33 @@ def conv(t, batch, cin, size, cout, kernel, stride, groups, *_):
   groups = groups or 1
   x, w = new(t, batch, cin, size, size), new(t, cout, cin // groups, kernel, kernel)
   return lambda: F.conv2d(x, w, stride=stride, padding=kernel // 2, groups=groups)
+def conv_gradient(which, t, batch, cin, size, cout, kernel, stride, groups, *_):
+  groups, pad = groups or 1, kernel // 2
+  out = (size + 2 * pad - kernel) // stride + 1
+  x, w, dy = new(t, batch, cin, size, size), new(t, cout, cin // groups, kernel, kernel), new(t, batch, cout, out, out)
+  return lambda: torch.ops.aten.convolution_backward(dy, x, w, None, [stride] * 2, [pad] * 2, [1, 1], False, [0, 0],
+                                                     groups, [which == 0, which == 1, False])[which]
+def conv_dx(*case): return conv_gradient(0, *case)
+def conv_dw(*case): return conv_gradient(1, *case)
+def max_pool(t, batch, channels, size, kernel, stride, *_):
+  x = new(t, batch, channels, size, size)
+  return lambda: F.max_pool2d(x, kernel, stride, (kernel - 1) // 2)
+def max_pool_back(t, batch, channels, size, kernel, stride, *_):
+  x = new(t, batch, channels, size, size).requires_grad_(True)
+  dy = new(t, *F.max_pool2d(x, kernel, stride, (kernel - 1) // 2).shape)
+  def step():
+    with torch.enable_grad():
+      return torch.autograd.grad(F.max_pool2d(x, kernel, stride, (kernel - 1) // 2), x, dy)[0]
+  return step
+def sort(t, rows, cols, *_):
+  x = new(t, rows, cols)
+  return lambda: torch.sort(x, -1)[0]
+def topk(t, rows, cols, k, *_):
+  x = new(t, rows, cols)
+  return lambda: torch.topk(x, min(k, cols))[0]
+def cumsum(t, rows, cols, *_):
+  x, out = new(t, rows, cols), new(t, rows, cols)
+  return lambda: torch.cumsum(x, 1, out=out)
 def attention(t, heads, length, width, causal, *_):
   q, k, v = (new(t, 1, heads, length, width) for _ in range(3))
   return lambda: F.scaled_dot_product_attention(q, k, v, is_causal=bool(causal))
@@ -73,8 +100,9 @@ def transpose(t, rows, cols, *_):
   x, out = new(t, rows, cols), new(t, cols, rows)
   return lambda: out.copy_(x.t())
 
-ops = {f.__name__: f for f in (matmul, conv, attention, attention_back, softmax, layer_norm, batch_norm, gelu, exp2,
-                               sum, add, scale, transpose)}
+ops = {f.__name__: f for f in (matmul, conv, conv_dx, conv_dw, attention, attention_back, softmax, layer_norm,
+                               batch_norm, gelu, exp2, sum, add, scale, transpose, max_pool, max_pool_back, sort, topk,
+                               cumsum)}
 run = None
 def synchronize():
   if device == "cuda": torch.cuda.synchronize()
