@@ -61,8 +61,8 @@ bool optimize_taps(struct view *p, bool *done) {
   int64_t lanes = largest_padded(p, STEP_VECTOR, t.row, lanes_for(p, t.row, k->target->vector_bytes));
   struct axis_name row = k->axes[t.row].name;
   if (lanes > 1 && !step_padded(p, STEP_VECTOR, t.row, lanes)) return false;
-  int rest = axis_named(k, row);
-  int64_t vectors = k->axes[rest].size, amount = vectors <= MOST_VECTORS ? vectors : FEW_VECTORS;
+  int rest = axis_named(k, row); /* -1: one vector has the whole row */
+  int64_t vectors = rest < 0 ? 1 : k->axes[rest].size, amount = vectors <= MOST_VECTORS ? vectors : FEW_VECTORS;
   if (!can(p, STEP_UNROLL, rest, amount)) amount = largest_possible(p, STEP_UNROLL, rest, amount);
   return (amount < 2 || step(p, STEP_UNROLL, rest, amount)) && spread_host(p);
 }
