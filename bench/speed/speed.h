@@ -67,8 +67,6 @@ struct speed_case {
 };
 
 const struct speed_op *speed_op(const char *name);
-extern const struct speed_op select_ops[]; /* those of select.c */
-extern const unsigned select_op_count;
 /* Returns the list of cases, or the given ones if there are any. */
 const struct speed_case *speed_cases(unsigned *n);
 enum { MAX_GIVEN = 16 };
