@@ -879,7 +879,7 @@ struct db_conv {
 };
 /* Convolves x with weight [out, in / groups, sizes...] and adds bias [out] unless it is NULL. The weights are not
  * flipped. f16 and bf16 accumulate in f32. The operation runs as one kernel, and so do its gradients by weight and
- * bias; the gradient by x takes two. */
+ * bias; the gradient by x takes one or two. */
 #define db_conv1d(x, weight, bias, ...) DB_CONV(1, false, x, weight, bias, ##__VA_ARGS__)
 #define db_conv2d(x, weight, bias, ...) DB_CONV(2, false, x, weight, bias, ##__VA_ARGS__)
 #define db_conv3d(x, weight, bias, ...) DB_CONV(3, false, x, weight, bias, ##__VA_ARGS__)

@@ -13,7 +13,14 @@
 #include <math.h>
 #include <string.h>
 
-enum { WHOLE = 512, BLOCK = 256, SEGMENT = 32, RADIX = 16, LEAST_BLOCK = 64, FEW = 256 };
+enum {
+  WHOLE = 512,
+  BLOCK = 256,
+  SEGMENT = 32,
+  RADIX = 16,
+  FEW = 256,       /* first elements that are found without sorting the others, */
+  LEAST_BLOCK = 64 /* in blocks of at least this size and three times as many elements */
+};
 
 static struct expr typed_unary(enum op op, enum dtype t, struct expr x) {
   x.dtype = t;
@@ -251,7 +258,7 @@ db_tensor *db_argsort_at(DB_AT, db_tensor *x, int axis, bool descending) {
   return sort_axis(file, line, "argsort", x, axis, -1, descending, PLACES);
 }
 db_tensor *db_topk_at(DB_AT, db_tensor *x, int64_t k, int axis, bool largest, db_tensor **places) {
-  if (k < 0) k = INT64_MAX; /* sorted() refuses it */
+  if (k < 0) k = INT64_MAX; /* sort_axis refuses it */
   if (places) *places = sort_axis(file, line, "topk", x, axis, k, largest, PLACES);
   return sort_axis(file, line, "topk", x, axis, k, largest, VALUES);
 }

@@ -409,8 +409,8 @@ static int innermost(const struct codegen *k) {
   return axis;
 }
 
-/* Unrolls the few columns of a window with the sum, because they are contiguous in memory. Then lets copies run ahead
- * of the rounds. */
+/* Unrolls the few columns of a window with the sum, because they are contiguous in memory, unless boxes are copied.
+ * Then lets copies run ahead of the rounds. */
 static bool apply_rounds(struct choice *c, struct axis_name sum) {
   struct codegen *k = c->k;
   if (c->windows > 1 && !choice_join_rounds(c)) return false;

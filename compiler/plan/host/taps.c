@@ -1,8 +1,8 @@
 /* Plans sums of products along long rows whose results are the few taps of a filter, such as the gradient of the
  * weights of a depthwise convolution, on the host.
  *
- * Vectors are along the rows of both factors. Those of one factor are loaded once for several taps, at which the other
- * factor is loaded beside each other. A contraction would pad the taps to the lanes of a vector. */
+ * Vectors are along the rows of both factors. A vector of one factor is loaded once for several taps, and
+ * multiplied by one of the other factor for each. A contraction would pad the taps to the lanes of a vector. */
 #include "../view.h"
 
 enum {
@@ -16,13 +16,14 @@ enum {
 };
 
 struct taps {
-  int row;             /* the axis of the sum along which all factors are contiguous */
-  uint64_t own, batch; /* output axes of one factor: those of the taps; of both */
+  int row;      /* the axis of the sum along which both factors are contiguous */
+  uint64_t own; /* the output axes of the taps, on which only one factor depends */
 };
 
+/* Finds the taps of a kernel with one reduction, of two loads. */
 static bool find(const struct view *p, struct taps *t) {
   const struct codegen *k = p->k;
-  uint64_t some = 0, both = UINT64_MAX, rows = p->nreduces == 1 ? p->reduce[0] : 0;
+  uint64_t some = 0, both = UINT64_MAX, rows = p->reduce[0];
   unsigned loads = 0;
   for (unsigned i = 0; i < p->n; i++) {
     const struct access *x = &p->access[i];
@@ -35,9 +36,9 @@ static bool find(const struct view *p, struct taps *t) {
   *t = (struct taps){.row = __builtin_ctzll(rows)};
   for (unsigned a = 0; a < k->naxes; a++) {
     const struct axis *x = &k->axes[a];
-    if (x->kind != AXIS_LOOP || x->size < 2) continue;
-    *(both >> a & 1 ? &t->batch : &t->own) |= UINT64_C(1) << a;
-    if (!(both >> a & 1) && (!axis_is_static(x) || x->size > MOST_SIDE || !(some >> a & 1))) return false;
+    if (x->kind != AXIS_LOOP || x->size < 2 || both >> a & 1) continue;
+    if (!axis_is_static(x) || x->size > MOST_SIDE || !(some >> a & 1)) return false;
+    t->own |= UINT64_C(1) << a;
   }
   for (unsigned i = 0; i < p->n; i++) { /* one factor has all taps */
     const struct access *x = &p->access[i];

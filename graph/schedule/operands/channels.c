@@ -220,7 +220,8 @@ static int64_t summed_row(const struct product *p, const struct view *f, int las
   return row > 1 ? row : 0;
 }
 
-/* The axis that becomes the last one, padded to a multiple of `unit` elements, or -1. */
+/* The axis that becomes the last one, padded to a multiple of `unit` elements, or -1: the longest, of equal ones the
+ * last. */
 static int channels_of(const struct product *p, const struct view *f, bool straight, int64_t unit) {
   const struct shape *s = f->base->shape;
   bool sums = positions(p, p->window & ~p->summed) >= positions(p, p->window & p->summed);
