@@ -199,23 +199,31 @@ static struct expr first_order(struct expr key, int64_t k, enum dtype x) {
   return all.u ? expr_gather(all, last, in_memory(order)) : order;
 }
 
-struct expr expr_argsort(struct expr x, int64_t k, bool descending) {
-  unsigned last = x.rank - 1;
-  int64_t n = x.dim[last], size = BLOCK, dim[MAX_RANK];
-  struct expr key = in_memory(sort_key(x, descending)), order;
-  if (k <= FEW && k * 4 <= n) return first_order(key, k, x.dtype);
-  if (n <= WHOLE) return block_order(key, k, x.dtype);
+/* The first k positions of each sorted row; i32 [rows, k]. The keys, [rows, n], are of elements of dtype x. */
+static struct expr rows_order(struct expr key, int64_t k, enum dtype x) {
+  int64_t rows = key.dim[0], n = key.dim[1], size = BLOCK;
+  struct expr order;
+  if (k <= FEW && k * 4 <= n) return first_order(key, k, x);
+  if (n <= WHOLE) return block_order(key, k, x);
   while (size < n) size *= 2;
-  memcpy(dim, x.dim, sizeof dim);
-  key = blocks_of(key, size / BLOCK, BLOCK, x.dtype);
-  sort_blocks(&key, &order, BLOCK, x.dtype);
+  key = blocks_of(key, size / BLOCK, BLOCK, x);
+  sort_blocks(&key, &order, BLOCK, x);
   for (int64_t m = 2 * BLOCK; m <= size; m *= 2) {
-    dim[last] = size / m, dim[last + 1] = m;
-    key = expr_reshape(key, x.rank + 1, dim), order = expr_reshape(order, x.rank + 1, dim);
-    merge(&key, &order, x.dtype);
+    int64_t dim[MAX_RANK] = {rows, size / m, m};
+    key = expr_reshape(key, 3, dim), order = expr_reshape(order, 3, dim);
+    merge(&key, &order, x);
   }
-  dim[last] = size;
-  return expr_slice(expr_reshape(order, x.rank, dim), last, 0, k);
+  return expr_slice(expr_reshape(order, 2, (int64_t[MAX_RANK]){rows, size}), 1, 0, k);
+}
+
+struct expr expr_argsort(struct expr x, int64_t k, bool descending) {
+  int64_t rows = 1, dim[MAX_RANK];
+  for (unsigned i = 0; i + 1 < x.rank; i++) rows *= x.dim[i];
+  struct expr key = in_memory(sort_key(x, descending));
+  key = expr_reshape(key, 2, (int64_t[MAX_RANK]){rows, x.dim[x.rank - 1]});
+  memcpy(dim, x.dim, sizeof dim);
+  dim[x.rank - 1] = k;
+  return expr_reshape(rows_order(key, k, x.dtype), x.rank, dim);
 }
 
 /* ---- operations ---- */

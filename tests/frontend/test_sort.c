@@ -116,6 +116,25 @@ static void all_lengths(void **state) {
   db_close(dev);
 }
 
+/* More than a block is sorted in any tensor with an axis less than the maximum, and refused with one more. */
+static void many_axes(void **state) {
+  enum { N = 700, MOST = 14 };
+  float x[N], sorted[N];
+  int64_t dim[MOST + 1];
+  for (int i = 0; i < N; i++) x[i] = (float)(i * 7919 % 1009);
+  for (int i = 0; i < MOST; i++) dim[i] = i == MOST - 1 ? N : 1;
+  {
+    DB_SCOPED;
+    db_tensor *t = db_from_at(DB_HERE, x, DB_F32, NULL, (db_list){MOST, dim});
+    must_read(db_sort(t, -1, false), sorted, sizeof sorted);
+    for (int i = 1; i < N; i++) assert_true(sorted[i - 1] < sorted[i]);
+    assert_true(must_item(db_median(t, -1)) == (double)sorted[(N - 1) / 2]);
+    dim[MOST - 1] = 1, dim[MOST] = N;
+    assert_contains(db_poison(db_sort(db_from_at(DB_HERE, x, DB_F32, NULL, (db_list){MOST + 1, dim}), -1, false)),
+                    "14");
+  }
+}
+
 static void integers_to_their_ends(void **state) {
   {
     DB_SCOPED;
@@ -161,9 +180,12 @@ static void first_ones_and_the_middle(void **state) {
 static int finish(void **state) { return db_shutdown(); }
 
 int main(void) {
-  const struct CMUnitTest tests[] = {
-      cmocka_unit_test(every_device), cmocka_unit_test(all_lengths), cmocka_unit_test(first_ones_of_long_axes),
-      cmocka_unit_test(integers_to_their_ends), cmocka_unit_test(first_ones_and_the_middle)};
+  const struct CMUnitTest tests[] = {cmocka_unit_test(every_device),
+                                     cmocka_unit_test(all_lengths),
+                                     cmocka_unit_test(first_ones_of_long_axes),
+                                     cmocka_unit_test(many_axes),
+                                     cmocka_unit_test(integers_to_their_ends),
+                                     cmocka_unit_test(first_ones_and_the_middle)};
   has_ptxas();
   return cmocka_run_group_tests_name("sort", tests, NULL, finish);
 }
