@@ -68,7 +68,7 @@ struct expr expr_scatter(struct expr x, unsigned axis, struct expr index, struct
     r = reduce_hits(hit, v, expr_num(v, 0), OP_ADD);
     if (with_x) r = expr_binary(OP_ADD, r, x);
     if (mode == DB_SCATTER_MEAN) {
-      enum dtype t = dtype_is_float(x.dtype) ? x.dtype : DT_I64;
+      enum dtype t = dtype_is_float(x.dtype) || x.dtype == DT_U64 ? x.dtype : DT_I64;
       struct expr one = expr_const(t, 1, 1), total = reduce_hits(hit, one, expr_num(one, 0), OP_ADD);
       if (with_x) total = binary_num(OP_ADD, total, 1);
       total = math_max(total, one);

@@ -153,6 +153,22 @@ static void rows_share_the_index(void **state) {
   }
 }
 
+/* A sum that only unsigned integers can have. */
+static void means_of_unsigned_integers(void **state) {
+  const uint64_t large = (UINT64_C(1) << 63) + 1;
+  uint64_t got[2];
+  FOR_DEVICES {
+    db_device *dev = open_device(DEVICE_NAME);
+    {
+      DB_SCOPED;
+      db_tensor *x = db_from(((uint64_t[]){5, 7}), DB_U64, dev, 2), *at = db_from(((int32_t[]){0}), DB_I32, dev, 1);
+      must_read(db_scatter_reduce(x, 0, at, db_from(&large, DB_U64, dev, 1), DB_SCATTER_MEAN, true), got, sizeof got);
+    }
+    assert_true(got[0] == (large + 5) / 2 && got[1] == 7);
+    db_close(dev);
+  }
+}
+
 /* Without DETERMINISTIC=0, sums of floats are the same in every run. */
 static void repeats(void **state) {
   static float first[PLACES][WIDTH], again[PLACES][WIDTH], v[COUNT][WIDTH];
@@ -188,6 +204,7 @@ int main(void) {
                                      cmocka_unit_test(counts),
                                      cmocka_unit_test(finds_maxima),
                                      cmocka_unit_test(rows_share_the_index),
+                                     cmocka_unit_test(means_of_unsigned_integers),
                                      cmocka_unit_test(repeats)};
   prepare();
   fflush(NULL);
