@@ -72,6 +72,7 @@ struct file_header {
   uint64_t recipe_size, text_size, image_size, checksum;
 };
 static const char magic[8] = "dbkern2";
+enum { READ_FLAGS = O_RDONLY | O_CLOEXEC | O_NONBLOCK }; /* O_NONBLOCK: do not wait for the writer of a FIFO */
 
 static bool file_path(char *path, size_t cap, const char *dir, const char *recipe, const char *text) {
   size_t n = strlen(text);
@@ -109,7 +110,7 @@ bool disk_cache_get(const char *dir, const char *recipe, const char *text, void 
   bool ok = false;
   size_t r = strlen(recipe), n = strlen(text);
   if (!file_path(path, sizeof path, dir, recipe, text)) return false;
-  int fd = open(path, O_RDONLY | O_CLOEXEC);
+  int fd = open(path, READ_FLAGS);
   if (fd < 0) return false;
   if (fstat(fd, &st) || !read_all(fd, &h, sizeof h) || memcmp(h.magic, magic, sizeof magic)) goto out;
   if (h.recipe_size != r || h.text_size != n || h.image_size > (uint64_t)st.st_size || !h.image_size) goto out;
@@ -177,7 +178,7 @@ void disk_cache_sweep(const char *dir) {
   for (struct dirent *e; folder >= 0 && (e = readdir(d));) {
     const char *suffix = strstr(e->d_name, ".dbk.");
     if (!suffix || strlen(suffix) != strlen(".dbk.XXXXXX")) continue;
-    int fd = openat(folder, e->d_name, O_RDONLY | O_CLOEXEC | O_NOFOLLOW);
+    int fd = openat(folder, e->d_name, READ_FLAGS | O_NOFOLLOW);
     if (fd < 0) continue;
     if (!fstat(fd, &st) && time(NULL) - st.st_mtime > YOUNG && !flock(fd, LOCK_EX | LOCK_NB))
       unlinkat(folder, e->d_name, 0);
@@ -202,7 +203,7 @@ static char *line_after(char *text, const char *word) {
 static bool read_cached(const char *path, char *recipe, char *text, size_t cap, struct cached_kernel *k) {
   struct file_header h;
   struct stat st;
-  int fd = open(path, O_RDONLY | O_CLOEXEC | O_NOFOLLOW);
+  int fd = open(path, READ_FLAGS | O_NOFOLLOW);
   if (fd < 0) return false;
   bool ok = !fstat(fd, &st) && read_all(fd, &h, sizeof h) && !memcmp(h.magic, magic, sizeof magic) &&
             h.recipe_size < cap && read_all(fd, recipe, h.recipe_size);

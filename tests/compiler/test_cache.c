@@ -97,6 +97,11 @@ static void longer(const char *path) {
   fclose(f);
 }
 
+static void make_fifo(const char *path) {
+  assert_int_equal(unlink(path), 0);
+  assert_int_equal(mkfifo(path, 0600), 0);
+}
+
 static void wrong_files_are_compiled_again(void **state) {
   each_file(delete);
   assert_false(from_disk("gfx1100", NULL, NULL));
@@ -115,6 +120,9 @@ static void wrong_files_are_compiled_again(void **state) {
     assert_true(from_disk("gfx1100", NULL, NULL));
   }
   each_file(longer);
+  assert_false(from_disk("gfx1100", NULL, NULL));
+  assert_true(from_disk("gfx1100", NULL, NULL));
+  each_file(make_fifo);
   assert_false(from_disk("gfx1100", NULL, NULL));
   assert_true(from_disk("gfx1100", NULL, NULL));
 }
