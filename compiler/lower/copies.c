@@ -65,26 +65,39 @@ static struct uop *inside_argument(struct lowerer *L, struct uop *at, struct uop
 
 static struct uop *keep_checks(struct uop *index, struct uop **zero) { return *zero = NULL, index; }
 
+/* Whether another term says more of the same position: it has a smaller end, or the same one and is earlier. */
+static bool is_implied(struct uop *const *term, unsigned n, unsigned which) {
+  const struct uop *t = term[which];
+  bool found = false;
+  for (unsigned i = 0; i < n && !found; i++) {
+    const struct uop *o = term[i];
+    if (i == which || o->op != t->op || o->src[0] != t->src[0] || o->src[1]->op != OP_CONST) continue;
+    found = o->src[1]->arg.i < t->src[1]->arg.i || (o->src[1] == t->src[1] && i < which);
+  }
+  return found;
+}
+
 static struct uop *with_fewer_checks(struct lowerer *L, struct uop *index, uint64_t elements, struct uop **zero,
                                      struct uop **when) {
   struct graph *g = L->g;
   const struct uop *base = index->src[0];
   struct uop *term[MOST_TERMS], *at = index->src[1], *last = at;
-  struct affine address;
   unsigned n = 0;
   bool reaches = false; /* past the end of an axis along which vectors are loaded */
   *zero = NULL;
   if (base->op != OP_PARAM || base->src[0]->op != OP_CONST || uop_min(at) < 0) return index;
   if (!list_terms(index->src[2], term, &n)) return index;
-  affine_of(at, &address);
   for (unsigned i = 0; i < n; i++) {
     struct uop *x = term[i]->src[0], *end = term[i]->src[1];
     if (term[i]->op != OP_CMPLT || x->dtype != DT_INDEX || end->op != OP_CONST) return keep_checks(index, zero);
+    if (is_implied(term, n, i)) continue;
     if (!is_unstored(L->k, term[i])) *zero = both(g, *zero, term[i]);
     if (mask_of(L, x) & L->vectors) {
       reaches = true;
       continue;
     }
+    struct affine address; /* with the limits so far: 0 is the factor of a position on whose part there is one */
+    affine_of(at, &address);
     int64_t factor = affine_factor(&address, x), most = end->arg.i - 1;
     if (factor <= 0) return keep_checks(index, zero);
     at = limit_position(g, at, x, most, factor);
