@@ -2,9 +2,10 @@
  * "cp.async.bulk.tensor").
  *
  * The address of an element is a sum of coordinates times strides. Dimension 0 is contiguous. A condition under which
- * the value is loaded or stored must be a bound of one coordinate: a copy of loaded values then writes zeros outside
- * the bounds, and a copy of stored values nothing. If the rows of a box are positions of a joined axis, each digit of
- * the position is a dimension: the pixels of a convolution.
+ * the value is loaded or stored must be a bound of one coordinate, or be the same for all boxes of a round, which are
+ * then outside where it does not hold: a copy of loaded values writes zeros outside the bounds, and a copy of stored
+ * values nothing. If the rows of a box are positions of a joined axis, each digit of the position is a dimension: the
+ * pixels of a convolution.
  *
  * Strides and the address of a tensor are multiples of 16 bytes, but the coordinates of a box are not limited, so each
  * class of rows (struct tensor) may begin at any element. */
@@ -30,6 +31,7 @@ struct finder {
   struct affine address;
   struct dim dim[MAX_TENSOR_RANK];
   unsigned ndims;
+  struct uop *exists; /* the condition without which all boxes of a round are outside, or NULL */
 };
 
 static int term_of(const struct finder *f, const struct uop *u) {
@@ -169,7 +171,10 @@ static bool take_bounds(struct finder *f, struct uop *valid, unsigned pass) {
   struct finder was = *f;
   if (compares && take_bound(f, valid)) return true;
   *f = was;
-  return unstored;
+  if (unstored) return true;
+  if (!compares || (axes_below(f->k, valid) & all_inner(f->sides))) return false;
+  f->exists = f->exists ? uop_binary(f->k->g, OP_AND, f->exists, valid) : valid;
+  return true;
 }
 
 /* Adds a term that is in no dimension to the one with the largest stride that divides it and no bounds, or makes a
@@ -340,6 +345,8 @@ static bool describe(struct finder *f, int64_t elements, unsigned size, struct t
   if (offset < 0 || offset + last >= elements || (offset % unit && !s->apart) || (offset + last) / unit > UINT32_MAX ||
       bytes < 32)
     return false;
+  struct uop **outermost = &out->at[f->ndims - 1];
+  if (f->exists) *outermost = uop_where(f->k->g, f->exists, *outermost, uop_index(f->k->g, MAX_TENSOR));
   t->rank = f->ndims, t->offset = (uint32_t)(offset / unit);
   t->type = size == 1 ? 0 : size == 2 ? 1 : 2; /* unsigned integers: copies do not change values */
   t->swizzle = bytes == 32 ? 1 : bytes == 64 ? 2 : 3;

@@ -58,13 +58,15 @@ double schedule_strided_taps(const struct uop *valid) {
   return (double)left / (double)n;
 }
 
+enum { MOST_REPLACED = 256 };
+
 /* The replacement of the ranges, and of other nodes. */
 struct division {
   struct scheduler *s;
   struct stride t;
   struct uop **from, **to;
   unsigned n;
-  struct uop *tap, *sum; /* in terms of the new ranges */
+  struct uop *tap; /* in terms of the new ranges */
 };
 
 static void replace(struct division *d, struct uop *from, struct uop *to) { d->from[d->n] = from, d->to[d->n++] = to; }
@@ -81,6 +83,12 @@ static bool depends_on(struct uop *u, const struct uop *range) {
   return n == MOST_AXES;
 }
 
+/* The condition that the tap exists, which the last ones may not, or NULL if all do. */
+static struct uop *tap_exists(const struct division *d) {
+  if (length_of(d->t.tap) % d->t.by == 0) return NULL;
+  return index_binary(d->s->simplifier, OP_CMPLT, d->tap, uop_index(d->s->graph, length_of(d->t.tap)));
+}
+
 /* Whether u depends on the result's position and on the tap only through the stride's sum. */
 static bool depends_on_sum_only(const struct division *d, struct uop *u) {
   struct graph *g = d->s->graph;
@@ -93,42 +101,39 @@ static bool depends_on_sum_only(const struct division *d, struct uop *u) {
   return !depends_on(u, t->result);
 }
 
-/* The condition that lo <= x < hi, or NULL if that is always so. */
-static struct uop *between(struct scheduler *s, struct uop *x, int64_t lo, int64_t hi) {
-  struct uop *above = index_binary(s->simplifier, OP_CMPLT, uop_index(s->graph, lo - 1), x);
-  struct uop *both = index_and(s->simplifier, above, index_binary(s->simplifier, OP_CMPLT, x, uop_index(s->graph, hi)));
-  return uop_is_const(both) && both->arg.i ? NULL : both;
-}
-
-/* Replaces a load. If the last taps do not exist, it is not executed where its address could be outside of the memory.
- * Returns false if that is not known. */
-static bool replace_load(struct division *d, struct uop *load) {
-  struct scheduler *s = d->s;
-  struct uop *index = load->src[0], *valid = index->nsrc == 3 ? index->src[2] : NULL, *inside = NULL;
-  const struct stride *t = &d->t;
-  if (!depends_on(index, t->tap) || length_of(t->tap) % t->by == 0) return true;
-  if (!depends_on(index, t->result))
-    inside = between(s, d->tap, 0, length_of(t->tap));
-  else if (depends_on_sum_only(d, index->src[1]) && (!valid || depends_on_sum_only(d, valid)))
-    inside = between(s, d->sum, uop_min(t->sum), uop_max(t->sum) + 1);
-  else
-    return false;
-  struct uop *at = replaced(d, index->src[1]);
-  valid = valid ? replaced(d, valid) : NULL;
+/* Replaces a load that depends on the tap: it is 0, and not executed, where the tap does not exist. */
+static void replace_load(struct division *d, struct uop *load, struct uop *exists) {
+  struct uop *index = load->src[0], *valid = index->nsrc == 3 ? replaced(d, index->src[2]) : NULL;
   if (valid && uop_is_const(valid) && valid->arg.i) valid = NULL;
-  if (inside) valid = index_and(s->simplifier, valid, inside);
-  struct uop *src[3] = {index->src[0], at, valid};
-  index = uop_new(s->graph, OP_INDEX, index->dtype, 1, (union uop_arg){0}, 0, src, valid ? 3 : 2);
-  struct uop *value[2] = {index, schedule_zero(s->graph, load->dtype)};
-  replace(d, load, uop_new(s->graph, OP_LOAD, load->dtype, 1, (union uop_arg){0}, 0, value, valid ? 2 : 1));
-  return true;
+  struct uop *src[3] = {index->src[0], replaced(d, index->src[1]), index_and(d->s->simplifier, valid, exists)};
+  index = uop_new(d->s->graph, OP_INDEX, index->dtype, 1, (union uop_arg){0}, 0, src, 3);
+  struct uop *value[2] = {index, schedule_zero(d->s->graph, load->dtype)};
+  replace(d, load, uop_new(d->s->graph, OP_LOAD, load->dtype, 1, (union uop_arg){0}, 0, value, 2));
 }
 
-/* Whether a factor of x is 0 at taps that do not exist: it was a load that depends on no position of the result. */
-static bool is_zero_outside(const struct stride *t, struct uop *x) {
-  if (x->op == OP_MUL) return is_zero_outside(t, x->src[0]) || is_zero_outside(t, x->src[1]);
-  while (x->op == OP_CAST) x = x->src[0];
-  return x->op == OP_LOAD && depends_on(x->src[0], t->tap) && !depends_on(x->src[0], t->result);
+/* Replaces the loads that the sum adds up if there are taps that do not exist; those in the index of another before
+ * that. Returns false if there are too many, or one depends on the tap and the result not only through the stride's
+ * sum, such as products of all taps in memory: loops over the taps of all results, each with its condition, read them
+ * faster. */
+static bool replace_loads(struct division *d, struct uop *added, struct uop *exists) {
+  size_t count;
+  struct uop **order = exists ? uop_toposort(&added, 1, &count) : NULL;
+  if (!exists) return true;
+  if (!order) return schedule_no_memory(d->s), false;
+  bool ok = true;
+  for (size_t i = 0; i < count && ok; i++) {
+    if (order[i]->op != OP_LOAD || !depends_on(order[i]->src[0], d->t.tap)) continue;
+    ok = !depends_on(order[i]->src[0], d->t.result) || depends_on_sum_only(d, order[i]->src[0]);
+    if ((ok = ok && d->n < MOST_REPLACED)) replace_load(d, order[i], exists);
+  }
+  free(order);
+  return ok;
+}
+
+/* x where the condition holds, else 0: each factor, so that a number that is not finite does not make NaN of it. */
+static struct uop *masked(struct scheduler *s, struct uop *x, struct uop *exists) {
+  if (x->op != OP_MUL) return schedule_masked(s, x, exists);
+  return uop_binary(s->graph, OP_MUL, masked(s, x->src[0], exists), masked(s, x->src[1], exists));
 }
 
 /* Makes the new ranges of the unit: the loops, of which one becomes two, then those of its reduction. Returns the
@@ -159,23 +164,20 @@ static unsigned make_ranges(struct division *d, const struct unit *u, struct uop
     replace(d, f, made);
   }
   d->tap = simplify(d->s->simplifier, d->tap);
-  d->sum = replaced(d, t->sum);
   return n;
 }
 
 /* Divides one sum of the unit. Returns false if it cannot be divided; the unit is then unchanged. */
 static bool divide(struct scheduler *s, struct unit *u, const struct stride *t) {
-  struct uop *reduce = u->reduce[0], *range[MAX_RANK + 1], *src[MAX_RANK * 2 + 1], *from[256], *to[256];
+  struct uop *reduce = u->reduce[0], *range[MAX_RANK + 1], *src[MAX_RANK * 2 + 1], *from[MOST_REPLACED],
+             *to[MOST_REPLACED];
   struct division d = {.s = s, .t = *t, .from = from, .to = to};
-  if (u->nranges + 1 > MAX_RANK || reduce->nsrc > MAX_RANK * 2 || u->nloads + u->nranges + reduce->nsrc > 255)
-    return false;
+  if (u->nranges + 1 > MAX_RANK || reduce->nsrc > MAX_RANK * 2) return false;
   unsigned nsum = make_ranges(&d, u, range, src + 1), ranges = d.n;
-  for (unsigned i = 0; i < u->nloads; i++)
-    if (!replace_load(&d, u->load[i])) return false;
+  struct uop *exists = tap_exists(&d);
+  if (!replace_loads(&d, reduce->src[0], exists)) return false;
   src[0] = replaced(&d, reduce->src[0]);
-  bool whole = length_of(t->tap) % t->by == 0;
-  if (!whole && !is_zero_outside(t, reduce->src[0]))
-    src[0] = simplify(s->simplifier, schedule_masked(s, src[0], between(s, d.tap, 0, length_of(t->tap))));
+  if (exists) src[0] = simplify(s->simplifier, masked(s, src[0], exists));
   d.n = ranges;
   struct uop *sum = uop_new(s->graph, OP_REDUCE, reduce->dtype, 1, reduce->arg, reduce->aux, src, nsum + 1);
   replace(&d, reduce, nsum ? sum : src[0]);

@@ -106,6 +106,91 @@ static void refused(void **state) {
   }
 }
 
+/* An infinite element changes only the results that it is a part of: a transposed convolution with stride 2 and three
+ * taps has one tap or two for each result. */
+static void infinite_elements(void **state) {
+  enum { IN = 6, TAPS = 3, OUT = 12, CHANNELS = 64, BATCH = 4 };
+  static const float one[OUT] = {2, INFINITY, INFINITY, INFINITY, 2, 4, 2, 4, 2, 4, 2, 3}, tap[TAPS] = {1, 2, 3};
+  static float w[CHANNELS * CHANNELS * TAPS], x[BATCH * CHANNELS * IN], y[BATCH * CHANNELS * OUT];
+  for (int i = 0; i < BATCH * CHANNELS * IN; i++) x[i] = i % IN == 1 ? INFINITY : 1;
+  for (int i = 0; i < CHANNELS * CHANNELS * TAPS; i++) w[i] = tap[i % TAPS];
+  FOR_DEVICES for (int channels = 1; channels <= CHANNELS; channels += CHANNELS - 1) {
+    db_device *dev = open_device(DEVICE_NAME);
+    {
+      DB_SCOPED;
+      db_dtype t = channels == 1 ? DB_F32 : DB_F16;
+      int batch = channels == 1 ? 1 : BATCH;
+      db_tensor *of = db_contiguous(db_cast(db_from(x, DB_F32, dev, batch, channels, IN), t)), *r;
+      db_tensor *taps = db_contiguous(db_cast(db_from(w, DB_F32, dev, channels, channels, TAPS), t));
+      if (db_realize(of, taps)) fail_msg("%s", db_error());
+      r = db_conv_transpose1d(of, taps, NULL, .stride = DB_LIST(2), .padding = DB_LIST(1),
+                              .output_padding = DB_LIST(1));
+      must_read(db_cast(r, DB_F32), y, sizeof(float) * (size_t)(batch * channels * OUT));
+      for (int i = 0; i < batch * channels * OUT; i++)
+        if (y[i] != one[i % OUT] * (float)channels) fail_msg("%s: %d is %g", DEVICE_NAME, i, (double)y[i]);
+    }
+    db_close(dev);
+  }
+}
+
+/* The last tap of an even position does not exist. Its weight, which an index gathers, would be after the index, at the
+ * end of a page. */
+static void weights_by_index(db_device *dev) {
+  enum { CHANNELS = 4096, TAPS = 3, IN = 6, OUT = 12 };
+  static int32_t place[CHANNELS * TAPS];
+  static float got[CHANNELS][OUT];
+  for (int i = 0; i < CHANNELS * TAPS; i++) place[i] = i % 64;
+  DB_SCOPED;
+  db_tensor *x = db_from(((float[IN]){1, 2, 3, 4, 5, 6}), DB_F32, dev, 1, 1, IN), *y;
+  db_tensor *w = db_take(db_arange(0, 64, 1, DB_F32, dev), db_from(place, DB_I32, dev, 1, CHANNELS, TAPS));
+  y = db_conv_transpose1d(x, w, NULL, .stride = DB_LIST(2), .padding = DB_LIST(1), .output_padding = DB_LIST(1));
+  must_read(y, got, sizeof got);
+  for (int c = 0; c < CHANNELS; c++)
+    for (int o = 0; o < OUT; o++) {
+      int want = 0;
+      for (int i = 0, t = o + 1; i < IN; i++, t -= 2) want += t >= 0 && t < TAPS ? (i + 1) * place[TAPS * c + t] : 0;
+      assert_true(got[c][o] == (float)want);
+    }
+}
+
+static db_tensor *ones(db_device *dev, int64_t a, int64_t b, int64_t c, int64_t d) {
+  db_tensor *t = db_contiguous(db_ones(DB_F16, dev, a, b, c, d));
+  if (db_realize(t)) fail_msg("%s", db_error());
+  return t;
+}
+
+/* Rows of padding, and rows that the plan adds. Limiting a position twice would load from before the images. */
+static void rows_after_the_image(db_device *dev) {
+  static float got[48 * 4 * 3];
+  DB_SCOPED;
+  db_tensor *y = db_conv2d(ones(dev, 1, 32, 5, 6), ones(dev, 48, 32, 1, 2), NULL, .stride = DB_LIST(2),
+                           .padding = DB_LIST(0, 3, 0, 0));
+  must_read(db_cast(y, DB_F32), got, sizeof got);
+  for (int i = 0; i < 48 * 4 * 3; i++) assert_true(got[i] == (i / 3 % 4 < 3 ? 64 : 0));
+}
+
+/* The same with conditions on the position of a tap in the image and on a part of that position. */
+static void columns_after_the_image(db_device *dev) {
+  static const float column[] = {5, 5, 5, 5, 4, 2};
+  static float got[2 * 32 * 8 * 6];
+  DB_SCOPED;
+  db_tensor *x = ones(dev, 2, 32, 8, 6), *w = ones(dev, 32, 48, 4, 5);
+  db_tensor *y = db_conv_transpose2d(x, w, NULL, .stride = DB_LIST(3, 2), .padding = DB_LIST(0, 0, 0, 3),
+                                     .output_padding = DB_LIST(2, 0), .groups = 2);
+  must_read(db_cast(db_grad_from(y, ones(dev, 2, 96, 27, 12), x), DB_F32), got, sizeof got);
+  for (int i = 0; i < 2 * 32 * 8 * 6; i++) assert_true(got[i] == 48 * 4 * column[i % 6]);
+}
+
+static void loads_stay_in_memory(void **state) {
+  FOR_EMULATED_GPU {
+    db_device *dev = open_device(DEVICE_NAME);
+    weights_by_index(dev);
+    rows_after_the_image(dev);
+    columns_after_the_image(dev);
+    db_close(dev);
+  }
+}
+
 /* ---- convolutions by matrix instructions ---- */
 
 struct conv {
@@ -314,6 +399,8 @@ int main(void) {
                                      cmocka_unit_test(gradient_of_a_square),
                                      cmocka_unit_test(empty_batch),
                                      cmocka_unit_test(refused),
+                                     cmocka_unit_test(infinite_elements),
+                                     cmocka_unit_test(loads_stay_in_memory),
                                      cmocka_unit_test(products_of_boxes),
                                      cmocka_unit_test(products_of_groups_and_of_few_channels)};
   has_ptxas(); /* sets the cache folder before anything is compiled */
