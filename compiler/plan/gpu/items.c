@@ -218,8 +218,10 @@ static bool share_columns(struct view *p, const struct shared *s, int v, int64_t
   }
   if (amount * adjacent < t->group) adjacent = t->group / amount;
   while (adjacent > 1 && adjacent / 2 >= k->axes[v].size) adjacent /= 2;
-  if (!whole && adjacent > 1 && !step_padded(p, STEP_LOCAL, v, adjacent)) return false;
-  return group_shared(p, s, amount) && unroll(p);
+  if (whole) adjacent = 1;
+  if (adjacent > 1 && !step_padded(p, STEP_LOCAL, v, adjacent)) return false;
+  int64_t rest = t->group / amount / adjacent; /* few columns */
+  return group_shared(p, s, amount) && unroll(p) && spread(p, -1, rest, rest, true);
 }
 
 /* The output axis along which a load is contiguous, if none is along v; -1 otherwise. */
