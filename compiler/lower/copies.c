@@ -65,7 +65,7 @@ static struct uop *inside_argument(struct lowerer *L, struct uop *at, struct uop
 
 static struct uop *keep_checks(struct uop *index, struct uop **zero) { return *zero = NULL, index; }
 
-/* Whether another term says more of the same position: it has a smaller end, or the same one and is earlier. */
+/* Whether another term of the same position implies this one: it has a smaller end, or is the same and earlier. */
 static bool is_implied(struct uop *const *term, unsigned n, unsigned which) {
   const struct uop *t = term[which];
   bool found = false;
@@ -96,7 +96,7 @@ static struct uop *with_fewer_checks(struct lowerer *L, struct uop *index, uint6
       reaches = true;
       continue;
     }
-    struct affine address; /* with the limits so far: 0 is the factor of a position on whose part there is one */
+    struct affine address; /* with the limits so far; in it a position that shares a range with one has no factor */
     affine_of(at, &address);
     int64_t factor = affine_factor(&address, x), most = end->arg.i - 1;
     if (factor <= 0) return keep_checks(index, zero);

@@ -116,7 +116,7 @@ static void all_lengths(void **state) {
   db_close(dev);
 }
 
-/* More than a block is sorted in any tensor with an axis less than the maximum, and refused with one more. */
+/* Rows longer than a block are sorted in tensors of up to 14 axes. More axes are refused. */
 static void many_axes(void **state) {
   enum { N = 700, MOST = 14 };
   float x[N], sorted[N];
